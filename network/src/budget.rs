@@ -11,7 +11,7 @@
 //! Configured peers may use all that strangers leave. If every peer is configured, no part lies idle.
 //!
 //! Bytes count from before they exist until they are gone. An answer counts from before it is made until the peer has it. A request
-//! counts as its bytes arrive, until its handler has returned.
+//! counts as its bytes arrive, until its handler has returned. A broadcast counts from when it is pushed until its peer has it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -186,8 +186,30 @@ impl Share {
         true
     }
 
+    /// Bytes for which there is room now.
+    pub(crate) fn room(&self) -> usize {
+        self.levels
+            .iter()
+            .map(|level| level.available_permits())
+            .min()
+            .unwrap_or(0)
+            .saturating_mul(PERMIT_BYTES)
+    }
+
+    /// Bytes that count for so many.
+    pub(crate) fn charged(&self, bytes: usize) -> usize {
+        self.count(bytes) as usize * PERMIT_BYTES
+    }
+
     fn count(&self, bytes: usize) -> u32 {
         permits(bytes).min(self.most)
+    }
+}
+
+impl Held {
+    /// Bytes that it counts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.permits.first().map_or(0, OwnedSemaphorePermit::num_permits) * PERMIT_BYTES
     }
 }
 

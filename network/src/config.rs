@@ -62,8 +62,8 @@ pub struct NetworkConfig {
     /// Gbit/s. Above it requests wait for 4 s, then the peer is told to come back. All peers of one host have twice as much
     /// together, those of one network (IPv4 /24, IPv6 /48) three times.
     pub answer_bytes_in_flight_max: usize,
-    /// The same for all peers together, and for their requests, and half of it for broadcasts that wait. Strangers leave a fourth
-    /// of it to the peers that are listed, who may have all, each an eighth or 48 MiB.
+    /// The same for all peers together, and for their requests, and half of it each way for broadcasts that wait. Strangers leave a
+    /// fourth of it to the peers that are listed, who may have all, each an eighth or 48 MiB.
     pub bytes_in_flight_total_max: usize,
     /// Messages of the mesh that wait per peer and direction: the chunks of some payloads. Above it the oldest of the least urgent
     /// is dropped, and asked for again where it is missed.

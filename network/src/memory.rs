@@ -24,6 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     Ban, BannedBy, BoxFuture, Handler, MESSAGE_BYTES_MAX, NetworkConfig, NetworkError, Payload, PeerId,
     PeerStats, Priority, Protocol, Refusal, RequestLimits, Transport,
+    budget::Budget,
     peers::{Direction, Peers, Useful},
     queue::Outbox,
 };
@@ -147,7 +148,9 @@ impl End {
         guard: Arc<DropGuard>,
     ) -> End {
         let config = NetworkConfig::default();
-        let outbox = Outbox::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
+        let bytes_max = config.broadcast_queue_bytes_max;
+        let share = Budget::new(bytes_max, bytes_max, false).share(None, false);
+        let outbox = Outbox::new(config.broadcast_queue_items_max, share);
         End {
             remote,
             outbox: Arc::new(outbox),
@@ -190,7 +193,7 @@ fn deliver(from: PeerId, end: &End) {
     tokio::spawn(async move {
         let delivering = async {
             loop {
-                let payload = outbox.pop().await;
+                let (payload, _held) = outbox.pop().await;
                 remote.message(from, payload.into()).await;
             }
         };
@@ -231,6 +234,10 @@ impl Transport for MemoryTransport {
 
     fn peers(&self) -> Vec<PeerId> {
         self.with_own(|node| node.peers.iter().map(|(id, _, _)| id).collect()).unwrap_or_default()
+    }
+
+    fn connected_since(&self, peer: &PeerId) -> Option<Instant> {
+        self.with_own(|node| node.peers.since(*peer)).flatten()
     }
 
     fn request<'a>(

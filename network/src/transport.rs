@@ -127,6 +127,9 @@ pub trait Transport: Send + Sync + 'static {
     /// The connected peers, sorted by id.
     fn peers(&self) -> Vec<PeerId>;
 
+    /// When the connection to a peer was made, if there is one.
+    fn connected_since(&self, peer: &PeerId) -> Option<Instant>;
+
     /// Asks one peer and waits for its answer within the limits. Dropping the future gives the request up.
     fn request<'a>(
         &'a self,

@@ -29,13 +29,17 @@ pub enum TurnedAway {
     BroadcastNoRoom,
     /// A broadcast that waited and made room for newer ones.
     BroadcastOvertaken,
+    /// A broadcast to a peer for which there was no room, or one that made room for others.
+    BroadcastUnsent,
+    /// A broadcast that its peer did not take, or too slowly. The connection of a stranger ends with it.
+    BroadcastUntaken,
     /// A connection whose peer flooded it with broadcasts.
     Flooded,
 }
 
 impl TurnedAway {
     /// All reasons, as metrics list them.
-    pub const ALL: [TurnedAway; 13] = [
+    pub const ALL: [TurnedAway; 15] = [
         TurnedAway::HandshakeUnproven,
         TurnedAway::HandshakeCrowded,
         TurnedAway::ConnectionFull,
@@ -48,6 +52,8 @@ impl TurnedAway {
         TurnedAway::BroadcastTooMany,
         TurnedAway::BroadcastNoRoom,
         TurnedAway::BroadcastOvertaken,
+        TurnedAway::BroadcastUnsent,
+        TurnedAway::BroadcastUntaken,
         TurnedAway::Flooded,
     ];
 
@@ -66,6 +72,8 @@ impl TurnedAway {
             TurnedAway::BroadcastTooMany => "broadcast_too_many",
             TurnedAway::BroadcastNoRoom => "broadcast_no_room",
             TurnedAway::BroadcastOvertaken => "broadcast_overtaken",
+            TurnedAway::BroadcastUnsent => "broadcast_unsent",
+            TurnedAway::BroadcastUntaken => "broadcast_untaken",
             TurnedAway::Flooded => "flooded",
         }
     }

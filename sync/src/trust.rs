@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slipstream_storage::Store;
-use slipstream_types::{BatchNumber, Certificate, Epoch, Genesis, ValidatorSet};
+use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, Genesis, ValidatorSet};
 
 use crate::{SyncError, verify::Violation};
 
@@ -22,8 +22,16 @@ pub struct Trust {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Term {
     set: ValidatorSet,
-    /// The last batch of the epoch before; none for epoch 0, which begins with the genesis.
-    after: Option<BatchNumber>,
+    /// The end of the epoch before; none for epoch 0, which begins with the genesis.
+    after: Option<EpochEnd>,
+}
+
+/// The statement that ended an epoch. Two certificates of it may have different signers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct EpochEnd {
+    number: BatchNumber,
+    /// Digest of its ledger info, and so of the next validators too.
+    info: Digest,
 }
 
 /// Why a certificate was not accepted.
@@ -93,47 +101,62 @@ impl Trust {
         let Some(term) = self.terms.get(&epoch) else {
             return Err(TrustError::UnknownEpoch { number, epoch, known: self.epoch() });
         };
-        let is_over = self.term_after(epoch).is_some_and(|next| Some(number) > next.after);
-        if is_over || term.after >= Some(number) {
+        let last = self.term_after(epoch).and_then(|next| next.after);
+        if last.is_some_and(|end| number > end.number) || term.after.is_some_and(|end| number <= end.number) {
             return Err(Violation::OutsideEpoch { number, epoch }.into());
         }
         Ok(certificate.verify(&term.set).map_err(Violation::from)?)
     }
 
-    /// Takes over epoch ends, each verified by the validators of the epoch that it ends. Those that are known change nothing.
+    /// Takes over epoch ends, each verified by the validators of the epoch that it ends. Those that are known change nothing, and their
+    /// signatures are not looked at.
     ///
     /// # Errors
     /// The fault of the first certificate that is refused; those before it are taken over.
     pub fn learn(&mut self, certificates: &[Certificate]) -> Result<(), Violation> {
-        for certificate in certificates {
-            let (number, epoch) = (certificate.info.number, certificate.info.epoch);
-            let wrong = |reason| Violation::WrongEpochEnd { number, epoch, reason };
-            let next = certificate.info.next_validators.as_ref();
-            let next = next.ok_or_else(|| wrong("it names no validators of the next epoch"))?;
-            self.verify(certificate).map_err(|error| match error {
-                TrustError::UnknownEpoch { .. } => wrong("the end of an epoch before it is missing"),
-                TrustError::Violation(violation) => violation,
-            })?;
-            if next.epoch.0.checked_sub(1) != Some(epoch.0) {
-                return Err(wrong("the validators that it names are not those of the next epoch"));
-            }
-            // An empty set would need no signatures at all, and too small a one could certify two batches of one number.
-            if next.check().is_err() {
-                return Err(wrong(
-                    "the validators that it names for the next epoch are none, repeat, or are too few for their failures",
-                ));
-            }
-            let term = Term { set: next.clone(), after: Some(number) };
-            if *self.terms.entry(next.epoch).or_insert_with(|| term.clone()) != term {
-                return Err(wrong("another certificate ends the epoch"));
-            }
+        certificates.iter().try_for_each(|certificate| self.learn_end(certificate).map(|_| ()))
+    }
+
+    /// As [`Trust::learn`], of one; says whether it is news. All that costs no signature is checked first.
+    pub(crate) fn learn_end(&mut self, certificate: &Certificate) -> Result<bool, Violation> {
+        let info = &certificate.info;
+        let (number, epoch) = (info.number, info.epoch);
+        let wrong = |reason| Violation::WrongEpochEnd { number, epoch, reason };
+        let next = info.next_validators.as_ref();
+        let next = next.ok_or_else(|| wrong("it names no validators of the next epoch"))?;
+        if next.epoch.0.checked_sub(1) != Some(epoch.0) {
+            return Err(wrong("the validators that it names are not those of the next epoch"));
         }
-        Ok(())
+        let end = EpochEnd { number, info: info.digest() };
+        if self.term_after(epoch).is_some_and(|next| next.after == Some(end)) {
+            return Ok(false);
+        }
+        // An empty set would need no signatures at all, and too small a one could certify two batches of one number.
+        if next.check().is_err() {
+            return Err(wrong(
+                "the validators that it names for the next epoch are none, repeat, or are too few for their failures",
+            ));
+        }
+        self.verify(certificate).map_err(|error| match error {
+            TrustError::UnknownEpoch { .. } => wrong("the end of an epoch before it is missing"),
+            TrustError::Violation(violation) => violation,
+        })?;
+        if self.terms.contains_key(&next.epoch) {
+            return Err(wrong("another certificate ends the epoch"));
+        }
+        self.terms.insert(next.epoch, Term { set: next.clone(), after: Some(end) });
+        Ok(true)
+    }
+
+    /// Whether it knows all that another one knows, and agrees with it.
+    pub(crate) fn continues(&self, other: &Trust) -> bool {
+        other.terms.last_key_value().is_none_or(|(epoch, term)| self.terms.get(epoch) == Some(term))
     }
 
     /// The validators of the next epoch, if this batch is known to end its own.
     pub(crate) fn end_of(&self, epoch: Epoch, number: BatchNumber) -> Option<&ValidatorSet> {
-        self.term_after(epoch).filter(|next| next.after == Some(number)).map(|next| &next.set)
+        let ends_here = |next: &&Term| next.after.is_some_and(|end| end.number == number);
+        self.term_after(epoch).filter(ends_here).map(|next| &next.set)
     }
 
     fn term_after(&self, epoch: Epoch) -> Option<&Term> {

@@ -7,11 +7,13 @@ use std::{
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
-use slipstream_types::{BatchNumber, BlobKind, Genesis, Waypoint, codec, limits};
-use tokio::time::Instant;
+use slipstream_types::{
+    BatchNumber, BlobKind, Genesis, Waypoint, accumulator::AccumulatorError, codec, limits,
+};
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::{
-    SyncError,
+    SyncError, engine,
     protocol::{Origin, Request},
 };
 
@@ -35,6 +37,12 @@ const ORIGIN_BYTES_MAX: usize = limits::GENESIS_BYTES_MAX + (64 << 10);
 enum Refused {
     #[error("its ledger has {found}")]
     OtherLedger { found: Waypoint },
+    /// The waypoint is right and the genesis beside it is not: a lie, as the one commits to the other.
+    #[error("the genesis that it sent is not that of the waypoint's ledger: {0}")]
+    FalseGenesis(AccumulatorError),
+    /// Nobody can tell whether it is true.
+    #[error("the genesis that it sent cannot be read here: {0}; a newer program may be needed")]
+    Unreadable(String),
     #[error("{0}")]
     Other(String),
 }
@@ -123,15 +131,26 @@ impl Asking<'_> {
                 self.met_at = Instant::now();
             }
         }
+        // Its answer would be the same.
+        let is_unreadable =
+            |peer: &PeerId| matches!(self.answers.get(peer), Some(Some(Refused::Unreadable(_))));
+        // Whoever sends a genesis that is dear to check takes one thread, and not one for each of its keys.
+        let checks = &Semaphore::new(1);
         let mut asked: FuturesUnordered<_> = peers
             .into_iter()
-            .map(|peer| async move { (peer, ask(transport, peer, &waypoint).await) })
+            .filter(|peer| !is_unreadable(peer))
+            .map(|peer| async move { (peer, ask(transport, peer, &waypoint, checks).await) })
             .collect();
         loop {
             tokio::select! {
                 answer = asked.next() => match answer? {
                     (_, Ok(genesis)) => return Some(genesis),
-                    (peer, Err(refused)) => _ = self.answers.insert(peer, Some(refused)),
+                    (peer, Err(refused)) => {
+                        if let Refused::FalseGenesis(_) = refused {
+                            transport.ban(peer, &refused.to_string(), engine::BAN);
+                        }
+                        self.answers.insert(peer, Some(refused));
+                    }
                 },
                 () = tokio::time::sleep_until(self.report_at) => self.report(),
             }
@@ -211,12 +230,20 @@ impl Asking<'_> {
     }
 }
 
-async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Genesis, Refused> {
+async fn ask(
+    transport: &dyn Transport,
+    peer: PeerId,
+    waypoint: &Waypoint,
+    checks: &Semaphore,
+) -> Result<Genesis, Refused> {
     let request = Request::Origin { number: waypoint.number };
     let payload = codec::encode("sync request", &request).map_err(other)?;
     let limits = RequestLimits { deadline: ANSWER_DEADLINE, response_bytes_max: ORIGIN_BYTES_MAX };
     let bytes = transport.request(peer, Protocol::SYNC, payload, limits).await.map_err(other)?;
-    check(&bytes, waypoint)
+    let _turn = checks.acquire().await.expect("the semaphore is never closed");
+    let waypoint = *waypoint;
+    // The root of a large genesis takes a second, in which this thread serves others.
+    tokio::task::spawn_blocking(move || check(&bytes, &waypoint)).await.map_err(other)?
 }
 
 fn check(bytes: &[u8], waypoint: &Waypoint) -> Result<Genesis, Refused> {
@@ -225,13 +252,14 @@ fn check(bytes: &[u8], waypoint: &Waypoint) -> Result<Genesis, Refused> {
     if found != *waypoint {
         return Err(Refused::OtherLedger { found });
     }
-    let content = origin.genesis.content(BlobKind::Genesis).map_err(other)?;
-    let genesis = Genesis::decode(&content).map_err(other)?;
-    let leaf = genesis.header().map_err(other)?.digest();
+    let unreadable = |error: &dyn std::error::Error| Refused::Unreadable(error.to_string());
+    let content = origin.genesis.content(BlobKind::Genesis).map_err(|error| unreadable(&error))?;
+    let genesis = Genesis::decode(&content).map_err(|error| unreadable(&error))?;
+    let leaf = genesis.header().map_err(|error| unreadable(&error))?.digest();
     let leaves = waypoint.number.leaves();
     let proved =
         origin.proof.verify(origin.info.accumulator_root, leaves, BatchNumber::GENESIS.get(), &[leaf]);
-    proved.map_err(other)?;
+    proved.map_err(Refused::FalseGenesis)?;
     Ok(genesis)
 }
 

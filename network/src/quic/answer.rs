@@ -205,12 +205,6 @@ impl Session {
             Some(Ok(())) if room.is_none() => return true,
             Some(Ok(())) => {}
         }
-        // quinn holds the sent bytes until the peer acknowledges them. To a silent peer it sends only probes.
-        let transmitted = || self.link.connection.stats().udp_tx.bytes;
-        tokio::select! {
-            biased;
-            settled = timeout_at(deadline, sender.settled()) => settled.is_ok(),
-            () = self.link.sent.stalls_by(transmitted) => false,
-        }
+        self.settles(sender, deadline).await
     }
 }

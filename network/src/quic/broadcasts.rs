@@ -2,16 +2,25 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use quinn::RecvStream;
-use tokio::time::{Instant, timeout};
+use bytes::Bytes;
+use quinn::{RecvStream, WriteError};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::{
+    endpoint::BROADCAST_STREAMS_MAX,
     frames::{FrameError, Sender, code, read_broadcast_head},
     link::{Goodbye, close},
     serve::Session,
 };
 use crate::{TurnedAway, meter::Verdict};
+
+/// Broadcasts of a connection that are written and that the peer may not have yet, whatever streams it grants.
+const SETTLING_MAX: usize = BROADCAST_STREAMS_MAX as usize;
 
 /// Why a broadcast was not taken.
 enum Untaken {
@@ -31,23 +40,61 @@ impl From<FrameError> for Untaken {
 }
 
 impl Session {
-    pub(super) async fn send_broadcasts(self: Arc<Self>) {
+    /// Sends broadcasts one after another. Each counts until the peer has it; some wait for that at once.
+    pub(super) async fn send_broadcasts(self: Arc<Self>, tracker: TaskTracker) {
+        let mut settling = JoinSet::new();
         loop {
-            let payload = self.link.outbox.pop().await;
-            let Ok(stream) = self.link.connection.open_uni().await else { return };
-            let mut sender = Sender::new(stream, self.link.sent.clone());
-            let sent = tokio::select! {
-                biased;
-                sent = timeout(self.transfer_timeout, sender.broadcast(payload)) => sent.ok(),
-                () = self.link.sent.stalls() => None,
-            };
-            match sent {
-                Some(Ok(())) => sender.complete(),
-                Some(Err(error)) => {
-                    debug!(peer = %self.link.peer, %error, "a broadcast did not reach the peer")
-                }
-                None => sender.abandon(code::TOO_SLOW),
+            while settling.try_join_next().is_some() {}
+            if settling.len() >= SETTLING_MAX {
+                settling.join_next().await;
             }
+            let (payload, held) = self.link.outbox.pop().await;
+            let deadline = Instant::now() + self.transfer_timeout;
+            if let Some(sender) = self.send_broadcast(payload, deadline).await {
+                let session = self.clone();
+                settling.spawn(tracker.track_future(async move {
+                    match session.settles(&sender, deadline).await {
+                        true => sender.complete(),
+                        false => session.left_untaken(Some(sender)),
+                    }
+                    drop(held);
+                }));
+            }
+        }
+    }
+
+    /// Opens a stream and writes a broadcast to it; none if the peer does not want it, or does not take it.
+    async fn send_broadcast(&self, payload: Bytes, deadline: Instant) -> Option<Sender> {
+        let mut opened = None;
+        let sending = async {
+            let stream = self.link.connection.open_uni().await.map_err(WriteError::from)?;
+            opened.insert(Sender::new(stream, self.link.sent.clone())).broadcast(payload).await
+        };
+        let sent = tokio::select! {
+            biased;
+            sent = timeout_at(deadline, sending) => sent.ok(),
+            () = self.link.sent.stalls() => None,
+        };
+        match sent {
+            Some(Ok(())) => return opened,
+            Some(Err(error)) => {
+                debug!(peer = %self.link.peer, %error, "a broadcast did not reach the peer")
+            }
+            None => self.left_untaken(opened),
+        }
+        None
+    }
+
+    /// The peer did not take a broadcast. It would hold as much again at once, under another key too. A configured peer is presumed to have
+    /// a bad link.
+    fn left_untaken(&self, sender: Option<Sender>) {
+        self.turned_away(TurnedAway::BroadcastUntaken, 1);
+        if let Some(sender) = sender {
+            sender.abandon(code::TOO_SLOW);
+        }
+        if !self.shares.is_configured {
+            self.link.outbox.bar(Instant::now());
+            close(&self.link.connection, Goodbye::Shutdown, "broadcasts were not taken");
         }
     }
 

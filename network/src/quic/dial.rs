@@ -150,7 +150,8 @@ pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<En
             Some(found) if *found != target.id => ContactFailure::WrongKey(*found),
             _ => ContactFailure::Unreachable(describe(&error)),
         })?;
-    Ok(driver.run(connection, target.id, Direction::Dialled).await)
+    let link = driver.link(target.id, connection, target.address);
+    Ok(driver.run(link, Direction::Dialled).await)
 }
 
 /// Exponential, bounded, and spread over its upper half so that nodes which lost the same peer do not come back in step.

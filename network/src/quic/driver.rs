@@ -96,7 +96,7 @@ impl Driver {
                 drop(place);
                 match shaken {
                     Ok((connection, peer)) => {
-                        driver.run(connection, peer, Direction::Accepted).await;
+                        driver.run(driver.link(peer, connection, from), Direction::Accepted).await;
                     }
                     Err(error) => debug!(%from, error, "a connection attempt failed"),
                 }
@@ -126,27 +126,27 @@ impl Driver {
         Ok((connection, peer))
     }
 
+    /// An authenticated connection. Its address is where the handshake came from, or was sent to.
+    pub(super) fn link(&self, peer: PeerId, connection: quinn::Connection, address: SocketAddr) -> Arc<Link> {
+        let outgoing = self.resources.outgoing(address.ip(), self.is_reserved(&peer));
+        Arc::new(Link::new(peer, connection, address, outgoing, &self.config))
+    }
+
     /// Lets an authenticated connection in or not, and serves it to its end. Returns how it ended.
-    pub(super) async fn run(
-        self: &Arc<Self>,
-        connection: quinn::Connection,
-        peer: PeerId,
-        direction: Direction,
-    ) -> End {
-        let link = Arc::new(Link::new(peer, connection.clone(), &self.config));
-        let address = connection.remote_address();
+    pub(super) async fn run(self: &Arc<Self>, link: Arc<Link>, direction: Direction) -> End {
+        let (peer, address, connection) = (link.peer, link.address, link.connection.clone());
         let now = Instant::now();
         let admitted = self.peers.lock().admit(peer, direction, Some(address.ip()), link.clone(), now);
         let admitted = match admitted {
             Ok(admitted) => admitted,
-            Err(unwanted) => return self.refuse(&connection, peer, direction, unwanted),
+            Err(unwanted) => return self.refuse(&link, direction, unwanted),
         };
         let registration =
             Registration { driver: self, peer, number: admitted.number, connection: &connection };
         self.exchange.notify();
         let mut is_told = false;
         match admitted.replaced {
-            Some(old) => self.replace(peer, direction, &old.connection, address),
+            Some(old) => self.replace(&old, direction, address),
             None => is_told = self.ledger.lock().journal.tells(peer, now),
         }
         if is_told {
@@ -160,6 +160,7 @@ impl Driver {
         let is_configured = self.is_reserved(&peer);
         if is_configured {
             connection.set_receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES));
+            connection.set_send_window(u64::from(CONNECTION_WINDOW_BYTES));
         }
         let shares = self.resources.shares(address.ip(), is_configured);
         let served = serve::serve(link, self.handler.clone(), shares, &self.config, &self.tasks).await;
@@ -174,12 +175,13 @@ impl Driver {
     }
 
     /// Ends the connection that a newer one to the same peer takes the place of.
-    fn replace(&self, peer: PeerId, direction: Direction, old: &quinn::Connection, address: SocketAddr) {
+    fn replace(&self, old: &Link, direction: Direction, address: SocketAddr) {
+        let peer = old.peer;
         debug!(%peer, ?direction, "a newer connection to the same peer stays");
         let now = Instant::now();
-        let shared = self.ledger.lock().shared_keys.displaced(peer, old.remote_address(), address, now);
+        let shared = self.ledger.lock().shared_keys.displaced(peer, old.address, address, now);
         self.tell_shared(shared);
-        close(old, Goodbye::Duplicate, "another connection between the same two peers stays");
+        close(&old.connection, Goodbye::Duplicate, "another connection between the same two peers stays");
     }
 
     /// Tells of the end of a connection. One that another one has taken the place of is of no interest: the peer is connected.
@@ -200,25 +202,18 @@ impl Driver {
         }
     }
 
-    fn refuse(
-        &self,
-        connection: &quinn::Connection,
-        peer: PeerId,
-        direction: Direction,
-        unwanted: Unwanted,
-    ) -> End {
-        debug!(%peer, ?direction, %unwanted, "refused a connection");
+    fn refuse(&self, link: &Link, direction: Direction, unwanted: Unwanted) -> End {
+        debug!(peer = %link.peer, ?direction, %unwanted, "refused a connection");
         match unwanted {
             Unwanted::Full => self.turned_away(TurnedAway::ConnectionFull),
             Unwanted::Crowded => self.turned_away(TurnedAway::ConnectionCrowded),
             Unwanted::Own | Unwanted::Banned | Unwanted::Duplicate => {}
         }
         if unwanted == Unwanted::Own {
-            let address = connection.remote_address();
-            let shared = self.ledger.lock().shared_keys.met_itself(address, Instant::now());
+            let shared = self.ledger.lock().shared_keys.met_itself(link.address, Instant::now());
             self.tell_shared(shared);
         }
-        close(connection, unwanted.into(), &unwanted.to_string());
+        close(&link.connection, unwanted.into(), &unwanted.to_string());
         End { text: unwanted.to_string(), is_displaced: false }
     }
 

@@ -23,6 +23,8 @@ pub(super) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
 /// The same for connections that strangers opened: their unread bytes are held, and strangers are many. Dialled and known peers
 /// have the larger window.
 const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
+/// Bytes on their way to such a connection: quinn holds them until they are acknowledged. One answer over 150 ms keeps its speed.
+const STRANGER_SEND_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES;
 /// Bytes sent before the first acknowledgement, paced. From the usual 14 KB a link of 150 ms takes a second to get to speed.
 /// In the first round trip of 150 ms this is 56 Mbit/s; a slower link loses some of it once and goes on as usual.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
@@ -73,16 +75,21 @@ pub(super) fn server_config(
 ) -> Result<ServerConfig, rustls::Error> {
     let mut server = ServerConfig::with_crypto(identity.server()?);
     let mut strangers = transport_config(config);
-    strangers.receive_window(VarInt::from_u32(STRANGER_WINDOW_BYTES));
+    strangers
+        .receive_window(VarInt::from_u32(STRANGER_WINDOW_BYTES))
+        .send_window(u64::from(STRANGER_SEND_WINDOW_BYTES));
     server
         .transport_config(Arc::new(strangers))
+        // A packet from another address would move the connection before that address is proven: whoever has one address could speak,
+        // and be counted, as any other. A peer whose address changes connects anew.
+        .migration(false)
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(INCOMING_BUFFER_BYTES)
         .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * HANDSHAKES_MAX as u64);
     Ok(server)
 }
 
-/// For all connections, but for the window of strangers.
+/// For all connections, but for the windows of strangers.
 pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
     let bounded = |n: usize| VarInt::from_u32(u32::try_from(n).expect("NetworkConfig::check bounds it"));
     let idle = Duration::from_millis(config.idle_timeout_ms);

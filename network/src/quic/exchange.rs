@@ -25,7 +25,7 @@ use crate::{
         ANSWER_BYTES_MAX, Answer, Book, Chooser, Draws, Now, PeerRecord, REQUEST_BYTES_MAX, Reach, Request,
         Rules, UncheckedRecord,
     },
-    origin::{Origin, canonical},
+    origin::Origin,
     peers::Peers,
     registry::Registry,
 };
@@ -164,7 +164,7 @@ impl Exchange {
     fn answer(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, Refusal> {
         let opened =
             self.opened.get().ok_or_else(|| Refusal::busy(STARTING_PAUSE, "this node is starting"))?;
-        let address = self.peers.lock().get(peer).map(|link| canonical(link.connection.remote_address()));
+        let address = self.peers.lock().get(peer).map(|link| link.address);
         let address = address.ok_or_else(|| Refusal::failed("the connection has ended"))?;
         let now = opened.now();
         let is_configured = self.rules.configured.contains(&peer);

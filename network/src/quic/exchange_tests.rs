@@ -164,6 +164,38 @@ async fn questions_are_bounded_and_checked() {
     assert_eq!(count(&a, ExchangeEvent::TooOften), refused as u64);
 }
 
+// Goal: packets from another address do not move a connection: its peer is shown, counted and believed where it proved its key, and
+// the other address is nobody's. The peer comes back from there with a connection of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_cannot_be_forged_after_the_handshake() {
+    let a = node(1, vec![], None).await;
+    let [own, other]: [SocketAddr; 2] = ["127.0.0.2:0", "127.0.0.3:0"].map(|at| at.parse().unwrap());
+    let raw = Raw::connect_from(own, 5, address_of(&a), TransportConfig::default()).await;
+    let shown = || a.peer_stats().iter().map(|peer| peer.address.unwrap().ip()).collect::<Vec<_>>();
+    eventually("it is in", || shown() == [own.ip()]).await;
+    let forged: SocketAddr = "127.0.0.3:7400".parse().unwrap();
+    raw.move_to(forged);
+    let answered = async {
+        // Told from an address of its record, it would count as met there, and be told to others.
+        let question = question(CHAIN, 5, forged);
+        let (mut send, mut receive) = raw.connection.open_bi().await.ok()?;
+        send.write_all(&framed(Protocol::PEERS, question.len() as u32, &question)).await.ok()?;
+        send.finish().ok()?;
+        receive.read_to_end(8_192).await.ok()
+    };
+    let watched = async {
+        while !a.peers().is_empty() {
+            assert_eq!(shown(), [own.ip()]);
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let (answered, ()) = tokio::join!(answered, watched);
+    assert_eq!((answered, knows(&a)), (None, 0), "nothing was heard there");
+    let again = Raw::connect_from(other, 5, address_of(&a), TransportConfig::default()).await;
+    eventually("it is in again", || shown() == [other.ip()]).await;
+    drop(again);
+}
+
 /// A server that answers each question with these bytes, and counts the answers.
 fn liar(n: u8, answer: Vec<u8>) -> (PeerAddress, Arc<AtomicU64>) {
     let answers = Arc::<AtomicU64>::default();

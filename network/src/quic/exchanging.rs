@@ -17,7 +17,6 @@ use crate::{
     exchange::{
         ANSWER_BYTES_MAX, Action, Answer, Asked, Dialled, MessageError, Neighbour, PeerRecord, Request,
     },
-    origin::canonical,
     peers::Useful,
 };
 
@@ -58,7 +57,7 @@ impl Driver {
         let (peers, now) = (self.peers.lock(), Instant::now());
         let neighbour = |(id, since, link): (PeerId, Instant, &Arc<Link>)| Neighbour {
             id,
-            address: canonical(link.connection.remote_address()),
+            address: link.address,
             is_dialled: link.connection.side().is_client(),
             since,
             used: link.used(),
@@ -132,7 +131,7 @@ impl Driver {
 
     /// Takes what a peer told. Honest peers check what they pass on, so that one word that nobody signed is a lie of its teller.
     fn take(&self, opened: &Opened, peer: PeerId, answer: Vec<u8>) -> Asked {
-        let teller = self.peers.lock().get(peer).map(|link| link.connection.remote_address().ip());
+        let teller = self.peers.lock().get(peer).map(|link| link.address.ip());
         let Some(teller) = teller else { return Asked::Later };
         let records = match Answer::decode(&answer) {
             // A peer of a later version than this one is no liar.

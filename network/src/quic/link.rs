@@ -1,14 +1,16 @@
 //! [`Link`]: one live connection as its user sees it, and the asking side of a request.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use tokio::time::{Instant, timeout};
 
-use super::frames::{FrameError, Sender, code, read_response};
+use super::frames::{FrameError, SHORT_BYTES, Sender, code, read_response};
 use crate::{
-    NetworkConfig, NetworkError, PeerId, PeerStats, Protocol, Refusal, RequestLimits,
+    NetworkConfig, NetworkError, PeerId, PeerStats, Priority, Protocol, Refusal, RequestLimits,
+    budget::Share,
+    origin::canonical,
     pace::Pace,
     peers::{Unwanted, Useful},
     queue::Outbox,
@@ -55,6 +57,8 @@ pub(crate) fn close(connection: &quinn::Connection, goodbye: Goodbye, text: &str
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) connection: quinn::Connection,
+    /// Where the peer proved its key: taken once, as all shares and words of the peer count by it.
+    pub(crate) address: SocketAddr,
     /// Broadcasts on their way to the peer.
     pub(crate) outbox: Outbox<Bytes>,
     /// Bytes of messages that move on the connection, each way.
@@ -74,11 +78,18 @@ impl Useful for Arc<Link> {
 }
 
 impl Link {
-    pub(crate) fn new(peer: PeerId, connection: quinn::Connection, config: &NetworkConfig) -> Link {
-        let outbox = Outbox::new(config.broadcast_queue_items_max, config.broadcast_queue_bytes_max);
+    pub(crate) fn new(
+        peer: PeerId,
+        connection: quinn::Connection,
+        address: SocketAddr,
+        outgoing: Share,
+        config: &NetworkConfig,
+    ) -> Link {
+        let outbox = Outbox::new(config.broadcast_queue_items_max, outgoing);
         Link {
             peer,
             connection,
+            address: canonical(address),
             outbox,
             sent: Arc::new(Pace::new(config.transfer_timeout())),
             received: Pace::new(config.transfer_timeout()),
@@ -86,14 +97,22 @@ impl Link {
         }
     }
 
-    /// Notes that the peer asked, answered or told something.
     /// Notes that the peer sent so many bytes that were of use.
     pub(crate) fn credit(&self, bytes: usize) {
         self.usefulness.served(bytes, Instant::now());
     }
 
+    /// Notes that the peer asked, answered or told something.
     pub(crate) fn used_now(&self) {
         self.usefulness.used(Instant::now());
+    }
+
+    /// Puts a broadcast on its way, and returns how many had to go for it, itself included.
+    pub(crate) fn push(&self, message: Bytes, priority: Priority) -> usize {
+        if message.len() > SHORT_BYTES && self.outbox.is_barred(Instant::now()) {
+            return 1;
+        }
+        self.outbox.push(priority, message)
     }
 
     /// Asks the peer, within the limits.
@@ -161,7 +180,7 @@ impl Link {
         let stats = self.connection.stats();
         PeerStats {
             id: self.peer,
-            address: Some(self.connection.remote_address()),
+            address: Some(self.address),
             bytes_sent: stats.udp_tx.bytes,
             bytes_received: stats.udp_rx.bytes,
             rtt_ms: stats.path.rtt.as_secs_f64() * 1_000.0,

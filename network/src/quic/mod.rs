@@ -29,6 +29,8 @@ mod siege_tests;
 #[cfg(test)]
 mod tests;
 mod tls;
+#[cfg(test)]
+mod untaken_tests;
 
 use std::{
     collections::BTreeMap,
@@ -319,6 +321,10 @@ impl Transport for Network {
         self.peers.lock().iter().map(|(id, _, _)| id).collect()
     }
 
+    fn connected_since(&self, peer: &PeerId) -> Option<Instant> {
+        self.peers.lock().since(*peer)
+    }
+
     fn request<'a>(
         &'a self,
         peer: PeerId,
@@ -347,8 +353,9 @@ impl Transport for Network {
             return;
         }
         let Ok(link) = self.link(peer) else { return };
-        let dropped = link.outbox.push(priority, message);
+        let dropped = link.push(message, priority);
         if dropped > 0 {
+            self.turned_away.add(TurnedAway::BroadcastUnsent, dropped);
             debug!(%peer, dropped, "the peer is slower than messages come; some were dropped");
         }
     }

@@ -21,6 +21,8 @@ pub(super) struct Resources {
     requests: Budget,
     /// Answers, from before they are made until their askers have them.
     answers: Budget,
+    /// Broadcasts to peers, from when they are pushed until their peers have them.
+    outgoing: Budget,
     /// How fast whoever has many keys may broadcast.
     rates: Registry<Rate>,
     /// Broadcasts that wait for the handler.
@@ -43,21 +45,29 @@ impl Resources {
         let has_configured = config.others(local).next().is_some();
         let total = config.bytes_in_flight_total_max;
         let budget = |peer_bytes_max| Budget::new(peer_bytes_max, total, has_configured);
+        let bytes_max = config.broadcast_queue_bytes_max;
+        let broadcasts = bytes_max.max(total / 2);
         let limits = InboxLimits {
             items_max: config.broadcast_queue_items_max,
-            bytes_max: config.broadcast_queue_bytes_max,
-            total_bytes_max: config.broadcast_queue_bytes_max.max(total / 2),
+            bytes_max,
+            total_bytes_max: broadcasts,
         };
         Resources {
             requests: budget(config.request_bytes_in_flight_max),
             answers: budget(config.answer_bytes_in_flight_max),
+            outgoing: Budget::new(bytes_max, broadcasts, has_configured),
             rates: Registry::default(),
             inboxes: Inboxes::new(limits),
             turned_away: Arc::default(),
         }
     }
 
-    /// The shares of a new connection.
+    /// The share of a new connection in the room for broadcasts to peers.
+    pub(super) fn outgoing(&self, address: IpAddr, is_configured: bool) -> Share {
+        self.outgoing.share(Origin::of_remote(address), is_configured)
+    }
+
+    /// The other shares of a new connection.
     pub(super) fn shares(&self, address: IpAddr, is_configured: bool) -> Shares {
         let origin = Origin::of_remote(address);
         let now = Instant::now();

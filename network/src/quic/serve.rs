@@ -17,12 +17,16 @@ use std::{
 };
 
 use quinn::{ConnectionError, RecvStream};
-use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
 use super::{
-    frames::{FrameError, SHORT_BYTES, read_payload},
+    frames::{FrameError, SHORT_BYTES, Sender, read_payload},
     link::Link,
     resources::Shares,
 };
@@ -62,7 +66,7 @@ pub(super) async fn serve(
         has_flooded: AtomicBool::new(false),
     });
     let mut tasks = JoinSet::new();
-    tasks.spawn(tracker.track_future(session.clone().send_broadcasts()));
+    tasks.spawn(tracker.track_future(session.clone().send_broadcasts(tracker.clone())));
     tasks.spawn(tracker.track_future(session.clone().receive_broadcasts()));
     tasks.spawn(tracker.track_future(session.clone().deliver_broadcasts()));
     let slots = Arc::new(Semaphore::new(config.request_concurrency_max));
@@ -110,6 +114,17 @@ impl Session {
         let make_room = |bytes| share.resize(&mut held, bytes);
         let payload = read_payload(receive, length, &self.link.received, make_room).await?;
         Ok((payload, held))
+    }
+
+    /// Waits until the peer has all that was written to a stream. False if it takes nothing, or is too slow.
+    pub(super) async fn settles(&self, sender: &Sender, deadline: Instant) -> bool {
+        // quinn holds the sent bytes until the peer acknowledges them. To a silent peer it sends only probes.
+        let transmitted = || self.link.connection.stats().udp_tx.bytes;
+        tokio::select! {
+            biased;
+            settled = timeout_at(deadline, sender.settled()) => settled.is_ok(),
+            () = self.link.sent.stalls_by(transmitted) => false,
+        }
     }
 
     /// Notes that a message stood still. For a while the sender's long messages go unread, or it would hold as much again at

@@ -105,7 +105,7 @@ impl Relay {
 /// A QUIC client that speaks the handshake properly and then sends what it likes.
 pub(super) struct Raw {
     pub(super) connection: quinn::Connection,
-    _endpoint: Endpoint,
+    endpoint: Endpoint,
 }
 
 impl Raw {
@@ -129,7 +129,12 @@ impl Raw {
         config.transport_config(Arc::new(transport));
         let connection =
             endpoint.connect_with(config, target.address, tls::SERVER_NAME).unwrap().await.unwrap();
-        Raw { connection, _endpoint: endpoint }
+        Raw { connection, endpoint }
+    }
+
+    /// Goes on from another address, as who forges the source of its packets, or behind a NAT that forgot it.
+    pub(super) fn move_to(&self, address: SocketAddr) {
+        self.endpoint.rebind(UdpSocket::bind(address).unwrap()).unwrap();
     }
 
     /// Opens a request stream and sends some bytes.

@@ -26,6 +26,7 @@ use slipstream_network::{
 };
 use slipstream_storage::Store;
 use slipstream_types::{Digest, Genesis, PublicKey};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::supplier::Supplier;
@@ -84,6 +85,10 @@ impl Transport for Archives {
         peers.extend(self.suppliers.iter().filter(is_here).map(|(id, _)| *id));
         peers.sort_unstable();
         peers
+    }
+
+    fn connected_since(&self, peer: &PeerId) -> Option<Instant> {
+        self.network.connected_since(peer)
     }
 
     fn request<'a>(

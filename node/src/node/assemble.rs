@@ -232,7 +232,7 @@ impl Surface {
             names.clone(),
         ));
         let known = config.network.peers.iter().map(|peer| peer.id);
-        let server = Arc::new(SyncServer::with_known(store.clone(), &config.sync, known));
+        let server = Arc::new(SyncServer::with_peers(store.clone(), &config.sync, known, transport.clone()));
         let events = Ring::new(clock.now_ms());
         let resources = Resources::new(places(config), store.clone(), &**clock);
         let view = Duration::from_millis(config.consensus.view_timeout_ms.get());

@@ -65,6 +65,7 @@ impl World {
         let (least, bytes) = match job {
             Job::CheckRange { answer, .. } => (200, answer.len()),
             Job::CheckAnnounced { .. } => (300, 0),
+            Job::CheckEpochs { answer, .. } => (200, answer.len()),
             Job::Prepare { range, .. } => (500, range.certified_bytes()),
             Job::Execute { .. } => (2_000, 0),
             Job::Commit { .. } => (3_000, 0),
@@ -86,6 +87,7 @@ fn name(job: &Job) -> &'static str {
     match job {
         Job::CheckRange { .. } => "checking a range",
         Job::CheckAnnounced { .. } => "checking an announcement",
+        Job::CheckEpochs { .. } => "checking the ends of epochs",
         Job::Prepare { .. } => "preparing",
         Job::Execute { .. } => "executing",
         Job::Commit { .. } => "committing",
@@ -105,6 +107,7 @@ fn outcome(done: &Done) -> String {
     match done {
         Done::Range(checked) => format!("checking a range, good: {}", checked.is_ok()),
         Done::Announced(checked) => format!("checking an announcement, good: {}", checked.is_ok()),
+        Done::Epochs(proved) => format!("checking the ends of epochs, good: {}", proved.is_good()),
         Done::Prepared(prepared) => format!("preparing, good: {}", prepared.is_ok()),
         Done::Executed(executed) => format!("executing, good: {}", executed.is_ok()),
         Done::Committed(Ok(committed)) => format!("committing up to batch {}", committed.head),

@@ -4,14 +4,15 @@ use std::{collections::VecDeque, sync::Arc};
 
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_storage::Span;
-use slipstream_types::{BatchHeader, BatchNumber, Certificate, codec};
+use slipstream_types::{BatchHeader, BatchNumber, codec};
 use tokio::time::Instant;
 
 use super::{
     Engine,
     bootstrap::{Base, Bootstrap, EarlyChunk},
     effect::{Effect, Job, RequestId, RestoreJob},
-    jobs::{Check, Keeping, RestoreAnswer, Restoring, Running},
+    epochs::EPOCH_ENDS,
+    jobs::{Check, RestoreAnswer, Restoring, Running},
     streams::{About, Flight, Key},
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     peers::Ware,
     plan::price::Sizes,
     planted::Planted,
-    protocol::{ANSWER_BYTES_MAX, EpochEnds, Headers, RangeRequest, Request, Summary},
+    protocol::{ANSWER_BYTES_MAX, Headers, RangeRequest, Request, Summary},
     verify::{self, Violation},
 };
 
@@ -94,7 +95,10 @@ impl Engine {
                 self.streams.links.round_trip(&flight.peer, now, &flight.sent);
                 self.take_summary(flight.peer, &answer, now).map(|()| self.judge_claim(&flight, now))
             }
-            About::Epochs => self.take_epochs(flight.peer, &answer, now),
+            About::Epochs { first } => {
+                self.epochs.arrived(flight.peer, first, answer);
+                Ok(())
+            }
             About::Wanted(key) => self.take(key, &flight, answer, now),
         };
         if let Err(fault) = taken {
@@ -141,70 +145,6 @@ impl Engine {
         }
         self.book.summarize(peer, now, summary);
         Ok(())
-    }
-
-    /// Takes over the next epoch's validators from a verified certificate that ends its own. From then on its signers have no say in
-    /// later batches, even while all peers are silent about that epoch.
-    pub(super) fn learn_end(&mut self, certificate: &Certificate) {
-        let info = &certificate.info;
-        if info.next_validators.is_none() || info.epoch != self.trust.epoch() {
-            return;
-        }
-        let mut trust = (*self.trust).clone();
-        if trust.learn(std::slice::from_ref(certificate)).is_ok() {
-            self.trust = Arc::new(trust);
-            self.epoch_ends.push(certificate.clone());
-            self.keep_epochs();
-        }
-    }
-
-    /// Epochs are followed certificate by certificate; whatever is learned stays true whoever sent it.
-    fn take_epochs(&mut self, peer: PeerId, answer: &[u8], now: Instant) -> Result<(), Fault> {
-        let ends: EpochEnds = codec::decode("epoch ends", answer, ANSWER_BYTES_MAX)?;
-        let ends = ends.certificates.into_inner();
-        let known = self.trust.epoch();
-        let mut trust = (*self.trust).clone();
-        // Ends before a lie are true and kept; the lie is dropped.
-        let (mut proved, mut learned) = (Vec::new(), Ok(()));
-        for end in ends {
-            learned = trust.learn(std::slice::from_ref(&end));
-            if learned.is_err() {
-                break;
-            }
-            proved.push(end);
-        }
-        if trust.epoch() > known {
-            self.trust = Arc::new(trust);
-            self.epoch_ends.append(&mut proved);
-            self.keep_epochs();
-        }
-        learned.map_err(Fault::from)?;
-        let Some(summary) = self.unproven.remove(&peer) else { return Ok(()) };
-        let claimed = summary.head.as_ref().map(|certificate| certificate.info.epoch);
-        if self.trust.epoch() > known && claimed.is_some_and(|epoch| epoch > self.trust.epoch()) {
-            // One answer does not hold all of the way.
-            self.unproven.insert(peer, summary);
-            self.heard.insert(peer);
-            return Ok(());
-        }
-        if let Some(certificate) = &summary.head {
-            self.certified.verify(certificate, &self.trust)?;
-        }
-        self.book.summarize(peer, now, summary);
-        Ok(())
-    }
-
-    /// Whether epoch ends are being stored; until that is done, ends of later epochs cannot follow.
-    pub(super) fn keeps_epochs(&self) -> bool {
-        self.jobs.keep.is_any()
-    }
-
-    /// Has the epoch ends that were proved kept, in their order: one is refused before the one that it follows is there.
-    pub(super) fn keep_epochs(&mut self) {
-        if !self.epoch_ends.is_empty() && !self.keeps_epochs() {
-            let ends = std::mem::take(&mut self.epoch_ends);
-            self.run(Keeping, Job::KeepEpochs(ends));
-        }
     }
 
     fn take(&mut self, key: Key, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {
@@ -364,7 +304,7 @@ impl Engine {
 /// The peer's offer that a request uses.
 fn ware(flight: &Flight) -> Option<Ware> {
     match flight.about {
-        About::Summary | About::Epochs => None,
+        About::Summary | About::Epochs { .. } => None,
         About::Wanted(Key::Survey | Key::Range(_)) => Some(Ware::Batches),
         About::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
             Some(Ware::Snapshots)
@@ -375,7 +315,7 @@ fn ware(flight: &Flight) -> Option<Ware> {
 fn describe(flight: &Flight) -> String {
     match flight.about {
         About::Summary => "summary".into(),
-        About::Epochs => "epoch ends".into(),
+        About::Epochs { .. } => EPOCH_ENDS.into(),
         About::Wanted(key) => describe_key(&key),
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use slipstream_network::PeerId;
 use slipstream_storage::{RestoreTarget, Span, Store};
 use slipstream_types::{
-    BatchNumber, Certificate, Digest, Waypoint, accumulator::AccumulatorRangeProof, schedule::Forks,
+    BatchNumber, Certificate, Digest, Epoch, Waypoint, accumulator::AccumulatorRangeProof, schedule::Forks,
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     repair::{RepairRecord, RepairReport},
     trust::Trust,
     verify::VerifiedRange,
-    work::{Alarm, Audit, Audited, Committed, Executed, Prepared, Ready, Restored},
+    work::{Alarm, Audit, Audited, Committed, Executed, Prepared, ProvedEnds, Ready, Restored},
 };
 
 /// Names a request that is under way.
@@ -94,6 +94,15 @@ pub enum Job {
         /// Its certificate is checked already.
         announcement: Box<Announcement>,
         /// The validators whose signatures count.
+        trust: Arc<Trust>,
+    },
+    /// Check the answer to a request for the ends of epochs.
+    CheckEpochs {
+        /// The answer's bytes, as the peer sent them.
+        answer: Vec<u8>,
+        /// The first epoch whose end was asked for.
+        first: Epoch,
+        /// The validators that are known.
         trust: Arc<Trust>,
     },
     /// Decode a checked range, so that only its state is missing.
@@ -184,6 +193,8 @@ pub enum Done {
     Range(Result<VerifiedRange, Fault>),
     /// Result of [`Job::CheckAnnounced`]; `None` if another batch is the next by now.
     Announced(Result<Option<VerifiedRange>, Fault>),
+    /// Result of [`Job::CheckEpochs`].
+    Epochs(Box<ProvedEnds>),
     /// Result of [`Job::Prepare`].
     Prepared(Result<Box<Prepared>, SyncError>),
     /// Result of [`Job::Execute`].

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use slipstream_network::PeerId;
-use slipstream_types::{BatchNumber, Path};
+use slipstream_types::{BatchNumber, Epoch, Path};
 use tokio::time::Instant;
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     error::Fault,
     protocol::Request,
     verify::VerifiedRange,
-    work::{Audited, Committed, Executed, Prepared, Restored},
+    work::{Audited, Committed, Executed, Prepared, ProvedEnds, Restored},
 };
 
 /// An answer to a range request is checked.
@@ -36,6 +36,14 @@ pub(super) struct Check {
 pub(super) struct CheckAnnounced {
     pub(super) from: PeerId,
     pub(super) number: BatchNumber,
+}
+
+/// An answer about the ends of epochs is checked.
+#[derive(Debug)]
+pub(super) struct CheckEpochs {
+    pub(super) peer: PeerId,
+    /// The first epoch whose end was asked for.
+    pub(super) first: Epoch,
 }
 
 /// A range is prepared, which costs by its transactions if it is replayed and by its changes if not.
@@ -166,6 +174,7 @@ pub(super) struct Jobs {
     next: u64,
     pub(super) checks: Running<Check>,
     pub(super) announced: Running<CheckAnnounced>,
+    pub(super) epochs: Running<CheckEpochs>,
     pub(super) prepare: Running<Prepare>,
     pub(super) execute: Running<Execute>,
     pub(super) commit: Running<Commit>,
@@ -193,6 +202,7 @@ macro_rules! places {
 places! {
     Check => checks,
     CheckAnnounced => announced,
+    CheckEpochs => epochs,
     Prepare => prepare,
     Execute => execute,
     Commit => commit,
@@ -206,6 +216,7 @@ places! {
 pub(super) enum Ended {
     Check(Check, Result<VerifiedRange, Fault>),
     Announced(CheckAnnounced, Result<Option<VerifiedRange>, Fault>),
+    Epochs(CheckEpochs, Box<ProvedEnds>),
     Prepare(Prepare, Result<Box<Prepared>, SyncError>),
     Execute(Execute, Result<Executed, SyncError>),
     Commit(Commit, Result<Committed, SyncError>),
@@ -231,6 +242,7 @@ impl Jobs {
         Ok(match done {
             Done::Range(result) => Ended::Check(self.checks.end(id)?, result),
             Done::Announced(result) => Ended::Announced(self.announced.end(id)?, result),
+            Done::Epochs(proved) => Ended::Epochs(self.epochs.end(id)?, proved),
             Done::Prepared(result) => Ended::Prepare(self.prepare.end(id)?, result),
             Done::Executed(result) => Ended::Execute(self.execute.end(id)?, result),
             Done::Committed(result) => Ended::Commit(self.commit.end(id)?, result),
@@ -244,6 +256,7 @@ impl Jobs {
     pub(super) fn is_working(&self) -> bool {
         self.checks.is_any()
             || self.announced.is_any()
+            || self.epochs.is_any()
             || self.prepare.is_any()
             || self.execute.is_any()
             || self.commit.is_any()

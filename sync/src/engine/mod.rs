@@ -23,6 +23,7 @@ mod certified;
 mod claims;
 mod coming;
 mod effect;
+mod epochs;
 mod given_up;
 mod head;
 mod jobs;
@@ -54,8 +55,8 @@ use tokio::time::Instant;
 
 use self::{
     answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, given_up::GivenUp, head::Announcements, jobs::Jobs, ranges::Mix, rumours::Rumours,
-    stages::Stages, streams::Streams, tail::Tail, timers::Timers,
+    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, ranges::Mix,
+    rumours::Rumours, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -75,7 +76,7 @@ use crate::{
 /// How often a node at the head asks peers for theirs, should a broadcast be lost.
 const SUMMARY_AGE: Duration = Duration::from_millis(500);
 /// How long a peer that proved itself wrong is kept out.
-const BAN: Duration = Duration::from_secs(3_600);
+pub(crate) const BAN: Duration = Duration::from_secs(3_600);
 
 /// The following side of sync. See the module.
 #[derive(Debug)]
@@ -99,6 +100,8 @@ pub struct Engine {
     book: PeerBook,
     /// Summaries of an epoch that is not known yet.
     unproven: BTreeMap<PeerId, Summary>,
+    /// Answers about epochs that wait for their check.
+    epochs: EpochAnswers,
     /// Epochs of ranges that are not known yet.
     claims: BTreeMap<PeerId, Claim>,
     streams: Streams,
@@ -191,6 +194,7 @@ impl Engine {
             begun: local.begun.filter(|_| !setup.defences.lacks(Planted::ForgottenRestore)),
             book,
             unproven: BTreeMap::new(),
+            epochs: EpochAnswers::default(),
             claims: BTreeMap::new(),
             streams: Streams::new(deadline, setup.defences),
             tail: Tail::new(local.head),
@@ -230,6 +234,7 @@ impl Engine {
         self.book.retain(now, connected);
         self.streams.links.retain(|peer| connected.contains(peer));
         self.unproven.retain(|peer, _| connected.contains(peer));
+        self.epochs.retain(|peer| connected.contains(peer));
         self.claims.retain(|peer, _| connected.contains(peer));
         self.heard.retain(|peer| connected.contains(peer));
         self.rumours.retain(|peer, _| connected.contains(peer));

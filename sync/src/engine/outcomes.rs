@@ -40,6 +40,7 @@ impl Engine {
         match self.jobs.end(id, done)? {
             Ended::Check(check, checked) => self.checked(check, checked, took, now),
             Ended::Announced(check, checked) => self.checked_announced(check, checked, now),
+            Ended::Epochs(check, proved) => self.checked_epochs(check, *proved, now),
             Ended::Prepare(prepare, prepared) => {
                 let Prepare { first, transactions, changes, bytes, replay } = prepare;
                 self.stages.worked(Stage::Prepare, now, took, bytes);

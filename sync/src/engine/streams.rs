@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use slipstream_network::PeerId;
-use slipstream_types::{BatchNumber, Path};
+use slipstream_types::{BatchNumber, Epoch, Path};
 use tokio::time::Instant;
 
 use super::{
@@ -83,7 +83,10 @@ pub(super) enum About {
     /// The summary of this peer.
     Summary,
     /// The certificates that lead from the last known epoch to the peer's.
-    Epochs,
+    Epochs {
+        /// The first epoch whose end was asked for.
+        first: Epoch,
+    },
 }
 
 /// One request under way.

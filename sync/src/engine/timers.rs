@@ -77,7 +77,7 @@ impl Engine {
     /// The timers that the engine waits for after a turn.
     pub(super) fn wind(&self, now: Instant) -> Timers {
         let mut timers = Timers::default();
-        let is_asked = |peer: &PeerId| self.streams.is_asked(peer);
+        let is_asked = |peer: &PeerId| self.is_questioned(peer);
         timers.set(Timer::Summary, self.book.next_stale(now, SUMMARY_AGE, is_asked), now);
         timers.set(Timer::Hedge, self.streams.next_hedge(now), now);
         timers.set(Timer::Pause, self.book.next_unpaused(now), now);

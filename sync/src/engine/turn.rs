@@ -52,6 +52,7 @@ impl Engine {
         }
         self.mark_active(now);
         self.start_checks();
+        self.start_epochs();
         self.start_announced(now);
         self.start_work();
         self.start_audit();
@@ -77,11 +78,14 @@ impl Engine {
         let mut stale = self.book.stale(now, SUMMARY_AGE);
         stale.extend(std::mem::take(&mut self.heard));
         for peer in stale {
-            if self.streams.is_asked(&peer) || !self.book.may_ask(&peer, now) {
+            if self.is_questioned(&peer) || !self.book.may_ask(&peer, now) {
                 continue;
             }
             let (about, request) = match self.unproven.contains_key(&peer) {
-                true => (About::Epochs, Request::Epochs { first: self.trust.epoch() }),
+                true => {
+                    let first = self.trust.epoch();
+                    (About::Epochs { first }, Request::Epochs { first })
+                }
                 false => (About::Summary, Request::Summary),
             };
             self.streams.ask(peer, about, request, now, &mut self.effects);

@@ -18,9 +18,10 @@ use super::{
     lane::Class,
 };
 
-/// Peers that are counted before those with full purses are forgotten. `network` bounds how many are connected.
+/// Accounts that are kept of peers that have gone: then those with full purses are forgotten. Those of connected peers are kept beside
+/// them: a peer that paid what it took would begin anew as a stranger. `network` bounds how many are connected.
 const PEERS_KEPT: usize = 1_024;
-/// A peer counted for so long is no stranger any more.
+/// A peer that is connected for so long is no stranger any more.
 const KNOWN_AFTER: Duration = Duration::from_secs(600);
 /// Full purses that are there for strangers who come; they come back at the rate of one peer. Beyond them a new key begins with an empty
 /// one: else changing the key would pay every debt.
@@ -44,12 +45,16 @@ pub(super) struct Allowances {
     pub(super) work: Allowance,
 }
 
+/// Says since when a peer is connected, if it is.
+pub(super) type ConnectedSince = Box<dyn Fn(&PeerId) -> Option<Instant> + Send + Sync>;
+
 /// The purses of all peers.
 pub(super) struct Meter {
     large: Allowances,
     small: Allowances,
     /// The peers in this node's configuration.
     known: BTreeSet<PeerId>,
+    connected_since: ConnectedSince,
     state: Mutex<State>,
 }
 
@@ -60,7 +65,6 @@ struct State {
 }
 
 struct Account {
-    since: Instant,
     large: Purse,
     small: Purse,
 }
@@ -83,10 +87,15 @@ pub(super) struct Debit {
 
 impl Meter {
     /// With what each peer gets for large answers; the peers named are known from the start.
-    pub(super) fn new(large: Allowances, known: BTreeSet<PeerId>, now: Instant) -> Meter {
+    pub(super) fn new(
+        large: Allowances,
+        known: BTreeSet<PeerId>,
+        connected_since: ConnectedSince,
+        now: Instant,
+    ) -> Meter {
         let strangers = Purse::full(&large.times(STRANGERS), now);
-        let state = State { peers: BTreeMap::new(), strangers };
-        Meter { large, small: large.times(1.0 / SMALL), known, state: Mutex::new(state) }
+        let state = Mutex::new(State { peers: BTreeMap::new(), strangers });
+        Meter { large, small: large.times(1.0 / SMALL), known, connected_since, state }
     }
 
     /// Charges a request, and says how long it must wait until its peer's debt is paid. If that is longer than `wait_max` nothing is
@@ -114,8 +123,8 @@ impl Meter {
 
     /// Whether a peer is known, or a stranger.
     pub(super) fn class(&self, peer: &PeerId, now: Instant) -> Class {
-        let is_old = |account: &Account| now.saturating_duration_since(account.since) >= KNOWN_AFTER;
-        match self.known.contains(peer) || self.state.lock().peers.get(peer).is_some_and(is_old) {
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= KNOWN_AFTER;
+        match self.known.contains(peer) || (self.connected_since)(peer).is_some_and(is_old) {
             true => Class::Known,
             false => Class::Stranger,
         }
@@ -151,20 +160,23 @@ impl State {
                 true => full,
                 false => strangers.hand_out(&meter.large, now),
             };
-            Account { since: now, large, small: Purse::full(&meter.small, now) }
+            Account { large, small: Purse::full(&meter.small, now) }
         })
     }
 
-    /// Forgets peers free of debt first, and then the debtor that owes least.
+    /// Of the peers that have gone, forgets those free of debt first, and then the debtor that owes least.
     fn forget(&mut self, meter: &Meter, now: Instant) {
-        self.peers.retain(|_, account| {
+        let is_connected = |peer: &PeerId| (meter.connected_since)(peer).is_some();
+        self.peers.retain(|peer, account| {
             account.large.refill(&meter.large, now);
-            account.large.bytes < meter.large.bytes.burst || account.large.work < meter.large.work.burst
+            let is_full = account.large.bytes >= meter.large.bytes.burst
+                && account.large.work >= meter.large.work.burst;
+            !is_full || is_connected(peer)
         });
         if self.peers.len() >= PEERS_KEPT {
-            let wait = |account: &Account| account.large.wait(&meter.large);
-            let least = self.peers.iter().min_by_key(|(_, account)| wait(account)).map(|(peer, _)| *peer);
-            least.map(|peer| self.peers.remove(&peer));
+            let gone = self.peers.iter().filter(|(peer, _)| !is_connected(peer));
+            let least = gone.min_by_key(|(_, account)| account.large.wait(&meter.large));
+            least.map(|(peer, _)| *peer).map(|peer| self.peers.remove(&peer));
         }
     }
 }
@@ -267,9 +279,14 @@ mod tests {
     }
 
     fn meter() -> Arc<Meter> {
+        meter_of(|_| None)
+    }
+
+    fn meter_of(connected_since: impl Fn(&PeerId) -> Option<Instant> + Send + Sync + 'static) -> Arc<Meter> {
         let bytes = Allowance { rate: 1_000.0, burst: 5_000.0 };
         let work = Allowance { rate: 100_000.0, burst: 1_000_000.0 };
-        Arc::new(Meter::new(Allowances { bytes, work }, BTreeSet::from([peer(9_999)]), Instant::now()))
+        let known = BTreeSet::from([peer(9_999)]);
+        Arc::new(Meter::new(Allowances { bytes, work }, known, Box::new(connected_since), Instant::now()))
     }
 
     fn bytes(bytes: u64) -> Cost {
@@ -338,10 +355,31 @@ mod tests {
         let second = taken(100);
         assert!(second <= 100, "{second}");
         assert_eq!(take(&meter, 9_999, bytes(5_000)), Ok(Duration::ZERO), "who is configured has its own");
-        assert_eq!(meter.class(&peer(9_999), Instant::now()), Class::Known);
-        assert_eq!(meter.class(&peer(1), Instant::now()), Class::Stranger);
+    }
+
+    /// Goal: who is no stranger follows from how long its connection stands, and not from a question that it asked long ago.
+    #[tokio::test(start_paused = true)]
+    async fn a_class_comes_from_how_long_a_connection_stands() {
+        let start = Instant::now();
+        let meter = meter_of(move |id| (*id == peer(2)).then_some(start));
+        take(&meter, 1, bytes(1)).unwrap();
+        let classes = || [1, 2, 9_999].map(|id| meter.class(&peer(id), Instant::now()));
+        assert_eq!(classes(), [Class::Stranger, Class::Stranger, Class::Known]);
         tokio::time::advance(KNOWN_AFTER).await;
-        assert_eq!(meter.class(&peer(1), Instant::now()), Class::Known);
+        assert_eq!(classes(), [Class::Stranger, Class::Known, Class::Known]);
+    }
+
+    /// Goal: a flood of keys does not have the account of a connected peer forgotten, which would begin anew without a purse.
+    #[tokio::test(start_paused = true)]
+    async fn accounts_of_connected_peers_are_kept() {
+        let start = Instant::now();
+        let meter = meter_of(move |id| (*id == peer(9_000)).then_some(start));
+        take(&meter, 9_000, bytes(1)).unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        (0..2 * PEERS_KEPT as u16).for_each(|id| _ = take(&meter, id, bytes(1)));
+        let more = || take(&meter, 9_000, bytes(2_500));
+        assert_eq!([more(), more(), more()], [Ok(Duration::ZERO); 3], "it has its own purse");
+        assert!(meter.state.lock().peers.len() <= PEERS_KEPT + 1);
     }
 
     #[tokio::test(start_paused = true)]

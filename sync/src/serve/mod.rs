@@ -39,7 +39,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use slipstream_network::{Payload, PeerId, Refusal};
+use slipstream_network::{Payload, PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::codec;
 use tokio::time::{Instant, timeout_at};
@@ -51,7 +51,7 @@ use self::{
     heavy::Heavy,
     lane::{Class, Lane, Limits, Place},
     merges::{Merges, merge},
-    meter::{Allowance, Allowances, Debit, Meter},
+    meter::{Allowance, Allowances, ConnectedSince, Debit, Meter},
     unserved::Unserved,
 };
 use crate::{
@@ -134,20 +134,31 @@ impl SyncServer {
 
     /// As [`SyncServer::new`], with the `serve_` limits of a configuration.
     pub fn with_config(store: Store, config: &SyncConfig) -> SyncServer {
-        Self::with_known(store, config, [])
+        Self::build(store, config, BTreeSet::new(), Box::new(|_| None))
     }
 
-    /// As [`SyncServer::with_config`], where some peers are no strangers: those that the operator configured. When many ask at once,
-    /// they get as many places as all strangers together, and what strangers took before is not held against them.
-    pub fn with_known(
+    /// As [`SyncServer::with_config`], where some peers are no strangers: those that the operator configured, and those whose connection
+    /// stands for long. When many ask at once, they get as many places as all strangers together, and what strangers took before is not
+    /// held against them.
+    pub fn with_peers(
         store: Store,
         config: &SyncConfig,
         known: impl IntoIterator<Item = PeerId>,
+        transport: Arc<dyn Transport>,
+    ) -> SyncServer {
+        let connected_since = move |peer: &PeerId| transport.connected_since(peer);
+        Self::build(store, config, known.into_iter().collect(), Box::new(connected_since))
+    }
+
+    fn build(
+        store: Store,
+        config: &SyncConfig,
+        known: BTreeSet<PeerId>,
+        connected_since: ConnectedSince,
     ) -> SyncServer {
         let allowance = |rate: f64| Allowance { rate, burst: rate * BURST_SECONDS };
         let bytes = allowance(f64::from(config.serve_peer_mib_per_second.get()) * f64::from(1 << 20));
         let work = allowance(f64::from(config.serve_peer_work_ms_per_second.get()) * 1_000.0);
-        let known: BTreeSet<PeerId> = known.into_iter().collect();
         let shared = Shared {
             store,
             cache: Arc::new(PartCache::new(u64::from(config.serve_cache_mib) << 20)),
@@ -155,7 +166,7 @@ impl SyncServer {
             heavy: Arc::default(),
             cheap: Lane::new(CHEAP),
             disk: Lane::new(DISK),
-            meter: Arc::new(Meter::new(Allowances { bytes, work }, known, Instant::now())),
+            meter: Arc::new(Meter::new(Allowances { bytes, work }, known, connected_since, Instant::now())),
             answers: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             refused_busy: AtomicU64::new(0),

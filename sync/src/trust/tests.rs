@@ -117,6 +117,21 @@ fn wrong_epoch_ends_are_refused_and_change_nothing() {
     assert_eq!(trust, known);
 }
 
+/// Goal: signatures on a statement that is known cost nothing, whoever sends them however often.
+#[test]
+fn known_ends_are_not_verified_again() {
+    let mut trust = Trust::of_genesis(&genesis());
+    trust.learn(&[end(0), end(1)]).unwrap();
+    let known = trust.clone();
+    let unsigned = Certificate { signatures: Default::default(), ..end(0) };
+    for again in [end(0), unsigned, end(1)] {
+        assert_eq!(trust.learn_end(&again), Ok(false));
+    }
+    assert_eq!(trust, known);
+    assert_eq!(trust.learn_end(&end(2)), Ok(true));
+    assert!(trust.continues(&known) && !known.continues(&trust));
+}
+
 #[test]
 fn what_a_store_knows_is_verified_again() {
     let store = Store::memory(&StorageConfig::default());

@@ -29,6 +29,10 @@ impl Transport for Silent {
         self.connected.iter().copied().map(peer).collect()
     }
 
+    fn connected_since(&self, _: &PeerId) -> Option<Instant> {
+        None
+    }
+
     fn request<'a>(
         &'a self,
         peer: PeerId,

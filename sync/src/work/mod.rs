@@ -9,6 +9,7 @@
 mod ahead;
 mod audit;
 mod commit;
+mod epochs;
 mod opened;
 mod prepare;
 mod replay;
@@ -28,6 +29,7 @@ use self::opened::Opened;
 pub use self::{
     audit::{ALARM_RECORD, Alarm, Audit, Audited},
     commit::{Committed, HintUse, Ready},
+    epochs::ProvedEnds,
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
     takeover::{Progress, PutDown, Restored, Step},
@@ -153,6 +155,9 @@ impl Worker {
             }
             Job::CheckAnnounced { announcement, trust } => {
                 Done::Announced(self.check_announced(*announcement, &trust))
+            }
+            Job::CheckEpochs { answer, first, trust } => {
+                Done::Epochs(Box::new(epochs::check(&answer, first, &trust)))
             }
             Job::Prepare { range, mode, from } => Done::Prepared(self.prepare(range, mode, from)),
             Job::Execute { range } => Done::Executed(self.execute(*range)),

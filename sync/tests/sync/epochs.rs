@@ -204,7 +204,7 @@ async fn validators_that_nobody_signed_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_skipped_epoch_is_refused() {
-    follow_beside(Chain::of_three_epochs(), skipped_epoch, Mode::Delta, true, "before it is missing").await;
+    follow_beside(Chain::of_three_epochs(), skipped_epoch, Mode::Delta, true, "stand in order").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

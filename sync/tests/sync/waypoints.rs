@@ -1,16 +1,23 @@
 //! Goal: whatever way a node takes, it passes its operator's waypoint or stops before it. A node that began from a snapshot
 //! leads others as it was led itself.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use slipstream_executor::ExecutorConfig;
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StorageConfig, StorageError, Store};
 use slipstream_sync::{
-    Mode, Patience, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis, protocol::Request,
+    Mode, Patience, PeerStatus, SyncConfig, SyncError, SyncServer, fetch_genesis,
+    protocol::{Origin, Request},
     work::Worker,
 };
-use slipstream_types::{BatchNumber, Digest, Waypoint, codec};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Digest, Waypoint, codec};
 
 use crate::{
     chain::Chain,
@@ -207,6 +214,58 @@ impl Handler for Forgetful {
                 }
                 _ => self.0.handle(peer, payload).await,
             }
+        })
+    }
+
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Goal: a peer that shows the waypoint's ledger info with another genesis, or with one that is none, costs a newcomer one check. The
+/// first has lied, and is banned; nobody can tell that of the other, so it is asked no more.
+#[tokio::test(start_paused = true)]
+async fn a_false_genesis_costs_its_sender() {
+    let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 1));
+    let genesis = |content: &[u8]| Blob::compress(BlobKind::Genesis, content).unwrap();
+    let (false_one, junk) = (genesis(&other.genesis.content().unwrap()), genesis(&[7; 100]));
+    let hub = MemoryHub::new();
+    let newcomer = join(&hub, 1, &Store::memory(&Default::default()));
+    let liars = [(2, false_one), (3, junk)].map(|(id, genesis)| {
+        let liar =
+            Arc::new(OtherGenesis { server: SyncServer::new(chain.store.clone()), genesis, asked: 0.into() });
+        let _ = hub.join(peer(id), liar.clone());
+        assert!(hub.connect(peer(1), peer(id)));
+        liar
+    });
+    let patience = Patience::AtMost(Duration::from_secs(5));
+    let error = fetch_genesis(&*newcomer, &chain.waypoint(2), patience).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be read here"), "{error}");
+    assert_eq!(liars.map(|liar| liar.asked.load(Ordering::SeqCst)), [1, 1]);
+    let bans = newcomer.bans();
+    let [ban] = &bans[..] else { panic!("{bans:?}") };
+    assert!(ban.peer == peer(2) && ban.reason.contains("not that of the waypoint's ledger"), "{ban:?}");
+}
+
+/// Serves its ledger, but for the genesis.
+struct OtherGenesis {
+    server: SyncServer,
+    genesis: Blob,
+    asked: AtomicU64,
+}
+
+impl Handler for OtherGenesis {
+    fn request<'a>(
+        &'a self,
+        peer: PeerId,
+        _protocol: Protocol,
+        payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let answer = self.server.handle(peer, payload).await?.into_vec();
+            let origin: Origin = codec::decode("origin", &answer, answer.len()).unwrap();
+            Ok(codec::encode("origin", &Origin { genesis: self.genesis.clone(), ..origin }).unwrap().into())
         })
     }
 

@@ -96,9 +96,7 @@ impl Book {
                 self.is_changed = true;
                 return Heard::Renewed;
             }
-            // Elsewhere it has to show itself again.
-            let id = record.id();
-            self.forget(&id);
+            // Elsewhere it has to show itself again. Where it cannot be written down, what is known of it stays.
             return match self.enter(record, block_of(teller), now_ms) {
                 Heard::New => Heard::Renewed,
                 other => other,
@@ -125,22 +123,22 @@ impl Book {
         if self.place_heard(entry, bucket, now_ms) { Heard::New } else { Heard::NoRoom }
     }
 
-    /// Puts an entry into its bucket of hearsay, if it finds a slot. The slot must be free, or its holder worth less: spent, or never
-    /// met while the newcomer was.
+    /// Puts an entry into its bucket of hearsay, if it finds a slot; the former entry of its peer goes then. The slot must be free, or
+    /// its holder worth less: spent, or never met while the newcomer was.
     fn place_heard(&mut self, entry: Entry, bucket: Bucket, now_ms: u64) -> bool {
-        let cell = self.slot(&self.heard, bucket, entry.host, now_ms);
-        let incumbent = self.heard.at(cell).and_then(|id| self.entries.get(&id));
-        let is_kept = incumbent.is_some_and(|incumbent| {
+        let id = entry.record.id();
+        let cell = self.slot(&self.heard, bucket, &id, entry.host, now_ms);
+        let incumbent = self.heard.at(cell).filter(|incumbent| *incumbent != id);
+        let is_kept = incumbent.and_then(|incumbent| self.entries.get(&incumbent)).is_some_and(|incumbent| {
             let is_better = entry.standing != Standing::Heard && incumbent.standing == Standing::Heard;
             !is_better && !incumbent.is_spent(now_ms)
         });
         if is_kept {
             return false;
         }
-        if let Some(spent) = self.heard.at(cell) {
-            self.forget(&spent);
+        for replaced in incumbent.into_iter().chain([id]) {
+            self.forget(&replaced);
         }
-        let id = entry.record.id();
         self.heard.put(cell, id);
         self.entries.insert(id, Entry { at: At::Heard(cell), ..entry });
         self.is_changed = true;
@@ -164,17 +162,19 @@ impl Book {
         self.is_changed = true;
         if matches!(entry.at, At::Heard(_)) {
             let bucket = reached_bucket(&self.secret, address);
-            let cell = self.slot(&self.reached, bucket, Host::of(address), now_ms);
+            let cell = self.slot(&self.reached, bucket, id, Host::of(address), now_ms);
             self.promote(*id, cell, Host::of(address), now_ms);
         }
     }
 
-    /// The slot for a host in a bucket. It is its own if it has one, else a free or spent one, else one that it must contest.
-    fn slot(&self, table: &Table, bucket: Bucket, host: Host, now_ms: u64) -> Cell {
+    /// The slot for a peer in a bucket. It is its host's if that has one, else the peer's own, a free or a spent one, else one that
+    /// it must contest.
+    fn slot(&self, table: &Table, bucket: Bucket, peer: &PeerId, host: Host, now_ms: u64) -> Cell {
         let holders =
             || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));
         let own = holders().find(|(_, entry)| entry.is_some_and(|entry| entry.host == host));
-        let free = || holders().find(|(_, entry)| entry.is_none_or(|entry| entry.is_spent(now_ms)));
+        let is_free = |entry: &Entry| entry.record.id() == *peer || entry.is_spent(now_ms);
+        let free = || holders().find(|(_, entry)| entry.is_none_or(is_free));
         own.or_else(free).map_or(bucket.wanted(), |(cell, _)| cell)
     }
 

@@ -129,7 +129,7 @@ impl Book {
             entry.record.addresses().iter().filter(|address| has_slot && self.reach.allows(**address));
         let slot = |address: &SocketAddr| {
             let (bucket, host) = (reached_bucket(&self.secret, *address), Host::of(*address));
-            (self.slot(&self.reached, bucket, host, now_ms), host)
+            (self.slot(&self.reached, bucket, &id, host, now_ms), host)
         };
         let free = within.map(slot).find(|(cell, _)| self.reached.at(*cell).is_none());
         match free {

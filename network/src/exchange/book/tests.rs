@@ -216,6 +216,30 @@ fn only_dated_records_within_reach_are_kept() {
     assert_eq!(book.len(), (0, 0));
 }
 
+/// Goal: a newer record that finds no place, or leads nowhere, does not cost the peer the place that it has.
+#[test]
+fn a_newer_record_without_a_place_leaves_the_older_one() {
+    let (mut book, teller) = (book(1), IpAddr::from([9, 9, 9, 9]));
+    let moved = |n, ip, later_ms| PeerRecord::made_up(id(n), &[at(ip)], NOW_MS + later_ms);
+    book.hear(record(1, [60, 1, 1, 1]), teller, NOW_MS);
+    book.hear(record(2, [61, 1, 1, 1]), teller, NOW_MS);
+    book.reached(&id(1), at([60, 1, 1, 1]), NOW_MS);
+    let is_where_it_was = |book: &Book| {
+        assert_eq!(book.candidate(&id(1), NOW_MS).unwrap().address, at([60, 1, 1, 1]));
+        assert_eq!(book.len(), (1, 1));
+    };
+    assert_eq!(book.hear(moved(1, [61, 1, 1, 1], 1), teller, NOW_MS), Heard::NoRoom, "the host has a slot");
+    is_where_it_was(&book);
+    assert_eq!(book.hear(moved(1, [10, 0, 0, 1], 2), teller, NOW_MS), Heard::Useless, "nobody can dial it");
+    is_where_it_was(&book);
+    assert_eq!(book.hear(moved(1, [62, 1, 1, 1], 3), teller, NOW_MS), Heard::Renewed);
+    assert_eq!((book.candidate(&id(1), NOW_MS).unwrap().address, book.len()), (at([62, 1, 1, 1]), (2, 0)));
+    // Another port of its host: its own slot is no obstacle.
+    let port = SocketAddr::from(([62, 1, 1, 1], 7401));
+    assert_eq!(book.hear(PeerRecord::made_up(id(1), &[port], NOW_MS + 4), teller, NOW_MS), Heard::Renewed);
+    assert_eq!((book.candidate(&id(1), NOW_MS).unwrap().address, book.len()), (port, (2, 0)));
+}
+
 /// Goal: hearsay is not passed on. Peers that were met or reached are, for as long as they sign their records anew.
 #[test]
 fn hearsay_is_not_passed_on() {

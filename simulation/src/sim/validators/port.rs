@@ -154,6 +154,10 @@ impl Transport for Port {
         peers
     }
 
+    fn connected_since(&self, _: &PeerId) -> Option<Instant> {
+        None
+    }
+
     fn request<'a>(
         &'a self,
         peer: PeerId,

@@ -1,12 +1,12 @@
 //! Goal: once any certificate shows that an epoch is over, its validators' later signatures are void. That holds even if all peers are
 //! silent about the next epoch.
 
-use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, codec};
+use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, bounded::BoundedVec, codec};
 
 use crate::{
     Mode,
-    engine::rig::{A, Node, Rig, chain_of_epochs, serves},
-    protocol::{ANSWER_BYTES_MAX, Range, Request},
+    engine::rig::{A, B, Node, Rig, chain_of_epochs, serves},
+    protocol::{ANSWER_BYTES_MAX, EpochEnds, Range, Request},
     trust::TrustError,
     verify::Violation,
 };
@@ -65,4 +65,42 @@ fn a_range_ends_an_epoch() {
     assert_eq!(rig.engine.trust.epoch(), Epoch(0));
     rig.lie(A, &codec::encode("range", &range).unwrap());
     expect_over(&rig);
+}
+
+/// An answer about the ends of epochs.
+fn ends(certificates: Vec<Certificate>) -> Vec<u8> {
+    codec::encode("epoch ends", &EpochEnds { certificates: BoundedVec::new(certificates).unwrap() }).unwrap()
+}
+
+/// Goal: the signatures of an answer are checked beside the engine, one answer at a time, and what one taught costs the next nothing.
+#[test]
+fn epoch_ends_are_checked_beside_the_engine_and_once() {
+    let mut rig = at_head(END - 3).peer(A, serves(1..=END + 1)).peer(B, serves(1..=END + 1));
+    rig.holds_jobs = true;
+    rig.step();
+    let first = Request::Epochs { first: Epoch(0) };
+    assert_eq!((rig.asked(A), rig.asked(B)), (vec![&first], vec![&first]));
+    rig.answer(A);
+    // Of the same statement with other signatures only the first is looked at.
+    let unsigned = Certificate { signatures: Default::default(), ..certificate(END) };
+    rig.lie(B, &ends(vec![unsigned]));
+    assert_eq!((rig.engine.trust.epoch(), rig.held_jobs()), (Epoch(0), 1));
+    assert!(rig.asked(A).is_empty() && rig.asked(B).is_empty(), "{:?}", rig.open);
+    rig.work().work().work();
+    assert_eq!(rig.engine.trust.epoch(), Epoch(2));
+    assert_eq!(rig.store.epoch_ends(Epoch(0), 10).unwrap(), [END, 2 * END].map(certificate));
+    assert_eq!(rig.status().peers.len(), 2);
+    rig.blames_nobody();
+}
+
+/// Goal: an answer that repeats an end, or leaves one out, is a lie by its order alone: none of its signatures is looked at.
+#[test]
+fn epoch_ends_out_of_order_are_a_lie() {
+    for lie in [vec![certificate(END); 64], vec![certificate(2 * END)]] {
+        let mut rig = at_head(END - 3).peer(A, serves(1..=END + 1));
+        rig.step().lie(A, &ends(lie));
+        let [(A, reason)] = &rig.bans[..] else { panic!("{:?}", rig.bans) };
+        assert!(reason.contains("in order"), "{reason}");
+        assert_eq!(rig.engine.trust.epoch(), Epoch(0), "nothing of it counts");
+    }
 }
