@@ -63,10 +63,14 @@ fn pool(genesis: &Genesis, store: &Store) -> Pool {
 
 /// As the first primary makes it of what a pool has.
 fn build(ledger: &Ledger, chain: &[Arc<Executed>], pool: &Pool, now_ms: u64, may_be_empty: bool) -> Built {
+    ledger.build(chain, pool, &making(ledger, chain, now_ms, may_be_empty)).unwrap()
+}
+
+fn making(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: bool) -> Making {
     let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
     let mut held = super::held::Held::new(number.before(1 + chain.len() as u64));
     chain.iter().for_each(|executed| held.push(executed.clone()));
-    let making = Making {
+    Making {
         work: Work { generation: 0, view: 0, number, sequential: false },
         parent: Digest::ZERO,
         begun: Instant::now(),
@@ -74,8 +78,7 @@ fn build(ledger: &Ledger, chain: &[Arc<Executed>], pool: &Pool, now_ms: u64, may
         may_be_empty,
         now_ms,
         ahead: held.ahead(),
-    };
-    ledger.build(chain, pool, &making).unwrap()
+    }
 }
 
 fn made(built: Built) -> Arc<Executed> {
