@@ -16,7 +16,7 @@ use slipstream_types::BatchNumber;
 
 use super::{
     RpcContext,
-    batches::Batch,
+    batches::{Batch, Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
     table::Asker,
@@ -132,7 +132,7 @@ fn fees(
         history.base_fee_per_gas.push(rules.base_fee_wei.into());
         history.gas_used_ratio.push(used as f64 / rules.gas_limit as f64);
         if !percentiles.is_empty() {
-            let batch = context.batches.get(number)?;
+            let batch = context.batches.get(number, Parts::Both, Reader::passing(asker.leash))?;
             let none = || vec![0; percentiles.len()];
             rewards
                 .push(batch.as_ref().map_or_else(none, |batch| tips(batch, percentiles, rules.base_fee_wei)));
@@ -195,7 +195,7 @@ impl Visitor<'_> for CountVisitor {
 
 /// The tip at each percentile of the batch's gas; zeros if nothing is known of its transactions.
 fn tips(batch: &Batch, percentiles: &[f64], base_fee_wei: u64) -> Vec<u128> {
-    let (Some(body), Some(receipts)) = (&batch.body, &batch.receipts) else {
+    let (Ok(body), Ok(receipts)) = (batch.body(), batch.receipts()) else {
         return vec![0; percentiles.len()];
     };
     let paid = body.transactions.iter().zip(&receipts.receipts).filter_map(|(raw, receipt)| {

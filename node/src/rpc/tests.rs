@@ -17,7 +17,7 @@ use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex, keccak256};
 use k256::ecdsa::SigningKey;
 use serde_json::{Value, json, value::to_raw_value};
-use slipstream_consensus::{Forwarder, Pool, PoolConfig};
+use slipstream_consensus::{Forwarder, Journal, Pool, PoolConfig};
 use slipstream_executor::{Envelope, ExecutorConfig, Session};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StateHistory, StorageConfig, Store};
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Batches, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
-    batches::Batch,
+    batches::{Batch, Parts, Reader},
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
     lanes::{Lane, Lanes},
@@ -170,6 +170,15 @@ pub(super) struct Fixture(pub(super) Table);
 /// The context of the methods, over such a chain.
 pub(crate) fn context() -> RpcContext {
     context_under(chain())
+}
+
+/// The same with a pool of that many transactions, and a journal.
+pub(crate) fn context_of(pool: PoolConfig, journal: Option<Journal>) -> RpcContext {
+    let context = context();
+    let pool = Pool::new(pool, context.chain.clone(), context.store.clone()).unwrap();
+    let forwarder =
+        Forwarder::new(pool.clone(), &context.chain, context.transport.clone(), &[], journal).unwrap();
+    RpcContext { pool, forwarder, ..context }
 }
 
 /// The same under other rules.
