@@ -47,6 +47,7 @@ pub(crate) use self::{
     caller::Caller,
     effect::Effect,
     feed::{Feed, News},
+    fees::Congestion,
     keeps::Keeps,
     lanes::Lane,
     logs::{Filters, LogIndex, log_records_behind},
@@ -76,6 +77,7 @@ pub(crate) struct RpcContext {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
+    pub(crate) congestion: Congestion,
     pub(crate) keeps: Keeps,
     pub(crate) log_index: Arc<LogIndex>,
     pub(crate) filters: Arc<Filters>,
@@ -121,8 +123,8 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add_long("eth_simulateV1", simulate::simulate);
 
     table.plain("eth_baseFee", |context| Ok(fees::base_fee(context)?));
-    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
-    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
+    table.add_long("eth_gasPrice", fees::gas_price);
+    table.add_long("eth_maxPriorityFeePerGas", fees::priority_fee);
     table.plain("eth_blobBaseFee", |_| Ok(fees::BLOB_BASE_FEE_WEI));
     table.add_long("eth_feeHistory", fees::history);
 

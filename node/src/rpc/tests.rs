@@ -1,6 +1,7 @@
 //! A chain that has only its genesis, and JSON-RPC over it.
 
 mod calls;
+mod fees;
 mod gone;
 mod methods;
 mod past;
@@ -30,7 +31,7 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
+    Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
     batches::{Batch, Parts, Reader},
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
@@ -236,6 +237,7 @@ fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     );
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
+        congestion: Congestion::default(),
         keeps: Keeps { bodies: true, places: true },
         chain,
         forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
