@@ -48,7 +48,7 @@ mod validator;
 pub use config::{ConsensusConfig, PoolConfig};
 pub use error::{ConsensusError, ProposalError, RecordError};
 pub use forward::{Forwarder, SubmitError};
-pub use journal::{Journal, JournalError};
+pub use journal::{Disk, Journal, JournalError, SystemDisk};
 pub use pool::{
     Candidates, ContentLimit, DropReason, Pool, PoolContent, PoolError, PoolStatus, Refused, TooMuchContent,
     maintain,

@@ -79,6 +79,8 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec
                     }
                     items.push(item);
                 }
+                // It grew by doubling: what keeps many of these counts on their length.
+                items.shrink_to_fit();
                 Ok(items)
             }
         }

@@ -46,7 +46,7 @@ pub enum SubmitError {
 impl Forwarder {
     /// Takes a transaction of a user who calls from `address`. `None` marks the operator's own calls, or an address that stands for many;
     /// these are not metered. When this returns, the transaction survives this process; [`Forwarder::synced`] makes it survive a power cut
-    /// before the user is told. Blocks for some microseconds, and for a write of the journal now and then.
+    /// before the user is told. Blocks for some microseconds, and for the disk only where the journal is full or broken.
     ///
     /// # Errors
     /// If it is not taken; the texts begin as Ethereum's clients write them.
@@ -133,15 +133,9 @@ impl Forwarder {
     /// # Errors
     /// If the disk refuses; then none of what waits may be acknowledged.
     pub async fn synced(&self) -> Result<(), JournalError> {
-        match &self.journal {
-            Some(journal) if !journal.is_synced() => {
-                let (journal, pool) = (journal.clone(), self.pool.clone());
-                let synced = tokio::task::spawn_blocking(move || journal.sync(|| pool.local())).await;
-                // Only a runtime that ends gives no answer, and with it the caller.
-                synced.unwrap_or(Ok(()))
-            }
-            _ => Ok(()),
-        }
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let pool = self.pool.clone();
+        journal.synced(move || pool.local()).await
     }
 
     /// Bytes of the journal; 0 without one.
@@ -154,8 +148,8 @@ impl Forwarder {
     pub(super) fn replay(&self, attempt: u32) {
         let Some(journal) = &self.journal else { return };
         let (mut taken, mut waiting, mut gone) = (0u64, Vec::new(), 0u64);
-        for raw in journal.recovered() {
-            let Ok(transaction) = Transaction::decode(&raw, self.admission) else {
+        for raw in journal.recovered().iter() {
+            let Ok(transaction) = Transaction::decode(raw, self.admission) else {
                 gone += 1;
                 continue;
             };
@@ -170,7 +164,7 @@ impl Forwarder {
                     self.pool.adopt(&hash);
                     self.pool.mark_journaled(&hash);
                 }
-                Err(error) if may_pass(&error) && attempt < REPLAYS_MAX => waiting.push(raw),
+                Err(error) if may_pass(&error) && attempt < REPLAYS_MAX => waiting.push(raw.clone()),
                 Err(error) => {
                     gone += 1;
                     tracing::debug!(hash = %transaction.hash, %error, "a transaction of the journal is not taken again");

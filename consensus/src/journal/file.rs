@@ -1,9 +1,10 @@
 //! The file's format, and how it is written anew.
 
 use std::{
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use alloy_primitives::keccak256;
@@ -64,10 +65,32 @@ pub(super) fn recover(bytes: &[u8]) -> Recovered {
     recovered
 }
 
-/// Puts a file with these entries in the place of the one that is there; a power cut leaves the one or the other.
-pub(super) fn rewrite<'a>(path: &Path, entries: impl Iterator<Item = &'a [u8]>) -> io::Result<(File, u64)> {
-    let fresh = path.with_extension("new");
-    let file = OpenOptions::new().create(true).write(true).truncate(true).open(&fresh)?;
+/// The disk under a journal, as far as anybody waits for it.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Returns when the content of a file, or the names in a directory, are on the disk.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    fn sync(&self, file: &File) -> io::Result<()>;
+}
+
+/// The disk of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemDisk;
+
+impl Disk for SystemDisk {
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+}
+
+/// Writes a file with these entries beside the one that is there, to the disk.
+pub(super) fn write_beside<'a>(
+    disk: &dyn Disk,
+    path: &Path,
+    entries: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).write(true).truncate(true).open(beside(path))?;
     let mut writer = io::BufWriter::new(file);
     writer.write_all(MAGIC)?;
     let mut bytes = MAGIC.len() as u64;
@@ -77,12 +100,32 @@ pub(super) fn rewrite<'a>(path: &Path, entries: impl Iterator<Item = &'a [u8]>) 
         bytes += entry.len() as u64;
     }
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
+    disk.sync(&file)?;
+    Ok((file, bytes))
+}
+
+/// Puts the file that was written beside the other in its place. A power cut leaves the one or the other until the directory that is returned
+/// is synced.
+pub(super) fn replace(path: &Path) -> io::Result<Option<File>> {
     // Does everything that can fail before the old file goes.
     let dir = path.parent().map(File::open).transpose()?;
-    fs::rename(&fresh, path)?;
-    if let Some(dir) = dir {
-        dir.sync_all()?;
+    fs::rename(beside(path), path)?;
+    Ok(dir)
+}
+
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// Puts a file with these entries in the place of the one that is there; a power cut leaves the one or the other.
+pub(super) fn rewrite<'a>(
+    disk: &dyn Disk,
+    path: &Path,
+    entries: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<(File, u64)> {
+    let written = write_beside(disk, path, entries)?;
+    if let Some(dir) = replace(path)? {
+        disk.sync(&dir)?;
     }
-    Ok((file, bytes))
+    Ok(written)
 }

@@ -5,12 +5,14 @@
 //! ```
 //!
 //! A caller that acknowledges a transaction reserves its room before the pool takes it, and then appends it. Before the answer leaves, it
-//! waits for [`Journal::sync`] once for all its transactions. When the file has grown, it is rewritten with the transactions still in the
-//! pool. In a full file, waiting transactions (for a nonce or for funds) keep an eighth. So transactions that may never execute cannot keep
-//! others out. Opening cuts a torn end off, passes over damaged entries, and reports both.
+//! waits for [`Journal::synced`]: one sync serves all who wait. When the file has grown, that sync rewrites it with the transactions still
+//! in the pool. In a full file, waiting transactions (for a nonce or for funds) keep an eighth. So transactions that may never execute
+//! cannot keep others out. Opening cuts a torn end off, passes over damaged entries, and reports both.
 
+mod error;
 mod file;
 mod share;
+mod syncing;
 #[cfg(test)]
 mod tests;
 
@@ -33,11 +35,15 @@ use slipstream_types::limits::TRANSACTION_BYTES_MAX;
 use tokio::time::Instant;
 
 use self::file::{Recovered, entry, entry_bytes, recover, rewrite};
-use self::share::Fitting;
 pub(crate) use self::share::Live;
+pub use self::{
+    error::JournalError,
+    file::{Disk, SystemDisk},
+};
 
-/// A file that is shorter is not written anew to save room.
-const COMPACT_BYTES_MIN: u64 = 1 << 20;
+/// A file that is shorter is not written anew to save room. A nearly empty pool outgrows its content all the time, and each rewrite costs
+/// three syncs; a start reads so much, and recovers its senders, in two seconds.
+const COMPACT_BYTES_MIN: u64 = 8 << 20;
 /// A file that was written anew and is full again is not written anew for every transaction that finds it so.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(10);
 /// The same after a failure.
@@ -45,50 +51,18 @@ const REPAIR_INTERVAL: Duration = Duration::from_secs(1);
 /// One sender's transactions may take this share of the file, as a divisor, and one of the longest always.
 const SENDER_SHARE: u64 = 16;
 
-/// Why a transaction could not be written down.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The disk fails.
-    #[error("cannot {action} the transaction journal {}: {source}; free some room, or set consensus.pool.journal_mib to 0 to do without", path.display())]
-    Io {
-        /// The operation that failed.
-        action: &'static str,
-        /// Path of the journal's file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// It is full of transactions that are still in the pool.
-    #[error(
-        "the journal of this node's transactions is full: {bytes} bytes of at most {bytes_max}; retry later"
-    )]
-    Full {
-        /// Bytes in the journal.
-        bytes: u64,
-        /// [`PoolConfig::journal_mib`](crate::PoolConfig::journal_mib) in bytes.
-        bytes_max: u64,
-    },
-    /// The sender has as much in it as one may.
-    #[error(
-        "the sender's transactions take {bytes} bytes of this node's journal, of at most {bytes_max}; retry when some are executed"
-    )]
-    SenderFull {
-        /// Bytes of the sender's transactions of this node's users.
-        bytes: u64,
-        /// The most that one sender may have.
-        bytes_max: u64,
-    },
-}
-
 /// The file. One process has it, which holds the data directory's lock.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     bytes_max: u64,
-    /// Locked while the file is written to or rewritten, which waits for the disk. Threads that must not wait leave it alone.
+    disk: Arc<dyn Disk>,
+    /// Locked while the file is written to, and never while anybody waits for the disk.
     inner: Mutex<Inner>,
-    /// Held by the one that waits for the disk in the name of all.
+    /// Held by the one that waits for the disk in the name of all. See `syncing`.
     syncing: Mutex<()>,
+    /// The turn of those who wait for a sync. They wait without a thread.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// Entries ever appended; changed under `inner`.
     appended: AtomicU64,
     /// How many of these are on the disk.
@@ -107,14 +81,28 @@ struct Inner {
     /// Its length when it was written anew, and when that was last tried.
     compacted_bytes: u64,
     compacted: Option<Instant>,
-    /// The last rewrite lacked room for all, so rewriting again soon would free none.
+    /// While it is written anew: the entries appended since that began, which go into the new file too.
+    tail: Option<Vec<u8>>,
+    /// The last rewrite failed or lacked room for all, so rewriting again soon would free none.
     is_tight: bool,
     /// Entries from before the start that are in no pool yet.
-    kept: Vec<Vec<u8>>,
+    kept: Arc<Vec<Vec<u8>>>,
     /// The pool has seen the kept transactions at least once.
     is_settled: bool,
     /// A write failed: the content of the file is unknown, and so is whether this handle is still the file's.
     is_broken: bool,
+}
+
+impl Inner {
+    /// Whether so many more bytes fit.
+    fn has_room(&self, bytes: u64, bytes_max: u64) -> bool {
+        self.bytes + self.reserved + bytes <= bytes_max
+    }
+
+    /// Whether most of it may have left the pool. Writing it anew then costs no more than its appends did.
+    fn has_doubled(&self) -> bool {
+        self.bytes > (2 * self.compacted_bytes).max(COMPACT_BYTES_MIN)
+    }
 }
 
 /// Room for one entry. Dropping it gives the room back.
@@ -131,6 +119,14 @@ impl Journal {
     /// # Errors
     /// If it cannot be read or written.
     pub fn open(path: &Path, bytes_max: u64) -> Result<Journal, JournalError> {
+        Self::open_on(Arc::new(SystemDisk), path, bytes_max)
+    }
+
+    /// As [`Journal::open`], on a disk that the caller chooses.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub fn open_on(disk: Arc<dyn Disk>, path: &Path, bytes_max: u64) -> Result<Journal, JournalError> {
         let failed = |action| move |source| JournalError::Io { action, path: path.to_owned(), source };
         let mut bytes = Vec::new();
         match File::open(path) {
@@ -144,7 +140,8 @@ impl Journal {
             tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; its whole entries are kept");
         }
         // A new file, without the damaged part: the handle then appends to a known end.
-        let (file, bytes) = rewrite(path, transactions.iter().map(Vec::as_slice)).map_err(failed("write"))?;
+        let entries = transactions.iter().map(Vec::as_slice);
+        let (file, bytes) = rewrite(&*disk, path, entries).map_err(failed("write"))?;
         let has_kept = AtomicBool::new(!transactions.is_empty());
         let inner = Inner {
             file: Arc::new(file),
@@ -152,16 +149,19 @@ impl Journal {
             reserved: 0,
             compacted_bytes: bytes,
             compacted: None,
+            tail: None,
             is_tight: false,
-            kept: transactions,
+            kept: Arc::new(transactions),
             is_settled: false,
             is_broken: false,
         };
         Ok(Journal {
             path: path.to_owned(),
             bytes_max,
+            disk,
             inner: Mutex::new(inner),
             syncing: Mutex::new(()),
+            turn: Arc::default(),
             appended: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             bytes: AtomicU64::new(bytes),
@@ -175,11 +175,11 @@ impl Journal {
     /// If it cannot be written.
     pub fn write<'a>(path: &Path, envelopes: impl Iterator<Item = &'a [u8]>) -> Result<(), JournalError> {
         let failed = |source| JournalError::Io { action: "write", path: path.to_owned(), source };
-        rewrite(path, envelopes).map(drop).map_err(failed)
+        rewrite(&SystemDisk, path, envelopes).map(drop).map_err(failed)
     }
 
-    /// Returns the file's transactions of before the start that are unsettled. Blocks.
-    pub(crate) fn recovered(&self) -> Vec<Vec<u8>> {
+    /// Returns the file's transactions of before the start that are unsettled.
+    pub(crate) fn recovered(&self) -> Arc<Vec<Vec<u8>>> {
         self.inner.lock().kept.clone()
     }
 
@@ -192,16 +192,19 @@ impl Journal {
     /// Blocks.
     ///
     /// # Errors
-    /// If it cannot be written; then it is written before anything else is.
+    /// If it cannot be written; the one before stays then.
     pub(crate) fn settle(
         &self,
         kept: Vec<Vec<u8>>,
         live: impl FnOnce() -> Vec<Live>,
     ) -> Result<(), JournalError> {
-        let mut inner = self.inner.lock();
+        let syncing = self.syncing();
         self.has_kept.store(!kept.is_empty(), Release);
-        (inner.kept, inner.is_settled) = (kept, true);
-        self.compact(&mut inner, live(), 0)
+        {
+            let mut inner = self.inner.lock();
+            (inner.kept, inner.is_settled) = (Arc::new(kept), true);
+        }
+        syncing.compact(live, 0)
     }
 
     /// Bytes of the file. Never blocks.
@@ -210,7 +213,7 @@ impl Journal {
     }
 
     /// Sets room aside for a transaction that the pool is about to take, whose sender has `sender_bytes` of this node's users' transactions in
-    /// the pool. `live` says what the pool has of them, in case the file is to be written anew. Blocks.
+    /// the pool. Waits for the disk only where the file is full or broken, and is written anew; `live` then says what the pool has of them.
     ///
     /// # Errors
     /// If the journal is full, or the file is not writable.
@@ -226,58 +229,100 @@ impl Journal {
             return Err(JournalError::SenderFull { bytes: sender_bytes, bytes_max: sender_bytes_max });
         }
         let mut inner = self.inner.lock();
-        let wanted = inner.reserved + bytes;
-        let is_over = inner.bytes + wanted > self.bytes_max;
-        let has_doubled = inner.bytes + wanted > (2 * inner.compacted_bytes).max(COMPACT_BYTES_MIN);
-        if inner.is_broken || is_over || has_doubled {
-            self.check_compact(&inner, is_over)?;
-            self.compact(&mut inner, live(), wanted)?;
-            if inner.bytes + wanted > self.bytes_max {
+        if !self.may_append(&inner, bytes)? {
+            drop(inner);
+            self.make_room(bytes, live)?;
+            inner = self.inner.lock();
+            if !inner.has_room(bytes, self.bytes_max) {
                 return Err(self.full(&inner));
             }
         }
-        inner.reserved = wanted;
+        inner.reserved += bytes;
         Ok(Place { journal: self, bytes })
     }
 
-    /// Returns when everything that was appended before is on the disk. Blocks; those who wait at once share one write. A file whose write
-    /// failed is not believed again: it is written anew, with what `live` says.
+    /// Whether so many more bytes may be appended as it is. Otherwise the file is to be written anew.
+    ///
+    /// # Errors
+    /// If that was tried a moment ago.
+    fn may_append(&self, inner: &Inner, bytes: u64) -> Result<bool, JournalError> {
+        let has_room = inner.has_room(bytes, self.bytes_max);
+        if has_room && !inner.is_broken {
+            return Ok(true);
+        }
+        self.check_compact(inner, !has_room).map(|()| false)
+    }
+
+    fn make_room(&self, bytes: u64, live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
+        let syncing = self.syncing();
+        // Another one may have made it meanwhile.
+        if self.may_append(&self.inner.lock(), bytes)? { Ok(()) } else { syncing.compact(live, bytes) }
+    }
+
+    /// Returns when everything that was appended before is on the disk. Those who wait at once share one sync, which one of them has done on
+    /// a thread; `live` says what the pool has, in case the file is to be written anew.
+    ///
+    /// # Errors
+    /// If the disk refuses: then it is unknown what of it there is.
+    pub(crate) async fn synced(
+        self: &Arc<Self>,
+        live: impl FnOnce() -> Vec<Live> + Send + 'static,
+    ) -> Result<(), JournalError> {
+        let wanted = self.appended.load(Acquire);
+        if self.synced.load(Acquire) >= wanted {
+            return Ok(());
+        }
+        // Belongs to the work, so that callers who go away leave one thread waiting for a disk that hangs.
+        let turn = self.turn.clone().lock_owned().await;
+        if self.synced.load(Acquire) >= wanted {
+            return Ok(());
+        }
+        let journal = self.clone();
+        let work = move || {
+            let synced = journal.sync(live);
+            drop(turn);
+            synced
+        };
+        // Only a runtime that ends gives no answer, and with it the caller.
+        tokio::task::spawn_blocking(work).await.unwrap_or(Ok(()))
+    }
+
+    /// Returns when everything that was appended before is on the disk. Blocks. A file whose write failed is not believed again: it is written
+    /// anew. So is one that has doubled, which serves as the sync.
     ///
     /// # Errors
     /// If the disk refuses: then it is unknown what of it there is.
     pub(crate) fn sync(&self, live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
         let wanted = self.appended.load(Acquire);
-        let _syncing = self.syncing.lock();
+        let syncing = self.syncing();
         if self.synced.load(Acquire) >= wanted {
             return Ok(());
         }
-        let (file, appended) = {
-            let mut inner = self.inner.lock();
+        let is_to_compact = {
+            let inner = self.inner.lock();
             if inner.is_broken {
                 // The system tells of what it could not write once, and then forgets it.
                 self.check_compact(&inner, false)?;
-                return self.compact(&mut inner, live(), 0);
             }
-            (inner.file.clone(), self.appended.load(Acquire))
+            inner.is_broken || inner.has_doubled()
         };
-        if let Err(source) = file.sync_data() {
-            let mut inner = self.inner.lock();
-            // One that was written anew meanwhile is on the disk with all that was in this one.
-            if Arc::ptr_eq(&inner.file, &file) {
-                inner.is_broken = true;
-                return Err(self.failed("sync", source));
+        if is_to_compact {
+            let Err(error) = syncing.compact(live, 0) else { return Ok(()) };
+            if self.inner.lock().is_broken {
+                return Err(error);
             }
+            tracing::warn!(%error, "the transaction journal stays as long as it is");
         }
-        self.synced.fetch_max(appended, Release);
-        Ok(())
+        syncing.sync()
     }
 
     /// Whether everything that was appended is on the disk. Never blocks.
+    #[cfg(test)]
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Acquire) >= self.appended.load(Acquire)
     }
 
-    /// Whether the file may be written anew now. One that has doubled since always may: that costs no more than its appends did.
+    /// Whether the file may be written anew now.
     fn check_compact(&self, inner: &Inner, is_over: bool) -> Result<(), JournalError> {
         let elapsed = inner.compacted.map_or(Duration::MAX, |compacted| compacted.elapsed());
         if inner.is_broken && elapsed < REPAIR_INTERVAL {
@@ -298,27 +343,6 @@ impl Journal {
     fn broken(&self) -> JournalError {
         let source = io::Error::other("an earlier write failed, and the next attempt is a moment away");
         self.failed("write", source)
-    }
-
-    /// Writes the file anew, and leaves `wanted` bytes of room if leaving out what waits can.
-    fn compact(&self, inner: &mut Inner, live: Vec<Live>, wanted: u64) -> Result<(), JournalError> {
-        inner.compacted = Some(Instant::now());
-        // Until it has succeeded: it may fail after the new file is in the place of the old one.
-        inner.is_broken = true;
-        let bytes_max = self.bytes_max.saturating_sub(wanted);
-        let Fitting { entries, left_out, is_tight } =
-            share::fitting(&inner.kept, inner.is_settled, &live, bytes_max, self.bytes_max);
-        let written = rewrite(&self.path, entries.into_iter());
-        let (file, bytes) = written.map_err(|source| self.failed("write", source))?;
-        if left_out > 0 {
-            let path = self.path.display();
-            tracing::warn!(%path, left_out, "the transaction journal is full; transactions that wait are not in it any more, those of the senders with most of them first");
-        }
-        (inner.file, inner.is_tight) = (Arc::new(file), is_tight);
-        (inner.bytes, inner.compacted_bytes, inner.is_broken) = (bytes, bytes, false);
-        self.bytes.store(bytes, Release);
-        self.synced.fetch_max(self.appended.load(Acquire), Release);
-        Ok(())
     }
 
     /// As after a failed write a moment ago.
@@ -344,11 +368,12 @@ impl Place<'_> {
         if inner.is_broken {
             return Err(journal.broken());
         }
-        let mut file: &File = &inner.file;
-        if let Err(source) = file.write_all(&entry(raw)) {
+        let (mut file, entry): (&File, _) = (&inner.file, entry(raw));
+        if let Err(source) = file.write_all(&entry) {
             inner.is_broken = true;
             return Err(journal.failed("append to", source));
         }
+        inner.tail.iter_mut().for_each(|tail| tail.extend_from_slice(&entry));
         inner.bytes += self.bytes;
         journal.bytes.store(inner.bytes, Release);
         journal.appended.fetch_add(1, Release);

@@ -1,6 +1,6 @@
 //! The journal by itself.
 
-use std::fs;
+use std::{fs, sync::atomic::Ordering::AcqRel};
 
 use alloy_primitives::Address;
 
@@ -59,10 +59,10 @@ fn what_is_appended_outlives_the_process() {
     append(&journal, 3..4);
     std::mem::forget(journal);
     let journal = Journal::open(&path, 1 << 20).unwrap();
-    assert_eq!(journal.recovered(), raws(0..4));
+    assert_eq!(*journal.recovered(), raws(0..4));
     append(&journal, 4..5);
     drop(journal);
-    assert_eq!(Journal::open(&path, 1 << 20).unwrap().recovered(), raws(0..5));
+    assert_eq!(*Journal::open(&path, 1 << 20).unwrap().recovered(), raws(0..5));
 }
 
 /// Goal: a torn end is cut wherever it is torn, and an entry that is damaged anywhere costs itself alone.
@@ -85,7 +85,7 @@ fn damage_costs_what_is_damaged() {
     let journal = Journal::open(&path, 1 << 20).unwrap();
     append(&journal, 9..10);
     drop(journal);
-    assert_eq!(Journal::open(&path, 1 << 20).unwrap().recovered(), [raw(0), raw(1), raw(9)]);
+    assert_eq!(*Journal::open(&path, 1 << 20).unwrap().recovered(), [raw(0), raw(1), raw(9)]);
 }
 
 /// Goal: the file is bounded: it is written anew with what the pool still has, and refuses what does not fit beside that.
@@ -107,21 +107,133 @@ fn the_file_is_bounded() {
     assert!(matches!(full, JournalError::Full { .. }));
 }
 
-/// Goal: a file far below its bound takes what comes, however fast it grows.
+/// A disk that counts what it is asked for, and lets nobody through while it is held.
+#[derive(Debug, Default)]
+struct SlowDisk {
+    syncs: AtomicU64,
+    is_held: AtomicBool,
+}
+
+impl SlowDisk {
+    fn syncs(&self) -> u64 {
+        self.syncs.load(Acquire)
+    }
+
+    fn hold(&self, is_held: bool) {
+        self.is_held.store(is_held, Release);
+    }
+
+    fn await_syncs(&self, syncs: u64) {
+        while self.syncs() < syncs {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Disk for SlowDisk {
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.syncs.fetch_add(1, AcqRel);
+        while self.is_held.load(Acquire) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        SystemDisk.sync(file)
+    }
+}
+
+fn large(number: u32) -> Vec<u8> {
+    [&number.to_le_bytes()[..], &[7; 100_000]].concat()
+}
+
+/// Goal: a file far below its bound takes what comes, however fast it grows, and is written anew only when it has doubled.
 #[test]
 fn a_file_that_grows_fast_is_not_full() {
     let (_dir, path) = file();
-    let journal = Journal::open(&path, 64 << 20).unwrap();
-    let large = |number: u32| [&number.to_le_bytes()[..], &[7; 100_000]].concat();
+    let disk = Arc::new(SlowDisk::default());
+    let journal = Journal::open_on(disk.clone(), &path, 256 << 20).unwrap();
+    let before = disk.syncs();
     let mut rewritten = 0;
-    for number in 0..100 {
+    for number in 0..400 {
         let before = journal.inner.lock().compacted_bytes;
-        let of_pool = || (0..number).map(|number| live(1, &large(number), false)).collect();
-        put(&journal, &large(number), of_pool).unwrap();
-        rewritten += usize::from(journal.inner.lock().compacted_bytes > before);
+        put(&journal, &large(number), || unreachable!("there is room")).unwrap();
+        journal.sync(|| (0..=number).map(|number| live(1, &large(number), false)).collect()).unwrap();
+        rewritten += u64::from(journal.inner.lock().compacted_bytes > before);
     }
-    assert!((3..6).contains(&rewritten), "{rewritten}");
-    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, (0..100).map(large).collect::<Vec<_>>());
+    assert_eq!(rewritten, 3, "at 8, 16 and 32 MiB");
+    assert_eq!(disk.syncs() - before, 400 + rewritten, "a rewrite syncs the directory beside the file");
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, (0..400).map(large).collect::<Vec<_>>());
+}
+
+/// Goal: the journal of a pool that stays nearly empty is written anew once for each 8 MiB of transactions, not for each one.
+#[test]
+fn a_nearly_empty_pool_is_seldom_written_anew() {
+    let (_dir, path) = file();
+    let disk = Arc::new(SlowDisk::default());
+    let journal = Journal::open_on(disk.clone(), &path, 64 << 20).unwrap();
+    let before = disk.syncs();
+    for number in 0..200 {
+        put(&journal, &large(number), || unreachable!("there is room")).unwrap();
+        journal.sync(|| vec![live(1, &large(number), false)]).unwrap();
+        assert!(journal.bytes() <= COMPACT_BYTES_MIN + 200_000);
+    }
+    assert_eq!(disk.syncs() - before, 200 + 2);
+}
+
+/// Goal: while the file is written anew on a slow disk, transactions are taken all the same. They count as on the disk when the new file has
+/// them, and are there after a crash at any time.
+#[test]
+fn a_rewrite_keeps_nobody_out() {
+    let (_dir, path) = file();
+    let disk = Arc::new(SlowDisk::default());
+    let journal = Arc::new(Journal::open_on(disk.clone(), &path, 64 << 20).unwrap());
+    append(&journal, 0..10);
+    let before = disk.syncs();
+    disk.hold(true);
+    let settling = std::thread::spawn({
+        let journal = journal.clone();
+        move || journal.settle(Vec::new(), || ready(5..10))
+    });
+    disk.await_syncs(before + 1);
+    append(&journal, 10..20);
+    let recovered = recover(&fs::read(&path).unwrap()).transactions;
+    assert_eq!(recovered, raws(0..20), "a crash now loses nothing");
+    assert!(!journal.is_synced() && !settling.is_finished());
+    disk.hold(false);
+    settling.join().unwrap().unwrap();
+    assert!(journal.is_synced());
+    assert_eq!(disk.syncs() - before, 3, "the file, what came meanwhile, and its name");
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(5..20));
+    append(&journal, 20..21);
+    sync(&journal).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(5..21));
+    assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
+}
+
+/// Goal: however many wait for a slow disk, they share its syncs: those that came before one began wait for it, the others for the next. None
+/// of them is told before its own is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_share_a_sync() {
+    let (_dir, path) = file();
+    let disk = Arc::new(SlowDisk::default());
+    let journal = Arc::new(Journal::open_on(disk.clone(), &path, 64 << 20).unwrap());
+    let before = disk.syncs();
+    let wait = |number: u32| {
+        append(&journal, number..number + 1);
+        let journal = journal.clone();
+        tokio::spawn(async move { journal.synced(|| unreachable!("nothing is broken")).await })
+    };
+    disk.hold(true);
+    let first = wait(0);
+    disk.await_syncs(before + 1);
+    let others: Vec<_> = (1..500).map(wait).collect();
+    tokio::task::yield_now().await;
+    assert!(!first.is_finished() && others.iter().all(|one| !one.is_finished()));
+    disk.hold(false);
+    first.await.unwrap().unwrap();
+    for one in others {
+        one.await.unwrap().unwrap();
+    }
+    assert_eq!(disk.syncs() - before, 2, "for 500 transactions");
+    assert!(journal.is_synced());
 }
 
 /// Goal: what is not settled yet is kept when the file is written anew; after a failed write it is written anew first.
@@ -178,16 +290,33 @@ fn a_file_that_was_not_rewritten_is_not_trusted() {
     let (_dir, path) = file();
     let journal = Journal::open(&path, 1 << 20).unwrap();
     let place = journal.reserve(raw(1).len(), 0, || unreachable!("there is room")).unwrap();
-    let fresh = path.with_extension("new");
-    fs::create_dir(&fresh).unwrap();
+    // The new file is written, and cannot take the old one's place.
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
     assert!(journal.settle(Vec::new(), Vec::new).is_err());
     assert!(place.append(&raw(1)).is_err());
     assert!(put(&journal, &raw(1), || unreachable!("a moment ago")).is_err());
-    fs::remove_dir(&fresh).unwrap();
+    fs::remove_dir(&path).unwrap();
     journal.inner.lock().compacted = None;
     put(&journal, &raw(1), Vec::new).unwrap();
     assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(1..2));
     assert_eq!(journal.inner.lock().reserved, 0);
+}
+
+/// Goal: a rewrite that fails before the new file is whole costs nothing: the old file goes on, and is not written anew for each transaction.
+#[test]
+fn a_rewrite_that_fails_leaves_the_old_file() {
+    let (_dir, path) = file();
+    let journal = Journal::open(&path, 10_000).unwrap();
+    fs::create_dir(path.with_extension("new")).unwrap();
+    assert!(journal.settle(Vec::new(), Vec::new).is_err());
+    append(&journal, 0..80);
+    sync(&journal).unwrap();
+    assert_eq!(recover(&fs::read(&path).unwrap()).transactions, raws(0..80));
+    let refused = (80..100).find_map(|number| put(&journal, &raw(number), Vec::new).err()).unwrap();
+    assert!(matches!(refused, JournalError::Io { .. }), "{refused}");
+    let refused = put(&journal, &raw(100), || unreachable!("a moment ago")).unwrap_err();
+    assert!(matches!(refused, JournalError::Full { .. }), "{refused}");
 }
 
 /// Goal: questions are answered while another thread rewrites the file.
@@ -208,7 +337,6 @@ fn what_waits_leaves_room_for_others() {
     let (_dir, path) = file();
     let bytes_max = 4 << 20;
     let journal = Journal::open(&path, bytes_max).unwrap();
-    let large = |number: u32| [&number.to_le_bytes()[..], &[7; 100_000]].concat();
     let mut pool = vec![live(1, &raw(0), true), live(2, &raw(1), false)];
     for number in 0..200 {
         put(&journal, &large(number), || pool.clone()).unwrap();

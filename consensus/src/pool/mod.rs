@@ -274,6 +274,11 @@ impl Pool {
         self.shared.state.lock().index.status(Instant::now())
     }
 
+    /// Wei per gas that gets an executable transaction of anybody into the pool now; 0 unless it is full, or was a while ago.
+    pub fn entry_tip_wei(&self) -> u128 {
+        self.shared.state.lock().index.entry_tip_wei(Instant::now())
+    }
+
     /// Resolves when the pool stops being empty, and now and then while it fills. One waits for it: the proposer.
     pub(crate) fn arrived(&self) -> Notified<'_> {
         self.shared.arrived.notified()

@@ -209,17 +209,28 @@ impl Ledger {
         timestamp_ms: u64,
         limits: &BuildLimits,
     ) -> Result<Ahead, StorageError> {
-        let Work { view, number, .. } = making.work;
         // Those of the next batch too: what is read for them now, that one finds in the block cache.
-        let limits = BuildLimits {
+        let limits = &BuildLimits {
             gas: 2 * limits.gas,
             body_bytes: 2 * limits.body_bytes,
             transactions: 2 * limits.transactions,
         };
-        let likely = pool.candidates_after(making.ahead.clone()).peek(&limits);
+        let Some(likely) = self.likely(pool, making, limits) else { return Ok(Ahead::default()) };
+        let Work { view, number, .. } = making.work;
         let proposer = self.proposer(view);
         let batch = OrderedBatch::without_header(number, timestamp_ms, proposer, limits.gas, &likely, None);
         self.session.prepare_candidates(&batch, &ground.view, &ground.overlay)
+    }
+
+    /// The transactions to read ahead for; `None` where nothing is read ahead, which saves a draw under the pool's lock for each.
+    pub(super) fn likely(
+        &self,
+        pool: &Pool,
+        making: &Making,
+        limits: &BuildLimits,
+    ) -> Option<Vec<Transaction>> {
+        let reads_ahead = self.session.reads_candidates_ahead();
+        reads_ahead.then(|| pool.candidates_after(making.ahead.clone()).peek(limits))
     }
 
     /// Executes an ordered batch on a chain.

@@ -202,14 +202,19 @@ impl Session {
         base: &View,
         overlay: &Overlay,
     ) -> Result<Ahead, StorageError> {
-        // Without threads the reads would come one after another, as they do in the batch.
-        let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
-        let foretold = prefetcher.and_then(|_| self.foretell(batch, base, overlay));
+        let foretold = if self.reads_candidates_ahead() { self.foretell(batch, base, overlay) } else { None };
         let Some(Foretold { mut hints, .. }) = foretold else { return Ok(Ahead::default()) };
         self.leave_out(&mut hints, overlay);
         let wanted = Wanted { was_read: self.foreteller.reads(), ..Wanted::from(&hints) };
         let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
         Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
+    }
+
+    /// Whether [`Session::prepare_candidates`] would read anything now. Without threads the reads would come one after another, as they do in
+    /// the batch.
+    pub fn reads_candidates_ahead(&self) -> bool {
+        let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
+        prefetcher.is_some() && self.foreteller.foretells()
     }
 
     fn open(&self, batch: &OrderedBatch<'_>) -> Option<Decoded> {

@@ -65,6 +65,11 @@ impl Foreteller {
         self.mode == PredictMode::Full
     }
 
+    /// Whether anything is predicted.
+    pub(super) fn foretells(&self) -> bool {
+        self.mode != PredictMode::Off
+    }
+
     /// The probable accesses of a batch that comes some batches after the state `base`; `None` if predictions are off.
     pub(super) fn foretold(
         &self,
@@ -73,7 +78,7 @@ impl Foreteller {
         base: &dyn StateReader,
     ) -> Option<Foretold> {
         let OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, .. } = *batch;
-        if self.mode == PredictMode::Off || transactions.is_empty() {
+        if !self.foretells() || transactions.is_empty() {
             return None;
         }
         // The batch before may not be here yet. Of it the EVM sees the digest, which decides no keys.

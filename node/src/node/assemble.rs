@@ -33,7 +33,7 @@ use crate::{
     mesh::{self, NodeLedger},
     operator_token::OperatorToken,
     router::{Router, Services},
-    rpc::{Batches, Feed, Keeps, LogIndex, RpcContext, TraceLimits},
+    rpc::{Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, TraceLimits},
     schedule_file, scrub,
     seat::{self, Seat},
     speed::MachineSpeed,
@@ -289,6 +289,7 @@ fn context(
     let Core { store, pool, .. } = core;
     Ok(RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
+        congestion: Congestion::default(),
         keeps: Keeps::of(config),
         log_index,
         filters: Arc::default(),

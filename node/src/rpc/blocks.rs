@@ -3,13 +3,11 @@
 //! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks stands as Ethereum's empty constant,
 //! so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
 
-use std::sync::Arc;
-
 use alloy_consensus::constants::{
     EMPTY_OMMER_ROOT_HASH, EMPTY_RECEIPTS, EMPTY_TRANSACTIONS, EMPTY_WITHDRAWALS,
 };
 use alloy_eips::eip7685::EMPTY_REQUESTS_HASH;
-use alloy_primitives::{Bloom, U64, U256};
+use alloy_primitives::{U64, U256};
 use alloy_rpc_types_eth::{Block, BlockId, BlockNumberOrTag, BlockTransactions, Header, TransactionReceipt};
 use jsonrpsee::types::Params;
 use serde::{Serialize, de::DeserializeOwned};
@@ -18,7 +16,7 @@ use slipstream_types::{BatchHeader, BatchNumber, Body, ChainConfig, Digest, Rece
 
 use super::{
     RpcContext, RpcTransaction,
-    batches::Batch,
+    batches::{Batch, Parts, Reader, Weighed, Weight},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Strict, args},
     table::Asker,
@@ -40,23 +38,22 @@ impl RpcContext {
         Ok((number <= head).then_some(number))
     }
 
-    /// The batch that a block id names, with its parts: `None` if it is missing.
+    /// The batch that a block id names, with some of its parts: `None` if it is missing.
     ///
     /// # Errors
     /// If it is there, and its header is not kept.
-    pub(super) fn batch(&self, id: BlockId) -> Result<Option<Arc<Batch>>, RpcError> {
+    pub(super) fn batch(
+        &self,
+        id: BlockId,
+        parts: Parts,
+        reader: Reader<'_>,
+    ) -> Result<Option<Batch>, RpcError> {
         if id.is_pending() {
-            return Ok(Some(Arc::new(self.pending_batch()?)));
+            return Ok(Some(self.pending_batch()?));
         }
-        self.batch_number(id)?.map(|number| self.stored(number)).transpose()
-    }
-
-    /// A batch up to the head, with its parts.
-    ///
-    /// # Errors
-    /// If its header is not kept.
-    pub(super) fn stored(&self, number: BatchNumber) -> Result<Arc<Batch>, RpcError> {
-        self.batches.get(number)?.ok_or(RpcError::NotStored { what: "header", number })
+        let Some(number) = self.batch_number(id)? else { return Ok(None) };
+        let batch = self.batches.get(number, parts, reader)?;
+        batch.ok_or(RpcError::NotStored { what: "header", number }).map(Some)
     }
 
     /// The batch in the making. Nobody knows which transactions its proposer takes, so it has none here, and no root of the state
@@ -107,12 +104,17 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &Asker<'_>,
-) -> RpcResult<Option<Shown<Block<RpcTransaction>>>> {
+) -> RpcResult<Option<Weighed<Shown<Block<RpcTransaction>>>>> {
     let (id, full): (I, Option<bool>) = args(params)?;
-    let id = id.into().0;
-    let Some(batch) = context.batch(id)? else { return Ok(None) };
-    let block = to_block(&context.chain, &batch, full.unwrap_or(false), asker.leash)?;
-    Ok(Some(shown("eth_getBlockByNumber", id, block)?))
+    let (id, full) = (id.into().0, full.unwrap_or(false));
+    let reader = asker.reader();
+    let Some(batch) = context.batch(id, Parts::Both, reader)? else { return Ok(None) };
+    let weight = if full { Weight::of_transactions(&batch.header) } else { Weight::default() };
+    let block = context.batches.weigh(weight, reader, || {
+        let block = to_block(&context.chain, &batch, full, asker.leash)?;
+        shown("eth_getBlockByNumber", id, block)
+    })?;
+    Ok(Some(block))
 }
 
 /// As geth shows it: a block in the making was made by nobody yet.
@@ -131,10 +133,11 @@ fn shown<T: Serialize>(method: &'static str, id: BlockId, made: T) -> Result<Sho
 pub(super) fn header<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
+    asker: &Asker<'_>,
 ) -> RpcResult<Option<Shown<Header>>> {
     let (id,): (I,) = args(params)?;
     let id = id.into().0;
-    let Some(batch) = context.batch(id)? else { return Ok(None) };
+    let Some(batch) = context.batch(id, Parts::Receipts, asker.reader())? else { return Ok(None) };
     Ok(Some(shown("eth_getHeaderByNumber", id, to_header(&context.chain, &batch))?))
 }
 
@@ -143,16 +146,19 @@ pub(super) fn receipts(
     context: &RpcContext,
     params: &Params<'_>,
     asker: &Asker<'_>,
-) -> RpcResult<Option<Vec<TransactionReceipt>>> {
+) -> RpcResult<Option<Weighed<Vec<TransactionReceipt>>>> {
     let (BlockParam(id),) = args(params)?;
-    let Some(batch) = context.batch(id)? else { return Ok(None) };
-    let receipts = (0..batch.header.tx_count as usize)
-        .map(|index| {
+    let reader = asker.reader();
+    let Some(batch) = context.batch(id, Parts::Both, reader)? else { return Ok(None) };
+    let weight = Weight::of_receipts(&batch.receipts()?.receipts);
+    let receipts = context.batches.weigh(weight, reader, || {
+        let all = (0..batch.header.tx_count as usize).map(|index| {
             asker.still_waits()?;
             transactions::to_receipt(&context.chain, &batch, index)
-        })
-        .collect::<Result<Option<Vec<_>>, _>>()?;
-    Ok(receipts)
+        });
+        all.collect::<Result<Option<Vec<_>>, _>>()
+    })?;
+    Ok(receipts.transpose())
 }
 
 /// `eth_getBlockTransactionCountByNumber` and `eth_getBlockTransactionCountByHash`
@@ -195,7 +201,7 @@ pub(super) fn to_block(
         BlockTransactions::Full(all.collect::<Result<Option<Vec<RpcTransaction>>, _>>()?.unwrap_or_default())
     } else {
         batch.body()?;
-        BlockTransactions::Hashes(batch.hashes.clone())
+        BlockTransactions::Hashes(batch.hashes().collect())
     };
     let header = Header { size: Some(U256::from(batch.header.tx_bytes)), ..to_header(chain, batch) };
     let block = Block { header, uncles: Vec::new(), transactions, withdrawals: None };
@@ -206,12 +212,6 @@ pub(super) fn to_block(
 pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let header = &batch.header;
     let rules = chain.rules_at(header.number, header.timestamp_ms);
-    let mut logs_bloom = Bloom::ZERO;
-    match &batch.receipts {
-        Some(receipts) => receipts.receipts.iter().for_each(|receipt| logs_bloom |= receipt.bloom()),
-        // Without receipts every log is possible.
-        None => logs_bloom = Bloom::repeat_byte(0xff),
-    }
     // Go's client reads no block without transactions unless its root is that of Ethereum's empty list.
     let (transactions_root, receipts_root) = match batch.is_empty() {
         true => (EMPTY_TRANSACTIONS, EMPTY_RECEIPTS),
@@ -224,7 +224,7 @@ pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
         state_root: header.state_root.into(),
         transactions_root,
         receipts_root,
-        logs_bloom,
+        logs_bloom: batch.bloom(),
         difficulty: U256::ZERO,
         number: header.number.get(),
         gas_limit: rules.gas_limit,

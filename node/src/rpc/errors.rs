@@ -18,6 +18,8 @@ use crate::sparse::Sparse;
 const SERVER_ERROR_CODE: i32 = -32000;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
+/// Of an answer that is not made on the thread that began it. No caller sees it.
+const LARGE_BATCH_CODE: i32 = -32_099;
 /// geth's code for a reverted call, with the revert data.
 const REVERTED_CODE: i32 = 3;
 /// EIP-7966's code for a transaction that was taken and missed its time, or that cannot be in a batch.
@@ -119,6 +121,9 @@ pub(crate) enum RpcError {
         "limit exceeded: the call takes long, and too many such calls are being answered (a part of `api.max_connections`); ask again later"
     )]
     TooManyLong,
+    /// See [`RpcError::is_large_batch`].
+    #[error("it reads a large batch, which is done on other threads")]
+    LargeBatch,
     // A call that cannot be simulated, with a code of its own.
     #[error("{text}")]
     Simulation { code: i32, text: String },
@@ -140,6 +145,11 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const KNOWN_REVERTS: [[u8; 4]; 2] = [[0x08, 0xc3, 0x79, 0xa0], [0x4e, 0x48, 0x7b, 0x71]];
 
 impl RpcError {
+    /// Whether a call has to begin again, on threads that may open a large batch, or make a long answer. It has done nothing so far.
+    pub(super) fn is_large_batch(error: &ErrorObjectOwned) -> bool {
+        error.code() == LARGE_BATCH_CODE
+    }
+
     /// A call that panicked, or an answer that cannot be written.
     pub(crate) fn internal(method: &'static str, error: &dyn std::error::Error) -> RpcError {
         RpcError::Internal { method, reason: error.to_string() }
@@ -200,6 +210,7 @@ impl From<RpcError> for ErrorObjectOwned {
             | RpcError::NoTransactions
             | RpcError::NoPlaces => PRUNED_CODE,
             RpcError::NoTrie => METHOD_NOT_FOUND_CODE,
+            RpcError::LargeBatch => LARGE_BATCH_CODE,
             RpcError::Storage(StorageError::StateNotKept { .. } | StorageError::NotProvable { .. }) => {
                 SERVER_ERROR_CODE
             }

@@ -7,16 +7,17 @@ use alloy_eips::eip2718::Decodable2718;
 use alloy_primitives::{U64, U256};
 use alloy_rpc_types_eth::{BlockId, FeeHistory};
 use jsonrpsee::types::Params;
+use parking_lot::Mutex;
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, Visitor},
 };
 use slipstream_executor::Envelope;
-use slipstream_types::BatchNumber;
+use slipstream_types::{BatchNumber, batch::RawTransaction};
 
 use super::{
     RpcContext,
-    batches::Batch,
+    batches::{Batch, Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
     table::Asker,
@@ -32,10 +33,72 @@ const PERCENTILES_MAX: usize = 100;
 /// The price of a unit of blob gas, if the chain had blobs: the least possible one.
 pub(super) const BLOB_BASE_FEE_WEI: U64 = U64::from_limbs([1]);
 
-/// The tip that gets a transaction into the next batch unless batches are full: a tenth of the base fee. That is small beside the
-/// base fee, and above zero, so that it orders before transactions without a tip.
-fn suggested_tip_wei(base_fee_wei: u64) -> u64 {
-    (base_fee_wei / 10).max(1)
+/// Batches up to the head that are looked at for what others paid, and transactions of each full one: the last, because proposers take the
+/// best first. So one ask opens few bodies, and the others with the same head none.
+const RECENT_BATCHES: u64 = 8;
+const TIPS_PER_BATCH: usize = 32;
+/// The least part of a batch's gas, as a divisor, with which it counts as full: the number of transactions and their time bound it, too.
+const FULL_SHARE: u64 = 2;
+/// The percentile of these tips that is suggested, as in geth.
+const TIPS_PERCENTILE: usize = 60;
+
+/// The tip that gets a transaction into the next batch. It is the most of three:
+///
+/// * A tenth of the base fee. That is small beside the base fee, and above zero, so that it orders before transactions without a tip.
+/// * What the pool asks for while it is full, and a while afterwards: this node takes what it has just suggested.
+/// * What the last transactions of recent full batches paid.
+fn suggested_tip_wei(context: &RpcContext, base_fee_wei: u64, reader: Reader<'_>) -> Result<u128, RpcError> {
+    let least_wei = u128::from(base_fee_wei / 10).max(1);
+    let paid_wei = context.congestion.tip_wei(context, reader)?;
+    Ok(least_wei.max(context.pool.entry_tip_wei()).max(paid_wei))
+}
+
+/// What it cost of late to be in a full batch, by the head that it was found for.
+#[derive(Default)]
+pub(crate) struct Congestion(Mutex<Option<(BatchNumber, u128)>>);
+
+impl Congestion {
+    /// Wei per gas; 0 if no recent batch was full.
+    pub(super) fn tip_wei(&self, context: &RpcContext, reader: Reader<'_>) -> Result<u128, RpcError> {
+        let head = context.store.head()?.header.number;
+        if let Some((found, tip_wei)) = *self.0.lock()
+            && found == head
+        {
+            return Ok(tip_wei);
+        }
+        let mut tips = Vec::new();
+        let oldest = head.before(RECENT_BATCHES - 1).max(context.store.headers_floor());
+        for number in oldest.through(head) {
+            tips.extend(tips_of_full(context, number, reader)?);
+        }
+        tips.sort_unstable();
+        let tip_wei = tips.get(tips.len() * TIPS_PERCENTILE / 100).copied().unwrap_or(0);
+        *self.0.lock() = Some((head, tip_wei));
+        Ok(tip_wei)
+    }
+}
+
+/// The tips of a full batch's last transactions. A large batch tells nothing here: this is to be a cheap question.
+fn tips_of_full(
+    context: &RpcContext,
+    number: BatchNumber,
+    reader: Reader<'_>,
+) -> Result<Vec<u128>, RpcError> {
+    let Some(header) = context.store.header(number)? else { return Ok(Vec::new()) };
+    let rules = context.chain.rules_at(number, header.timestamp_ms);
+    if header.gas_used < rules.gas_limit / FULL_SHARE {
+        return Ok(Vec::new());
+    }
+    let batch = match context.batches.get(number, Parts::Body, reader) {
+        Err(RpcError::LargeBatch) => None,
+        batch => batch?,
+    };
+    let Some(body) = batch.as_ref().and_then(|batch| batch.body().ok()) else { return Ok(Vec::new()) };
+    let last = body.transactions.iter().rev().take(TIPS_PER_BATCH);
+    let tip = |raw: &RawTransaction| {
+        Envelope::decode_2718_exact(&raw[..]).ok()?.effective_tip_per_gas(rules.base_fee_wei)
+    };
+    Ok(last.filter_map(tip).collect())
 }
 
 /// Of the batch that would be made now.
@@ -49,14 +112,14 @@ pub(super) fn base_fee(context: &RpcContext) -> Result<U256, RpcError> {
 }
 
 /// `eth_gasPrice`
-pub(super) fn gas_price(context: &RpcContext) -> Result<U256, RpcError> {
-    let base_fee_wei = base_fee_wei(context)?;
-    Ok(U256::from(base_fee_wei) + U256::from(suggested_tip_wei(base_fee_wei)))
+pub(super) fn gas_price(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<U256> {
+    Ok(U256::from(base_fee_wei(context)?) + priority_fee(context, params, asker)?)
 }
 
 /// `eth_maxPriorityFeePerGas`
-pub(super) fn priority_fee(context: &RpcContext) -> Result<U256, RpcError> {
-    Ok(U256::from(suggested_tip_wei(base_fee_wei(context)?)))
+pub(super) fn priority_fee(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<U256> {
+    let () = args(params)?;
+    Ok(U256::from(suggested_tip_wei(context, base_fee_wei(context)?, asker.reader())?))
 }
 
 /// `eth_feeHistory`
@@ -132,7 +195,7 @@ fn fees(
         history.base_fee_per_gas.push(rules.base_fee_wei.into());
         history.gas_used_ratio.push(used as f64 / rules.gas_limit as f64);
         if !percentiles.is_empty() {
-            let batch = context.batches.get(number)?;
+            let batch = context.batches.get(number, Parts::Both, Reader::passing(asker.leash))?;
             let none = || vec![0; percentiles.len()];
             rewards
                 .push(batch.as_ref().map_or_else(none, |batch| tips(batch, percentiles, rules.base_fee_wei)));
@@ -195,7 +258,7 @@ impl Visitor<'_> for CountVisitor {
 
 /// The tip at each percentile of the batch's gas; zeros if nothing is known of its transactions.
 fn tips(batch: &Batch, percentiles: &[f64], base_fee_wei: u64) -> Vec<u128> {
-    let (Some(body), Some(receipts)) = (&batch.body, &batch.receipts) else {
+    let (Ok(body), Ok(receipts)) = (batch.body(), batch.receipts()) else {
         return vec![0; percentiles.len()];
     };
     let paid = body.transactions.iter().zip(&receipts.receipts).filter_map(|(raw, receipt)| {

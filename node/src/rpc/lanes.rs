@@ -22,6 +22,10 @@ const LONG_SEARCHES_MAX: usize = 8;
 /// Threads of traces, each of which holds as much as `api.trace_mib_max` says, and executes whole batches.
 const TRACES_MAX: usize = 1;
 const LONG_TRACES_MAX: usize = 1;
+/// Threads of calls that turned out to open a large batch, or to make a long answer, and further ones that take turns. What they open at a
+/// time is bounded by memory: see `batches`.
+const BATCHES_MAX: usize = 2;
+const LONG_BATCHES_MAX: usize = 4;
 /// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
@@ -39,6 +43,8 @@ pub(crate) enum Lane {
     Searches,
     /// Executes batches once more, up to the time and the memory of one trace.
     Traces,
+    /// Opens one large batch, or makes a long answer. No method begins here: calls of other lanes come here when they find out.
+    Batches,
     /// Recovers the sender of a transaction, mostly for nothing if the sender means ill.
     Transactions,
 }
@@ -80,6 +86,7 @@ impl Lane {
             Lane::Calls => "calls",
             Lane::Searches => "searches",
             Lane::Traces => "traces",
+            Lane::Batches => "batches",
             Lane::Transactions => "transactions",
         }
     }
@@ -109,6 +116,7 @@ impl Lanes {
             (Lane::Calls, "rpc calls", ((cores + CALLS_BESIDE).min(CALLS_MAX), LONG_CALLS_MAX)),
             (Lane::Searches, "rpc searches", (cores.clamp(SEARCHES_MIN, SEARCHES_MAX), LONG_SEARCHES_MAX)),
             (Lane::Traces, "rpc traces", (TRACES_MAX, LONG_TRACES_MAX)),
+            (Lane::Batches, "rpc batches", (BATCHES_MAX, LONG_BATCHES_MAX)),
             (Lane::Transactions, "rpc transactions", (cores.div_ceil(2).clamp(2, TRANSACTIONS_MAX), 0)),
         ];
         Lanes(

@@ -4,7 +4,7 @@
 //! States of the past are readable as far back as the store keeps them; older ones give an error that says so.
 
 mod access_list;
-mod batches;
+pub(crate) mod batches;
 mod blocks;
 mod call;
 mod caller;
@@ -47,6 +47,7 @@ pub(crate) use self::{
     caller::Caller,
     effect::Effect,
     feed::{Feed, News},
+    fees::Congestion,
     keeps::Keeps,
     lanes::Lane,
     logs::{Filters, LogIndex, log_records_behind},
@@ -76,6 +77,7 @@ pub(crate) struct RpcContext {
     pub(crate) health: Arc<HealthSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) batches: Batches,
+    pub(crate) congestion: Congestion,
     pub(crate) keeps: Keeps,
     pub(crate) log_index: Arc<LogIndex>,
     pub(crate) filters: Arc<Filters>,
@@ -121,16 +123,16 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add_long("eth_simulateV1", simulate::simulate);
 
     table.plain("eth_baseFee", |context| Ok(fees::base_fee(context)?));
-    table.plain("eth_gasPrice", |context| Ok(fees::gas_price(context)?));
-    table.plain("eth_maxPriorityFeePerGas", |context| Ok(fees::priority_fee(context)?));
+    table.add_long("eth_gasPrice", fees::gas_price);
+    table.add_long("eth_maxPriorityFeePerGas", fees::priority_fee);
     table.plain("eth_blobBaseFee", |_| Ok(fees::BLOB_BASE_FEE_WEI));
     table.add_long("eth_feeHistory", fees::history);
 
     table.plain("eth_blockNumber", blocks::block_number);
     table.add_long("eth_getBlockByNumber", blocks::block::<Number>);
     table.add_long("eth_getBlockByHash", blocks::block::<Hash>);
-    table.add("eth_getHeaderByNumber", blocks::header::<Number>);
-    table.add("eth_getHeaderByHash", blocks::header::<Hash>);
+    table.add_long("eth_getHeaderByNumber", blocks::header::<Number>);
+    table.add_long("eth_getHeaderByHash", blocks::header::<Hash>);
     table.add_long("eth_getBlockReceipts", blocks::receipts);
     table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>);
     table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);
@@ -141,14 +143,14 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
 
     table.add_long("eth_sendRawTransaction", transactions::send_raw);
     table.add_effect(send_sync::NAME, send_sync::send);
-    table.add("eth_getTransactionByHash", transactions::by_hash);
-    table.add("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
-    table.add("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
-    table.add("eth_getTransactionReceipt", transactions::receipt);
-    table.add("eth_getRawTransactionByHash", raw::by_hash);
-    table.add("eth_getRawTransactionByBlockNumberAndIndex", raw::by_index::<Number>);
-    table.add("eth_getRawTransactionByBlockHashAndIndex", raw::by_index::<Hash>);
-    table.add("debug_getRawTransaction", raw::by_hash);
+    table.add_long("eth_getTransactionByHash", transactions::by_hash);
+    table.add_long("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
+    table.add_long("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
+    table.add_long("eth_getTransactionReceipt", transactions::receipt);
+    table.add_long("eth_getRawTransactionByHash", raw::by_hash);
+    table.add_long("eth_getRawTransactionByBlockNumberAndIndex", raw::by_index::<Number>);
+    table.add_long("eth_getRawTransactionByBlockHashAndIndex", raw::by_index::<Hash>);
+    table.add_long("debug_getRawTransaction", raw::by_hash);
 
     table.add("eth_getProof", proofs::no_trie);
     table.add_long("slipstream_getProof", proofs::proof);

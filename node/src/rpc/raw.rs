@@ -6,19 +6,21 @@ use serde::de::DeserializeOwned;
 
 use super::{
     RpcContext,
+    batches::{Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
+    table::Asker,
     transactions::find,
 };
 
 /// `eth_getRawTransactionByHash`, and `debug_getRawTransaction`, which is the same: committed, or waiting in the pool.
-pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Bytes> {
+pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<Bytes> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    Ok(of(context, &hash)?)
+    Ok(of(context, &hash, asker.reader())?)
 }
 
-fn of(context: &RpcContext, hash: &B256) -> Result<Bytes, RpcError> {
-    if let Some((batch, index)) = find(context, hash)? {
+fn of(context: &RpcContext, hash: &B256, reader: Reader<'_>) -> Result<Bytes, RpcError> {
+    if let Some((batch, index)) = find(context, hash, Parts::Body, reader)? {
         return Ok(batch.raw(index)?.unwrap_or_default());
     }
     let Some(waiting) = context.pool.get(hash) else {
@@ -32,8 +34,11 @@ fn of(context: &RpcContext, hash: &B256) -> Result<Bytes, RpcError> {
 pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
+    asker: &Asker<'_>,
 ) -> RpcResult<Bytes> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(batch) = context.batch(id.into().0)? else { return Ok(Bytes::new()) };
+    let Some(batch) = context.batch(id.into().0, Parts::Body, asker.reader())? else {
+        return Ok(Bytes::new());
+    };
     Ok(batch.raw(usize::try_from(index).unwrap_or(usize::MAX))?.unwrap_or_default())
 }

@@ -13,6 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
     RpcContext,
+    batches::Reader,
     effect::Effect,
     errors::{RpcError, RpcResult},
     feed::Awaited,
@@ -21,7 +22,7 @@ use super::{
     table::{Asker, Table},
     transactions,
 };
-use crate::origin::Origin;
+use crate::{leash::Leash, origin::Origin};
 
 /// The name of the method.
 pub(crate) const NAME: &str = "eth_sendRawTransactionSync";
@@ -68,12 +69,22 @@ impl Table {
     pub(super) async fn receipt(&self, origin: Origin, awaited: Awaited) -> RpcResult<Box<RawValue>> {
         awaited.over().await;
         let (context, hash) = (self.context.clone(), awaited.hash);
-        let read = move || transactions::receipt_of(&context, &hash);
-        let found = self.lanes.of(Lane::Reads).run(origin, read).await;
-        match found.map_err(|panic| RpcError::internal(NAME, &panic))?? {
-            Some(receipt) => Ok(to_raw_value(&receipt).map_err(|error| RpcError::internal(NAME, &error))?),
-            None => Err(RpcError::NotIncluded { hash, time: awaited.time }.into()),
-        }
+        let read = async |lane| {
+            let context = context.clone();
+            let read = move |leash: &Leash| {
+                let receipt = transactions::receipt_of(&context, &hash, Reader::on(lane, leash))?;
+                // Written there: it may be long.
+                let written = receipt.map(|receipt| to_raw_value(&receipt)).transpose();
+                written.map_err(|error| RpcError::internal(NAME, &error))
+            };
+            let found = self.lanes.of(lane).run_while_awaited(origin, None, read).await;
+            found.map_err(|panic| RpcError::internal(NAME, &panic))?
+        };
+        let found = match read(Lane::Reads).await {
+            Err(RpcError::LargeBatch) => read(Lane::Batches).await,
+            found => found,
+        };
+        Ok(found?.ok_or(RpcError::NotIncluded { hash, time: awaited.time })?)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use alloy_primitives::{Address, B256};
+use alloy_primitives::Address;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, unsync::Cache};
 use slipstream_executor::Senders as MetSenders;
@@ -60,22 +60,19 @@ impl KnownSenders {
         KnownSenders { asked: Mutex::new(Cache::with_weighter(BATCHES_EXPECTED, BYTES_MAX, Bytes)), met }
     }
 
-    /// The senders of a batch with so many transactions, whose hashes are these, or unknown.
-    pub(crate) fn of(&self, number: BatchNumber, transactions: usize, hashes: &[B256]) -> Arc<Senders> {
+    /// The senders of a batch with so many transactions.
+    pub(crate) fn of(&self, number: BatchNumber, transactions: usize) -> Arc<Senders> {
         let senders = self.asked.lock().get(&number).cloned();
-        let senders = senders.unwrap_or_else(|| {
+        senders.unwrap_or_else(|| {
             let fresh = Arc::new(Senders::new(transactions));
             self.asked.lock().insert(number, fresh.clone());
             fresh
-        });
-        for (index, hash) in hashes.iter().enumerate() {
-            if senders.get(index).is_none()
-                && let Some(sender) = self.met.get(hash)
-            {
-                senders.keep(index, sender);
-            }
-        }
-        senders
+        })
+    }
+
+    /// Senders met elsewhere.
+    pub(crate) fn met(&self) -> &Arc<MetSenders> {
+        &self.met
     }
 }
 
@@ -86,12 +83,12 @@ mod tests {
     #[test]
     fn senders_are_shared_and_bounded() {
         let known = KnownSenders::new(Arc::default());
-        known.of(BatchNumber::new(1), 2, &[]).keep(1, Address::repeat_byte(7));
-        let again = known.of(BatchNumber::new(1), 2, &[]);
+        known.of(BatchNumber::new(1), 2).keep(1, Address::repeat_byte(7));
+        let again = known.of(BatchNumber::new(1), 2);
         assert_eq!((again.get(0), again.get(1), again.get(2)), (None, Some(Address::repeat_byte(7)), None));
         again.keep(2, Address::ZERO);
         for number in 2..200 {
-            known.of(BatchNumber::new(number), 10_000, &[]);
+            known.of(BatchNumber::new(number), 10_000);
         }
         let kept = known.asked.lock();
         assert!(kept.weight() <= BYTES_MAX && kept.len() > 40, "{} batches", kept.len());

@@ -9,6 +9,7 @@ use slipstream_consensus::JournalError;
 
 use super::{
     RpcContext,
+    batches::Reader,
     caller::Caller,
     effect::Effect,
     errors::{RpcError, RpcResult},
@@ -22,11 +23,18 @@ pub(super) struct Asker<'a> {
     pub(super) origin: Origin,
     /// Cut when nobody waits any more.
     pub(super) leash: &'a Leash,
+    /// Where it is worked on.
+    pub(super) lane: Lane,
     /// Where news can be told; none over HTTP.
     pub(super) listening: Option<&'a Listening>,
 }
 
 impl Asker<'_> {
+    /// The way in which it reads batches.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader::on(self.lane, self.leash)
+    }
+
     /// # Errors
     /// If nobody waits for the answer any more.
     pub(super) fn still_waits(&self) -> Result<(), RpcError> {
@@ -40,6 +48,18 @@ pub(crate) struct Reply {
     pub(crate) result: Result<Box<RawValue>, ErrorObjectOwned>,
     /// The effect once the answer is on its way; if it is dropped, nothing happens.
     pub(crate) effect: Option<Effect>,
+}
+
+impl Reply {
+    /// The caller has no place for a call that takes so long.
+    pub(crate) fn too_many_long() -> Reply {
+        Reply { result: Err(RpcError::TooManyLong.into()), effect: None }
+    }
+
+    /// Whether nothing was done, because it is for another lane: [`Table::call_large`].
+    pub(crate) fn is_for_large(&self) -> bool {
+        self.result.as_ref().is_err_and(RpcError::is_large_batch)
+    }
 }
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
@@ -122,15 +142,42 @@ impl Table {
         self.context.forwarder.synced().await
     }
 
+    /// Takes all free places of the lane of large batches, for as long as the result is held.
+    #[cfg(test)]
+    pub(crate) fn occupy_large(&self) -> Vec<crate::fair::Place> {
+        self.lanes.of(Lane::Batches).places().occupy()
+    }
+
     /// Whether the calls of this caller took long of late in a lane.
     pub(crate) fn is_known_long(&self, lane: Lane, origin: Origin) -> bool {
         self.lanes.of(lane).is_known_long(origin)
     }
 
     /// Calls a method on a thread of its lane, which may block and writes the answer too; `None` if the method is unknown. A call
-    /// that is given up before it has a thread costs nothing; afterwards methods that take long are told, and end.
+    /// that is given up before it has a thread costs nothing; afterwards methods that take long are told, and end. It may turn out to be
+    /// [for other threads](Reply::is_for_large).
     pub(crate) async fn call(
         &self,
+        caller: impl Into<Caller>,
+        name: &str,
+        params: Option<&RawValue>,
+    ) -> Option<Reply> {
+        self.call_in(Lane::of_call(name, params), caller, name, params).await
+    }
+
+    /// The same for a call that turned out to open a large batch, or to make a long answer.
+    pub(crate) async fn call_large(
+        &self,
+        caller: impl Into<Caller>,
+        name: &str,
+        params: Option<&RawValue>,
+    ) -> Option<Reply> {
+        self.call_in(Lane::Batches, caller, name, params).await
+    }
+
+    async fn call_in(
+        &self,
+        in_lane: Lane,
         caller: impl Into<Caller>,
         name: &str,
         params: Option<&RawValue>,
@@ -138,10 +185,10 @@ impl Table {
         let Caller { origin, listening, probation } = caller.into();
         let (name, method) = self.methods.get_key_value(name)?;
         let (context, method) = (self.context.clone(), method.clone());
-        let lane = self.lanes.of(Lane::of_call(name, params));
+        let lane = self.lanes.of(in_lane);
         let params = params.map_or("[]", RawValue::get).to_owned();
         let call = Arc::new(move |leash: &Leash| {
-            let asker = Asker { origin, leash, listening: listening.as_ref() };
+            let asker = Asker { origin, leash, lane: in_lane, listening: listening.as_ref() };
             method(&context, &Params::new(Some(&params)), &asker)
         });
         let run = |probation| {
@@ -155,7 +202,7 @@ impl Table {
             reply = run(None).await;
         }
         if probation.as_ref().is_some_and(Probation::is_refused) {
-            return Some(Reply { result: Err(RpcError::TooManyLong.into()), effect: None });
+            return Some(Reply::too_many_long());
         }
         Some(match reply {
             Ok(Reply { effect: Some(Effect::Receipt(awaited)), .. }) => {

@@ -1,6 +1,7 @@
 //! A chain that has only its genesis, and JSON-RPC over it.
 
 mod calls;
+mod fees;
 mod gone;
 mod methods;
 mod past;
@@ -17,7 +18,7 @@ use alloy_eips::eip2718::Encodable2718;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex, keccak256};
 use k256::ecdsa::SigningKey;
 use serde_json::{Value, json, value::to_raw_value};
-use slipstream_consensus::{Forwarder, Pool, PoolConfig};
+use slipstream_consensus::{Forwarder, Journal, Pool, PoolConfig};
 use slipstream_executor::{Envelope, ExecutorConfig, Session};
 use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
 use slipstream_storage::{StateHistory, StorageConfig, Store};
@@ -30,8 +31,8 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
-    batches::Batch,
+    Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
+    batches::{Batch, Parts, Reader},
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
     lanes::{Lane, Lanes},
@@ -172,6 +173,15 @@ pub(crate) fn context() -> RpcContext {
     context_under(chain())
 }
 
+/// The same with a pool of that many transactions, and a journal.
+pub(crate) fn context_of(pool: PoolConfig, journal: Option<Journal>) -> RpcContext {
+    let context = context();
+    let pool = Pool::new(pool, context.chain.clone(), context.store.clone()).unwrap();
+    let forwarder =
+        Forwarder::new(pool.clone(), &context.chain, context.transport.clone(), &[], journal).unwrap();
+    RpcContext { pool, forwarder, ..context }
+}
+
 /// The same under other rules.
 fn context_under(chain: ChainConfig) -> RpcContext {
     // A window that a test can outgrow.
@@ -227,6 +237,7 @@ fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     );
     RpcContext {
         batches: Batches::new(store.clone(), pool.senders().clone()),
+        congestion: Congestion::default(),
         keeps: Keeps { bodies: true, places: true },
         chain,
         forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)

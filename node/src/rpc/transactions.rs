@@ -12,7 +12,7 @@ use slipstream_types::ChainConfig;
 
 use super::{
     RpcContext, RpcTransaction,
-    batches::Batch,
+    batches::{Batch, Parts, Reader, Weighed, Weight},
     errors::{RpcError, RpcResult},
     params::{BlockParam, Hash, Strict, args},
     table::Asker,
@@ -26,9 +26,13 @@ pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<
 }
 
 /// `eth_getTransactionByHash`: committed, or waiting in the pool.
-pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<RpcTransaction>> {
+pub(super) fn by_hash(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> RpcResult<Option<RpcTransaction>> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    if let Some((batch, index)) = find(context, &hash)? {
+    if let Some((batch, index)) = find(context, &hash, Parts::Body, asker.reader())? {
         return Ok(to_transaction(&context.chain, &batch, index)?);
     }
     let waiting = context.pool.get(&hash);
@@ -42,16 +46,21 @@ pub(super) fn by_hash(context: &RpcContext, params: &Params<'_>) -> RpcResult<Op
 pub(super) fn by_index<I: DeserializeOwned + Into<BlockParam>>(
     context: &RpcContext,
     params: &Params<'_>,
+    asker: &Asker<'_>,
 ) -> RpcResult<Option<RpcTransaction>> {
     let (id, Strict(index)): (I, Strict<u64>) = args(params)?;
-    let Some(batch) = context.batch(id.into().0)? else { return Ok(None) };
+    let Some(batch) = context.batch(id.into().0, Parts::Body, asker.reader())? else { return Ok(None) };
     Ok(to_transaction(&context.chain, &batch, usize::try_from(index).unwrap_or(usize::MAX))?)
 }
 
 /// `eth_getTransactionReceipt`
-pub(super) fn receipt(context: &RpcContext, params: &Params<'_>) -> RpcResult<Option<TransactionReceipt>> {
+pub(super) fn receipt(
+    context: &RpcContext,
+    params: &Params<'_>,
+    asker: &Asker<'_>,
+) -> RpcResult<Option<Weighed<TransactionReceipt>>> {
     let (Strict(hash),): (Hash,) = args(params)?;
-    let receipt = receipt_of(context, &hash)?;
+    let receipt = receipt_of(context, &hash, asker.reader())?;
     if receipt.is_none() {
         check_unknown(context, &hash)?;
     }
@@ -65,22 +74,28 @@ pub(super) fn check_unknown(context: &RpcContext, hash: &B256) -> Result<(), Rpc
 }
 
 /// The receipt of a transaction, if it is committed.
-pub(super) fn receipt_of(context: &RpcContext, hash: &B256) -> Result<Option<TransactionReceipt>, RpcError> {
-    match find(context, hash)? {
-        Some((batch, index)) => to_receipt(&context.chain, &batch, index),
-        None => Ok(None),
-    }
+pub(super) fn receipt_of(
+    context: &RpcContext,
+    hash: &B256,
+    reader: Reader<'_>,
+) -> Result<Option<Weighed<TransactionReceipt>>, RpcError> {
+    let Some((batch, index)) = find(context, hash, Parts::Both, reader)? else { return Ok(None) };
+    let weight = Weight::of_receipts(batch.receipt(index)?);
+    let weighed = context.batches.weigh(weight, reader, || to_receipt(&context.chain, &batch, index))?;
+    Ok(weighed.transpose())
 }
 
-/// The place of a committed transaction; `None` if it is unknown.
+/// The place of a committed transaction, with the parts of its batch, its body among them; `None` if it is unknown.
 pub(super) fn find(
     context: &RpcContext,
     hash: &B256,
-) -> Result<Option<(std::sync::Arc<Batch>, usize)>, RpcError> {
+    parts: Parts,
+    reader: Reader<'_>,
+) -> Result<Option<(Batch, usize)>, RpcError> {
     for (number, index) in context.store.transaction_places(hash)? {
         let index = index as usize;
-        if let Some(batch) = context.batches.get(number)?
-            && batch.hashes.get(index) == Some(hash)
+        if let Some(batch) = context.batches.get(number, parts, reader)?
+            && batch.transaction_hash(index).as_ref() == Some(hash)
         {
             return Ok(Some((batch, index)));
         }
@@ -128,7 +143,7 @@ pub(super) fn to_receipt(
     batch: &Batch,
     index: usize,
 ) -> Result<Option<TransactionReceipt>, RpcError> {
-    let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(None) };
+    let Some(receipt) = batch.receipt(index)? else { return Ok(None) };
     let Some(decoded) = batch.transaction(index, chain)? else { return Ok(None) };
     let inner = ReceiptWithBloom {
         receipt: Receipt {
@@ -160,7 +175,7 @@ pub(super) fn to_receipt(
 
 /// The logs of one transaction; empty if it is missing.
 fn to_logs(batch: &Batch, index: usize) -> Result<Vec<Log>, RpcError> {
-    let Some(receipt) = batch.receipts()?.receipts.get(index) else { return Ok(Vec::new()) };
+    let Some(receipt) = batch.receipt(index)? else { return Ok(Vec::new()) };
     let numbered = receipt.logs.iter().zip(batch.before(index).1..);
     Ok(numbered.map(|(log, at)| to_log(batch, index, log, at)).collect())
 }
@@ -172,7 +187,7 @@ pub(super) fn to_log(batch: &Batch, index: usize, log: &slipstream_types::Log, a
         block_hash: Some(batch.hash),
         block_number: Some(batch.number().get()),
         block_timestamp: Some(batch.timestamp_s()),
-        transaction_hash: batch.hashes.get(index).copied(),
+        transaction_hash: batch.transaction_hash(index),
         transaction_index: Some(index as u64),
         log_index: Some(at),
         removed: false,

@@ -18,6 +18,7 @@ pub const ATTACKS: &[&str] = &[
     "gone-callers",
     "idle-filters",
     "waiting-calls",
+    "receipt-bomb",
     // WebSocket.
     "ws-half-upgrades",
     "ws-huge-frames",
@@ -95,6 +96,7 @@ pub const ATTACKS: &[&str] = &[
     "zero-tip-tails",
     "heavy-transactions",
     "nonce-gaps",
+    "lone-transactions",
 ];
 
 /// Whether there is an attack of this name; if not, the name that looks most like it.

@@ -20,6 +20,9 @@ const WAITING_SHARE: usize = 4;
 /// Surcharge over a full pool's floor, in percent, for newcomers whose sender has more than a few transactions here.
 const FLOOR_BUMP_PERCENT: u64 = 10;
 
+/// A transaction that is not longer finds the entry price right: a longer one may have to drive out several, of which the last pays more.
+const ORDINARY_BYTES: usize = 4 << 10;
+
 /// The transaction that a newcomer with the same sender and nonce replaces, if there is one.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Replaced {
@@ -42,6 +45,20 @@ impl<T: Clone> Index<T> {
         let is_roomy =
             self.by_hash.len() < self.config.transactions_max / 2 && self.bytes < self.config.bytes_max / 2;
         if is_roomy { 0 } else { self.floor.wei(now) }
+    }
+
+    /// Wei per gas that gets a newcomer in now, whoever sends it, if its transaction can execute and is not one of the longest: above the
+    /// floor of a pool that was full, and above what would have to go from one that is.
+    pub(in crate::pool) fn entry_tip_wei(&self, now: Instant) -> u128 {
+        let floor_wei = self.tip_min_wei(now);
+        let PoolConfig { transactions_max, bytes_max, .. } = self.config;
+        let is_full = self.by_hash.len() >= transactions_max || self.bytes + ORDINARY_BYTES > bytes_max;
+        let victim = self.tails.first().filter(|_| is_full).map(|(worth, ..)| *worth);
+        let above_wei = match victim {
+            Some(Worth::Ready { floor_wei: victim_wei, .. }) => Some(floor_wei.max(victim_wei)),
+            Some(Worth::Waiting(_)) | None => Some(floor_wei).filter(|floor_wei| *floor_wei > 0),
+        };
+        above_wei.map_or(0, |wei| bumped(wei, FLOOR_BUMP_PERCENT))
     }
 
     /// An account whose nonces and money others may use up has one transaction here, as in geth. So no transaction of those

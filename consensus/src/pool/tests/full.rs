@@ -150,3 +150,30 @@ fn a_full_pool_makes_entry_dearer() {
     assert_eq!(pool.status(begun).tip_min_wei, 0, "less than half full");
     put(&mut pool, 5, 0, 0, 0).unwrap();
 }
+
+/// Goal: the entry price is one that the pool takes from anybody new, whether it is empty, full, or was full a while ago. While there is room it
+/// asks for nothing.
+#[test]
+fn whoever_pays_the_entry_price_gets_in() {
+    let config = PoolConfig { transactions_max: 40, ..PoolConfig::default() };
+    let begun = Instant::now();
+    let mut pool = Index::new(config, begun);
+    let mut dearest_wei = 0;
+    for step in 0..=250 {
+        // Now and then a batch takes what pays best.
+        if step % 100 == 99 {
+            (step - 30..step).for_each(|from| pool.advance(&sender(from as u8), state(1, 100)));
+        }
+        let now = begun + Duration::from_secs(step);
+        let tip_wei = pool.entry_tip_wei(now);
+        if pool.counts().0 < 20 {
+            assert_eq!(tip_wei, 0, "it is less than half full");
+        }
+        dearest_wei = tip_wei.max(dearest_wei);
+        let terms = Terms { bytes: 100 + 10 * step as usize, ..terms(step, step as u8, 0, tip_wei) };
+        let arrival = Arrival { at: now, is_local: true };
+        let taken = pool.insert(terms, step, state(0, 100), arrival);
+        taken.unwrap_or_else(|error| panic!("step {step}: {error}"));
+    }
+    assert!(dearest_wei > 3, "{dearest_wei}");
+}

@@ -71,10 +71,14 @@ fn build(
     now_ms: u64,
     may_be_empty: bool,
 ) -> BuiltBatch {
+    ledger.build(chain, pool, &making(ledger, chain, now_ms, may_be_empty)).unwrap().batch
+}
+
+fn making(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: bool) -> Making {
     let number = chain.last().map_or(ledger.tip().unwrap().number(), |last| last.number()).next();
     let mut held = super::held::Held::new(number.before(1 + chain.len() as u64));
     chain.iter().for_each(|executed| held.push(executed.clone()));
-    let making = Making {
+    Making {
         work: Work { generation: 0, view: 0, number, sequential: false },
         parent: Digest::ZERO,
         begun: Instant::now(),
@@ -85,8 +89,7 @@ fn build(
         patience: Duration::from_secs(60),
         pace: Arc::new(Mutex::new(Pace::new(Duration::from_secs(60), 1))),
         stop: Stop::default(),
-    };
-    ledger.build(chain, pool, &making).unwrap().batch
+    }
 }
 
 fn made(built: BuiltBatch) -> Arc<Executed> {

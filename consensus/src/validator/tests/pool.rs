@@ -1,8 +1,9 @@
 //! The pool over a store: what it refuses, and how it follows the head.
 
+use slipstream_executor::{BuildLimits, ExecutorConfig, predict::PredictMode};
 use slipstream_storage::CommitBatch;
 
-use super::batch;
+use super::{batch, ledger_with, making};
 use crate::{
     Pool, PoolConfig,
     testing::{Account, NOW_MS, genesis, store, until},
@@ -42,5 +43,25 @@ async fn the_pool_follows_the_head() {
         assert!(pool.add(Account::new(0).transfer(2, 50)).is_err());
         shutdown.cancel();
         maintained.await.unwrap();
+    }
+}
+
+/// Goal: a proposer draws for what is read ahead, and nothing where nothing is: without threads for it, or without predictions.
+#[test]
+fn nothing_is_drawn_where_nothing_is_read_ahead() {
+    let genesis = genesis(1);
+    let store = store(&genesis);
+    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap();
+    for nonce in 0..4 {
+        pool.add(Account::new(0).transfer(nonce, 1)).unwrap();
+    }
+    let limits = BuildLimits { gas: 63_000, body_bytes: 1 << 20, transactions: 100 };
+    for (prefetch_threads, predict, drawn) in
+        [(1, PredictMode::Accounts, Some(3)), (0, PredictMode::Accounts, None), (1, PredictMode::Off, None)]
+    {
+        let executor = ExecutorConfig { prefetch_threads, predict, ..ExecutorConfig::default() };
+        let ledger = ledger_with(executor, &genesis, &store);
+        let likely = ledger.likely(&pool, &making(&ledger, &[], NOW_MS, true), &limits);
+        assert_eq!(likely.map(|likely| likely.len()), drawn, "{prefetch_threads} {predict:?}");
     }
 }

@@ -1,11 +1,18 @@
 //! [`Bodies`]: the places of bodies that are worked on, and how long a body may take, by what it asks for.
 
+use parking_lot::Mutex;
+
 use super::{Asked, SENDING_SYNC, envelope::Request};
-use crate::{api::listener::Weight, fair::Places, rpc::Lane};
+use crate::{
+    api::listener::{NoPlace, Weight},
+    fair::{Place, Places},
+    probation::Probation,
+    rpc::{Caller, Lane},
+};
 
 /// Bodies worked on at a time, each with its answers so far, that ask for little. More wait. The bodies of one address let those of
 /// others through.
-const CHEAP_BODIES_MAX: usize = 32;
+pub(super) const CHEAP_BODIES_MAX: usize = 32;
 /// The same of bodies with costly calls, and of those whose only costly calls are searches: of sockets. As many run as there are
 /// threads; a few more keep these busy. The rest waits here, and not before the calls over HTTP in the queue of the threads. Those
 /// over HTTP have no such bound. Each has a place of the listener, and an endless one would make short ones wait here.
@@ -26,7 +33,7 @@ pub(super) struct Bodies {
     /// `None` if there are as many as come.
     pub(super) costly: Option<Places>,
     searching: Option<Places>,
-    cheap: Places,
+    pub(super) cheap: Places,
     waiting: Places,
 }
 
@@ -65,5 +72,63 @@ impl Bodies {
         } else {
             (Some(&self.cheap), Weight::Short)
         }
+    }
+}
+
+/// Asks the listener for the places that a call of a weight needs there.
+pub(super) type Weigh<'a> = dyn FnMut(Weight) -> Result<Option<Probation>, NoPlace> + Send + 'a;
+
+/// The place of a body that is worked on. A cheap one is given back as soon as its body does not need it any more.
+pub(super) struct Standing<'a> {
+    bodies: &'a Bodies,
+    state: Mutex<State<'a>>,
+}
+
+struct State<'a> {
+    place: Option<Place>,
+    weight: Weight,
+    weigh: Box<Weigh<'a>>,
+}
+
+impl<'a> Standing<'a> {
+    /// Of a body of some weight, without a place yet.
+    pub(super) fn new(bodies: &'a Bodies, weight: Weight, weigh: Box<Weigh<'a>>) -> Standing<'a> {
+        Standing { bodies, state: Mutex::new(State { place: None, weight, weigh }) }
+    }
+
+    /// It has a place.
+    pub(super) fn take(&self, place: Option<Place>) {
+        self.state.lock().place = place;
+    }
+
+    /// Gives the place back.
+    pub(super) fn leave(&self) {
+        let place = self.state.lock().place.take();
+        drop(place);
+    }
+
+    /// The body was to be short, and reads a large batch, or has a long answer: it leaves its place to short ones, and waits for one among
+    /// long ones.
+    ///
+    /// # Errors
+    /// If the caller has no place for that.
+    pub(super) async fn lengthen(&self, caller: &Caller) -> Result<(), NoPlace> {
+        {
+            let mut state = self.state.lock();
+            if state.weight != Weight::Short {
+                return Ok(());
+            }
+            state.weight = Weight::Long;
+            (state.weigh)(Weight::Long)?;
+        }
+        self.leave();
+        if let Some(listening) = &caller.listening {
+            listening.take_turn().await;
+        }
+        if let Some(costly) = &self.bodies.costly {
+            let place = costly.take(caller.origin).await;
+            self.take(Some(place));
+        }
+        Ok(())
     }
 }

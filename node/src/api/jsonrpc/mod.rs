@@ -12,7 +12,7 @@ use jsonrpsee::types::error::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::{
-    bodies::{Bodies, lane_of},
+    bodies::{Bodies, Standing, lane_of},
     envelope::{Call, NO_ID, Request, error, failure},
 };
 use super::{
@@ -119,11 +119,12 @@ pub(super) struct JsonRpc {
     outgoing: Outgoing,
 }
 
-/// The caller for whom a body is answered, and the deadline.
+/// The caller for whom a body is answered, the deadline, and the body's place.
 #[derive(Clone, Copy)]
-struct Asking<'a> {
+struct Asking<'a, 'b> {
     caller: &'a Caller,
     deadline: Instant,
+    standing: &'a Standing<'b>,
 }
 
 /// The answer to a body in the making.
@@ -181,11 +182,12 @@ impl JsonRpc {
         self.handle_weighed(caller, |_| Ok(None), begins, body).await.unwrap_or_default()
     }
 
-    /// The same for a caller that is told how long its body may take. It may have no place for that, or one on probation.
+    /// The same for a caller that is told how long its body may take, and again if it turns out to be long. It may have no place for that, or
+    /// one on probation.
     pub(super) async fn handle_weighed(
         &self,
         caller: impl Into<Caller>,
-        weigh: impl FnOnce(Weight) -> Result<Option<Probation>, NoPlace>,
+        mut weigh: impl FnMut(Weight) -> Result<Option<Probation>, NoPlace> + Send,
         begins: impl FnOnce(),
         body: &[u8],
     ) -> Result<Option<Bytes>, NoPlace> {
@@ -198,7 +200,8 @@ impl JsonRpc {
         let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
         let (places, weight) = bodies.places_for(&asked);
         caller.probation = weigh(self.weight_for(caller.origin, &asked, weight))?;
-        let asking = Asking { caller: &caller, deadline };
+        let standing = Standing::new(bodies, weight, Box::new(weigh));
+        let asking = Asking { caller: &caller, deadline, standing: &standing };
         let only_waits = weight == Weight::Waits && asked.requests().len() == 1;
         let may_be_many = weight == Weight::Short || only_waits;
         if let Some(listening) = caller.listening.as_ref().filter(|_| !may_be_many) {
@@ -206,13 +209,11 @@ impl JsonRpc {
             let _ = timeout_at(asking.deadline, listening.take_turn()).await;
         }
         // If the deadline passes before there is a place, each request is refused with that reason.
-        let place = match places {
-            Some(places) => timeout_at(asking.deadline, places.take(caller.origin)).await.ok(),
-            None => None,
-        };
+        if let Some(places) = places {
+            standing.take(timeout_at(asking.deadline, places.take(caller.origin)).await.ok());
+        }
         begins();
         let answer = self.work(asked, asking, self.synced(asking.deadline)).await;
-        drop(place);
         if caller.probation.as_ref().is_some_and(Probation::is_refused) {
             self.metrics.api_refused.with_label_values(&["call"]).inc();
         }
@@ -228,17 +229,19 @@ impl JsonRpc {
         if asked.open_lane().is_some_and(is_open) { Weight::Probation } else { weight }
     }
 
-    /// The answer to a body's requests. If the transactions that it sends cannot be made durable, the whole answer is void, and
+    /// The answer to a body's requests. It leaves its place before it waits for the disk: others are worked on meanwhile, and their
+    /// transactions are on the disk after the next sync. If the transactions cannot be made durable, the whole answer is void, and
     /// polls stay where they were.
     async fn work(
         &self,
         asked: Asked<'_>,
-        asking: Asking<'_>,
+        asking: Asking<'_, '_>,
         synced: impl Future<Output = Result<(), String>>,
     ) -> Growing {
         let (sending, is_array) = (asked.ids_of_sending(), matches!(asked, Asked::Array(_)));
         let mut answer = Answer::new(self.outgoing.grow(asking.caller.origin), sending.is_some());
         self.answer(asked, asking, &mut answer).await;
+        asking.standing.leave();
         if let Some(ids) = sending
             && let Err(reason) = synced.await
         {
@@ -257,7 +260,7 @@ impl JsonRpc {
         }
     }
 
-    async fn answer(&self, asked: Asked<'_>, asking: Asking<'_>, answer: &mut Answer) {
+    async fn answer(&self, asked: Asked<'_>, asking: Asking<'_, '_>, answer: &mut Answer) {
         let requests = match asked {
             Asked::One(request) => return self.request(request, "", asking, answer).await,
             Asked::Array(requests) => requests,
@@ -272,7 +275,13 @@ impl JsonRpc {
     }
 
     /// Adds the answer to one request, if anybody waits for it.
-    async fn request(&self, request: Request<'_>, separator: &str, asking: Asking<'_>, answer: &mut Answer) {
+    async fn request(
+        &self,
+        request: Request<'_>,
+        separator: &str,
+        asking: Asking<'_, '_>,
+        answer: &mut Answer,
+    ) {
         let refused = match (&request, answer.text.len() > ARRAY_ANSWER_BYTES_MAX) {
             (_, true) => error(
                 request.id().unwrap_or(NO_ID),
@@ -300,13 +309,12 @@ impl JsonRpc {
         }
     }
 
-    async fn call(&self, call: &Call<'_>, asking: Asking<'_>) -> Result<Reply, Refusal> {
+    async fn call(&self, call: &Call<'_>, asking: Asking<'_, '_>) -> Result<Reply, Refusal> {
         let started = Instant::now();
         let answered = match started < asking.deadline {
-            true => {
-                let call = self.table.call(asking.caller.clone(), &call.method, call.params);
-                timeout_at(asking.deadline, call).await.map_err(|_| Refusal::TimedOut)
-            }
+            true => timeout_at(asking.deadline, self.call_table(call, asking))
+                .await
+                .map_err(|_| Refusal::TimedOut),
             false => Err(Refusal::TimedOut),
         };
         let reply = answered.and_then(|found| found.ok_or_else(|| Refusal::unknown(&call.method)));
@@ -315,6 +323,22 @@ impl JsonRpc {
         self.metrics.rpc_requests.with_label_values(&[method, if is_ok { "ok" } else { "error" }]).inc();
         self.metrics.rpc_seconds.with_label_values(&[method]).observe(started.elapsed().as_secs_f64());
         reply
+    }
+
+    /// Calls the method; on other threads, and from another place, if it turns out to read a large batch or to have a long answer.
+    async fn call_table(&self, call: &Call<'_>, asking: Asking<'_, '_>) -> Option<Reply> {
+        let caller = asking.caller;
+        let reply = self.table.call(caller.clone(), &call.method, call.params).await?;
+        if !reply.is_for_large() {
+            return Some(reply);
+        }
+        match asking.standing.lengthen(caller).await {
+            Ok(()) => self.table.call_large(caller.clone(), &call.method, call.params).await,
+            Err(NoPlace) => {
+                self.metrics.api_refused.with_label_values(&["call"]).inc();
+                Some(Reply::too_many_long())
+            }
+        }
     }
 
     /// Adds a reply and its effect, or tells that the room is full.

@@ -1,18 +1,33 @@
 //! Bodies and their answers, over a chain that has only its genesis.
 
-use serde_json::{Value, json};
+use std::{
+    fs::File,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
 
-use super::{bodies::CHEAP_REQUESTS_MAX, *};
+use serde_json::{Value, json};
+use slipstream_consensus::{Disk, Journal, PoolConfig, SystemDisk};
+
+use super::{
+    bodies::{CHEAP_BODIES_MAX, CHEAP_REQUESTS_MAX},
+    *,
+};
 use crate::{
     api::room::Room,
     rpc::{
         Listening, Subscriptions, Tallies,
-        tests::{ZEROS, context, raw},
+        batches::tests::commit_bomb,
+        tests::{ZEROS, context, context_of, raw, raw_at},
     },
 };
 
 fn server() -> JsonRpc {
     JsonRpc::new(context(), Arc::new(Metrics::new().unwrap()))
+}
+
+/// Of a body that asks for little.
+fn short(server: &JsonRpc) -> Standing<'_> {
+    Standing::new(&server.over_http, Weight::Short, Box::new(|_| Ok(None)))
 }
 
 async fn answer(server: &JsonRpc, body: &str) -> Value {
@@ -110,7 +125,8 @@ async fn single_requests_and_what_is_none() {
 async fn time_is_bounded() {
     let server = server();
     let text = call(json!(1), "eth_chainId", json!([])).to_string();
-    let asking = Asking { caller: &Origin::Trusted.into(), deadline: Instant::now() };
+    let (caller, standing) = (Origin::Trusted.into(), short(&server));
+    let asking = Asking { caller: &caller, deadline: Instant::now(), standing: &standing };
     let grown = server.work(Asked::read(text.as_bytes()).ok().unwrap(), asking, async { Ok(()) }).await;
     let answer: Value = serde_json::from_slice(&grown.finish().unwrap()).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32002)));
@@ -129,7 +145,8 @@ async fn a_poll_without_room_loses_nothing() {
     let poll = call(json!(1), "eth_getFilterChanges", json!([filter["result"]])).to_string();
     let sent = answer(&server, &call(json!(1), "eth_sendRawTransaction", json!([raw()])).to_string()).await;
     assert!(sent["result"].is_string(), "{sent}");
-    let asking = Asking { caller: &Origin::Trusted.into(), deadline: Instant::now() + ANSWER_TIME_MAX };
+    let (caller, standing) = (Origin::Trusted.into(), short(&server));
+    let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
     let mut held = server.outgoing.grow(Origin::Trusted);
     assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
     // An array whose answer is long already.
@@ -156,7 +173,8 @@ async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     let send = call(json!(2), SENDING, json!([raw()]));
     let sent = answer(&server, &send.to_string()).await;
     let both = json!([poll, send]).to_string();
-    let asking = Asking { caller: &Origin::Trusted.into(), deadline: Instant::now() + ANSWER_TIME_MAX };
+    let (caller, standing) = (Origin::Trusted.into(), short(&server));
+    let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
     for is_durable in [false, true] {
         let synced = async move { if is_durable { Ok(()) } else { Err("no space".to_owned()) } };
         let answered = server.work(Asked::read(both.as_bytes()).ok().unwrap(), asking, synced).await;
@@ -351,6 +369,97 @@ async fn deep_nesting_is_harmless() {
         let refused = answer(&server, &body).await;
         let one = refused.as_array().map_or(&refused, |all| &all[0]);
         assert!(one["error"]["code"].is_i64() || one["result"] == "0x", "{shown}: {refused}");
+    }
+}
+
+/// A disk that counts its syncs, and lets none through while it is held.
+#[derive(Debug, Default)]
+struct SlowDisk {
+    syncs: AtomicUsize,
+    is_held: AtomicBool,
+}
+
+impl Disk for SlowDisk {
+    fn sync(&self, file: &File) -> std::io::Result<()> {
+        self.syncs.fetch_add(1, SeqCst);
+        while self.is_held.load(SeqCst) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        SystemDisk.sync(file)
+    }
+}
+
+/// Goal: bodies that send transactions wait for a slow disk without a place: cheap questions are answered meanwhile, and all that wait share
+/// two syncs. None is acknowledged before.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_the_disk_has_no_place() {
+    const SENT: u64 = 4 * CHEAP_BODIES_MAX as u64;
+    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(SlowDisk::default()));
+    let journal = Journal::open_on(disk.clone(), &dir.path().join("journal"), 1 << 20).unwrap();
+    let context = context_of(PoolConfig::default(), Some(journal));
+    let pool = context.pool.clone();
+    let server = Arc::new(JsonRpc::new(context, Arc::new(Metrics::new().unwrap())));
+    let before = disk.syncs.load(SeqCst);
+    disk.is_held.store(true, SeqCst);
+    let sent: Vec<_> = (1..=SENT)
+        .map(|nonce| {
+            let (server, body) =
+                (server.clone(), call(json!(nonce), SENDING, json!([raw_at(nonce)])).to_string());
+            tokio::spawn(async move { answer(&server, &body).await })
+        })
+        .collect();
+    let is_taken = || pool.status().pending + pool.status().queued == SENT as usize;
+    while !is_taken() || server.over_http.cheap.free() < CHEAP_BODIES_MAX {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let number = answer(&server, &call(json!(1), "eth_blockNumber", json!([])).to_string()).await;
+    assert_eq!(number["result"], "0x0");
+    assert!(sent.iter().all(|one| !one.is_finished()), "nothing is on the disk");
+    disk.is_held.store(false, SeqCst);
+    for one in sent {
+        let answer = one.await.unwrap();
+        assert!(answer["result"].is_string(), "{answer}");
+    }
+    assert_eq!(disk.syncs.load(SeqCst) - before, 2, "for {SENT} transactions");
+}
+
+/// Goal: bodies that turn out to read a large batch leave their cheap places, and wait among the long calls: cheap questions are answered
+/// meanwhile. A caller without a place for long calls is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_a_large_batch_leaves_the_cheap_places() {
+    let context = context();
+    commit_bomb(&context.store, 6);
+    let server = Arc::new(JsonRpc::new(context, Arc::new(Metrics::new().unwrap())));
+    let header = call(json!(1), "eth_getHeaderByNumber", json!(["0x1"])).to_string();
+    let occupied = server.table.occupy_large();
+    let long = Arc::new(AtomicUsize::new(0));
+    let readers: Vec<_> = (0..2 * CHEAP_BODIES_MAX)
+        .map(|index| {
+            let (server, header, long) = (server.clone(), header.clone(), long.clone());
+            let weigh = move |weight| {
+                long.fetch_add(usize::from(weight == Weight::Long), SeqCst);
+                Ok(None)
+            };
+            tokio::spawn(async move {
+                let origin = host(u8::try_from(index).unwrap());
+                server.handle_weighed(origin, weigh, || {}, header.as_bytes()).await.unwrap()
+            })
+        })
+        .collect();
+    while long.load(SeqCst) < readers.len() || server.over_http.cheap.free() < CHEAP_BODIES_MAX {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let number = answer(&server, &call(json!(1), "eth_blockNumber", json!([])).to_string()).await;
+    assert_eq!(number["result"], "0x1");
+    let weigh = |weight| if weight == Weight::Long { Err(NoPlace) } else { Ok(None) };
+    let refused = server.handle_weighed(host(200), weigh, || {}, header.as_bytes()).await.unwrap().unwrap();
+    let refused: Value = serde_json::from_slice(&refused).unwrap();
+    assert_eq!(refused["error"]["code"], LIMIT_EXCEEDED_CODE, "{refused}");
+    assert!(readers.iter().all(|one| !one.is_finished()));
+    drop(occupied);
+    for one in readers {
+        let answer: Value = serde_json::from_slice(&one.await.unwrap().unwrap()).unwrap();
+        assert_eq!(answer["result"]["number"], "0x1", "{answer}");
     }
 }
 

@@ -37,7 +37,14 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::receipts::Awaited;
 use self::{arrived::Arrived, receipts::Waiting};
-use super::{RpcContext, batches::Batch, blocks, errors::RpcError, logs::bloom, subscriptions::Kind};
+use super::{
+    RpcContext,
+    batches::{Batch, Parts, Reader},
+    blocks,
+    errors::RpcError,
+    logs::bloom,
+    subscriptions::Kind,
+};
 use crate::api::room::Room;
 
 /// Heads that are kept as text, some 200 KiB: a listener that is further behind makes them again.
@@ -64,7 +71,7 @@ impl Head {
     fn of(chain: &ChainConfig, batch: &Batch) -> Result<Head, RpcError> {
         let text = serde_json::to_string(&blocks::to_header(chain, batch));
         let text = text.map_err(|error| RpcError::internal("eth_subscribe", &error))?;
-        Ok(Head { text: text.into(), bloom: batch.receipts.as_ref().map(bloom::of) })
+        Ok(Head { text: text.into(), bloom: batch.receipts().ok().map(bloom::of) })
     }
 }
 
@@ -238,7 +245,8 @@ impl Feed {
         if let Some(head) = self.head(number) {
             return Ok(Some(head));
         }
-        let Some(batch) = context.batches.get(number)? else { return Ok(None) };
+        let batch = context.batches.get(number, Parts::Receipts, Reader::NODE)?;
+        let Some(batch) = batch else { return Ok(None) };
         let head = Arc::new(Head::of(&context.chain, &batch)?);
         self.keep(number, head.clone());
         Ok(Some(head))

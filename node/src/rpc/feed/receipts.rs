@@ -54,12 +54,12 @@ impl Waiting {
     }
 
     /// A batch has these transactions.
-    pub(super) fn tell(&self, hashes: &[B256]) {
+    pub(super) fn tell(&self, hashes: impl Iterator<Item = B256>) {
         if self.is_empty() {
             return;
         }
         let awaited = self.awaited.lock();
-        let included = hashes.iter().filter_map(|hash| awaited.included.get(hash)?.upgrade());
+        let included = hashes.filter_map(|hash| awaited.included.get(&hash)?.upgrade());
         included.for_each(|included| included.cancel());
     }
 }
@@ -130,7 +130,7 @@ mod tests {
         let both = [(); 2].map(|()| feed.await_receipt(hash(1), Duration::ZERO));
         (0..1_000).for_each(|n| drop(feed.await_receipt(hash(1_000 + n), Duration::ZERO)));
         assert!(feed.waiting.awaited.lock().included.len() < 512);
-        feed.waiting.tell(&[hash(7), hash(1)]);
+        feed.waiting.tell([hash(7), hash(1)].into_iter());
         assert!(both.iter().all(|awaited| awaited.included.is_cancelled()));
     }
 }

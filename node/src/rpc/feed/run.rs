@@ -16,7 +16,13 @@ use super::{Feed, HEADS_MAX, Head, arrived::Arrival};
 use crate::{
     blocking::Blocking,
     origin::Origin,
-    rpc::{RpcContext, errors::RpcError, subscriptions::Kind, syncing},
+    rpc::{
+        RpcContext,
+        batches::{Parts, Reader},
+        errors::RpcError,
+        subscriptions::Kind,
+        syncing,
+    },
     sparse::Sparse,
     workers::{Rank, WorkError},
 };
@@ -129,8 +135,9 @@ impl Feed {
     ) -> Result<Vec<(BatchNumber, Arc<Head>)>, RpcError> {
         let mut heads = Vec::new();
         for number in told.next().max(last.before(HEADS_MAX - 1)).through(last) {
-            if let Some(batch) = context.batches.get(number)? {
-                self.waiting.tell(&batch.hashes);
+            let parts = if self.waiting.is_empty() { Parts::Receipts } else { Parts::Both };
+            if let Some(batch) = context.batches.get(number, parts, Reader::NODE)? {
+                self.waiting.tell(batch.hashes());
                 heads.push((number, Arc::new(Head::of(&context.chain, &batch)?)));
             }
         }

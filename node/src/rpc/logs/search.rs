@@ -1,11 +1,9 @@
 //! Searching the ledger for logs, from a place on, within a budget. The logs are in order, and the result tells how far it goes.
 
-use std::sync::Arc;
-
 use alloy_primitives::B256;
 use alloy_rpc_types_eth::{Filter, Log};
 use slipstream_storage::Store;
-use slipstream_types::{BatchNumber, BlobKind, Receipts};
+use slipstream_types::{BatchNumber, BlobKind};
 
 use super::{
     bloom::{self, Entry},
@@ -14,7 +12,7 @@ use super::{
 use crate::{
     leash::Leash,
     rpc::{
-        batches::{Batch, Batches},
+        batches::{Batches, Parts, Reader},
         errors::RpcError,
         transactions::to_log,
     },
@@ -217,30 +215,31 @@ impl Search<'_> {
 
     /// Looks at each log of a batch; its transactions are only read if there is one to return.
     fn batch(&self, number: BatchNumber, skipped: u64, progress: &mut Progress) -> Result<End, RpcError> {
-        let batch = match self.batches.recent(number) {
+        let batch = match self.batches.recent(number)? {
             Some(batch) => batch,
             None => {
                 if !progress.work(HEADER_COST_BYTES) {
                     return Ok(End::Work(number));
                 }
-                let header = self.store.header(number)?.ok_or_else(|| self.not_stored(number))?;
-                if header.tx_count == 0 {
+                let reader = Reader::passing(self.leash);
+                let batch = self.batches.get(number, Parts::Receipts, reader)?;
+                let mut batch = batch.ok_or_else(|| self.not_stored(number))?;
+                if batch.is_empty() {
                     return Ok(End::Reached);
                 }
-                let blob = self.store.blob(BlobKind::Receipts, number)?;
-                let blob = blob.ok_or_else(|| self.not_stored(number))?;
-                if !progress.work(OPENING_BYTES + blob.content_len(BlobKind::Receipts)?) {
+                let receipts = batch.receipts().map_err(|_| self.not_stored(number))?;
+                if !progress.work(OPENING_BYTES + batch.receipts_bytes()) {
                     return Ok(End::Work(number));
                 }
-                let receipts: Receipts = blob.open(BlobKind::Receipts)?;
                 let mut logs = receipts.receipts.iter().flat_map(|receipt| &receipt.logs);
                 if !logs.any(|log| self.criteria.matches(log)) {
                     return Ok(End::Reached);
                 }
-                if !progress.work(header.tx_bytes as usize) {
+                if !progress.work(batch.header.tx_bytes as usize) {
                     return Ok(End::Work(number));
                 }
-                Arc::new(Batch::with_receipts(self.store, header, receipts)?)
+                self.batches.open_body(&mut batch, reader)?;
+                batch
             }
         };
         for (index, receipt) in batch.receipts()?.receipts.iter().enumerate() {

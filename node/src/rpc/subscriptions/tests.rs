@@ -12,6 +12,8 @@ use super::{watch::BEHIND_MAX, *};
 use crate::{
     origin::Origin,
     rpc::{
+        Lane,
+        batches::{Parts, Reader},
         logs::tests::{commit, log},
         tests::{context, long_raw_at, loose, raw_at},
     },
@@ -51,7 +53,8 @@ impl Socket {
         self.bodies += 1;
         let listening = Listening::new(self.subscriptions.clone(), self.bodies);
         let (leash, text) = (loose(), params.to_string());
-        let asker = Asker { origin: Origin::Trusted, leash: &leash, listening: Some(&listening) };
+        let asker =
+            Asker { origin: Origin::Trusted, leash: &leash, lane: Lane::Reads, listening: Some(&listening) };
         match subscribe(&self.context, &Params::new(Some(&text)), &asker) {
             (Ok(id), Some(Effect::Subscription(begun))) => {
                 assert_eq!(id, U128::from(begun.id()));
@@ -133,7 +136,7 @@ fn every_batch_gives_one_head_in_order() {
     socket.commit(&[vec![log(1, &[2], 3)]]);
     let first = socket.kept();
     assert_eq!((first[0].0, numbers(&first, "number")), (id, vec![2]));
-    let batch = socket.context.batches.get(BatchNumber::new(2)).unwrap().unwrap();
+    let batch = socket.context.batches.get(BatchNumber::new(2), Parts::Both, Reader::NODE).unwrap().unwrap();
     let block = crate::rpc::blocks::to_block(&socket.context.chain, &batch, false, &loose()).unwrap();
     let block = serde_json::to_value(block).unwrap();
     let head = first[0].1.as_object().unwrap();
@@ -435,7 +438,7 @@ fn names_and_errors() {
         assert_eq!(socket.made(params).err().unwrap(), (code, text.to_owned()));
     }
     let (leash, context) = (loose(), context());
-    let over_http = Asker { origin: Origin::Trusted, leash: &leash, listening: None };
+    let over_http = Asker { origin: Origin::Trusted, leash: &leash, lane: Lane::Reads, listening: None };
     let (refused, _) = subscribe(&context, &Params::new(Some(r#"["newHeads"]"#)), &over_http);
     let refused = refused.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (-32001, "notifications not supported"));

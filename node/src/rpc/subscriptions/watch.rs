@@ -11,6 +11,7 @@ use crate::{
     leash::Leash,
     rpc::{
         RpcContext,
+        batches::{Parts, Reader},
         errors::RpcError,
         feed::{Feed, Head, Matched, Now},
         lanes::Lane,
@@ -315,7 +316,7 @@ fn matched(watched: &Watched, place: Place, worker: Worker<'_>) -> Result<(Match
     let Worker { context, leash } = worker;
     if place.logs > 0 {
         // Opened once for all of its parts.
-        context.batches.get(place.batch)?;
+        context.batches.get(place.batch, Parts::Both, Reader::long(leash))?;
     }
     let found = context.search(&watched.criteria, leash).run(place, place.batch, PART)?;
     let text = |log| serde_json::to_string(&log).map(Arc::from);

@@ -59,7 +59,7 @@ async fn transactions_as_they_were_signed() {
         assert_eq!(rpc.error(method, json!(["0x12"])).await.0, -32602);
     }
     let batch = batch();
-    assert_eq!(batch.raw(1).unwrap().map(keccak256), Some(batch.hashes[1]));
+    assert_eq!(batch.raw(1).unwrap().map(keccak256), batch.transaction_hash(1));
     assert_eq!(batch.raw(2).unwrap(), None);
     for (method, id) in [
         ("eth_getRawTransactionByBlockNumberAndIndex", json!("latest")),

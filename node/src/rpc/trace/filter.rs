@@ -12,6 +12,7 @@ use slipstream_types::BatchNumber;
 use super::{Executable, Request};
 use crate::rpc::{
     RpcContext,
+    batches::{Parts, Reader},
     errors::{RpcError, RpcResult},
     params::{AtMost, Number, Strict, args},
     table::Asker,
@@ -134,7 +135,7 @@ pub(super) fn filter(
     let mut found = Vec::new();
     for number in from.through(to) {
         asker.still_waits()?;
-        let Some(batch) = context.batches.get(number)? else {
+        let Some(batch) = context.batches.get(number, Parts::Both, Reader::passing(asker.leash))? else {
             return Err(no_header(context, number)?.into());
         };
         // The genesis, too.

@@ -7,7 +7,7 @@ mod debug;
 mod filter;
 mod parity;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use alloy_rpc_types_eth::BlockId;
 use slipstream_executor::{
@@ -87,7 +87,7 @@ impl<'a> Request<'a> {
 
 /// A batch that can be executed again.
 struct Executable {
-    batch: Arc<Batch>,
+    batch: Batch,
     view: View,
     env: BatchEnv,
 }
@@ -95,7 +95,7 @@ struct Executable {
 impl Executable {
     /// # Errors
     /// If a part of the batch, or the state before it, is not stored.
-    fn open(context: &RpcContext, batch: Arc<Batch>) -> Result<Executable, RpcError> {
+    fn open(context: &RpcContext, batch: Batch) -> Result<Executable, RpcError> {
         let number = batch.number();
         if number == BatchNumber::GENESIS {
             return Err(RpcError::Rejected("genesis is not traceable".into()));
@@ -125,7 +125,7 @@ impl Executable {
         look: impl FnOnce(&Past<'_>) -> Result<T, TraceError>,
     ) -> Result<T, RpcError> {
         let transaction = self.batch.transaction(index, &request.context.chain)?;
-        let receipt = self.batch.receipts()?.receipts.get(index);
+        let receipt = self.batch.receipt(index)?;
         let (Some(transaction), Some(receipt)) = (transaction, receipt) else {
             return Err(RpcError::Rejected("transaction not found".into()));
         };

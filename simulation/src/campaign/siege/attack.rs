@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use slipnet::{accounts::Account, devnet::SyncMode, rpc::Rpc};
 use tokio::task::JoinSet;
 
-use super::{calls, gossip, http, pool, quic, sockets, streams, sync_server};
+use super::{bomb, calls, gossip, http, pool, quic, sockets, streams, sync_server};
 
 /// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -88,8 +88,8 @@ pub(super) trait Attack: Sync {
 /// All attacks, face by face.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
     let liars: Vec<&'static dyn Attack> = sync_server::all().collect();
-    [http::ALL, calls::ALL, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL, &liars[..], pool::ALL]
-        .concat()
+    let own = [http::ALL, calls::ALL, bomb::READING, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL];
+    [&own.concat()[..], &liars[..], pool::ALL, bomb::SENDING].concat()
 }
 
 /// The attack of a name.

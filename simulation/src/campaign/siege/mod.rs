@@ -18,6 +18,7 @@
 mod attack;
 mod attacker;
 mod blame;
+mod bomb;
 mod calls;
 mod gossip;
 mod honest;

@@ -1,0 +1,38 @@
+//! [`JournalError`]: why a transaction could not be written down.
+
+use std::{io, path::PathBuf};
+
+/// Why a transaction could not be written down.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The disk fails.
+    #[error("cannot {action} the transaction journal {}: {source}; free some room, or set consensus.pool.journal_mib to 0 to do without", path.display())]
+    Io {
+        /// The operation that failed.
+        action: &'static str,
+        /// Path of the journal's file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// It is full of transactions that are still in the pool.
+    #[error(
+        "the journal of this node's transactions is full: {bytes} bytes of at most {bytes_max}; retry later"
+    )]
+    Full {
+        /// Bytes in the journal.
+        bytes: u64,
+        /// [`PoolConfig::journal_mib`](crate::PoolConfig::journal_mib) in bytes.
+        bytes_max: u64,
+    },
+    /// The sender has as much in it as one may.
+    #[error(
+        "the sender's transactions take {bytes} bytes of this node's journal, of at most {bytes_max}; retry when some are executed"
+    )]
+    SenderFull {
+        /// Bytes of the sender's transactions of this node's users.
+        bytes: u64,
+        /// The most that one sender may have.
+        bytes_max: u64,
+    },
+}

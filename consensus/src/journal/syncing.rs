@@ -1,0 +1,96 @@
+//! [`Syncing`]: the right to wait for the disk in the name of all, and with it to write the file anew.
+//!
+//! Nothing counts as on the disk but by whoever has this. So entries that are appended while the file is written anew are acknowledged by
+//! nobody before the new file has them, and the lock that every submission needs is never held across a sync.
+
+use std::{
+    io::Write,
+    sync::Arc,
+    sync::atomic::Ordering::{Acquire, Release},
+};
+
+use parking_lot::MutexGuard;
+use tokio::time::Instant;
+
+use super::{
+    Journal, JournalError,
+    file::{replace, write_beside},
+    share::{self, Fitting, Live},
+};
+
+pub(super) struct Syncing<'a> {
+    journal: &'a Journal,
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl Journal {
+    /// Blocks until nobody else waits for the disk.
+    pub(super) fn syncing(&self) -> Syncing<'_> {
+        Syncing { journal: self, _lock: self.syncing.lock() }
+    }
+}
+
+impl Syncing<'_> {
+    /// Syncs the file as it is.
+    pub(super) fn sync(&self) -> Result<(), JournalError> {
+        let journal = self.journal;
+        let (file, appended) = {
+            let inner = journal.inner.lock();
+            (inner.file.clone(), journal.appended.load(Acquire))
+        };
+        journal.disk.sync(&file).map_err(|source| {
+            journal.inner.lock().is_broken = true;
+            journal.failed("sync", source)
+        })?;
+        journal.synced.fetch_max(appended, Release);
+        Ok(())
+    }
+
+    /// Writes the file anew, and leaves `wanted` bytes of room, beside what is reserved, if leaving out what waits can. Until the new file is
+    /// in its place the old one goes on as it was.
+    pub(super) fn compact(&self, live: impl FnOnce() -> Vec<Live>, wanted: u64) -> Result<(), JournalError> {
+        let journal = self.journal;
+        let (kept, is_settled, reserved) = {
+            let mut inner = journal.inner.lock();
+            inner.compacted = Some(Instant::now());
+            inner.tail = Some(Vec::new());
+            (inner.kept.clone(), inner.is_settled, inner.reserved)
+        };
+        // After the tail began: what was appended before is in the pool, or has left it.
+        let live = live();
+        let bytes_max = journal.bytes_max.saturating_sub(reserved + wanted);
+        let Fitting { entries, left_out, is_tight } =
+            share::fitting(&kept, is_settled, &live, bytes_max, journal.bytes_max);
+        let written = write_beside(&*journal.disk, &journal.path, entries.into_iter());
+        let mut inner = journal.inner.lock();
+        let tail = inner.tail.take().unwrap_or_default();
+        let with_tail = written.and_then(|(mut file, bytes)| file.write_all(&tail).map(|()| (file, bytes)));
+        let (file, bytes) = with_tail.map_err(|source| {
+            // Not tried again for every sync, nor for every transaction that finds no room.
+            (inner.compacted_bytes, inner.is_tight) = (inner.bytes, true);
+            journal.failed("write", source)
+        })?;
+        // It may fail after the new file is in the place of the old one.
+        inner.is_broken = true;
+        let dir = replace(&journal.path).map_err(|source| journal.failed("write", source))?;
+        let file = Arc::new(file);
+        (inner.file, inner.is_tight, inner.is_broken) = (file.clone(), is_tight, false);
+        (inner.bytes, inner.compacted_bytes) = (bytes + tail.len() as u64, bytes);
+        journal.bytes.store(inner.bytes, Release);
+        let appended = journal.appended.load(Acquire);
+        drop(inner);
+        if left_out > 0 {
+            let path = journal.path.display();
+            tracing::warn!(%path, left_out, "the transaction journal is full; transactions that wait are not in it any more, those of the senders with most of them first");
+        }
+        // The tail, then the name.
+        let tail_synced = if tail.is_empty() { Ok(()) } else { journal.disk.sync(&file) };
+        let synced = tail_synced.and_then(|()| dir.map_or(Ok(()), |dir| journal.disk.sync(&dir)));
+        synced.map_err(|source| {
+            journal.inner.lock().is_broken = true;
+            journal.failed("sync", source)
+        })?;
+        journal.synced.fetch_max(appended, Release);
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! [`Memory`]: the bytes that open batches, or answers made of them, take at a time. Whoever needs some has them before it unpacks or makes
+//! anything, and waits until others give theirs back.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{
+            AtomicUsize,
+            Ordering::{AcqRel, Acquire},
+        },
+    },
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use serde::{Serialize, Serializer};
+
+/// How often those who wait look whether they still have to.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// So many bytes. No lock is held for them: whoever stands back may be stopped at any place.
+pub(crate) struct Memory {
+    bytes_max: usize,
+    used: AtomicUsize,
+    waiting: Mutex<()>,
+    freed: Condvar,
+}
+
+impl Memory {
+    pub(super) fn new(bytes_max: usize) -> Arc<Memory> {
+        let used = AtomicUsize::new(0);
+        Arc::new(Memory { bytes_max, used, waiting: Mutex::default(), freed: Condvar::new() })
+    }
+
+    /// A share, if so much is free. More than there ever is, is all that there is.
+    pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        let bytes = bytes.min(self.bytes_max);
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
+        self.used.fetch_update(AcqRel, Acquire, more).ok()?;
+        Some(Share { memory: self.clone(), bytes })
+    }
+
+    /// Blocks until something was given back, or for a moment.
+    pub(super) fn wait(&self) {
+        self.freed.wait_for(&mut self.waiting.lock(), LOOK_INTERVAL);
+    }
+
+    /// Bytes that somebody has.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Acquire)
+    }
+}
+
+/// Bytes of a memory, until this is dropped.
+pub(crate) struct Share {
+    memory: Arc<Memory>,
+    bytes: usize,
+}
+
+impl Share {
+    /// Gives back what is above so many bytes.
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
+        let surplus = self.bytes.saturating_sub(bytes);
+        self.bytes -= surplus;
+        self.memory.used.fetch_sub(surplus, AcqRel);
+        self.memory.freed.notify_all();
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+/// An answer with the memory that it takes until it is written.
+pub(crate) struct Weighed<T> {
+    answer: T,
+    share: Share,
+}
+
+impl<T> Weighed<T> {
+    pub(super) fn new(answer: T, share: Share) -> Weighed<T> {
+        Weighed { answer, share }
+    }
+}
+
+impl<T> Weighed<Option<T>> {
+    /// The same, if there is one.
+    pub(in crate::rpc) fn transpose(self) -> Option<Weighed<T>> {
+        Some(Weighed { answer: self.answer?, share: self.share })
+    }
+}
+
+impl<T: Serialize> Serialize for Weighed<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.answer.serialize(serializer)
+    }
+}

@@ -1,0 +1,189 @@
+//! What readers of batches open, how often, and what it weighs.
+
+use std::{sync::atomic::Ordering::SeqCst, thread};
+
+use alloy_primitives::{Address, keccak256};
+use slipstream_storage::CommitBatch;
+use slipstream_types::{Blob, BlobKind, Delta, Log, bounded::BoundedVec};
+
+use super::*;
+use crate::rpc::{
+    RpcContext,
+    tests::{context, loose},
+};
+
+/// Logs of one transaction that burns all its gas on them.
+const BOMB_LOGS: usize = 41_000;
+
+/// A batch of transactions with so many empty logs each, whose header says what they cost. The last one has one.
+pub(crate) fn commit_bomb(store: &Store, bombs: usize) -> BatchNumber {
+    let log = Log { address: Address::repeat_byte(7), topics: Default::default(), data: Default::default() };
+    let logs = (0..bombs).map(|_| BOMB_LOGS).chain([1]).collect::<Vec<_>>();
+    let receipt = |logs: &usize| Receipt {
+        tx_type: 2,
+        success: true,
+        gas_used: 21_000 + 375 * *logs as u64,
+        logs: BoundedVec::new(vec![log.clone(); *logs]).unwrap(),
+    };
+    let receipts = Receipts { receipts: BoundedVec::new(logs.iter().map(receipt).collect()).unwrap() };
+    let gas_used = receipts.receipts.iter().map(|receipt| receipt.gas_used).sum();
+    commit(store, (0..logs.len() as u64).map(|n| n.to_be_bytes().to_vec()).collect(), receipts, gas_used)
+}
+
+/// A batch of these transactions and receipts.
+pub(crate) fn commit(store: &Store, raws: Vec<Vec<u8>>, receipts: Receipts, gas_used: u64) -> BatchNumber {
+    let head = store.head().unwrap();
+    let body = Body::new(raws).unwrap();
+    let sealed = Blob::seal(BlobKind::Body, &body).unwrap();
+    let header = BatchHeader {
+        number: head.header.number.next(),
+        parent: head.digest,
+        timestamp_ms: head.header.timestamp_ms + 100,
+        tx_count: body.transactions.len() as u32,
+        tx_bytes: sealed.content_len(BlobKind::Body).unwrap() as u32,
+        gas_used,
+        ..head.header
+    };
+    let receipts = Blob::seal(BlobKind::Receipts, &receipts).unwrap();
+    let delta = Delta::default();
+    let batch =
+        CommitBatch { body: Some(&sealed), receipts: Some(&receipts), ..CommitBatch::new(&header, &delta) };
+    store.commit(batch, None).unwrap();
+    header.number
+}
+
+fn opens(context: &RpcContext) -> [usize; 2] {
+    let Batches { receipts, bodies, .. } = &context.batches;
+    [receipts.opens.load(SeqCst), bodies.opens.load(SeqCst)]
+}
+
+/// Goal: a batch of very many logs is opened once for all who ask at a time, and again for none who asks soon. It takes the memory that it
+/// weighs, and threads for short work leave it alone, open or not.
+#[test]
+fn a_large_batch_has_one_opener() {
+    let context = context();
+    let number = commit_bomb(&context.store, 6);
+    let leash = loose();
+    let short = |parts| context.batches.get(number, parts, Reader::on(Lane::Reads, &leash));
+    assert!(matches!(short(Parts::Receipts), Err(RpcError::LargeBatch)));
+    assert_eq!(opens(&context), [0, 0], "the header told");
+    thread::scope(|scope| {
+        let read = || {
+            let leash = loose();
+            let batch = context.batches.get(number, Parts::Both, Reader::long(&leash)).unwrap().unwrap();
+            assert_eq!(batch.receipt(6).unwrap().unwrap().logs.len(), 1);
+            assert!(context.batches.receipts.used_bytes()[1] <= RECEIPTS[1].open_bytes_max);
+        };
+        (0..12).for_each(|_| drop(scope.spawn(read)));
+    });
+    assert_eq!(opens(&context), [1, 1]);
+    let weight = 6 * BOMB_LOGS * size_of::<Log>();
+    let [small, large] = context.batches.receipts.kept_bytes();
+    assert!(small == 0 && (weight..weight + (1 << 20)).contains(&large), "{small} {large}");
+    assert_eq!(context.batches.receipts.used_bytes(), [0, large]);
+    assert!(matches!(short(Parts::Receipts), Err(RpcError::LargeBatch)), "it is open, and large");
+    assert!(short(Parts::Body).unwrap().unwrap().body().is_ok(), "the body is small");
+    assert_eq!(opens(&context), [1, 1]);
+}
+
+/// Goal: large batches drive out no small ones, and those that take more than is kept drive out nothing.
+#[test]
+fn large_batches_drive_out_no_small_ones() {
+    let context = context();
+    let small = commit_bomb(&context.store, 0);
+    let leash = loose();
+    let get = |number| context.batches.get(number, Parts::Receipts, Reader::long(&leash)).unwrap().unwrap();
+    drop(get(small));
+    let large = commit_bomb(&context.store, 6);
+    drop(get(large));
+    // 24 transactions weigh 71 MB.
+    let monster = commit_bomb(&context.store, 24);
+    drop(get(monster));
+    assert!(context.batches.receipts.open_one(monster).is_none());
+    assert!(context.batches.receipts.open_one(small).is_some(), "it has a memory of its own");
+    assert!(context.batches.receipts.open_one(large).is_none(), "it made room");
+    assert_eq!(context.batches.receipts.used_bytes(), context.batches.receipts.kept_bytes());
+    // Whoever passes leaves nothing behind.
+    let passed = commit_bomb(&context.store, 0);
+    drop(context.batches.get(passed, Parts::Both, Reader::passing(&leash)).unwrap());
+    assert!(context.batches.receipts.open_one(passed).is_none());
+}
+
+/// Goal: readers of distinct large batches share a bounded memory: they wait for each other before they unpack, and what is kept gives way.
+#[test]
+fn readers_wait_for_memory() {
+    let context = context();
+    let numbers: Vec<_> = (0..6).map(|_| commit_bomb(&context.store, 6)).collect();
+    thread::scope(|scope| {
+        for number in &numbers {
+            let context = &context;
+            scope.spawn(move || {
+                let leash = loose();
+                let batch = context.batches.get(*number, Parts::Receipts, Reader::long(&leash));
+                assert_eq!(batch.unwrap().unwrap().receipt(0).unwrap().unwrap().logs.len(), BOMB_LOGS);
+                assert!(context.batches.receipts.used_bytes()[1] <= RECEIPTS[1].open_bytes_max);
+            });
+        }
+    });
+    assert_eq!(opens(&context), [6, 0], "each once");
+    assert!(context.batches.receipts.kept_bytes()[1] <= RECEIPTS[1].kept_bytes_max);
+}
+
+/// Goal: only what is asked for is opened: no receipts for a transaction, one hash for one transaction, and no body for a header.
+#[test]
+fn only_what_is_asked_for_is_opened() {
+    let context = context();
+    let raws: Vec<_> = (0..50u64).map(|n| n.to_be_bytes().to_vec()).collect();
+    let hashes: Vec<_> = raws.iter().map(keccak256).collect();
+    let receipt = Receipt { tx_type: 2, success: true, gas_used: 21_000, logs: Default::default() };
+    let receipts = Receipts { receipts: BoundedVec::new(vec![receipt; 50]).unwrap() };
+    let number = commit(&context.store, raws, receipts, 50 * 21_000);
+    let leash = loose();
+    let reader = Reader::on(Lane::Reads, &leash);
+    drop(context.batches.get(number, Parts::Receipts, reader).unwrap());
+    assert_eq!(opens(&context), [1, 0]);
+    let batch = context.batches.get(number, Parts::Body, reader).unwrap().unwrap();
+    assert_eq!(batch.transaction_hash(31), Some(hashes[31]));
+    assert_eq!(batch.open_body().unwrap().hashed(), 1);
+    assert_eq!(opens(&context), [1, 1]);
+    assert!(batch.receipts().is_err() && batch.hashes().eq(hashes));
+}
+
+/// Goal: a long answer is made on threads for that, in memory that is set aside until it is written; one that nobody could send is refused.
+#[test]
+fn long_answers_are_weighed() {
+    let context = context();
+    let batches = &context.batches;
+    let leash = loose();
+    let weigh = |logs, reader| {
+        let weight = Weight { items: 1, logs, data_bytes: 0 };
+        batches.weigh(weight, reader, || Ok(logs))
+    };
+    let (short, long) = (Reader::on(Lane::Reads, &leash), Reader::long(&leash));
+    assert!(weigh(1_000, short).is_ok());
+    assert!(matches!(weigh(BOMB_LOGS, short), Err(RpcError::LargeBatch)));
+    let used = || batches.answers.each_ref().map(|memory| memory.used());
+    assert_eq!(used(), [0, 0]);
+    let held = weigh(BOMB_LOGS, long).unwrap();
+    assert_eq!(used(), [0, BOMB_LOGS * ANSWER_LOG_BYTES + ANSWER_ITEM_BYTES]);
+    drop(held);
+    assert_eq!(used(), [0, 0]);
+    let refused = weigh(700_000, long).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("response too large: 1 transactions or receipts with 700000 logs"),
+        "{refused}"
+    );
+}
+
+/// Goal: a memory gives no more than there is, and gets back what its holders do not need.
+#[test]
+fn a_memory_is_shared() {
+    let memory = Memory::new(10);
+    let mut all = memory.try_take(100).expect("all that there is");
+    assert!(memory.used() == 10 && memory.try_take(1).is_none());
+    all.shrink_to(7);
+    all.shrink_to(9);
+    assert!(memory.try_take(4).is_none() && memory.try_take(3).is_some());
+    drop(all);
+    assert_eq!(memory.used(), 0);
+}

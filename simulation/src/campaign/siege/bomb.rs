@@ -1,0 +1,129 @@
+//! Attacks by what a node keeps: a batch of very many logs that callers read over and over, and transactions that come one by one, so that
+//! each waits for the disk.
+
+use std::time::Duration;
+
+use alloy_primitives::{Address, Bytes, TxKind, U256, hex};
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use slipnet::rpc::quantity;
+
+use super::{
+    attack::{Attack, Face, Facts, Field},
+    http::call,
+    stage::{Call, Money},
+};
+
+pub(super) const READING: &[&dyn Attack] = &[&ReceiptBomb];
+pub(super) const SENDING: &[&dyn Attack] = &[&LoneTransactions];
+
+/// Creates a contract that emits empty logs until hardly any gas is left.
+const LOGS_CODE: [u8; 20] = hex!("6b5b5f5fa06127105a115f57005f52600c6014f3");
+/// Calls of it that fill a batch, each with all the gas that a transaction may have: 700,000 logs.
+const BOMBS: u64 = 17;
+const BOMB_GAS: u64 = 1 << 24;
+const CREATION_GAS: u64 = 200_000;
+/// Callers that read the batch at a time.
+const READERS: usize = 12;
+/// How often, and with what pauses, is asked whether the batch is there.
+const LOOKS_MAX: usize = 600;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Senders of lone transactions: more than bodies are worked on at a time.
+const LONE_SENDERS: usize = 64;
+/// Transactions that each of them sends with one look at its nonce.
+const LONE_TRANSACTIONS: u64 = 50;
+
+fn request(method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+}
+
+fn money(field: &Field) -> Money {
+    Money { chain_id: field.target.chain_id, base_fee_wei: field.target.base_fee_wei }
+}
+
+struct ReceiptBomb;
+
+impl Attack for ReceiptBomb {
+    fn facts(&self) -> Facts {
+        let about = "a batch of 700,000 logs, whose header and the receipt of a transfer in it are asked for, 12 at a time";
+        Facts::new(Face::Http, "receipt-bomb", about).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            let requests = drop_bomb(&field).await?;
+            let read = move |field: Field, index: usize| {
+                let body = requests[index % 2].clone();
+                async move { call(&field, Field::address(index), &body).await }
+            };
+            field.swarm(READERS, Duration::from_millis(10), read).await
+        })
+    }
+}
+
+/// Fills a batch with logs. The requests that read it: for the receipt of a transfer behind them, and for its header.
+async fn drop_bomb(field: &Field) -> Result<[String; 2]> {
+    let rpc = field.target.rpc(0)?;
+    let (money, account) =
+        (money(field), field.target.accounts(1)?.pop().context("attackers have accounts")?);
+    let first = quantity(&rpc.call("eth_getTransactionCount", json!([account.address, "pending"])).await?)?;
+    let creation = Call {
+        to: TxKind::Create,
+        value: U256::ZERO,
+        gas_limit: CREATION_GAS,
+        input: Bytes::from_static(&LOGS_CODE),
+    };
+    let bomb = Call {
+        to: account.address.create(first).into(),
+        value: U256::ZERO,
+        gas_limit: BOMB_GAS,
+        input: Bytes::new(),
+    };
+    let transfer = Call::transfer(Address::repeat_byte(0xdd));
+    let calls = [creation].into_iter().chain((0..BOMBS).map(|_| bomb.clone())).chain([transfer]);
+    let signed: Vec<_> =
+        calls.zip(first..).map(|(call, nonce)| money.sign(&account, nonce, 1_000_000, call)).collect();
+    let params: Vec<_> = signed.iter().map(|signed| json!([signed.raw])).collect();
+    let _: Vec<Value> = rpc.batch_all("eth_sendRawTransaction", &params).await?;
+    let last = signed.last().context("there is the transfer")?.hash;
+    for _ in 0..LOOKS_MAX {
+        let found: Value = rpc.call("eth_getTransactionByHash", json!([last])).await?;
+        if found["blockNumber"].is_string() {
+            return Ok([
+                request("eth_getTransactionReceipt", &json!([last])),
+                request("eth_getHeaderByNumber", &json!([found["blockNumber"]])),
+            ]);
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    anyhow::bail!("the node executed no batch of logs in {:?}", LOOK_INTERVAL * LOOKS_MAX as u32)
+}
+
+struct LoneTransactions;
+
+impl Attack for LoneTransactions {
+    fn facts(&self) -> Facts {
+        let about =
+            "64 senders whose transactions come alone, so that each is acknowledged after a sync of the disk";
+        Facts::new(Face::Pool, "lone-transactions", about).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(LONE_SENDERS, Duration::ZERO, |field, index| async move {
+            let rpc = field.target.rpc(index)?;
+            let accounts = field.target.accounts(LONE_SENDERS)?;
+            let account = accounts.get(index).context("there are fewer accounts than attackers")?;
+            let pending = json!([account.address, "pending"]);
+            let first = quantity(&rpc.call("eth_getTransactionCount", pending).await?)?;
+            for nonce in first..first + LONE_TRANSACTIONS {
+                field.tally.tried();
+                let transfer = Call::transfer(Address::repeat_byte(0xdd));
+                let signed = money(&field).sign(account, nonce, 1, transfer);
+                let _: Value = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await?;
+                field.tally.done();
+            }
+            Ok(())
+        }))
+    }
+}
