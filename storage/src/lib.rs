@@ -57,6 +57,7 @@ mod commit;
 mod config;
 mod crash;
 mod density;
+mod directory;
 mod disk;
 mod epochs;
 mod error;

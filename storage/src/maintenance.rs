@@ -8,6 +8,7 @@ use crate::{
     backend::{Backend, Column, Reader as _, RowStore as _, WriteBatch, rocks::RocksBackend},
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
+    directory::{self, Content},
     error::StorageError,
     floors::{KeptRange, kept_ranges, read_headers_floor, read_record},
     format,
@@ -55,8 +56,8 @@ impl Maintenance {
     /// # Errors
     /// As [`crate::Store::open`], but for what only shows in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
-        format::check_existing(dir)?;
-        let backend = RocksBackend::open(config, dir)?;
+        let content = Content::Store(directory::expect(dir)?);
+        let backend = RocksBackend::open(config, dir, content)?;
         format::mark(dir)?;
         Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib, dir: dir.to_owned() })
     }

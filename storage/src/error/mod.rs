@@ -357,6 +357,15 @@ impl StorageError {
         StorageError::Corrupt { what: Damage(what.into()) }
     }
 
+    /// Something of a store is there, and this is not. Whoever says so has changed nothing.
+    pub(crate) fn incomplete(dir: &std::path::Path, missing: &str) -> StorageError {
+        Self::corrupt(format!(
+            "{} lacks {missing} and has other files of a store. Nothing there was changed: put back what is missing, from the place that \
+             these files came from if they were copied",
+            dir.display()
+        ))
+    }
+
     pub(crate) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> StorageError {
         StorageError::Io { action, path: path.to_owned(), source }
     }
