@@ -69,6 +69,9 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
             return Ok(Content::Nothing);
         }
     }
+    if !has_format {
+        return Err(StorageError::incomplete(dir, format::FILE));
+    }
     let age = format::check(dir)?;
     check_manifest(dir)?;
     // Also a store that was closed has one: the last writes are there, a validator's vote among them.

@@ -83,7 +83,6 @@ pub(crate) fn check(dir: &Path) -> Result<Age, StorageError> {
     let path = dir.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => StorageError::corrupt(format!("{} is no text", path.display())),
-        std::io::ErrorKind::NotFound => StorageError::incomplete(dir, FILE),
         _ => StorageError::io("read", &path, error),
     })?;
     check_text(dir, &text)?;
