@@ -23,6 +23,7 @@ use crate::{
     disk::DiskGuard,
     error::StorageError,
     format::Age,
+    open_files::OpenFilesShare,
     snapshots::SNAPSHOTS_DIR,
 };
 
@@ -32,15 +33,12 @@ mod read;
 mod sorted_file;
 mod upkeep;
 
-use read::{OwnedSnapshot, Pinned, RocksCheckpoint};
+use read::{ALL_FILES, OwnedSnapshot, Pinned, RocksCheckpoint};
 
 /// Memory for rows not yet in a file, over all columns; a flush begins above it.
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
 /// Log kept before the columns that hold it up are flushed; bounds how long opening replays it.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
-/// costs a read three more: of its footer, its index and its filter.
-const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
 /// RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they showed. The history holds a
 /// row of them, so that this would come after every compaction: most of it the next one does anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
@@ -123,7 +121,7 @@ fn cache_bytes(config: &StorageConfig) -> usize {
 
 /// Only what is not there is made: RocksDB would make a database beside tables whose list is lost, and remove them.
 fn database_options(config: &StorageConfig, content: Content) -> Options {
-    let mut options = common_options(open_files_max());
+    let mut options = common_options(OpenFilesShare::of_process().tables as i32);
     // Counters alone, of each core by itself: timers and histograms would cost more than what they tell.
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
@@ -209,11 +207,6 @@ pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
     }
 }
 
-fn open_files_max() -> i32 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    (limit / 2).clamp(OPEN_FILES_RANGE.0, OPEN_FILES_RANGE.1) as i32
-}
-
 impl RocksBackend {
     /// Opens the database in `dir`, which exists, or makes one there if nothing of a store is.
     pub(crate) fn open(
@@ -257,8 +250,14 @@ impl RocksBackend {
 /// A moment of the database whose files are in a directory, for a process that does not have it. They are all opened at once: whoever has it
 /// may remove them at any time.
 pub(crate) fn open_read_only(config: &StorageConfig, files: &Path) -> Result<Arc<dyn Reader>, StorageError> {
-    RocksCheckpoint::open_at(files.to_owned(), block_cache(config))
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config), ALL_FILES)
         .map(|reader| Arc::new(reader) as Arc<dyn Reader>)
+}
+
+/// A database whose files are in a directory, read with few of them open. Writes nothing.
+pub(crate) fn open_files_of(config: &StorageConfig, files: &Path) -> Result<RocksCheckpoint, StorageError> {
+    let open_files = OpenFilesShare::of_process().of_checkpoint as i32;
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config), open_files)
 }
 
 fn family(db: &DB, column: Column) -> &ColumnFamily {
