@@ -57,6 +57,7 @@ mod rpc;
 pub mod schedule_file;
 mod scrub;
 mod seat;
+mod small_file;
 mod sparse;
 pub mod status;
 pub mod tasks;
