@@ -47,6 +47,7 @@ mod log;
 mod mask;
 mod mesh;
 pub mod node;
+mod open_files;
 pub mod operator_token;
 mod orders_file;
 mod origin;
