@@ -6,7 +6,6 @@ use crate::{PeerId, Refusal};
 
 /// Why a request failed, or the network did not start.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum NetworkError {
     /// There is no connection to the peer.
     #[error("no connection to peer {peer}; ask another one, or this one when it is connected again")]

@@ -15,6 +15,9 @@ use crate::{
     operator_token::TokenError, schedule_file::ScheduleFileError, tasks::TaskFailure,
 };
 
+/// Milliseconds of a year of 365 days.
+pub(crate) const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
+
 /// Why a node did not start, or had to stop. The text says what, where and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
@@ -99,6 +102,32 @@ pub enum NodeError {
         found: Waypoint,
         /// The genesis file of the other chain.
         genesis: PathBuf,
+    },
+    /// A time of the chain is so far ahead that its unit, or the clock, must be wrong.
+    #[error(
+        "{}: {what} is {timestamp_ms} ms since 1970, {} years from now by this machine's clock: write milliseconds, or set the clock",
+        path.display(),
+        timestamp_ms.abs_diff(*now_ms) / YEAR_MS
+    )]
+    WrongTime {
+        /// The file that has the time.
+        path: PathBuf,
+        /// Which time it is.
+        what: String,
+        /// The time.
+        timestamp_ms: u64,
+        /// The machine's time.
+        now_ms: u64,
+    },
+    /// The process may open fewer files than a node needs.
+    #[error(
+        "this process may open {limit} files, and a node needs {min} at least: raise the limit (`ulimit -n`, LimitNOFILE of systemd)"
+    )]
+    FewFiles {
+        /// What it may open.
+        limit: u64,
+        /// What it needs.
+        min: u64,
     },
     /// The API's port is taken.
     #[error(

@@ -1,12 +1,14 @@
 //! The chain's genesis as a JSON file.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
 use slipstream_types::{CodecError, Genesis, limits};
+
+use crate::small_file::{self, Placement, Readers};
 
 /// JSON takes about twice the canonical form: every byte is two digits there.
 const GENESIS_FILE_BYTES_MAX: u64 = 3 * limits::GENESIS_BYTES_MAX as u64;
@@ -75,8 +77,8 @@ pub fn load(path: &Path) -> Result<Genesis, GenesisFileError> {
 pub fn save(path: &Path, genesis: &Genesis) -> Result<(), GenesisFileError> {
     let write = |source| GenesisFileError::Write { path: path.to_owned(), source };
     let text = serde_json::to_string_pretty(genesis).map_err(|error| write(error.into()))?;
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(write)?;
-    writeln!(file, "{text}").and_then(|()| file.sync_all()).map_err(write)
+    let text = text + "\n";
+    small_file::write(path, text.as_bytes(), Readers::Anybody, Placement::New).map_err(write)
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 //! written whole at each change. One that is damaged costs what it holds alone: it is named and set aside, and the node goes on without it.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs::{self, File},
+    io::{self, Read},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,6 +12,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use slipstream_network::BanEnd;
 use tokio::time::Instant;
+
+use crate::small_file::{self, Placement, Readers};
 
 /// What makes such a file.
 pub(crate) struct Form {
@@ -117,20 +118,8 @@ impl KeptFile {
     /// Writes what `text` says now as a whole. Of several writers the last one writes the newest.
     pub(crate) fn write(&self, text: impl FnOnce() -> serde_json::Result<String>) -> io::Result<()> {
         let _writing = self.writing.lock();
-        let text = text()?;
-        let fresh = self.path.with_extension("new");
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        writeln!(file, "{text}").and_then(|()| file.sync_all())?;
-        fs::rename(&fresh, &self.path)?;
-        // The new name lasts once its directory does.
-        match self.path.parent() {
-            Some(dir) => File::open(dir)?.sync_all(),
-            None => Ok(()),
-        }
+        let text = text()? + "\n";
+        small_file::write(&self.path, text.as_bytes(), Readers::Owner, Placement::Instead)
     }
 
     /// Where it lies.

@@ -1,13 +1,15 @@
 //! The node's key file: an ed25519 seed as 64 hexadecimal digits, readable by its owner alone.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use slipstream_types::{SecretKey, digest::parse_hex};
+
+use crate::small_file::{self, Placement, Readers};
 
 /// A seed, `0x` and surrounding blanks; anything longer is another file.
 const KEY_BYTES_MAX: u64 = 256;
@@ -78,9 +80,8 @@ pub fn create(path: &Path) -> Result<SecretKey, KeyError> {
 /// Writes a key file, which must not exist.
 pub fn save(path: &Path, key: &SecretKey) -> Result<(), KeyError> {
     let write = |source| KeyError::Write { path: path.to_owned(), source };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(write)?;
-    writeln!(file, "{}", hex::encode(key.seed())).map_err(write)?;
-    file.sync_all().map_err(write)
+    let text = hex::encode(key.seed()) + "\n";
+    small_file::write(path, text.as_bytes(), Readers::Owner, Placement::New).map_err(write)
 }
 
 #[cfg(test)]

@@ -128,11 +128,17 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
     let mut file = &held.file;
     // Earlier releases let others read it. The file of another owner stays as it is.
     let _ = file.set_permissions(fs::Permissions::from_mode(MODE));
-    file.set_len(0)
+    let told = file
+        .set_len(0)
         .and_then(|()| file.rewind())
-        .and_then(|()| file.write_all(Holder::this_process(api).text().as_bytes()))
-        .map_err(|source| LockError::Io { path, source })?;
-    Ok(held)
+        .and_then(|()| file.write_all(Holder::this_process(api).text().as_bytes()));
+    match told {
+        // It is held without a name, too: commands that make room need it.
+        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Ok(held)
+        }
+        told => told.map(|()| held).map_err(|source| LockError::Io { path, source }),
+    }
 }
 
 fn lock(file: File, path: &Path, how: FlockOperation) -> Result<DataLock, LockError> {

@@ -24,7 +24,7 @@ use crate::{
     api::{self, listener, starting::Starting},
     error::NodeError,
     lock::{self, DataLock},
-    repair,
+    open_files, repair,
     router::Router,
     tasks::{TaskFailure, Tasks},
 };
@@ -70,6 +70,8 @@ impl Node {
     /// Starts a node; returns when its API and its network answer. The log is the one that it tells the losses of.
     pub async fn start(config: &NodeConfig, log: Log) -> Result<Node, NodeError> {
         let inputs = read_inputs(config)?;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let config = &NodeConfig { api: open_files::fit(&config.api, limit)?, ..config.clone() };
         lock::check_free(&config.data_dir)?;
         let listener = listener::bind(config.api.listen)?;
         let starting = Starting::serve(&listener, api::vouched(&config.api.trusted_addresses))

@@ -6,14 +6,16 @@
 
 use std::{
     fmt,
-    fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use slipstream_types::digest::parse_hex;
 use subtle::ConstantTimeEq as _;
+
+use crate::small_file::{self, Placement, Readers};
 
 /// Name of the file in the data directory.
 pub const TOKEN_FILE: &str = "operator.token";
@@ -111,15 +113,8 @@ impl OperatorToken {
     /// Writes the file as a whole, readable by its owner alone.
     fn write(&self, path: &Path) -> Result<(), TokenError> {
         let write = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
-        let fresh = path.with_extension("new");
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write(error)),
-            _ => {}
-        }
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).map_err(write)?;
-        writeln!(file, "{}", self.reveal()).and_then(|()| file.sync_all()).map_err(write)?;
-        fs::rename(&fresh, path).map_err(write)
+        let text = self.reveal() + "\n";
+        small_file::write(path, text.as_bytes(), Readers::Owner, Placement::Instead).map_err(write)
     }
 
     /// Whether somebody showed the token, in a time that does not depend on how much of it is right.
@@ -135,7 +130,7 @@ impl OperatorToken {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 
@@ -160,7 +155,7 @@ mod tests {
             assert!(text.ends_with("which is 64 hexadecimal digits"), "{text}");
         }
         // A crash's leftover is in nobody's way.
-        fs::write(path.with_extension("new"), "half").unwrap();
+        fs::write(small_file::aside(&path), "half").unwrap();
         assert!(!new.is(OperatorToken::establish(dir.path()).unwrap().reveal().as_bytes()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

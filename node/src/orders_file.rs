@@ -181,7 +181,7 @@ mod tests {
         assert!(read(dir.path()).damage.is_none());
         let file = OrdersFile::establish(dir.path(), read(dir.path())).unwrap();
         let now = Instant::now();
-        fs::write(path.with_extension("new"), "a crash's leftover").unwrap();
+        fs::write(crate::small_file::aside(&path), "a crash's leftover").unwrap();
         file.write(|| orders(now)).unwrap();
         let kept = read(dir.path());
         assert!(kept.damage.is_none() && kept.content.added == orders(now).added);

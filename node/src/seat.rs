@@ -17,16 +17,21 @@ use slipstream_network::Transport;
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::Follower;
 use slipstream_types::{BatchNumber, ChainConfig, Clock, Epoch, PublicKey, SecretKey, ValidatorSet};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::{mesh, tasks::TaskError};
+use crate::{health::about, mesh, tasks::TaskError};
 
 /// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether the epoch is over while the head does not move.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a node that waits for its chain to begin says so.
+const WAITING_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// The parts of a validator, in every epoch.
 pub(crate) struct Parts {
@@ -103,6 +108,10 @@ impl Seat {
     /// The validator's error, if it must stop; or the store's, if it cannot be read.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
         let mut head = self.parts.store.watch_head();
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            begun = self.wait_for_genesis() => begun?,
+        }
         while !shutdown.is_cancelled() {
             let (epoch, driver) = (self.set().epoch, self.driver.lock().take());
             let epoch_token = shutdown.child_token();
@@ -132,6 +141,27 @@ impl Seat {
             tokio::task::spawn_blocking(move || seat.enter()).await??;
         }
         Ok(())
+    }
+
+    /// Waits for the genesis' time, or for a batch of others whose clocks say that it is over. The chain's time is that of its batches, so
+    /// nothing is made before it begins.
+    async fn wait_for_genesis(&self) -> Result<(), TaskError> {
+        let mut told: Option<Instant> = None;
+        loop {
+            let head = self.parts.store.head()?;
+            let left_ms = head.header.timestamp_ms.saturating_sub(self.parts.clock.now_ms());
+            if head.header.number > BatchNumber::GENESIS || left_ms == 0 {
+                return Ok(());
+            }
+            if told.is_none_or(|told| told.elapsed() >= WAITING_TOLD_EVERY) {
+                told = Some(Instant::now());
+                let left = about(Duration::from_millis(left_ms));
+                tracing::info!(
+                    "the chain begins in {left}, by the time of its genesis and this machine's clock"
+                );
+            }
+            tokio::time::sleep(LOOK_INTERVAL.min(Duration::from_millis(left_ms))).await;
+        }
     }
 
     /// Waits until the node's part may be another: its epoch is over, or it has caught up.

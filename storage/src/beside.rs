@@ -17,7 +17,7 @@ use crate::{
 /// # Errors
 /// Those of [`Store::open`](crate::Store::open) about formats, or what the disk says.
 pub fn snapshots_beside(dir: &Path) -> Result<Vec<BatchNumber>, StorageError> {
-    format::check_existing(dir)?;
+    format::check(dir)?;
     let snapshots = dir.join(SNAPSHOTS_DIR);
     let failed = |error| StorageError::io("list", &snapshots, error);
     let mut numbers: Vec<BatchNumber> = Vec::new();
@@ -42,7 +42,7 @@ impl Snapshot {
         dir: &Path,
         number: BatchNumber,
     ) -> Result<Option<Snapshot>, StorageError> {
-        format::check_existing(dir)?;
+        format::check(dir)?;
         let files = dir.join(SNAPSHOTS_DIR).join(number.get().to_string());
         // The upper part of the tree that the store keeps is of its head, and moves on with it: the tree is made of the rows.
         let opened = open_read_only(config, &files)

@@ -19,6 +19,11 @@ const WARN_FACTOR: u64 = 2;
 /// the edge does not warn at every file that comes and goes.
 const CALM_FACTOR: u64 = 3;
 
+/// Below so many free inodes nothing is written: a flush, a compaction and a snapshot make some dozens of files. Below the second number the
+/// operator is warned.
+const INODES_MIN: u64 = 128;
+const INODES_WARN: u64 = 1_024;
+
 /// Tells the bytes that are free.
 type FreeBytes = dyn Fn() -> io::Result<u64> + Send + Sync;
 
@@ -29,6 +34,8 @@ pub struct DiskRoom {
     pub free_bytes: u64,
     /// Below this nothing is written: `storage.disk_free_min_mib`. 0 is no limit.
     pub min_bytes: u64,
+    /// Files that can still be made; none where the file system does not count them.
+    pub free_inodes: Option<u64>,
 }
 
 /// Asks how much is free before every write. Asking takes about a microsecond, while a commit waits milliseconds for the disk.
@@ -37,7 +44,10 @@ pub(crate) struct DiskGuard {
     dir: PathBuf,
     min_bytes: u64,
     free_bytes: Box<FreeBytes>,
+    /// Whether the directory is one that can be asked for its inodes.
+    counts_inodes: bool,
     warned: AtomicBool,
+    warned_of_inodes: AtomicBool,
 }
 
 impl fmt::Debug for DiskGuard {
@@ -54,7 +64,7 @@ impl DiskGuard {
             let found = rustix::fs::statvfs(&asked)?;
             Ok(found.f_bavail.saturating_mul(found.f_frsize))
         };
-        Self::new(dir, config.disk_free_min_mib, free_bytes)
+        DiskGuard { counts_inodes: true, ..Self::new(dir, config.disk_free_min_mib, free_bytes) }
     }
 
     pub(crate) fn new(
@@ -66,7 +76,9 @@ impl DiskGuard {
             dir: dir.to_owned(),
             min_bytes: min_mib.saturating_mul(1 << 20),
             free_bytes: Box::new(free_bytes),
+            counts_inodes: false,
             warned: AtomicBool::new(false),
+            warned_of_inodes: AtomicBool::new(false),
         }
     }
 
@@ -74,7 +86,36 @@ impl DiskGuard {
     pub(crate) fn room(&self) -> Result<DiskRoom, StorageError> {
         let free_bytes = (self.free_bytes)()
             .map_err(|error| StorageError::io("ask for the free space of", &self.dir, error))?;
-        Ok(DiskRoom { free_bytes, min_bytes: self.min_bytes })
+        Ok(DiskRoom { free_bytes, min_bytes: self.min_bytes, free_inodes: self.free_inodes()? })
+    }
+
+    fn free_inodes(&self) -> Result<Option<u64>, StorageError> {
+        if !self.counts_inodes {
+            return Ok(None);
+        }
+        let found = rustix::fs::statvfs(&self.dir)
+            .map_err(|error| StorageError::io("ask for the free inodes of", &self.dir, error.into()))?;
+        // Some file systems make inodes as they are needed, and say that they have none.
+        Ok((found.f_files > 0).then_some(found.f_favail))
+    }
+
+    /// Refuses a write while too few files can be made.
+    fn check_inodes(&self, free: Option<u64>) -> Result<(), StorageError> {
+        let Some(free) = free else { return Ok(()) };
+        if free < INODES_MIN {
+            return Err(StorageError::InodesLow { free, min: INODES_MIN, dir: self.dir.clone() });
+        }
+        if free >= INODES_WARN {
+            self.warned_of_inodes.store(false, Ordering::Relaxed);
+        } else if !self.warned_of_inodes.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                free,
+                min = INODES_MIN,
+                dir = %self.dir.display(),
+                "the file system runs out of inodes: the node stops when it has fewer than the minimum; remove files (`df -i` shows it)"
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a write while too little is free.
@@ -85,9 +126,10 @@ impl DiskGuard {
     /// As [`DiskGuard::check`], for what is written past a batch.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), StorageError> {
         if self.min_bytes == 0 {
-            return Ok(());
+            return self.check_inodes(self.free_inodes()?);
         }
-        let DiskRoom { free_bytes, min_bytes } = self.room()?;
+        let DiskRoom { free_bytes, min_bytes, free_inodes } = self.room()?;
+        self.check_inodes(free_inodes)?;
         let (free_mib, min_mib) = (free_bytes >> 20, min_bytes >> 20);
         if free_bytes.saturating_sub(bytes) < min_bytes {
             return Err(StorageError::DiskLow { free_mib, min_mib, dir: self.dir.clone() });

@@ -36,43 +36,61 @@ const FORMAT: u32 = 1;
 /// Fingerprints of older stores that opening upgrades to this release. One lacks a history; the other's history had no log and is
 /// sealed up to the head. Both have the larger index of transactions.
 const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
-const FILE: &str = "FORMAT";
+pub(crate) const FILE: &str = "FORMAT";
+/// The mark of a store that is being made, and of one that is upgraded.
+pub(crate) const BEGUN_FILE: &str = "FORMAT.new";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
+
+/// Which release wrote a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Age {
+    /// Has all columns of this release.
+    Current,
+    /// Lacks columns that opening makes.
+    Before,
+}
+
 /// Raised when the meaning of a record changes in a way that [`fingerprint`] cannot see.
 const RECORDS: u32 = 2;
 
-/// Refuses a directory that another format was written to, before the database is touched, and marks a fresh one as ours.
-pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
-    let path = dir.join(FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => check_text(dir, &text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            if dir.join("db").exists() {
-                let what = format!("{} is missing beside a database", path.display());
-                return Err(StorageError::corrupt(what));
-            }
-            write(dir).map_err(|error| StorageError::io("write", &path, error))
-        }
-        Err(error) => Err(StorageError::io("read", &path, error)),
-    }
+/// Begins the mark of a directory that gets a store: durable before the database, under a name that no finished store has alone.
+pub(crate) fn begin(dir: &Path) -> Result<(), StorageError> {
+    write_aside(dir).map_err(|error| StorageError::io("write", &dir.join(BEGUN_FILE), error))
 }
 
-/// Marks a directory whose database was opened as one of this release.
+/// Marks a directory whose database was opened as one of this release, if it is new or of a release before.
 pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
-    let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
-    match BEFORE.iter().any(|before| text.contains(before)) {
-        true => write(dir).map_err(|error| StorageError::io("write", &path, error)),
-        false => Ok(()),
+    let is_current = match fs::read_to_string(&path) {
+        Ok(text) => !is_before(&text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(StorageError::io("read", &path, error)),
+    };
+    if is_current {
+        return Ok(());
     }
+    let write = || {
+        write_aside(dir)?;
+        fs::rename(dir.join(BEGUN_FILE), &path)?;
+        fs::File::open(dir)?.sync_all()
+    };
+    write().map_err(|error| StorageError::io("write", &path, error))
 }
 
-/// As [`check`], for what only makes sense where there is a store already.
-pub(crate) fn check_existing(dir: &Path) -> Result<(), StorageError> {
+/// Refuses a directory that another format was written to, before the database is touched. Tells whether it is of a release before.
+pub(crate) fn check(dir: &Path) -> Result<Age, StorageError> {
     let path = dir.join(FILE);
-    let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
-    check_text(dir, &text)
+    let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => StorageError::corrupt(format!("{} is no text", path.display())),
+        _ => StorageError::io("read", &path, error),
+    })?;
+    check_text(dir, &text)?;
+    Ok(if is_before(&text) { Age::Before } else { Age::Current })
+}
+
+fn is_before(text: &str) -> bool {
+    BEFORE.iter().any(|before| text.contains(before))
 }
 
 fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
@@ -98,13 +116,11 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
     }
 }
 
-/// Written aside and renamed, so that a kill leaves no half of it.
-fn write(dir: &Path) -> std::io::Result<()> {
-    let aside = dir.join("FORMAT.new");
-    let mut file = fs::File::create(&aside)?;
+fn write_aside(dir: &Path) -> std::io::Result<()> {
+    let mut file = fs::File::create(dir.join(BEGUN_FILE))?;
     file.write_all(format!("{VERSION_PREFIX}{FORMAT}\n{FINGERPRINT_PREFIX}{}\n", fingerprint()).as_bytes())?;
     file.sync_all()?;
-    fs::rename(&aside, dir.join(FILE))?;
+    // The name has to last before anything that it stands for.
     fs::File::open(dir)?.sync_all()
 }
 

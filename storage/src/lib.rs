@@ -57,6 +57,7 @@ mod commit;
 mod config;
 mod crash;
 mod density;
+mod directory;
 mod disk;
 mod epochs;
 mod error;
@@ -71,6 +72,7 @@ mod maintenance;
 mod memory_disk;
 mod nodes;
 mod open;
+mod open_files;
 mod pieces;
 mod place;
 mod provable;
@@ -113,15 +115,16 @@ pub use config::{PruneConfig, StateHistory, StorageConfig};
 pub use crash::{CrashPoint, Faults, Step, UnknownCrashPoint};
 pub use disk::DiskRoom;
 pub use error::{
-    ChunkError, Damage, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError, RepairError,
-    RestoreError, RollbackError, StorageError,
+    ChunkError, Damage, Limit, PieceError, RECORD_BYTES_MAX, RECORD_KEY_BYTES_MAX, RangeDeltaError,
+    RepairError, RestoreError, RollbackError, StorageError,
 };
 pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
 pub use lineage::{Lineage, Mistrust, Trust};
-pub use maintenance::{ColumnStats, Maintenance, StoreStats};
+pub use maintenance::{ColumnStats, Maintenance, StoreStats, stats_of};
 #[doc(hidden)]
 pub use memory_disk::MemoryDisk;
+pub use open_files::OpenFilesShare;
 pub use pieces::{CodePack, CodePackInfo, PIECE_ROWS_BYTES_MAX, Piece, PieceInfo, PieceMap};
 pub use place::Place;
 pub use provable::ProvableState;

@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 use slipstream_types::BatchNumber;
 
 use crate::{
-    backend::{Backend, Column, Reader as _, RowStore as _, WriteBatch, rocks::RocksBackend},
+    backend::{
+        Column, ColumnSize, Reader, RowStore as _, Upkeep as _, WriteBatch,
+        rocks::{RocksBackend, open_files_of},
+    },
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
+    directory::{self, Content, DATABASE_DIR},
     error::StorageError,
     floors::{KeptRange, kept_ranges, read_headers_floor, read_record},
     format,
@@ -55,15 +59,15 @@ impl Maintenance {
     /// # Errors
     /// As [`crate::Store::open`], but for what only shows in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
-        format::check_existing(dir)?;
-        let backend = RocksBackend::open(config, dir)?;
+        let content = Content::Store(directory::expect(dir)?);
+        let backend = RocksBackend::open(config, dir, content)?;
         format::mark(dir)?;
         Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib, dir: dir.to_owned() })
     }
 
     /// Counts what the store holds. Cheap: RocksDB keeps these sizes.
     pub fn stats(&self) -> Result<StoreStats, StorageError> {
-        stats(&self.backend)
+        stats(&self.backend, |column| self.backend.size(column))
     }
 
     /// Reads everything, so RocksDB verifies its checksums, and compares what belongs together. It checks headers with their
@@ -114,6 +118,16 @@ impl Maintenance {
     }
 }
 
+/// Counts what the store in a directory holds, and writes nothing: on a disk without room, too.
+///
+/// # Errors
+/// As [`Maintenance::open`].
+pub fn stats_of(config: &StorageConfig, dir: &Path) -> Result<StoreStats, StorageError> {
+    directory::expect(dir)?;
+    let reader = open_files_of(config, &dir.join(DATABASE_DIR))?;
+    stats(&reader, |column| reader.size(column))
+}
+
 impl Store {
     /// Counts what the store holds while a node runs on it. It takes RocksDB's lock for each column while it walks the file
     /// names: milliseconds on a large store. So callers should be rare.
@@ -121,30 +135,33 @@ impl Store {
     /// # Errors
     /// Errors of the disk, or damage in the store.
     pub fn stats(&self) -> Result<StoreStats, StorageError> {
-        stats(&*self.0.backend)
+        stats(&*self.0.backend, |column| self.0.backend.size(column))
     }
 }
 
-fn stats(backend: &dyn Backend) -> Result<StoreStats, StorageError> {
-    let head = head(backend)?;
-    let pruned = read_record(backend)?;
-    let restore = backend.get(Column::Meta, RESTORE_KEY)?;
+fn stats(
+    reader: &dyn Reader,
+    size: impl Fn(Column) -> Result<ColumnSize, StorageError>,
+) -> Result<StoreStats, StorageError> {
+    let head = head(reader)?;
+    let pruned = read_record(reader)?;
+    let restore = reader.get(Column::Meta, RESTORE_KEY)?;
     let restore =
         restore.map(|bytes| schema::decode::<RestoreRecord>("restore record", &bytes)).transpose()?;
     let columns = Column::ALL.into_iter().map(|column| {
-        let size = backend.size(column)?;
+        let size = size(column)?;
         Ok(ColumnStats { name: column.name(), keys: size.keys, bytes: size.bytes })
     });
     Ok(StoreStats {
         head: head.map(|head| head.number),
         restoring: restore.map(|record| record.header.number),
-        headers_floor: read_headers_floor(backend)?,
+        headers_floor: read_headers_floor(reader)?,
         kept: head.map(|head| kept_ranges(&head, &pruned)).unwrap_or_default(),
         columns: columns.collect::<Result<_, StorageError>>()?,
     })
 }
 
-fn head(backend: &dyn Backend) -> Result<Option<HeadRecord>, StorageError> {
-    let bytes = backend.get(Column::Meta, HEAD_KEY)?;
+fn head(reader: &dyn Reader) -> Result<Option<HeadRecord>, StorageError> {
+    let bytes = reader.get(Column::Meta, HEAD_KEY)?;
     bytes.map(|bytes| schema::decode("head record", &bytes)).transpose()
 }

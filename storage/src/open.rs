@@ -18,6 +18,7 @@ use crate::{
     changes::Next,
     config::StorageConfig,
     crash::{CrashPoint, Faults, Step},
+    directory::{self, Content},
     disk::DiskGuard,
     epochs::load_epoch,
     error::StorageError,
@@ -31,7 +32,7 @@ use crate::{
 };
 
 impl Store {
-    /// Opens the store in a directory, or makes an empty one there. Reads the state tree's upper part if it is there, and all rows
+    /// Opens the store in a directory, or makes an empty one where nothing of a store lies. Reads the state tree's upper part if it is there, and all rows
     /// if not, and checks the root against the head.
     ///
     /// # Errors
@@ -51,9 +52,12 @@ impl Store {
         faults: &Faults,
     ) -> Result<Store, StorageError> {
         fs::create_dir_all(dir).map_err(|error| StorageError::io("create", dir, error))?;
-        format::check(dir)?;
+        let content = directory::look(dir)?;
+        if content == Content::Nothing {
+            format::begin(dir)?;
+        }
         faults.pass(CrashPoint::Before(Step::Open))?;
-        let backend = Arc::new(RocksBackend::open(config, dir)?);
+        let backend = Arc::new(RocksBackend::open(config, dir, content)?);
         format::mark(dir)?;
         let disk = DiskGuard::of_directory(config, dir);
         let frontiers = Frontiers::open(dir, config.fsync, faults);

@@ -10,6 +10,7 @@ use slipstream_types::{
 use crate::{
     backend::{Column, Reader, rocks::open_read_only},
     config::StorageConfig,
+    directory::{self, DATABASE_DIR},
     error::StorageError,
     floors::{read_headers_floor, read_record},
     format,
@@ -39,7 +40,7 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, Sto
     let mut attempts = 1;
     loop {
         let before = tables(dir)?;
-        let opened = open_read_only(config, &dir.join("db"));
+        let opened = open_read_only(config, &dir.join(DATABASE_DIR));
         let is_whole = tables(dir)? == before;
         match opened {
             Ok(reader) if is_whole => return Ok(reader),
@@ -55,9 +56,8 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, Sto
 
 /// Lists the tables. RocksDB appends every change of them to the manifest that the file CURRENT names.
 fn tables(dir: &Path) -> Result<(String, u64), StorageError> {
-    let (db, current) = (dir.join("db"), dir.join("db/CURRENT"));
-    let name = fs::read_to_string(&current).map_err(|error| StorageError::io("read", &current, error))?;
-    let manifest = db.join(name.trim_end());
+    let name = directory::manifest_name(dir)?;
+    let manifest = dir.join(DATABASE_DIR).join(&name);
     let len = match fs::metadata(&manifest) {
         Ok(metadata) => metadata.len(),
         // Another one has taken its place since.
@@ -74,7 +74,7 @@ impl ReadOnly {
     /// [`StorageError::NotInitialized`] without a genesis, errors of [`crate::Store::open`] about formats, or of the disk. If a running
     /// node changes files meanwhile, a second attempt may succeed.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
-        format::check_existing(dir)?;
+        format::check(dir)?;
         let reader = open_whole(config, dir)?;
         let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
         let head = schema::decode("head record", &head)?;

@@ -75,17 +75,16 @@ impl Store {
                          snapshot is kept and not served; check the disk, and do not let a validator vote from here"
                     );
                 }
-                Ok(None) => {
-                    tracing::warn!(
-                        number,
-                        "a snapshot is not of the batch that it should be, and is removed"
-                    );
-                    self.0.backend.remove_checkpoint(number)?;
-                }
-                Err(error) => {
-                    tracing::warn!(number, %error, "a snapshot cannot be read and is removed");
-                    self.0.backend.remove_checkpoint(number)?;
-                }
+                // It may be whole where the disk, or the limit on open files, is in order.
+                Ok(None) => tracing::warn!(
+                    snapshot = number,
+                    "a snapshot is not of the batch that it is named after: it is kept and not served; remove its directory by hand"
+                ),
+                Err(error) => tracing::warn!(
+                    snapshot = number,
+                    %error,
+                    "a snapshot cannot be read: it is kept and not served; check the disk, or remove its directory by hand"
+                ),
             }
         }
         self.drop_old_snapshots();

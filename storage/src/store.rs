@@ -113,8 +113,11 @@ impl Store {
         })
     }
 
-    /// Refuses what is about to be written past [`Store::write`] while too little of the disk is free.
-    pub(crate) fn check_room(&self, bytes: u64) -> Result<(), StorageError> {
+    /// Refuses so many bytes that are about to be written past the store's own writes, while too little of the disk is free.
+    ///
+    /// # Errors
+    /// [`StorageError::DiskLow`], [`StorageError::InodesLow`], or those of the file system.
+    pub fn check_room(&self, bytes: u64) -> Result<(), StorageError> {
         self.0.disk.as_ref().map_or(Ok(()), |disk| disk.check_bytes(bytes))
     }
 

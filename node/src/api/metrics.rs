@@ -187,6 +187,8 @@ metrics! {
     "slipstream_storage_disk_free_bytes" storage_disk_free_bytes: IntGauge;
     /// Below so many free bytes the node stops; 0 is no limit.
     "slipstream_storage_disk_free_min_bytes" storage_disk_free_min_bytes: IntGauge;
+    /// Files that can still be made on the file system of the database; -1 where it does not count them.
+    "slipstream_storage_disk_free_inodes" storage_disk_free_inodes: IntGauge;
     /// Bytes that the data directory takes on its disk, by part.
     "slipstream_storage_disk_used_bytes" storage_disk_used_bytes: IntGaugeVec ["part"];
     /// Snapshots that are kept and served.

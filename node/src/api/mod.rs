@@ -80,7 +80,7 @@ const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 const OPERATORS_MAX: usize = 4;
 
 /// Connections beside those that may wait for a call: for operators, and for being told that there is no place for a call.
-const SPARE_CONNECTIONS: usize = 16;
+pub(crate) const SPARE_CONNECTIONS: usize = 16;
 /// Of all connections those that strangers leave to this machine and to `api.trusted_addresses`.
 const RESERVED_CONNECTIONS: usize = 8;
 

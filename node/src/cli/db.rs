@@ -132,8 +132,8 @@ fn stats(args: &DbArgs) -> Result<()> {
 
 /// The statistics of a database whose directory's lock is held.
 pub(super) fn stats_of(config: &NodeConfig) -> Result<DbStats> {
-    let stats = open(config).and_then(|store| advised(store.stats(), config.role));
-    Ok(DbStats::from(stats?))
+    let stats = slipstream_storage::stats_of(&config.storage, &config.data_dir.join(DATABASE));
+    Ok(DbStats::from(advised(stats, config.role)?))
 }
 
 /// Opens the store under the directory's lock, which a running node holds. A missing store is an error.

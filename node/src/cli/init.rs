@@ -2,8 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    fs::{self, OpenOptions},
-    io::Write as _,
+    fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
 };
@@ -15,7 +14,10 @@ use slipstream_network::PeerTarget;
 use slipstream_types::Waypoint;
 
 use super::{config, exit::OrFail as _, output::print};
-use crate::{genesis_file, keys};
+use crate::{
+    genesis_file, keys,
+    small_file::{self, Placement, Readers},
+};
 
 const CONFIG: &str = "node.yaml";
 const KEY: &str = "node.key";
@@ -118,10 +120,7 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
 
 /// Writes a file that must not exist.
 fn write(path: &Path, text: &str) -> Result<()> {
-    let written = OpenOptions::new().write(true).create_new(true).open(path).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
+    let written = small_file::write(path, text.as_bytes(), Readers::Anybody, Placement::New);
     written.or_fail().wrap_err_with(|| format!("cannot write {}", path.display()))
 }
 

@@ -12,7 +12,7 @@ use clap::Args;
 use miette::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     flag,
 };
 use slipstream_config::{LogConfig, NodeConfig};
@@ -23,7 +23,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     advice::{advised, failed},
-    exit::{self, Exit, OrFail as _},
+    exit::{self, Exit, Failed, OrFail as _},
     output::offer,
     source::ConfigArgs,
 };
@@ -33,6 +33,7 @@ use crate::{
     keys,
     lock::LockError,
     log,
+    node::DATABASE,
 };
 
 /// How long threads that block may take to end when everything else has.
@@ -55,6 +56,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     }
     log_panics(config.data_dir.clone());
     raise_open_files();
+    raise_file_size()?;
     // Reports through the log, which never blocks: a node must end, whoever reads its output.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
@@ -65,6 +67,13 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
 fn make_key(config: &NodeConfig) -> Result<()> {
     if config.key_file.exists() {
         return Ok(());
+    }
+    if config.data_dir.join(DATABASE).exists() {
+        let (key, data) = (config.key_file.display(), config.data_dir.display());
+        let text = format!(
+            "the key file {key} is missing, and {data} has the store of the node that had it: put the key back, or move {data} away"
+        );
+        return Err(Failed::new(Exit::Config, text).into());
     }
     let key = keys::create(&config.key_file).or_fail()?;
     tracing::info!(file = %config.key_file.display(), peer = %key.public(), "made a key for this instance");
@@ -119,6 +128,22 @@ pub(super) fn raise_open_files() {
             tracing::warn!(%error, limit = limit.current, "cannot raise the limit on open files; see `ulimit -n`");
         }
     }
+}
+
+/// Writes files as long as the system allows. Beyond the limit a write fails, where the signal would end the process without a word.
+fn raise_file_size() -> Result<()> {
+    flag::register(SIGXFSZ, Arc::default())
+        .map_err(|source| NodeError::Io { action: "listen for signals", source })
+        .or_fail()?;
+    let limit = getrlimit(Resource::Fsize);
+    let _ = setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit });
+    if let Some(bytes) = getrlimit(Resource::Fsize).current {
+        tracing::warn!(
+            bytes,
+            "files may not be longer than this: the store's are up to some hundred MiB; raise `ulimit -f`, or LimitFSIZE of systemd"
+        );
+    }
+    Ok(())
 }
 
 fn start_log(config: &LogConfig) -> Result<Log> {

@@ -66,7 +66,8 @@ pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
     let node = NodeUrl::parse(&args.api)?;
     let mut client = begin(args, &node)?;
     let verified = ask(args, &node, &mut client)?;
-    let age_ms = SystemClock.now_ms().saturating_sub(verified.timestamp_ms);
+    // Less than 0 if this machine's clock is slow.
+    let age_ms = SystemClock.now_ms().wrapping_sub(verified.timestamp_ms).cast_signed();
     match args.json {
         true => print(&document(args, &client, &verified, age_ms).to_string()),
         false => print(table(args, &client, &verified, age_ms).trim_end()),
@@ -111,7 +112,7 @@ fn ask(args: &VerifyArgs, node: &NodeUrl, client: &mut LightClient) -> Result<Ve
     }
 }
 
-fn document(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, age_ms: u64) -> Value {
+fn document(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, age_ms: i64) -> Value {
     let AccountValue { nonce, balance, code_hash } = verified.account.unwrap_or_default();
     let slots = args.slot.iter().zip(&verified.slots);
     let slots: Vec<Value> = slots.map(|(slot, value)| json!({ "slot": slot, "value": value })).collect();
@@ -131,7 +132,7 @@ fn document(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount,
     })
 }
 
-fn table(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, age_ms: u64) -> String {
+fn table(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, age_ms: i64) -> String {
     let mut rows = Rows::default();
     let AccountValue { nonce, balance, code_hash } = verified.account.unwrap_or_default();
     let absent = if verified.account.is_none() { ", which the state does not have" } else { "" };
@@ -145,7 +146,7 @@ fn table(args: &VerifyArgs, client: &LightClient, verified: &VerifiedAccount, ag
     for (slot, value) in args.slot.iter().zip(&verified.slots) {
         rows.add("slot", Some(format!("{slot} = {}", shown(value))));
     }
-    let age = format!("{}.{:03} s old", age_ms / 1_000, age_ms % 1_000);
+    let age = format!("{:.3} s old", age_ms as f64 / 1e3);
     rows.add("batch", Some(format!("{} {}, {age}", verified.number, verified.hash)));
     let (quorum, count) = (client.validators().quorum(), client.validators().validators.len());
     rows.add(

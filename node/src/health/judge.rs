@@ -32,8 +32,12 @@ pub(crate) struct Rules {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     pub(super) head: BatchNumber,
-    /// None before the first batch.
+    /// How far its timestamp is from the clock; none before the first batch.
     pub(super) head_age: Option<Duration>,
+    /// Whether the timestamp lies ahead of the clock.
+    pub(super) is_ahead: bool,
+    /// Before the first batch: the time until the genesis' timestamp, 0 once that is over.
+    pub(super) begins_in: Option<Duration>,
     pub(super) phase: Phase,
     /// The reason why sync waits, while it waits.
     pub(super) waiting: Option<String>,
@@ -129,7 +133,10 @@ impl Judge {
             syncing,
             blocker,
             head: signs.head,
-            head_age_seconds: signs.head_age.map(|age| age.as_secs_f64()),
+            head_age_seconds: signs.head_age.map(|age| match signs.is_ahead {
+                true => -age.as_secs_f64(),
+                false => age.as_secs_f64(),
+            }),
             behind_batches: behind,
             peers_connected: signs.connected,
             peers_configured: signs.configured,
@@ -220,6 +227,13 @@ impl Judge {
             let text = format!("{}{why}", is_behind(signs, behind));
             return Some(blocker(Reason::Behind, text, false, signs.retry));
         }
+        if let Some(left) = signs.begins_in.filter(|left| !left.is_zero()) {
+            let text = format!(
+                "the chain begins in {}, by the time of its genesis and this machine's clock",
+                about(left)
+            );
+            return Some(blocker(Reason::NoBatch, text, false, None));
+        }
         let up = since(self.started);
         let is_late = self.rules.head_age_max.is_some_and(|most| up > most);
         match signs.head_age {
@@ -256,7 +270,25 @@ fn halted(signs: &Signs, age: Duration) -> String {
         1 => format!("the newest certified batch that its only peer has is {}", signs.newest),
         heard => format!("the newest certified batch that any of {heard} peers has is {}", signs.newest),
     };
+    if signs.is_ahead {
+        return format!(
+            "the newest batch was made {} ahead of this machine's clock, and none came since: set the clock; {newest}{}",
+            about(age),
+            votes(signs)
+        );
+    }
     format!("the chain has made no batch for {} s: {newest}{}", age.as_secs(), votes(signs))
+}
+
+/// A time in its largest unit, rounded up: nothing begins before it is over.
+pub(crate) fn about(time: Duration) -> String {
+    let seconds = time.as_millis().div_ceil(1_000);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds.div_ceil(60)),
+        7_200..172_800 => format!("{} h", seconds.div_ceil(3_600)),
+        _ => format!("{} days", seconds.div_ceil(86_400)),
+    }
 }
 
 fn votes(signs: &Signs) -> String {

@@ -21,7 +21,10 @@ use slipstream_types::{BatchHeader, BatchNumber, Clock};
 use tokio::time::Instant;
 
 use self::judge::{Judge, Signs};
-pub(crate) use self::{judge::Rules, teller::Teller};
+pub(crate) use self::{
+    judge::{Rules, about},
+    teller::Teller,
+};
 use crate::{seat::Seat, status::Names};
 
 /// A peer that told of its head longer ago than this is not heard: it is asked twice a second while all is well.
@@ -40,7 +43,8 @@ pub struct Health {
     pub syncing: bool,
     /// The last committed batch.
     pub head: BatchNumber,
-    /// Seconds since that batch's timestamp, by this node's clock: 0 if the timestamp lies ahead, none before the first batch.
+    /// Seconds since that batch's timestamp, by this node's clock: less than 0 if the timestamp lies ahead of it, none before the first
+    /// batch.
     pub head_age_seconds: Option<f64>,
     /// Certified batches after the head.
     pub behind_batches: u64,
@@ -221,7 +225,10 @@ fn signs(
         head: head.number,
         // The genesis says when the chain was thought of, not that it runs.
         head_age: (head.number > BatchNumber::GENESIS)
-            .then(|| Duration::from_millis(now_ms.saturating_sub(head.timestamp_ms))),
+            .then(|| Duration::from_millis(now_ms.abs_diff(head.timestamp_ms))),
+        is_ahead: head.timestamp_ms > now_ms,
+        begins_in: (head.number == BatchNumber::GENESIS)
+            .then(|| Duration::from_millis(head.timestamp_ms.saturating_sub(now_ms))),
         phase: sync.phase,
         waiting: sync.waiting.as_ref().map(|waiting| waiting.reason.clone()),
         target: sync.target,

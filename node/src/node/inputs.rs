@@ -6,14 +6,17 @@ use slipstream_config::{NodeConfig, Role};
 use slipstream_network::{Ban, Orders, Transport};
 use slipstream_storage::Store;
 use slipstream_sync::{Patience, SyncError, fetch_genesis};
-use slipstream_types::{BatchNumber, ChainConfig, Genesis, SecretKey, Waypoint};
+use slipstream_types::{
+    BatchNumber, ChainConfig, Clock as _, Genesis, Schedule, SecretKey, Waypoint, schedule::Activation,
+};
 use tokio::net::TcpListener;
 
 use super::DATABASE;
 use crate::{
     api::starting::Starting,
     bans_file::{self, BansFile},
-    error::NodeError,
+    clock::SystemClock,
+    error::{NodeError, YEAR_MS},
     genesis_file,
     kept_file::Kept,
     keys,
@@ -26,6 +29,10 @@ use crate::{
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
 /// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
 const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A time of the chain further from the clock than this is in another unit: microseconds are thousands of years ahead, and seconds stand in
+/// 1970. A chain may be thought of years before it begins.
+const TIME_MAX_MS: u64 = 20 * YEAR_MS;
 
 /// The files that the configuration names, read and checked; nothing is written yet.
 pub(super) struct Inputs {
@@ -60,8 +67,11 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     let key = keys::load(&config.key_file)?;
     let Some(path) = &config.genesis else { return Ok(Inputs { key, genesis: None }) };
     let genesis = genesis_file::load(path)?;
+    let now_ms = SystemClock.now_ms();
+    check_time(path, || "the genesis' timestamp".to_owned(), genesis.timestamp_ms, now_ms)?;
     if let Some(path) = &config.schedule {
         let chain = ChainConfig { schedule: schedule_file::load(path)?, ..genesis.chain.clone() };
+        check_forks(path, &chain.schedule, now_ms)?;
         chain.check_schedule().map_err(|source| NodeError::Schedule { path: path.clone(), source })?;
     }
     let peer = key.public();
@@ -78,6 +88,32 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
         }
         _ => Ok(Inputs { key, genesis: Some(genesis) }),
     }
+}
+
+/// Refuses a time that is further ahead than anybody plans.
+fn check_time(
+    path: &Path,
+    what: impl FnOnce() -> String,
+    timestamp_ms: u64,
+    now_ms: u64,
+) -> Result<(), NodeError> {
+    match timestamp_ms > now_ms.saturating_add(TIME_MAX_MS) {
+        true => Err(NodeError::WrongTime { path: path.to_owned(), what: what(), timestamp_ms, now_ms }),
+        false => Ok(()),
+    }
+}
+
+/// A fork before the first years of chains like this is in seconds, and would hold at once.
+fn check_forks(path: &Path, schedule: &Schedule, now_ms: u64) -> Result<(), NodeError> {
+    for (fork, _) in schedule.forks() {
+        let Activation::TimeMs(timestamp_ms) = fork.at else { continue };
+        let what = || format!("the time of fork {}", fork.name);
+        if timestamp_ms > 0 && timestamp_ms < now_ms.saturating_sub(2 * TIME_MAX_MS) {
+            return Err(NodeError::WrongTime { path: path.to_owned(), what: what(), timestamp_ms, now_ms });
+        }
+        check_time(path, what, timestamp_ms, now_ms)?;
+    }
+    Ok(())
 }
 
 /// Locks the data directory, opens the store in it and makes sure that it holds the chain. Files of orders or bans that are damaged are set
@@ -108,6 +144,11 @@ pub(super) async fn open_store(
     }
     if let Some(genesis) = genesis {
         store.initialize(&genesis)?;
+    }
+    // Nobody is told that a node is ready which stops at its first write.
+    if let Err(error) = store.check_room(0) {
+        store.close();
+        return Err(error.into());
     }
     Ok(Opened { lock, store, orders, bans })
 }
@@ -168,4 +209,33 @@ pub(crate) async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Sto
         source: std::io::Error::other(error),
     })??;
     Ok(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_types::{ScheduledFork, bounded::BoundedVec, chain::Fork};
+
+    use super::*;
+
+    /// Goal: times in another unit are refused by their file and name, and a chain that is planned for next year is none of them.
+    #[test]
+    fn times_in_another_unit_are_refused() {
+        let (now_ms, path) = (1_800_000_000_000, Path::new("genesis.json"));
+        let check = |time_ms| check_time(path, || "the time".to_owned(), time_ms, now_ms);
+        for time_ms in [0, 1_700_000_000_000, now_ms + 3_600_000, now_ms + 10 * YEAR_MS] {
+            check(time_ms).unwrap();
+        }
+        let error = check(now_ms * 1_000).unwrap_err().to_string();
+        assert!(error.starts_with("genesis.json: the time is 1800000000000000 ms since 1970"), "{error}");
+        let forks = |time_ms| {
+            let fork = ScheduledFork::evm("osaka", Activation::TimeMs(time_ms), Fork::Osaka);
+            check_forks(path, &Schedule::new(BoundedVec::new(vec![fork]).unwrap()), now_ms)
+        };
+        forks(now_ms - YEAR_MS).unwrap();
+        forks(now_ms + YEAR_MS).unwrap();
+        for time_ms in [now_ms / 1_000, now_ms * 1_000] {
+            let error = forks(time_ms).unwrap_err().to_string();
+            assert!(error.contains("the time of fork osaka"), "{error}");
+        }
+    }
 }

@@ -58,6 +58,9 @@ pub struct DiskStatus {
     pub free_bytes: u64,
     /// Below this the node stops: `storage.disk_free_min_mib`. 0 is no limit.
     pub min_bytes: u64,
+    /// Files that can still be made on it; none where the file system does not count them.
+    #[serde(default)]
+    pub free_inodes: Option<u64>,
     /// What the data directory takes; none before it was measured.
     pub used: Option<DiskUse>,
 }
@@ -123,7 +126,12 @@ impl Resources {
 
     pub(super) fn disk(&self) -> Option<DiskStatus> {
         let Sampled { room, used, .. } = &*self.sampled.read();
-        room.map(|DiskRoom { free_bytes, min_bytes }| DiskStatus { free_bytes, min_bytes, used: *used })
+        room.map(|DiskRoom { free_bytes, min_bytes, free_inodes }| DiskStatus {
+            free_bytes,
+            min_bytes,
+            free_inodes,
+            used: *used,
+        })
     }
 
     fn look(&self, measures: bool) {

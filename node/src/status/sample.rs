@@ -126,6 +126,7 @@ fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     if let Some(disk) = &status.disk {
         metrics.storage_disk_free_bytes.set(gauge(disk.free_bytes));
         metrics.storage_disk_free_min_bytes.set(gauge(disk.min_bytes));
+        metrics.storage_disk_free_inodes.set(disk.free_inodes.map_or(-1, gauge));
         let used = disk.used.unwrap_or_default();
         for (part, bytes) in [
             ("database", used.database_bytes),

@@ -19,8 +19,11 @@ use super::{
 };
 use crate::{
     config::{StateHistory, StorageConfig},
+    directory::{Content, DATABASE_DIR},
     disk::DiskGuard,
     error::StorageError,
+    format::Age,
+    open_files::OpenFilesShare,
     snapshots::SNAPSHOTS_DIR,
 };
 
@@ -30,18 +33,17 @@ mod read;
 mod sorted_file;
 mod upkeep;
 
-use read::{OwnedSnapshot, Pinned, RocksCheckpoint};
+use read::{ALL_FILES, OwnedSnapshot, Pinned, RocksCheckpoint};
 
 /// Memory for rows not yet in a file, over all columns; a flush begins above it.
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
 /// Log kept before the columns that hold it up are flushed; bounds how long opening replays it.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// Open files of the store: half of what the process may have, within these bounds. A file that has to be opened again
-/// costs a read three more: of its footer, its index and its filter.
-const OPEN_FILES_RANGE: (u64, u64) = (256, 32_768);
 /// RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they showed. The history holds a
 /// row of them, so that this would come after every compaction: most of it the next one does anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
+/// The end of the name of a checkpoint that is being removed.
+const REMOVING: &str = "gone";
 /// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
 const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
 
@@ -74,7 +76,7 @@ fn remove_dir(dir: &Path) {
 
 /// Removes a checkpoint. Its name goes first: under it lies all of the checkpoint or nothing, for who opens it beside this process.
 fn remove_checkpoint(dir: &Path) {
-    let aside = dir.with_extension("gone");
+    let aside = dir.with_extension(REMOVING);
     remove_dir(&aside);
     match dir.is_dir() && fs::rename(dir, &aside).is_ok() {
         true => remove_dir(&aside),
@@ -97,7 +99,8 @@ fn common_options(open_files_max: i32) -> Options {
 /// # Errors
 /// [`StorageError::Locked`], or what the disk says.
 pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageError> {
-    open_database(&database_options(config), dir, &block_cache(config), &Floors::default())
+    let options = database_options(config, Content::Nothing);
+    open_database(&options, dir, &block_cache(config), &Floors::default())
 }
 
 /// The options of a state column's files, for [`plain_database`]'s callers that write some themselves.
@@ -116,14 +119,15 @@ fn cache_bytes(config: &StorageConfig) -> usize {
     (config.block_cache_mib.max(1) << 20) as usize
 }
 
-fn database_options(config: &StorageConfig) -> Options {
-    let mut options = common_options(open_files_max());
+/// Only what is not there is made: RocksDB would make a database beside tables whose list is lost, and remove them.
+fn database_options(config: &StorageConfig, content: Content) -> Options {
+    let mut options = common_options(OpenFilesShare::of_process().tables as i32);
     // Counters alone, of each core by itself: timers and histograms would cost more than what they tell.
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     options.set_use_direct_reads(config.direct_reads);
-    options.create_if_missing(true);
-    options.create_missing_column_families(true);
+    options.create_if_missing(matches!(content, Content::Nothing | Content::Begun));
+    options.create_missing_column_families(content != Content::Store(Age::Current));
     options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES_MAX);
     options.set_max_total_wal_size(LOG_BYTES_MAX);
     options.set_bytes_per_sync(1 << 20);
@@ -132,13 +136,21 @@ fn database_options(config: &StorageConfig) -> Options {
 
 fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) -> Result<DB, StorageError> {
     let shape = Shape { cache, pin_indexes: true, floors };
-    let dir_of_db = dir.join("db");
+    let dir_of_db = dir.join(DATABASE_DIR);
     let columns = columns(shape).chain(legacy::columns(options, &dir_of_db));
     DB::open_cf_descriptors(options, dir_of_db, columns).map_err(|error| {
         // RocksDB has no code of its own for this.
         let locked = ["While lock file", "lock hold by current process"];
         match locked.iter().any(|text| error.as_ref().contains(text)) {
             true => StorageError::Locked { dir: dir.to_owned() },
+            // Of a file that the manifest lists.
+            false if error.as_ref().contains("No such file or directory") => {
+                StorageError::incomplete(dir, &format!("a file ({})", error.as_ref()))
+            }
+            // A list of files whose end is lost may lack columns: of this release's format it has them all.
+            false if error.kind() == rocksdb::ErrorKind::InvalidArgument => {
+                StorageError::corrupt(format!("{}: {}", dir.display(), error.as_ref()))
+            }
             false => error.into(),
         }
     })
@@ -151,7 +163,13 @@ pub(crate) fn age_transactions(
     entries: impl IntoIterator<Item = (slipstream_types::B256, slipstream_types::BatchNumber, u32)>,
 ) {
     let (config, floors) = (StorageConfig::default(), Floors::default());
-    let mut db = open_database(&database_options(&config), dir, &block_cache(&config), &floors).unwrap();
+    let mut db = open_database(
+        &database_options(&config, Content::Store(Age::Before)),
+        dir,
+        &block_cache(&config),
+        &floors,
+    )
+    .unwrap();
     db.drop_cf(Column::Transactions.name()).unwrap();
     db.create_cf(legacy::TRANSACTION_INDEX, &Options::default()).unwrap();
     let old = db.cf_handle(legacy::TRANSACTION_INDEX).unwrap();
@@ -167,7 +185,13 @@ pub(crate) fn age_transactions(
 pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
     use crate::{history::log::LogValue, schema};
     let (config, floors) = (StorageConfig::default(), Floors::default());
-    let mut db = open_database(&database_options(&config), dir, &block_cache(&config), &floors).unwrap();
+    let mut db = open_database(
+        &database_options(&config, Content::Store(Age::Before)),
+        dir,
+        &block_cache(&config),
+        &floors,
+    )
+    .unwrap();
     for value in db.iterator_cf(family(&db, Column::HistoryLog), rocksdb::IteratorMode::Start) {
         let (key, value) = value.unwrap();
         for entry in LogValue::parse(&key, &value).unwrap().iter().map(Result::unwrap) {
@@ -183,18 +207,17 @@ pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
     }
 }
 
-fn open_files_max() -> i32 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    (limit / 2).clamp(OPEN_FILES_RANGE.0, OPEN_FILES_RANGE.1) as i32
-}
-
 impl RocksBackend {
-    /// Opens the database in `dir`, which exists, or makes one there.
-    pub(crate) fn open(config: &StorageConfig, dir: &Path) -> Result<RocksBackend, StorageError> {
+    /// Opens the database in `dir`, which exists, or makes one there if nothing of a store is.
+    pub(crate) fn open(
+        config: &StorageConfig,
+        dir: &Path,
+        content: Content,
+    ) -> Result<RocksBackend, StorageError> {
         let cache = block_cache(config);
         let floors = Floors::default();
-        let files_dir = dir.join("db");
-        let options = database_options(config);
+        let files_dir = dir.join(DATABASE_DIR);
+        let options = database_options(config, content);
         let mut db = open_database(&options, dir, &cache, &floors)?;
         legacy::take_over(&mut db, &DiskGuard::of_directory(config, dir))?;
         if config.state_history != StateHistory::Batches(0) {
@@ -227,8 +250,14 @@ impl RocksBackend {
 /// A moment of the database whose files are in a directory, for a process that does not have it. They are all opened at once: whoever has it
 /// may remove them at any time.
 pub(crate) fn open_read_only(config: &StorageConfig, files: &Path) -> Result<Arc<dyn Reader>, StorageError> {
-    RocksCheckpoint::open_at(files.to_owned(), block_cache(config))
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config), ALL_FILES)
         .map(|reader| Arc::new(reader) as Arc<dyn Reader>)
+}
+
+/// A database whose files are in a directory, read with few of them open. Writes nothing.
+pub(crate) fn open_files_of(config: &StorageConfig, files: &Path) -> Result<RocksCheckpoint, StorageError> {
+    let open_files = OpenFilesShare::of_process().of_checkpoint as i32;
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config), open_files)
 }
 
 fn family(db: &DB, column: Column) -> &ColumnFamily {

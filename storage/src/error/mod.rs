@@ -6,7 +6,7 @@ mod repair;
 mod restore;
 mod rollback;
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use slipstream_types::{
     Address, BatchNumber, CodecError, Digest, RulesId, Waypoint, accumulator::AccumulatorError, limits,
@@ -287,9 +287,35 @@ pub enum StorageError {
     },
     /// A write found no room. It may have arrived in part, so the store refuses further work.
     #[error(
-        "the disk is full: {0}. Make room, then restart the node: it goes on from its last commit, nothing acknowledged is lost"
+        "the disk is full, or has no inode left: {0}. Make room (`df -h` and `df -i` tell which), then restart the node: it goes on from its \
+         last commit, nothing acknowledged is lost"
     )]
     DiskFull(#[source] rocksdb::Error),
+    /// The file system has room, and few inodes. Nothing was written, and the store goes on once there are more.
+    #[error(
+        "the file system of {} has {free} inodes free, less than {min}: nothing more is written, though it may have bytes. Remove files \
+         (`df -i` shows it), then start the node again",
+        dir.display()
+    )]
+    InodesLow {
+        /// Inodes free now.
+        free: u64,
+        /// Inodes that must stay free.
+        min: u64,
+        /// The store's directory.
+        dir: PathBuf,
+    },
+    /// The operating system gives the process, or its user, no more of something. The disk has it.
+    #[error(
+        "{what}: {error}. Then restart the node: it goes on from its last commit, nothing acknowledged is lost"
+    )]
+    Limit {
+        /// What it is, and what to do.
+        what: Limit,
+        /// The database's words.
+        #[source]
+        error: rocksdb::Error,
+    },
     /// RocksDB reports an error.
     #[error("the database failed: {0}; check the disk's space and health, then restart the node")]
     Database(#[source] rocksdb::Error),
@@ -301,6 +327,40 @@ pub enum StorageError {
 #[error("{0}")]
 pub struct Damage(String);
 
+/// A limit of the operating system that a write of the store ran into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// EMFILE, ENFILE.
+    OpenFiles,
+    /// EDQUOT.
+    Quota,
+    /// EFBIG.
+    FileSize,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Limit::OpenFiles => "the process may open no more files: raise the limit (`ulimit -n`, LimitNOFILE of systemd)",
+            Limit::Quota => "the quota of the node's user is used up, though the disk may have room: raise it, or remove files of that user",
+            Limit::FileSize => "the process may write no longer file: raise the limit (`ulimit -f`, LimitFSIZE of systemd)",
+        })
+    }
+}
+
+impl Limit {
+    /// RocksDB has the operating system's words and no code for these.
+    fn of(error: &rocksdb::Error) -> Option<Limit> {
+        [
+            ("Too many open files", Limit::OpenFiles),
+            ("Disk quota exceeded", Limit::Quota),
+            ("File too large", Limit::FileSize),
+        ]
+        .into_iter()
+        .find_map(|(text, limit)| error.as_ref().contains(text).then_some(limit))
+    }
+}
+
 impl From<rocksdb::Error> for StorageError {
     fn from(error: rocksdb::Error) -> Self {
         match error.kind() {
@@ -309,7 +369,10 @@ impl From<rocksdb::Error> for StorageError {
             rocksdb::ErrorKind::IOError if error.as_ref().contains("No space left on device") => {
                 StorageError::DiskFull(error)
             }
-            _ => StorageError::Database(error),
+            _ => match Limit::of(&error) {
+                Some(what) => StorageError::Limit { what, error },
+                None => StorageError::Database(error),
+            },
         }
     }
 }
@@ -355,6 +418,15 @@ impl StorageError {
 
     pub(crate) fn corrupt(what: impl Into<String>) -> StorageError {
         StorageError::Corrupt { what: Damage(what.into()) }
+    }
+
+    /// Something of a store is there, and this is not. Whoever says so has changed nothing.
+    pub(crate) fn incomplete(dir: &std::path::Path, missing: &str) -> StorageError {
+        Self::corrupt(format!(
+            "{} lacks {missing} and has other files of a store. Nothing there was changed: put back what is missing, from the place that \
+             these files came from if they were copied",
+            dir.display()
+        ))
     }
 
     pub(crate) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> StorageError {

@@ -30,6 +30,7 @@ use crate::{
     backend::{Backend, Column, Rows, WriteBatch, rocks::RocksBackend},
     chunk,
     config::StorageConfig,
+    directory::{self, Content},
     error::{RepairError, StorageError},
     format,
     history::record::forget,
@@ -107,8 +108,8 @@ impl Repair {
     /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk cannot give the rows
     /// at all; and what [`crate::Store::open`] has.
     pub fn open(config: &StorageConfig, dir: &FilePath) -> Result<Repair, StorageError> {
-        format::check_existing(dir)?;
-        let backend = Arc::new(RocksBackend::open(config, dir)?);
+        let content = Content::Store(directory::expect(dir)?);
+        let backend = Arc::new(RocksBackend::open(config, dir, content)?);
         format::mark(dir)?;
         Self::with_backend(config, backend)
     }

@@ -90,7 +90,7 @@ fn damage(fixture: &Fixture) -> Vec<String> {
 
 /// Puts back what was lost before, and takes rows out of a closed store. Returns how to put them back.
 fn lose(fixture: &Fixture, before: WriteBatch, rows: &[(Column, Vec<u8>)]) -> WriteBatch {
-    let backend = RocksBackend::open(&fixture.config, fixture.dir()).unwrap();
+    let backend = RocksBackend::open(&fixture.config, fixture.dir(), CURRENT).unwrap();
     backend.write(before, true).unwrap();
     let (mut loss, mut back) = (WriteBatch::default(), WriteBatch::default());
     for (column, key) in rows {
@@ -102,7 +102,7 @@ fn lose(fixture: &Fixture, before: WriteBatch, rows: &[(Column, Vec<u8>)]) -> Wr
 }
 
 fn put_back(fixture: &Fixture, back: WriteBatch) {
-    RocksBackend::open(&fixture.config, fixture.dir()).unwrap().write(back, true).unwrap();
+    RocksBackend::open(&fixture.config, fixture.dir(), CURRENT).unwrap().write(back, true).unwrap();
 }
 
 #[test]

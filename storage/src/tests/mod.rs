@@ -6,6 +6,7 @@ mod chunk;
 mod commit;
 mod crash;
 mod damage;
+mod directory;
 mod epochs;
 mod export;
 mod faults;
@@ -52,6 +53,8 @@ use crate::{
     StorageConfig, Store,
     backend::{Backend, RowStore, memory::MemoryBackend},
     batch::CommitBatch,
+    directory::Content,
+    format::Age,
 };
 
 /// So many cases of a property test, or `PROPTEST_CASES`.
@@ -312,6 +315,9 @@ impl Fixture {
         });
     }
 }
+
+/// The content of a directory whose store was closed.
+pub(super) const CURRENT: Content = Content::Store(Age::Current);
 
 /// The configuration of most tests: small caches, without snapshots and waits for the disk.
 pub(super) fn config() -> StorageConfig {

@@ -215,7 +215,7 @@ fn check_names_the_damage() {
     ];
     for (column, key, value, expected) in damages {
         let set = |value: Option<Vec<u8>>| {
-            let backend = RocksBackend::open(&fixture.config, fixture.dir()).unwrap();
+            let backend = RocksBackend::open(&fixture.config, fixture.dir(), CURRENT).unwrap();
             let before = backend.get(column, &key).unwrap();
             let mut writes = WriteBatch::default();
             match value {

@@ -84,7 +84,11 @@ impl Limited {
             listener,
             seats: Seats::new(limits),
             vouched,
-            waiting: Waiting::default(),
+            // They take files that were counted with the seats.
+            waiting: Waiting {
+                max: WAITING_MAX.min((limits.calls + limits.spare) / 2),
+                ..Waiting::default()
+            },
             resumes: Instant::now(),
             refused,
             end,
@@ -129,13 +133,13 @@ impl axum::serve::Listener for Limited {
             };
             let patience = self.waiting.patience();
             // While seats become free those in the kernel's queue come in turn. Otherwise they are looked through for the operator's hosts.
-            let may_accept = self.waiting.0.len() < WAITING_MAX || !is_one_leaving;
+            let may_accept = self.waiting.newcomers.len() < self.waiting.max || !is_one_leaving;
             tokio::select! {
                 accepted = accept(&self.listener, self.resumes), if may_accept => match accepted {
                     Ok((stream, address)) => self.arrived(stream, address),
                     Err(error) => self.failed(&error),
                 },
-                () = self.seats.changed(), if !self.waiting.0.is_empty() => {}
+                () = self.seats.changed(), if !self.waiting.newcomers.is_empty() => {}
                 () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
                     let closed = self.waiting.expire();
                     self.count_refused(closed);
@@ -155,7 +159,10 @@ async fn accept(listener: &TcpListener, from: Instant) -> io::Result<(TcpStream,
 }
 
 /// Connections that have no seat yet, in the order in which they came. Those that are dropped are closed.
-struct Waiting<S>(Vec<Newcomer<S>>);
+struct Waiting<S> {
+    newcomers: Vec<Newcomer<S>>,
+    max: usize,
+}
 
 struct Newcomer<S> {
     stream: S,
@@ -166,7 +173,7 @@ struct Newcomer<S> {
 
 impl<S> Default for Waiting<S> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { newcomers: Vec::new(), max: WAITING_MAX }
     }
 }
 
@@ -174,19 +181,20 @@ impl<S> Waiting<S> {
     /// Lets a newcomer wait, unless too many do. The operator's hosts take the place of the last stranger. Whether a connection is
     /// closed for it.
     fn push(&mut self, stream: S, address: SocketAddr, origin: Origin) -> bool {
-        let count = |may: &dyn Fn(Origin) -> bool| self.0.iter().filter(|one| may(one.origin)).count();
+        let count =
+            |may: &dyn Fn(Origin) -> bool| self.newcomers.iter().filter(|one| may(one.origin)).count();
         if origin.is_stranger() && count(&|one| one == origin) >= WAITING_PER_ADDRESS_MAX {
             return true;
         }
-        let is_full = self.0.len() >= WAITING_MAX;
+        let is_full = self.newcomers.len() >= self.max;
         if is_full {
-            let last = self.0.iter().rposition(|one| one.origin.is_stranger());
+            let last = self.newcomers.iter().rposition(|one| one.origin.is_stranger());
             match last.filter(|_| !origin.is_stranger()) {
-                Some(index) => drop(self.0.remove(index)),
+                Some(index) => drop(self.newcomers.remove(index)),
                 None => return true,
             }
         }
-        self.0.push(Newcomer { stream, address, origin, until: Instant::now() + WAIT_MAX });
+        self.newcomers.push(Newcomer { stream, address, origin, until: Instant::now() + WAIT_MAX });
         is_full
     }
 
@@ -196,14 +204,14 @@ impl<S> Waiting<S> {
         let mut is_one_leaving = false;
         for strangers in [false, true] {
             let mut refused = Vec::new();
-            for index in 0..self.0.len() {
-                let origin = self.0[index].origin;
+            for index in 0..self.newcomers.len() {
+                let origin = self.newcomers[index].origin;
                 if origin.is_stranger() != strangers || refused.contains(&origin) {
                     continue;
                 }
                 let full = match seats.take(origin) {
                     Ok(seat) => {
-                        let Newcomer { stream, address, .. } = self.0.remove(index);
+                        let Newcomer { stream, address, .. } = self.newcomers.remove(index);
                         return Ok((seat, stream, address));
                     }
                     Err(full) => full,
@@ -221,14 +229,14 @@ impl<S> Waiting<S> {
 
     /// When the first has waited long enough.
     fn patience(&self) -> Option<Instant> {
-        self.0.first().map(|one| one.until)
+        self.newcomers.first().map(|one| one.until)
     }
 
     /// Closes those that have waited long enough; how many.
     fn expire(&mut self) -> usize {
-        let (now, before) = (Instant::now(), self.0.len());
-        self.0.retain(|one| one.until > now);
-        before - self.0.len()
+        let (now, before) = (Instant::now(), self.newcomers.len());
+        self.newcomers.retain(|one| one.until > now);
+        before - self.newcomers.len()
     }
 }
 
@@ -261,11 +269,14 @@ mod tests {
             waiting.push(number, address, host(3));
             waiting.push(number, address, host(number));
         }
-        assert_eq!(waiting.0.len(), WAITING_MAX);
-        assert_eq!(waiting.0.iter().filter(|one| one.origin == host(3)).count(), WAITING_PER_ADDRESS_MAX);
+        assert_eq!(waiting.newcomers.len(), WAITING_MAX);
+        assert_eq!(
+            waiting.newcomers.iter().filter(|one| one.origin == host(3)).count(),
+            WAITING_PER_ADDRESS_MAX
+        );
         assert!(matches!(waiting.seat_one(&seats), Err(false)), "all work");
         waiting.push(0, address, Origin::Trusted);
-        assert_eq!(waiting.0.len(), WAITING_MAX, "in the place of a stranger");
+        assert_eq!(waiting.newcomers.len(), WAITING_MAX, "in the place of a stranger");
         let (own, number, _) = waiting.seat_one(&seats).unwrap();
         assert_eq!((number, own.origin()), (0, Origin::Trusted));
         busy[0].leave();
@@ -274,7 +285,7 @@ mod tests {
         assert!(waiting.patience().is_some());
         tokio::time::advance(WAIT_MAX).await;
         assert_eq!(waiting.expire(), WAITING_MAX - 2);
-        assert!(waiting.0.is_empty() && waiting.patience().is_none());
+        assert!(waiting.newcomers.is_empty() && waiting.patience().is_none());
     }
 
     /// Goal: a crowd that waits is let in one after the other, and nobody is sent away for a seat that becomes free at that moment.

@@ -1,6 +1,6 @@
 // Each part of the page, drawn from a status.
 
-import { bytes, count, duration, left, ms, perSecond, percent, several, share, short, words } from './text.js';
+import { age, bytes, count, duration, left, ms, perSecond, percent, several, share, short, words } from './text.js';
 import { $, each, facts, show, table } from './dom.js';
 
 /** Upper ends of the classes in which the mesh counts how long payloads took, in milliseconds. */
@@ -248,7 +248,7 @@ function latency({ health, peers: connections, sync, mesh, stalls }) {
   const trips = connections.map((peer) => peer.rtt_ms).sort((a, b) => a - b);
   const slowest = Math.max(0, ...sync.peers.map((peer) => peer.tail_ms));
   facts('latency-facts', [
-    ['age of the head', health.head_age_seconds === null ? 'no batch yet' : duration(health.head_age_seconds)],
+    ['age of the head', health.head_age_seconds === null ? 'no batch yet' : age(health.head_age_seconds)],
     ...Object.entries(mesh.codecs).map(([codec, took]) => [`new batches, ${words(codec)}`, decoded(took)]),
     ['pulled', mesh.pulls > 0 || mesh.incomplete > 0 ? `${several(mesh.pulls, 'request')} for what did not come; ${several(mesh.incomplete, 'batch', 'batches')} by sync` : null],
     ['round trips', trips.length > 0 ? `${trips[0].toFixed(1)} to ${trips.at(-1).toFixed(1)} ms, median ${trips[trips.length >> 1].toFixed(1)} ms` : 'nobody is connected'],

@@ -26,6 +26,8 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} days ${two((whole / 3600) % 24)} h`;
 }
 
+// The age of something that a clock stamped, which may be another one than the node's.
+export const age = (seconds) => (seconds < -0.5 ? `${duration(-seconds)} ahead of the node's clock` : duration(Math.max(0, seconds)));
 export const ms = (value) => duration(value / 1000);
 /** A part of a whole; nothing of nothing is no share. */
 export const share = (part, whole) => (whole > 0 ? `${((100 * part) / whole).toFixed(0)} %` : 'none yet');

@@ -6,7 +6,7 @@ use slipstream_consensus::{ConsensusStatus, Conviction, EvidenceKind, PeerStandi
 
 use super::{
     peers, sync,
-    units::{bytes, duration},
+    units::{age, bytes, duration, is_ahead},
 };
 use crate::{
     cli::rows::Rows,
@@ -26,9 +26,11 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.add("peer", Some(peers::named(status.name.as_ref(), &status.peer_address)));
     rows.add("", reach_hint(&status.peer_address));
     rows.add("health", Some(health(&status.health)));
-    let age = status.health.head_age_seconds;
-    let age = age.map_or_else(String::new, |age| format!(", {} old", duration(age)));
-    rows.add("head", Some(format!("{}{age}", status.head.number)));
+    let told = status.health.head_age_seconds.map_or_else(String::new, |seconds| {
+        let old = if is_ahead(seconds) { "" } else { " old" };
+        format!(", {}{old}", age(seconds))
+    });
+    rows.add("head", Some(format!("{}{told}", status.head.number)));
     rows.add("  digest", Some(status.head.digest.to_string()));
     rows.add("  state root", Some(status.head.state_root.to_string()));
     rows.add("waypoint", Some(status.waypoint.to_string()));

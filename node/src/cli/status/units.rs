@@ -38,6 +38,19 @@ pub(in crate::cli) fn duration(seconds: f64) -> String {
     }
 }
 
+/// The age of something that a clock stamped, which may be another one than this machine's.
+pub(in crate::cli) fn age(seconds: f64) -> String {
+    match is_ahead(seconds) {
+        true => format!("{} ahead of the node's clock", duration(-seconds)),
+        false => duration(seconds.max(0.0)),
+    }
+}
+
+/// Whether an age is that of something ahead of the clock. Two clocks that are right differ by some milliseconds.
+pub(in crate::cli) fn is_ahead(age_seconds: f64) -> bool {
+    age_seconds < -0.5
+}
+
 /// How far it is, how fast, and for how long still.
 pub(in crate::cli) fn progress(progress: &Progress, transactions_per_second: f64) -> String {
     let Progress { unit, done, total, percent, per_second, eta, .. } = progress;
@@ -91,6 +104,11 @@ mod tests {
         ];
         for (value, text) in durations {
             assert_eq!(duration(value), text);
+        }
+        for (value, text) in
+            [(0.4, "400 ms"), (-0.2, "0 ms"), (-90.0, "1 min 30 s ahead of the node's clock")]
+        {
+            assert_eq!(age(value), text);
         }
     }
 

@@ -12,7 +12,7 @@ use super::lines::{Cell, Lines};
 use crate::{
     cli::status::{
         peers as text,
-        units::{bytes, count, duration},
+        units::{age, bytes, count, duration},
     },
     status::{
         HEARD_WITHIN_MS, NodeStatus,
@@ -337,8 +337,8 @@ pub(super) fn caches(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
 
 pub(super) fn latency(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
     let mut lines = Lines::new("Latency", width);
-    let age = status.health.head_age_seconds;
-    lines.fact("age of head", Some(age.map_or_else(|| "no batch yet".into(), duration)));
+    let head_age = status.health.head_age_seconds;
+    lines.fact("age of head", Some(head_age.map_or_else(|| "no batch yet".into(), age)));
     for (codec, took) in &status.mesh.codecs {
         lines.fact(codec.name(), Some(decoded(took)));
     }

@@ -88,6 +88,46 @@ fn a_halted_chain_is_named() {
     assert!(rig.wait(1).ready);
 }
 
+/// Goal: a clock that is slow shows as one that is fast does: the age is told with its sign, and a head that stands is no new one.
+#[test]
+fn a_head_ahead_of_the_clock_is_told() {
+    let mut rig = Rig::at_head(RULES, 970);
+    (rig.signs.head_age, rig.signs.is_ahead) = (Some(Duration::from_secs(3_600)), true);
+    rig.look();
+    let health = rig.look();
+    assert_eq!(health.head_age_seconds, Some(-3_600.0));
+    // It moves: the clock is wrong, and the head is new.
+    for head in [971, 972] {
+        rig.meet(head);
+        rig.signs.head = BatchNumber::new(head);
+        rig.wait(1);
+    }
+    assert!(rig.look().ready);
+    let health = rig.wait(31);
+    assert_eq!(reason(&health), Some(Reason::Halted));
+    assert!(
+        text(&health).contains("ahead of this machine's clock") && text(&health).contains("set the clock")
+    );
+}
+
+/// Goal: a chain that has not begun says when it does, is no alert until then, and one without a batch behind that is.
+#[test]
+fn a_genesis_in_the_future_is_waited_for() {
+    let mut rig = Rig::at_head(RULES, 0);
+    (rig.signs.head_age, rig.signs.begins_in) = (None, Some(Duration::from_secs(3_540)));
+    let health = rig.wait(40);
+    assert_eq!(reason(&health), Some(Reason::NoBatch));
+    assert!(
+        text(&health).contains("begins in 59 min") && !health.blocker.as_ref().unwrap().alert,
+        "{health:?}"
+    );
+    rig.signs.begins_in = Some(Duration::ZERO);
+    assert!(text(&rig.look()).contains("no batch yet") && rig.look().blocker.unwrap().alert);
+    for (seconds, told) in [(1, "1 s"), (119, "119 s"), (121, "3 min"), (7_201, "3 h"), (200_000, "3 days")] {
+        assert_eq!(about(Duration::from_secs(seconds)), told);
+    }
+}
+
 #[test]
 fn a_proposer_says_what_its_batch_lacks() {
     let mut rig = Rig::at_head(RULES, 7);

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use rocksdb::{FlushOptions, checkpoint::Checkpoint};
 
-use super::{RocksBackend, family, read::RocksCheckpoint, remove_checkpoint, remove_dir};
+use super::{REMOVING, RocksBackend, family, read::RocksCheckpoint, remove_checkpoint, remove_dir};
 use crate::{
     backend::{Checkpoints, Column, NumberedReader, Reader, options::is_blobs},
     error::StorageError,
@@ -20,6 +21,13 @@ use crate::{
 /// A checkpoint flushes blobs only if more bytes than this are in memory. Blob files are never merged, so each flush leaves one
 /// file for good. Unflushed blobs go along in the log, which the checkpoint's first reader replays.
 const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
+/// What RocksDB appends to the name of a checkpoint that it makes.
+const MAKING: &str = "tmp";
+
+/// Whether a directory has the name of a checkpoint that is being made, or removed.
+fn is_unfinished(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == MAKING || extension == REMOVING)
+}
 
 impl RocksBackend {
     fn take_checkpoint(&self, number: u64) -> Arc<RocksCheckpoint> {
@@ -69,8 +77,9 @@ impl Checkpoints for RocksBackend {
             let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
             match number {
                 Some(number) => found.push((number, self.take_checkpoint(number))),
-                // Left by a kill in the middle of making or removing it.
-                None => remove_dir(&path),
+                // Left by a kill in the middle of making or removing it. What an operator put here stays.
+                None if is_unfinished(&path) => remove_dir(&path),
+                None => {}
             }
         }
         found.sort_unstable_by_key(|(number, _)| *number);

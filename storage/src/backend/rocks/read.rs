@@ -12,19 +12,18 @@ use parking_lot::Mutex;
 use rocksdb::{Cache, DB, ReadOptions};
 use slipstream_types::Path;
 
-use super::{RocksBackend, common_options, family, remove_checkpoint};
+use super::{RocksBackend, common_options, family, remove_checkpoint, upkeep::size_of};
 use crate::{
     backend::{
-        Column, Direction, Reader, Visit, VisitRange,
+        Column, ColumnSize, Direction, Reader, Visit, VisitRange,
         options::{Floors, Shape, columns, is_blobs},
     },
     error::StorageError,
+    open_files::OpenFilesShare,
 };
 
-/// Open files of one checkpoint.
-const CHECKPOINT_OPEN_FILES_MAX: i32 = 64;
 /// Opens every file with the database.
-const ALL_FILES: i32 = -1;
+pub(super) const ALL_FILES: i32 = -1;
 /// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
 const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 
@@ -47,7 +46,7 @@ self_cell::self_cell!(
 );
 
 /// Opened by its first reader: opening costs as much as a thousand commits, and many a checkpoint is never read.
-pub(super) struct RocksCheckpoint {
+pub(crate) struct RocksCheckpoint {
     pub(super) db: OnceLock<DB>,
     pub(super) opening: Mutex<()>,
     pub(super) cache: Cache,
@@ -260,12 +259,25 @@ impl RocksCheckpoint {
         if let Some(db) = self.db.get() {
             return Ok(db);
         }
-        let db = self.open(CHECKPOINT_OPEN_FILES_MAX)?;
+        let db = self.open(OpenFilesShare::of_process().of_checkpoint as i32)?;
         Ok(self.db.get_or_init(|| db))
     }
 
+    /// Bytes and keys of a column; none of one that a release before did not have.
+    pub(crate) fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
+        let db = self.db()?;
+        match db.cf_handle(column.name()) {
+            Some(family) => size_of(db, family),
+            None => Ok(ColumnSize { keys: 0, bytes: 0 }),
+        }
+    }
+
     /// One that is another process' database, opened now. It is never removed.
-    pub(super) fn open_at(dir: PathBuf, cache: Cache) -> Result<RocksCheckpoint, StorageError> {
+    pub(super) fn open_at(
+        dir: PathBuf,
+        cache: Cache,
+        open_files_max: i32,
+    ) -> Result<RocksCheckpoint, StorageError> {
         let checkpoint = RocksCheckpoint {
             db: OnceLock::new(),
             opening: Mutex::default(),
@@ -274,7 +286,7 @@ impl RocksCheckpoint {
             dir,
             remove_on_drop: AtomicBool::new(false),
         };
-        let db = checkpoint.open(ALL_FILES)?;
+        let db = checkpoint.open(open_files_max)?;
         checkpoint.db.get_or_init(|| db);
         Ok(checkpoint)
     }

@@ -2,13 +2,19 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, sync::atomic::Ordering};
 
-use rocksdb::{CompactOptions, LiveFile, statistics::Ticker};
+use rocksdb::{ColumnFamily, CompactOptions, DB, LiveFile, statistics::Ticker};
 
 use super::{ABOVE_ALL_KEYS, RocksBackend, family};
 use crate::{
     backend::{Column, ColumnSize, Dropped, ReadCounts, RowStore as _, Upkeep},
     error::StorageError,
 };
+
+pub(super) fn size_of(db: &DB, family: &ColumnFamily) -> Result<ColumnSize, StorageError> {
+    let property = |name: &str| Ok::<_, StorageError>(db.property_int_value_cf(family, name)?.unwrap_or(0));
+    let bytes = property("rocksdb.live-sst-files-size")? + property("rocksdb.cur-size-all-mem-tables")?;
+    Ok(ColumnSize { keys: property("rocksdb.estimate-num-keys")?, bytes })
+}
 
 impl RocksBackend {
     fn files(&self, column: Column) -> Result<Vec<LiveFile>, StorageError> {
@@ -47,11 +53,7 @@ impl RocksBackend {
 
 impl Upkeep for RocksBackend {
     fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
-        let family = family(&self.db, column);
-        let property =
-            |name: &str| Ok::<_, StorageError>(self.db.property_int_value_cf(family, name)?.unwrap_or(0));
-        let bytes = property("rocksdb.live-sst-files-size")? + property("rocksdb.cur-size-all-mem-tables")?;
-        Ok(ColumnSize { keys: property("rocksdb.estimate-num-keys")?, bytes })
+        size_of(&self.db, family(&self.db, column))
     }
 
     fn read_counts(&self) -> ReadCounts {

@@ -1,0 +1,133 @@
+//! What lies in a store's directory, looked at before RocksDB is: RocksDB makes what it does not find, and then removes every file that the new
+//! manifest does not name.
+
+use std::{fs, io, path::Path};
+
+use crate::{
+    error::StorageError,
+    format::{self, Age},
+    snapshots::SNAPSHOTS_DIR,
+};
+
+/// The database's directory in the store's.
+pub(crate) const DATABASE_DIR: &str = "db";
+/// Names the manifest in use.
+const CURRENT: &str = "CURRENT";
+const MANIFEST_PREFIX: &str = "MANIFEST-";
+
+/// What a directory holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// No store: one may be made there.
+    Nothing,
+    /// A store whose making was interrupted: nothing was committed to it yet.
+    Begun,
+    /// A store.
+    Store(Age),
+}
+
+/// The kinds of files of a database.
+#[derive(Default)]
+struct Found {
+    is_current: bool,
+    is_manifest: bool,
+    has_tables: bool,
+    has_logs: bool,
+}
+
+impl Found {
+    fn in_database(dir: &Path) -> Result<Found, StorageError> {
+        let mut found = Found::default();
+        for name in names(dir)? {
+            found.is_current |= name == CURRENT;
+            found.is_manifest |= name.starts_with(MANIFEST_PREFIX);
+            found.has_tables |= name.ends_with(".sst") || name.ends_with(".blob");
+            found.has_logs |= name.ends_with(".log");
+        }
+        Ok(found)
+    }
+
+    fn is_any(&self) -> bool {
+        self.is_current || self.is_manifest || self.has_tables || self.has_logs
+    }
+}
+
+/// Looks at a directory, and changes nothing in it.
+///
+/// # Errors
+/// [`StorageError::Corrupt`] if something of a store is there and something is missing; errors of [`format::check`].
+pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
+    let database = dir.join(DATABASE_DIR);
+    let found = Found::in_database(&database)?;
+    let has_format = exists(&dir.join(format::FILE))?;
+    let has_snapshots = !names(&dir.join(SNAPSHOTS_DIR))?.is_empty();
+    if !has_format && !found.has_tables && !has_snapshots {
+        if exists(&dir.join(format::BEGUN_FILE))? {
+            return Ok(Content::Begun);
+        }
+        if !found.is_any() {
+            return Ok(Content::Nothing);
+        }
+    }
+    if !has_format {
+        return Err(StorageError::incomplete(dir, format::FILE));
+    }
+    let age = format::check(dir)?;
+    check_manifest(dir)?;
+    // Also a store that was closed has one: the last writes are there, a validator's vote among them.
+    if !found.has_logs {
+        return Err(StorageError::incomplete(dir, "db/*.log, the log of the last writes,"));
+    }
+    Ok(Content::Store(age))
+}
+
+/// As [`look`], for what only makes sense where there is a store.
+///
+/// # Errors
+/// As [`look`]; [`StorageError::NotInitialized`] if there is none.
+pub(crate) fn expect(dir: &Path) -> Result<Age, StorageError> {
+    match look(dir)? {
+        Content::Store(age) => Ok(age),
+        Content::Nothing | Content::Begun => Err(StorageError::NotInitialized),
+    }
+}
+
+/// The name of the manifest in use.
+pub(crate) fn manifest_name(dir: &Path) -> Result<String, StorageError> {
+    let current = dir.join(DATABASE_DIR).join(CURRENT);
+    let text = fs::read(&current).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StorageError::incomplete(dir, "db/CURRENT"),
+        _ => StorageError::io("read", &current, error),
+    })?;
+    match std::str::from_utf8(&text).map(str::trim_end) {
+        Ok(name) if name.starts_with(MANIFEST_PREFIX) => Ok(name.to_owned()),
+        _ => Err(StorageError::corrupt(format!("{} names no manifest", current.display()))),
+    }
+}
+
+fn check_manifest(dir: &Path) -> Result<(), StorageError> {
+    let name = manifest_name(dir)?;
+    let path = dir.join(DATABASE_DIR).join(&name);
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => Ok(()),
+        Ok(_) => Err(StorageError::corrupt(format!("{} is empty", path.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(StorageError::incomplete(dir, &format!("db/{name}, the list of its files,")))
+        }
+        Err(error) => Err(StorageError::io("look at", &path, error)),
+    }
+}
+
+fn exists(path: &Path) -> Result<bool, StorageError> {
+    path.try_exists().map_err(|error| StorageError::io("look for", path, error))
+}
+
+fn names(dir: &Path) -> Result<Vec<String>, StorageError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StorageError::io("list", dir, error)),
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect::<io::Result<_>>().map_err(|error| StorageError::io("list", dir, error))
+}
