@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Decided, Mail,
+    Content, Decided, Mail,
     bench::Bench,
     bodies::Bodies,
     executed::Executed,
@@ -321,8 +321,22 @@ impl Driver {
     }
 
     /// Another validator says something, or asks.
-    fn open(&mut self, Mail { seat, request, answer }: Mail) {
-        self.hear(seat, &request);
+    fn open(&mut self, Mail { seat, content }: Mail) {
+        match content {
+            Content::Offer(order, bytes, answer) => {
+                self.hear(seat, false);
+                _ = answer.send(self.offered(seat, order, bytes));
+            }
+            Content::Misfit(order) => self.core.handle_misfit(&order),
+            Content::Request(request, answer) => self.answer(seat, request, answer),
+        }
+    }
+
+    fn answer(&mut self, seat: u16, request: Request, answer: Answer) {
+        self.hear(
+            seat,
+            matches!(&request, Request::Say(_, message) if matches!(**message, Message::Status(_))),
+        );
         match request {
             Request::Order(ordered) => {
                 let taken = self.ordered(seat, *ordered);
@@ -344,10 +358,21 @@ impl Driver {
         }
     }
 
-    /// Keeps the body of an order that the core wants, then tells it.
+    /// Says whether the body of a signed order is wanted here. The core learns of one that is not, which may contradict another.
+    fn offered(&mut self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
+        let is_wanted = self.core.wants(&order.order);
+        if !is_wanted {
+            self.core.handle_message(seat, Message::Order(order));
+        } else if !self.bodies.has_room(bytes) {
+            return Err(ProposalError::Busy);
+        }
+        Ok(is_wanted)
+    }
+
+    /// Keeps the body of an order that the core still wants, then tells it.
     fn ordered(&mut self, seat: u16, ordered: Ordered) -> Result<(), ProposalError> {
         let order = ordered.order.clone();
-        if self.core.wants(&order) {
+        if self.core.wants(&order.order) {
             let digest = order.order.digest(&self.ledger.domain);
             if !self.bodies.insert(digest, ordered) {
                 return Err(ProposalError::Busy);

@@ -2,13 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_eve::Message;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
     driver::{Driver, Timer},
-    message::Request,
     status::{Conviction, Heard},
 };
 use crate::error::ProposalError;
@@ -17,12 +15,12 @@ use crate::error::ProposalError;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Driver {
-    /// Notes that a validator is there.
-    pub(super) fn hear(&mut self, seat: u16, request: &Request) {
+    /// Notes that a validator is there, and whether it says how far it is.
+    pub(super) fn hear(&mut self, seat: u16, is_status: bool) {
         let at = Instant::now();
         let heard = self.heard.entry(seat).or_insert(Heard { at, said_at: None });
         heard.at = at;
-        if matches!(request, Request::Say(_, message) if matches!(**message, Message::Status(_))) {
+        if is_status {
             heard.said_at = Some(at);
         }
     }
@@ -60,7 +58,7 @@ impl Driver {
     }
 
     pub(super) fn report(&self) {
-        self.shown.send_modify(|shown| shown.update(&self.core, &self.heard));
+        self.shown.send_modify(|shown| shown.update(&self.core, self.committed, &self.heard));
         let view = self.core.view();
         self.view.send_if_modified(|shown| std::mem::replace(shown, view) != view);
     }

@@ -46,6 +46,9 @@ pub struct ConsensusStatus {
     pub divergences: u64,
     /// Messages and ordered batches of others that it refused since it started.
     pub refused: u64,
+    /// Orders of others that it did not want, and did not unpack, since it started.
+    #[serde(default)]
+    pub unwanted: u64,
     /// Who was proved to have given two statements where it may give one.
     pub evidence: Vec<Conviction>,
     /// The other validators, and what each said of itself last.
@@ -138,6 +141,9 @@ pub struct PeerStanding {
     /// nothing is to be decided: whoever asks it other things may know better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
+    /// Orders of it that this validator did not want, and did not unpack, since it started.
+    #[serde(default)]
+    pub unwanted: u64,
     /// How far it said that it is, last; it does so when things do not go on by themselves.
     #[serde(flatten)]
     pub said: Option<Position>,
@@ -164,6 +170,8 @@ pub struct Position {
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
+    /// The last batch whose commit the core knows.
+    pub(super) committed: BatchNumber,
     heard: BTreeMap<u16, Heard>,
 }
 
@@ -185,6 +193,7 @@ impl Shown {
             key: it.public_key,
             name: None,
             heard_ms_ago: None,
+            unwanted: 0,
             said: None,
         };
         let status = ConsensusStatus {
@@ -204,14 +213,16 @@ impl Shown {
             voting: None,
             divergences: 0,
             refused: 0,
+            unwanted: 0,
             evidence: Vec::new(),
             peers: members.map(peer).collect(),
         };
-        Shown { status, heard: BTreeMap::new() }
+        Shown { status, committed: BatchNumber::GENESIS, heard: BTreeMap::new() }
     }
 
     /// Takes over how far the protocol is.
-    pub(super) fn update(&mut self, core: &Core, heard: &BTreeMap<u16, Heard>) {
+    pub(super) fn update(&mut self, core: &Core, committed: BatchNumber, heard: &BTreeMap<u16, Heard>) {
+        self.committed = committed;
         let (prepares, commits) = core.votes();
         let voting = Voting { number: core.decided().next(), prepares, commits };
         let said = |status: &Status| Position {
@@ -237,6 +248,14 @@ impl Shown {
             peer.said = core.heard().get(&peer.index).map(said);
         }
         self.heard.clone_from(heard);
+    }
+
+    /// An order of the seat was not wanted.
+    pub(super) fn note_unwanted(&mut self, seat: u16) {
+        self.status.unwanted += 1;
+        if let Some(peer) = self.status.peers.iter_mut().find(|peer| peer.index == seat) {
+            peer.unwanted += 1;
+        }
     }
 
     /// The status as of now.

@@ -251,6 +251,8 @@ metrics! {
     "slipstream_consensus_divergences_total" consensus_divergences: IntCounter;
     /// Messages and orders of other validators that this one refused, in this epoch since start.
     "slipstream_consensus_refused_total" consensus_refused: IntCounter;
+    /// Orders of other validators that this one did not want, and did not unpack, in this epoch since start.
+    "slipstream_consensus_unwanted_total" consensus_unwanted: IntCounter;
     /// Proofs that a validator gave two statements where it may give one.
     "slipstream_consensus_evidence" consensus_evidence: IntGauge;
     /// Executable transactions in the pool.

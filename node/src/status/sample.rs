@@ -103,6 +103,7 @@ fn sample_consensus(consensus: Option<&ConsensusStatus>, metrics: &Metrics) {
     metrics.consensus_unsettled.set((status.complains || status.changing).into());
     raise(&metrics.consensus_divergences, status.divergences);
     raise(&metrics.consensus_refused, status.refused);
+    raise(&metrics.consensus_unwanted, status.unwanted);
     metrics.consensus_evidence.set(gauge(status.evidence.len() as u64));
 }
 

@@ -87,7 +87,7 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
 }
 
 /// Another validator, and when it was last heard.
-fn standing(PeerStanding { index, key, name, heard_ms_ago, said }: &PeerStanding) -> String {
+fn standing(PeerStanding { index, key, name, heard_ms_ago, said, unwanted }: &PeerStanding) -> String {
     let who = format!("{index} {}", peers::named(name.as_ref(), key));
     let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
     let Some(heard) = heard_ms_ago else {
@@ -97,7 +97,11 @@ fn standing(PeerStanding { index, key, name, heard_ms_ago, said }: &PeerStanding
         let wants = if said.complains { ", wants another primary" } else { "" };
         format!("; said {}: in view {}, decided {}{wants}", ago(said.said_ms_ago), said.view, said.decided)
     });
-    format!("{who}: heard {}{said}", ago(*heard))
+    let unwanted = match unwanted {
+        0 => String::new(),
+        orders => format!("; {orders} orders that nobody wanted"),
+    };
+    format!("{who}: heard {}{said}{unwanted}", ago(*heard))
 }
 
 fn conviction(Conviction { kind, number, view, .. }: &Conviction, author: &str) -> String {
