@@ -90,7 +90,10 @@ impl Core {
             return;
         }
         match certificate.verify(&self.set) {
-            Ok(()) => self.decide(certificate),
+            Ok(()) => {
+                self.recall(&certificate);
+                self.decide(certificate);
+            }
             Err(_) => self.mute(from),
         }
     }
@@ -128,6 +131,7 @@ impl Core {
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view, number, token };
         self.prepare = Some(ballot);
+        self.voted = self.voted.max(number);
         let vote = Vote { ballot, signature: ballot.sign_prepare(&self.domain, &self.key) };
         self.slots.entry(number).or_default().prepares.insert(self.seat, vote);
         self.say(Message::Prepare(vote));
@@ -183,6 +187,7 @@ impl Core {
         };
         let Some(info) = self.info(number, &token) else { return };
         self.prepared = Some(Prepared { view: self.view, info, signatures });
+        self.voted = self.voted.max(number);
         let ballot = Ballot { view: self.view, number, token };
         let vote = Vote { ballot, signature: ballot.sign_commit(&self.key) };
         self.slots.entry(number).or_default().commits.insert(self.seat, vote);

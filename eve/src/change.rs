@@ -101,6 +101,9 @@ impl Core {
         if let Some(certificate) = change.decided.clone() {
             self.learn(certificate);
         }
+        if let Some(prepared) = &change.prepared {
+            self.recall_prepared(prepared);
+        }
         self.changes.insert(from, change);
         self.follow_changes();
         self.try_new_view();
@@ -155,6 +158,9 @@ impl Core {
         if let Some(certificate) = new.decided().cloned() {
             self.learn(certificate);
         }
+        if let Some(prepared) = new.prepared() {
+            self.recall_prepared(prepared);
+        }
         let adopted =
             new.prepared().filter(|it| it.info.number > self.decided && !lacks(Fault::IgnorePrepared));
         let adopted = adopted.cloned();
@@ -178,6 +184,7 @@ impl Core {
     /// A verified certificate that came inside another message.
     fn learn(&mut self, certificate: slipstream_types::Certificate) {
         let number = certificate.info.number;
+        self.recall(&certificate);
         if number == self.decided.next() && !self.is_over() && self.pending.len() < RECENT_MAX {
             self.decide(certificate);
         }

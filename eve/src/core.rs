@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
+use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::{
     effect::{Effect, Flush, Output, Timer, To},
@@ -74,6 +74,10 @@ pub struct Core {
     pub(crate) careful_to: BatchNumber,
     /// The validator has lost its record, so it does not know what it signed.
     pub(crate) observing: bool,
+    /// The epoch of its record, if that is a later one: what it signed in this epoch is gone.
+    pub(crate) ahead: Option<Epoch>,
+    /// The highest number that it knows to have signed for, in any epoch.
+    pub(crate) voted: BatchNumber,
     /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
     /// views above.
     pub(crate) amnesia: Option<(BatchNumber, u64)>,
@@ -111,9 +115,11 @@ impl Core {
     /// A validator that begins, or goes on with what it recorded.
     pub fn new(setup: Setup) -> Core {
         let Setup { set, key, seat, domain, settings, head, record, outcomes, orders } = setup;
-        // A record of an earlier epoch proves that this validator forgot nothing, and leaves it free to vote.
+        // A record of an earlier epoch leaves this validator free to vote.
         let observing = record.is_none() && set.quorum() > 1;
-        let record = record.filter(|record| record.epoch == set.epoch);
+        let voted = record.as_ref().map_or(BatchNumber::GENESIS, Record::voted_up_to);
+        let ahead = record.as_ref().map(|record| record.epoch).filter(|epoch| *epoch > set.epoch);
+        let record = record.filter(|record| record.epoch == set.epoch).map(|it| it.beside(&head));
         let own = record.clone();
         let (view, changing) = record.as_ref().map_or((0, false), |it| (it.view, it.changing));
         let (adopted, amnesia) = record.as_ref().map_or((None, None), |it| (it.adopted.clone(), it.amnesia));
@@ -145,6 +151,8 @@ impl Core {
             generation: 0,
             careful_to: BatchNumber::GENESIS,
             observing,
+            ahead,
+            voted,
             amnesia,
             was_silent: true,
             answered: BTreeSet::new(),
@@ -263,7 +271,8 @@ impl Core {
     /// earlier one.
     pub fn flush(&mut self) -> Option<Flush> {
         let record = self.record();
-        let is_new = !self.observing && self.recorded.as_ref() != Some(&record);
+        // The record of a later epoch stays until that epoch is here.
+        let is_new = !self.observing && self.ahead.is_none() && self.recorded.as_ref() != Some(&record);
         if !is_new && self.outputs.is_empty() {
             return None;
         }
@@ -307,11 +316,6 @@ impl Core {
         info.next_validators.as_ref().is_some_and(|next| next.epoch > self.set.epoch)
     }
 
-    /// It may have signed something that it does not know of.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.observing || self.amnesia.is_some_and(|(number, _)| self.decided < number)
-    }
-
     /// The token of the last decision.
     pub(crate) fn decided_token(&self) -> Digest {
         let proof = self.proof.as_ref().map(|proof| &proof.info);
@@ -353,11 +357,6 @@ impl Core {
     /// Whether it wants another primary.
     pub fn complains(&self) -> bool {
         self.complains
-    }
-
-    /// Whether it still abstains: it has no record, and waits for a quorum to tell how far it is.
-    pub fn is_observing(&self) -> bool {
-        self.observing
     }
 
     /// How far the others said that they are.

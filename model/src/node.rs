@@ -301,8 +301,9 @@ impl Disk {
 
     fn hash_kept(&self, hasher: &mut impl Hasher) {
         if let Some(record) = &self.record {
-            let Record { epoch: _, view, changing, prepare, prepared, adopted, amnesia, decided } = record;
-            (view, changing, prepare, amnesia).hash(hasher);
+            let Record { epoch: _, view, changing, prepare, prepared, adopted, amnesia, decided, voted } =
+                record;
+            (view, changing, prepare, amnesia, voted).hash(hasher);
             for shown in [prepared, adopted] {
                 shown.as_ref().map(|it| (it.view, &it.info)).hash(hasher);
             }

@@ -301,6 +301,11 @@ impl Driver {
             return Ok(());
         }
         let tip = self.ledger.tip()?;
+        if tip.number() > self.core.decided()
+            && let Some(certificate) = self.ledger.store.certificate(tip.number())?
+        {
+            self.core.recall(&certificate);
+        }
         self.follow(tip);
         Ok(())
     }
