@@ -54,6 +54,10 @@ impl Core {
             Some(_) => {}
             None if vote.ballot.is_prepared_by(&domain, &key, &vote.signature) => {
                 slot.prepares.insert(from, vote);
+                // It votes, though its word that it does so again may be lost.
+                if let Some(status) = self.heard.get_mut(&from) {
+                    status.silence = None;
+                }
             }
             None => self.mute(from),
         }

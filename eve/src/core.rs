@@ -196,7 +196,9 @@ impl Core {
         if self.changing {
             self.say_change();
         }
-        self.tell(To::Others);
+        if self.is_silent() {
+            self.tell(To::Others);
+        }
         self.advance();
     }
 
@@ -289,6 +291,8 @@ impl Core {
         let is_silent = self.is_silent();
         if std::mem::replace(&mut self.was_silent, is_silent) && !is_silent {
             self.speak();
+            // The others know no longer why it was silent.
+            self.tell(To::Others);
         }
         self.agree();
         self.pursue();

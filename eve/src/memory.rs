@@ -1,14 +1,16 @@
 //! What a validator may have signed and does not know of: while there may be such a thing, it is silent.
 
+use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Certificate, Epoch};
 
 use crate::{
     core::Core,
+    effect::To,
     message::{Prepared, Signatures, Status},
 };
 
 /// Why a validator signs nothing, though it runs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Silence {
     /// It has no record of its votes, and waits for a quorum to tell how far it is.
     Listening,
@@ -98,5 +100,6 @@ impl Core {
         let lost = (decided.after(2), view.saturating_add(1));
         let known = self.amnesia.unwrap_or(lost);
         self.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));
+        self.tell(To::Others);
     }
 }

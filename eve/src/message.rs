@@ -251,6 +251,8 @@ pub struct Status {
     pub decided: BatchNumber,
     /// The last order of this view that it has.
     pub ordered: BatchNumber,
+    /// Why it signs nothing, if it does not.
+    pub silence: Option<crate::Silence>,
 }
 
 /// Two signed statements of one validator of which it may give only one.

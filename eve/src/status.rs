@@ -24,6 +24,7 @@ impl Core {
             complains: self.complains,
             decided: self.decided,
             ordered,
+            silence: self.silence(),
         }
     }
 

@@ -337,11 +337,11 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
 /// yet, the node hears the others later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
-    Status { view: u64::MAX, changing: false, complains: true, decided, ordered }
+    Status { view: u64::MAX, changing: false, complains: true, decided, ordered, silence: None }
 }
 
 /// The status of one that has nothing of a view.
 fn asks(view: u64, decided: u64) -> Status {
     let decided = BatchNumber::new(decided);
-    Status { view, changing: true, complains: false, decided, ordered: decided }
+    Status { view, changing: true, complains: false, decided, ordered: decided, silence: None }
 }

@@ -35,6 +35,7 @@ mod opening;
 mod records;
 mod reporting;
 mod said;
+mod silence;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,7 @@ pub use self::{
     driver::Driver,
     message::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode},
     records::{VOTE_RECORD, voted_up_to},
+    silence::Silence,
     status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Position, Proof, Voting},
 };
 use crate::{

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     driver::{Driver, Timer},
+    silence::Silence,
     status::{Conviction, Heard},
 };
 use crate::error::ProposalError;
@@ -40,16 +41,19 @@ impl Driver {
         let lately = |heard: &Heard| now.duration_since(heard.at) < COMPLAINT_INTERVAL;
         let heard: Vec<u16> =
             self.heard.iter().filter(|(_, heard)| lately(heard)).map(|(seat, _)| *seat).collect();
+        let silent: Vec<_> =
+            self.core.heard().iter().filter_map(|(seat, it)| Some((*seat, it.silence?))).collect();
         tracing::warn!(
-            view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
+            silence = self.core.silence().map(|it| Silence::from(it).name()), ?silent, view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
             ?heard, quorum = self.ledger.set.quorum(),
-            "no quorum yet: the chain stands until more validators vote; the positions of those that were heard are named"
+            "no quorum yet: the chain stands until more validators vote; named are the positions of those that were heard, and of those that say why \
+             they do not vote"
         );
     }
 
     /// Waits for a view that goes on.
     pub(super) fn watch_view(&mut self) {
-        let is_settled = !self.core.is_changing() && !self.core.complains() && !self.core.is_observing();
+        let is_settled = !self.core.is_changing() && !self.core.complains() && self.core.silence().is_none();
         match (is_settled, self.timers.is_set(Timer::Complaint)) {
             (true, true) => self.timers.cancel(Timer::Complaint),
             (false, false) => self.timers.set(Timer::Complaint, COMPLAINT_INTERVAL),

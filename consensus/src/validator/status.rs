@@ -8,6 +8,11 @@ use slipstream_eve::{Core, Evidence, Status};
 use slipstream_types::{BatchNumber, PublicKey, Validator, ValidatorSet, codec};
 use tokio::time::Instant;
 
+use super::silence::Silence;
+
+/// Silent validators that a line names: it is read in a log.
+const NAMED_MAX: usize = 8;
+
 /// What a validator is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConsensusStatus {
@@ -31,8 +36,9 @@ pub struct ConsensusStatus {
     pub primary_name: Option<String>,
     /// Whether that is this validator.
     pub is_primary: bool,
-    /// Whether it has no record of its votes and listens before it votes again.
-    pub observing: bool,
+    /// Why it signs nothing, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
     /// Whether it wants another primary.
     pub complains: bool,
     /// The last batch that it knows to be decided.
@@ -60,6 +66,31 @@ impl ConsensusStatus {
     pub fn heard_within(&self, ms: u64) -> usize {
         let heard = self.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(|ago| ago <= ms));
         1 + heard.count()
+    }
+
+    /// What keeps the others from voting, as far as this validator can know: those that say that they sign nothing, by their reason, and
+    /// those that were not heard within so many milliseconds, with the time since.
+    pub fn silent(&self, ms: u64) -> Option<String> {
+        let mut said: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut unheard = Vec::new();
+        for peer in &self.peers {
+            let member = self.member(peer.index);
+            match (peer.heard_ms_ago, peer.said.and_then(|said| said.silence)) {
+                (None, _) => unheard.push(member),
+                (Some(ago), _) if ago > ms => unheard.push(format!("{member} for {} s", ago / 1_000)),
+                (Some(_), Some(silence)) => said.entry(silence.name()).or_default().push(member),
+                (Some(_), None) => {}
+            }
+        }
+        let names = |members: &[String]| {
+            let more = members.len().saturating_sub(NAMED_MAX);
+            let shown = members[..members.len() - more].join(", ");
+            if more == 0 { shown } else { format!("{shown} and {more} more") }
+        };
+        let said = said.iter().map(|(name, who)| format!("{} {}", name.replace('_', " "), names(who)));
+        let unheard = (!unheard.is_empty()).then(|| format!("not heard {}", names(&unheard)));
+        let all: Vec<String> = said.chain(unheard).collect();
+        (!all.is_empty()).then(|| format!("validators that do not vote: {}", all.join("; ")))
     }
 
     /// What the operator calls the validator at a position.
@@ -162,6 +193,9 @@ pub struct Position {
     pub decided: BatchNumber,
     /// The last order of its view that it has.
     pub ordered: BatchNumber,
+    /// Why it signs nothing, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
     /// How long ago it said so, in milliseconds.
     pub said_ms_ago: u64,
 }
@@ -206,7 +240,7 @@ impl Shown {
             primary: 0,
             primary_name: None,
             is_primary: index == 0,
-            observing: false,
+            silence: None,
             complains: false,
             decided: BatchNumber::GENESIS,
             voted: None,
@@ -231,6 +265,7 @@ impl Shown {
             complains: status.complains,
             decided: status.decided,
             ordered: status.ordered,
+            silence: status.silence.map(Silence::from),
             said_ms_ago: 0,
         };
         let status = &mut self.status;
@@ -238,7 +273,7 @@ impl Shown {
         status.changing = core.is_changing();
         status.primary = core.primary();
         status.is_primary = core.is_primary();
-        status.observing = core.is_observing();
+        status.silence = core.silence().map(Silence::from);
         status.complains = core.complains();
         status.decided = core.decided();
         status.voted = core.voted();

@@ -44,7 +44,14 @@ fn core(record: Option<Record>) -> Core {
 
 fn status(decided: u64, view: u64) -> Message {
     let decided = BatchNumber::new(decided);
-    Message::Status(Status { view, changing: false, complains: false, decided, ordered: decided })
+    Message::Status(Status {
+        view,
+        changing: false,
+        complains: false,
+        decided,
+        ordered: decided,
+        silence: None,
+    })
 }
 
 /// One that heard of two others that nothing is decided.

@@ -239,6 +239,8 @@ metrics! {
     "slipstream_consensus_view" consensus_view: IntGauge;
     /// 1 while this node is the primary, which orders the batches.
     "slipstream_consensus_primary" consensus_primary: IntGauge;
+    /// 1 for the reason why this node, which is run as a validator, signs nothing; 0 for the others.
+    "slipstream_consensus_silence" consensus_silence: IntGaugeVec ["reason"];
     /// 1 while this validator wants another primary, or waits for the next view to begin.
     "slipstream_consensus_unsettled" consensus_unsettled: IntGauge;
     /// Validators that prepare the next batch, or commit to it, as this validator knows.

@@ -18,7 +18,14 @@ use crate::testing::{Account, NOW_MS, Node, clock, genesis, store, until, valida
 
 fn status() -> Request {
     let number = BatchNumber::GENESIS;
-    let status = Status { view: 0, changing: false, complains: false, decided: number, ordered: number };
+    let status = Status {
+        view: 0,
+        changing: false,
+        complains: false,
+        decided: number,
+        ordered: number,
+        silence: None,
+    };
     Request::Say(Epoch(0), Box::new(Message::Status(status)))
 }
 

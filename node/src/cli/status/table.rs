@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli::rows::Rows,
-    health::{Blocker, Health},
+    health::{Blocker, Health, SilenceStatus},
     status::{DiskStatus, DiskUse, EpochStatus, NodeStatus, ProcessStatus},
 };
 
@@ -25,6 +25,10 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.add("peer", Some(peers::named(status.name.as_ref(), &status.peer_address)));
     rows.add("", reach_hint(&status.peer_address));
     rows.add("health", Some(health(&status.health)));
+    if let Some(SilenceStatus { text, way_out, .. }) = &status.health.silence {
+        rows.add("  silence", Some(text.clone()));
+        rows.add("", Some(way_out.clone()));
+    }
     let age = status.health.head_age_seconds;
     let age = age.map_or_else(String::new, |age| format!(", {} old", duration(age)));
     rows.add("head", Some(format!("{}{age}", status.head.number)));
@@ -60,7 +64,7 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     let mut said = format!("validator {} of {validators}, counted from 0", status.member(*index));
     for (is, text) in [
         (status.is_primary, ", the primary"),
-        (status.observing, ", listens before it votes"),
+        (status.silence.is_some(), ", SIGNS NOTHING"),
         (status.complains, ", wants another primary"),
     ] {
         said.push_str(if is { text } else { "" });
@@ -95,7 +99,13 @@ fn standing(PeerStanding { index, key, name, heard_ms_ago, said, unwanted }: &Pe
     };
     let said = said.as_ref().map_or_else(String::new, |said| {
         let wants = if said.complains { ", wants another primary" } else { "" };
-        format!("; said {}: in view {}, decided {}{wants}", ago(said.said_ms_ago), said.view, said.decided)
+        let silence = said.silence.map_or_else(String::new, |silence| format!(", SIGNS NOTHING: {silence}"));
+        format!(
+            "; said {}: in view {}, decided {}{wants}{silence}",
+            ago(said.said_ms_ago),
+            said.view,
+            said.decided
+        )
     });
     let unwanted = match unwanted {
         0 => String::new(),
