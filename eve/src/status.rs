@@ -1,7 +1,5 @@
 //! Status messages tell how far a validator is; their answers are all repetition that there is.
 
-use slipstream_types::BatchNumber;
-
 use crate::{
     core::Core,
     effect::{Output, To},

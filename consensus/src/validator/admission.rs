@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn who_sends_what_nobody_wants_is_told_of_once_in_an_interval() {
         let (admission, begun) = (Admission::new(4), Instant::now());
-        let mut told = |seat, uselessness, after| admission.is_to_tell(seat, uselessness, begun + after);
+        let told = |seat, uselessness, after| admission.is_to_tell(seat, uselessness, begun + after);
         let soon = Duration::ZERO;
         assert!((0..UNWANTED_MAX).all(|_| !told(1, Uselessness::Unwanted, soon)));
         assert!(told(1, Uselessness::Unwanted, soon) && !told(1, Uselessness::Unwanted, soon));

@@ -95,26 +95,3 @@ impl From<eve::Silence> for Silence {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: JSON, metrics and people have one name for each.
-    #[test]
-    fn names_are_those_of_the_json() {
-        let (epoch, until) = (Epoch(3), BatchNumber::new(9));
-        let all = [
-            Silence::NotInSet { epoch },
-            Silence::CatchingUp,
-            Silence::Listening,
-            Silence::LostVotes { until },
-            Silence::LostLedger { epoch },
-        ];
-        for (silence, name) in all.into_iter().zip(Silence::NAMES) {
-            let json = serde_json::to_value(silence).unwrap();
-            assert_eq!((json["state"].as_str(), silence.name()), (Some(name), name));
-            assert_eq!(serde_json::from_value::<Silence>(json).unwrap(), silence);
-        }
-    }
-}

@@ -190,7 +190,7 @@ fn speaks(core: &mut Core) -> (bool, Option<Record>) {
     let said = flushes.iter().flat_map(|flush| &flush.outputs);
     let is_vote = |output: &Output| !matches!(output, Output::Send(_, Message::Status(_)));
     let speaks = core.complains() || said.clone().any(is_vote);
-    (speaks, flushes.into_iter().filter_map(|flush| flush.record).last())
+    (speaks, flushes.into_iter().filter_map(|flush| flush.record).next_back())
 }
 
 /// Goal: a ledger that went back to an epoch before that of its votes is noticed; nothing is signed there, and the record stays as it is.

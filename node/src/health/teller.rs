@@ -198,7 +198,10 @@ mod tests {
     use serde_json::json;
     use slipstream_types::BatchNumber;
 
-    use super::{super::Blocker, *};
+    use super::{
+        super::{Blocker, SilenceStatus},
+        *,
+    };
     use crate::status::fixture;
 
     fn health(state: State, alert: Option<Reason>) -> Health {
@@ -295,6 +298,26 @@ mod tests {
             told.extend(line.map(|line| (second, line.map(Silence::name))));
         }
         assert_eq!(told, [(15, Some("lost_votes")), (35, Some("catching_up")), (65, None)]);
+    }
+
+    /// Goal: JSON, metrics and people have one name for each silence, and the way out goes with it.
+    #[test]
+    fn a_silence_has_one_name() {
+        let (epoch, until) = (slipstream_types::Epoch(3), BatchNumber::new(9));
+        let all = [
+            Silence::NotInSet { epoch },
+            Silence::CatchingUp,
+            Silence::Listening,
+            Silence::LostVotes { until },
+            Silence::LostLedger { epoch },
+        ];
+        for (silence, name) in all.into_iter().zip(Silence::NAMES) {
+            let told = SilenceStatus::from(silence);
+            let json = serde_json::to_value(&told).unwrap();
+            assert_eq!((json["state"].as_str(), silence.name()), (Some(name), name));
+            assert!(json["way_out"].as_str().is_some_and(|way_out| !way_out.is_empty()));
+            assert_eq!(serde_json::from_value::<SilenceStatus>(json).unwrap(), told);
+        }
     }
 
     /// Goal: the line names the validators that do not vote, a few of them, and is short while all do.

@@ -145,7 +145,7 @@ async fn a_chain_that_lost_votes_says_so() {
     let lost = |node: &Node| matches!(node.validator.status().silence, Some(Silence::LostVotes { .. }));
     for node in &nodes[2..] {
         until("it knows that it has lost its votes", || lost(node)).await;
-        assert_eq!(node.store.record(VOTE_RECORD).unwrap().is_some(), true);
+        until("it is on record", || node.store.record(VOTE_RECORD).unwrap().is_some()).await;
     }
     for node in &nodes[..2] {
         let told = "validators that do not vote: lost votes 2, 3";
