@@ -4,7 +4,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
 use crate::{
     core::{Core, RECENT_MAX, WINDOW},
-    effect::{Effect, Output, Timer, To},
+    effect::{Effect, Output, Timer},
     message::{Ballot, Evidence, Message, Prepared, Verify, Vote},
     planted::{Fault, lacks},
     slot::{Executed, Slot, quorum},
@@ -229,10 +229,7 @@ impl Core {
         self.proof = Some(certificate);
         self.prepared.take_if(|prepared| prepared.info.number <= number);
         self.progress(number);
-        let rotate = self.settings.rotate_after;
-        if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
-            self.complain();
-        }
+        self.rotate();
     }
 
     /// The chain has gone on to that batch.
@@ -249,10 +246,7 @@ impl Core {
         if self.protecting.take().is_some() {
             self.effects.push_back(Effect::CancelTimer(Timer::Protect));
         }
-        if std::mem::take(&mut self.complains) {
-            // Or one more complaint would end the view much later.
-            self.tell(To::Others);
-        }
+        self.end_complaint();
     }
 
     /// Hands out what is decided and executed, in order, and gets what was executed otherwise.
@@ -268,7 +262,15 @@ impl Core {
                     self.output(Output::Commit(certificate));
                 }
                 Some(_) => {
-                    self.divergences += 1;
+                    // Who was given another order than the others has executed no wrong one.
+                    let is_primary = |author: u16, view: u64| self.set.primary(view) == author;
+                    if !self
+                        .convicted
+                        .iter()
+                        .any(|(author, view, lie)| *lie == number && is_primary(*author, *view))
+                    {
+                        self.divergences += 1;
+                    }
                     self.clean = 0;
                     self.overdue = Some(number);
                     self.orders.remove(&number);

@@ -9,6 +9,9 @@ use crate::{
     planted::{Fault, lacks},
 };
 
+/// Times that nothing is decided for two ticks of [`Timer::Tell`], though a batch is due, that end a primary's term alone. One that takes
+/// almost as long as patience bears, 2 s, loses its view by them within 10 s; one that takes half a second for a full batch has none.
+const WAITS_MAX: u64 = 8;
 /// Patience doubles so often at most.
 const DOUBLINGS_MAX: u32 = 5;
 
@@ -21,6 +24,34 @@ impl Core {
         self.complains = true;
         self.tell(To::Others);
         self.hear_complaints();
+    }
+
+    /// A decision, or the end of what it complained of, ends its complaint: or one more complaint would end the view much later. While so
+    /// many are neglected that one of them is honest, it goes on.
+    pub(crate) fn end_complaint(&mut self) {
+        let neglected =
+            self.heard.values().filter(|status| status.view == self.view && status.neglected).count();
+        let goes_on = self.neglected || neglected >= self.set.matching();
+        if self.complains && !goes_on {
+            self.complains = false;
+            self.tell(To::Others);
+        }
+    }
+
+    /// Wants the next primary where this one has had its share of decisions.
+    pub(crate) fn rotate(&mut self) {
+        let rotate = self.settings.rotate_after;
+        if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
+            self.complain();
+        }
+    }
+
+    /// Nothing was decided for two ticks of [`Timer::Tell`], though a batch is due: that shortens the primary's term, so that one that is
+    /// slow by just less than patience bears does not keep its view for as many batches.
+    pub(crate) fn wait(&mut self) {
+        let share = self.settings.rotate_after.div_ceil(WAITS_MAX);
+        self.decided_in_view = self.decided_in_view.saturating_add(share);
+        self.rotate();
     }
 
     /// Joins a complaint that an honest validator made, and leaves a view that a quorum wants to end.
@@ -52,6 +83,7 @@ impl Core {
     /// Votes and words of one view count in that view alone.
     fn drop_view(&mut self) {
         self.decided_in_view = 0;
+        self.neglected = false;
         self.slots.clear();
         self.links.clear();
         self.adopted = None;

@@ -38,6 +38,8 @@ pub struct Core {
     pub(crate) view: u64,
     pub(crate) changing: bool,
     pub(crate) complains: bool,
+    /// The view's primary leaves out of its batches what it should order, as this validator's driver sees.
+    pub(crate) neglected: bool,
     /// The last batch that is known to be decided, and may not be committed yet.
     pub(crate) decided: BatchNumber,
     /// The highest certificate of this epoch at hand. Sync may have committed more.
@@ -94,6 +96,8 @@ pub struct Core {
     pub(crate) attempts: u32,
     pub(crate) decided_in_view: u64,
     pub(crate) wanted: bool,
+    /// A batch was due, and none was decided, when the last tick came.
+    stood: bool,
     pub(crate) patient: bool,
     /// Decisions since the last divergence.
     pub(crate) clean: u64,
@@ -132,6 +136,7 @@ impl Core {
             view,
             changing,
             complains: false,
+            neglected: false,
             proof: decided.last().cloned(),
             recent: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -163,6 +168,7 @@ impl Core {
             attempts: 0,
             decided_in_view: 0,
             wanted: false,
+            stood: false,
             patient: false,
             clean: 0,
             protecting: None,
@@ -240,6 +246,10 @@ impl Core {
                 if self.is_to_tell() {
                     self.tell(To::Others);
                 }
+                let stands = self.decided == self.told && self.wanted && !self.changing;
+                if std::mem::replace(&mut self.stood, stands) && stands {
+                    self.wait();
+                }
                 self.told = self.decided;
                 let first = self.pending.keys().next().copied();
                 let awaited = first.filter(|number| !self.orders.contains_key(number));
@@ -252,6 +262,21 @@ impl Core {
                     *is_over = true;
                 }
             }
+        }
+        self.advance();
+    }
+
+    /// Whether the view's primary leaves out of its batches what it should order. That is complained of until it is over, whatever is
+    /// decided meanwhile.
+    pub fn handle_neglect(&mut self, is_neglected: bool) {
+        let is_neglected = is_neglected && !self.changing;
+        if std::mem::replace(&mut self.neglected, is_neglected) == is_neglected {
+            return;
+        }
+        match is_neglected {
+            true if !self.complains => self.complain(),
+            true => self.tell(To::Others),
+            false => self.end_complaint(),
         }
         self.advance();
     }

@@ -22,6 +22,7 @@ impl Core {
             complains: self.complains,
             decided: self.decided,
             ordered,
+            neglected: self.neglected,
             silence: self.silence(),
         }
     }

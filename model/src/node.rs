@@ -337,11 +337,27 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
 /// yet, the node hears the others later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
-    Status { view: u64::MAX, changing: false, complains: true, decided, ordered, silence: None }
+    Status {
+        view: u64::MAX,
+        changing: false,
+        complains: true,
+        decided,
+        ordered,
+        neglected: false,
+        silence: None,
+    }
 }
 
 /// The status of one that has nothing of a view.
 fn asks(view: u64, decided: u64) -> Status {
     let decided = BatchNumber::new(decided);
-    Status { view, changing: true, complains: false, decided, ordered: decided, silence: None }
+    Status {
+        view,
+        changing: true,
+        complains: false,
+        decided,
+        ordered: decided,
+        neglected: false,
+        silence: None,
+    }
 }

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
+use slipstream_executor::Room;
 use slipstream_network::Transport;
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchNumber, Clock};
+use slipstream_types::{BatchHeader, BatchNumber, Clock, limits};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -24,6 +25,7 @@ use super::{
     lanes::{Landed, Lanes},
     ledger::Ledger,
     message::{Ordered, OutcomeParts, Request, Response},
+    neglect::Neglect,
     opening::Opened,
     records::{Convictions, EVIDENCE},
     said::Said,
@@ -65,6 +67,7 @@ pub struct Driver {
     pub(super) bodies: Bodies,
     pub(super) working: Working,
     pub(super) fetches: Fetches,
+    pub(super) neglect: Neglect,
     /// Executes one batch after the other.
     pub(super) executions: Bench<Done>,
     /// Commits, while the next batch is executed.
@@ -194,6 +197,7 @@ impl Driver {
             bodies,
             working: Working::new(&config),
             fetches: Fetches::new(seat, lanes.seats()),
+            neglect: Neglect::new(ledger.set.matching()),
             executions: bench(),
             commits: bench(),
             records: bench(),
@@ -285,7 +289,12 @@ impl Driver {
             Input::Done(done) => self.done(done?)?,
             Input::Mail(mail) => self.open(mail),
             Input::Landed(landed) => self.landed(landed?),
-            Input::Timer(Timer::Core(timer)) => self.core.handle_timer(timer),
+            Input::Timer(Timer::Core(timer)) => {
+                if timer == eve::Timer::Tell {
+                    self.neglect.note_mark(Instant::now(), self.pool.sequence());
+                }
+                self.core.handle_timer(timer);
+            }
             Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
             Input::Timer(Timer::Complaint) => self.complain(),
             // Looked at before every input anyway.
@@ -306,7 +315,36 @@ impl Driver {
         {
             self.core.recall(&certificate);
         }
+        let header = tip.header.clone();
         self.follow(tip);
+        self.watch_primary(&header)
+    }
+
+    /// Sees whether another primary leaves out of its batches what it should order.
+    fn watch_primary(&mut self, header: &BatchHeader) -> Result<(), ConsensusError> {
+        let (number, view) = (header.number, self.core.view());
+        let is_empty = header.tx_count == 0 && !self.core.is_primary();
+        let mark = is_empty.then(|| self.neglect.mark_of(number, view)).flatten();
+        let left_out = match mark {
+            None => None,
+            Some(mark) => {
+                self.pool.catch_up()?;
+                let gas = self.ledger.chain.rules_at(number, header.timestamp_ms).gas_limit;
+                let room = Room { gas, bytes: limits::BODY_BYTES_MAX };
+                self.pool.left_out(self.held.ahead(), mark, room)
+            }
+        };
+        let was_told = self.neglect.complains_of(view);
+        let neglected = left_out.filter(|transaction| self.neglect.blames(view, *transaction));
+        match neglected {
+            None => self.neglect.is_over(),
+            Some(transaction) if !was_told => tracing::warn!(
+                validator = self.core.primary(), view, %number, %transaction,
+                "the primary makes empty batches, though it was offered this executable transaction: wanting the next one"
+            ),
+            Some(_) => {}
+        }
+        self.core.handle_neglect(neglected.is_some());
         Ok(())
     }
 
@@ -382,6 +420,7 @@ impl Driver {
             if !self.bodies.insert(digest, ordered) {
                 return Err(ProposalError::Busy);
             }
+            self.neglect.note_order(Instant::now(), order.order.number, order.order.view);
         }
         self.core.handle_message(seat, Message::Order(order));
         Ok(())

@@ -31,6 +31,7 @@ mod kept;
 mod lanes;
 mod ledger;
 mod message;
+mod neglect;
 mod opening;
 mod records;
 mod reporting;

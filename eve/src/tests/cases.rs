@@ -50,6 +50,7 @@ fn status(decided: u64, view: u64) -> Message {
         complains: false,
         decided,
         ordered: decided,
+        neglected: false,
         silence: None,
     })
 }
@@ -273,6 +274,72 @@ fn what_was_voted_on_is_known_across_epochs() {
     let written = written.expect("a new epoch is recorded");
     assert_eq!((written.epoch, written.voted_up_to()), (Epoch(1), BatchNumber::new(9)));
     assert_eq!(core.silence(), None);
+}
+
+/// Goal: a decision ends a complaint of a late batch, and not one of what the primary leaves out: neither one's own nor that of so many
+/// others that one of them is honest.
+#[test]
+fn a_decision_does_not_end_a_complaint_of_neglect() {
+    let decide = |core: &mut Core| {
+        let next = core.decided().get() + 1;
+        core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))));
+        assert_eq!(core.decided().get(), next);
+    };
+    let complaint = |neglected| {
+        let decided = BatchNumber::GENESIS;
+        let ordered = decided;
+        Message::Status(Status {
+            view: 0,
+            changing: false,
+            complains: true,
+            decided,
+            ordered,
+            neglected,
+            silence: None,
+        })
+    };
+    let mut alone = awake();
+    alone.handle_neglect(true);
+    decide(&mut alone);
+    assert!(alone.complains() && alone.view() == 0, "one alone ends no view");
+    alone.handle_neglect(false);
+    assert!(!alone.complains());
+    for neglected in [false, true] {
+        let mut core = awake();
+        core.handle_message(1, complaint(neglected));
+        assert!(!core.complains());
+        core.handle_message(2, complaint(neglected));
+        // With its own there is a quorum.
+        assert!(core.is_changing() && core.view() == 1);
+        let mut late = awake();
+        late.complain();
+        late.handle_message(1, complaint(neglected));
+        decide(&mut late);
+        assert!(!late.complains(), "one of the others is no honest one");
+    }
+}
+
+/// Goal: a primary that makes each batch just in time has a shorter term than one that is quick, by the time in which a batch is due.
+#[test]
+fn a_slow_primary_has_a_short_term() {
+    let settings = Settings { rotate_after: 80, ..SETTINGS };
+    let decisions = |ticks_of_each: usize, wanted: bool| {
+        let mut core = awake();
+        core.settings = settings;
+        core.handle_wanted(wanted);
+        for decisions in 0..80 {
+            (0..ticks_of_each).for_each(|_| core.handle_timer(crate::Timer::Tell));
+            if core.complains() {
+                return decisions;
+            }
+            let next = core.decided().get() + 1;
+            core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))));
+            core.handle_committed(info(next, "a"));
+        }
+        80
+    };
+    assert_eq!(decisions(4, true), 3, "it is waited for two or three times for each");
+    assert_eq!((decisions(1, true), decisions(4, false)), (80, 80));
 }
 
 /// Goal: of what was prepared in several views the last counts, and what is decided binds more than what is prepared.

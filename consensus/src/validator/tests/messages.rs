@@ -24,6 +24,7 @@ fn status() -> Request {
         complains: false,
         decided: number,
         ordered: number,
+        neglected: false,
         silence: None,
     };
     Request::Say(Epoch(0), Box::new(Message::Status(status)))

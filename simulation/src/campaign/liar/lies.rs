@@ -149,6 +149,7 @@ impl Liar {
                     complains: true,
                     decided,
                     ordered: number,
+                    neglected: false,
                     silence: None,
                 };
                 self.to_all(&[complaint(status)])
