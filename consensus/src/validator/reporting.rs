@@ -44,10 +44,11 @@ impl Driver {
         let silent: Vec<_> =
             self.core.heard().iter().filter_map(|(seat, it)| Some((*seat, it.silence?))).collect();
         tracing::warn!(
-            silence = self.core.silence().map(|it| Silence::from(it).name()), ?silent, view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
+            silence = self.core.silence().map(|it| Silence::from(it).name()), ?silent,
+            view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
             ?heard, quorum = self.ledger.set.quorum(),
-            "no quorum yet: the chain stands until more validators vote; named are the positions of those that were heard, and of those that say why \
-             they do not vote"
+            "no quorum yet: the chain stands until more validators vote; named are the positions of those that were heard, \
+             and of those that say why they do not vote"
         );
     }
 
