@@ -54,6 +54,6 @@ pub use pool::{
     maintain,
 };
 pub use validator::{
-    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Position, Proof, VOTE_RECORD,
-    Validator, Voting, voted_up_to,
+    ConsensusStatus, Conviction, Decided, Driver, EvidenceKind, PeerStanding, Position, Proof, Silence,
+    VOTE_RECORD, Validator, Voting, voted_up_to,
 };

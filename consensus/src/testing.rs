@@ -188,7 +188,12 @@ pub(crate) fn session(executor: &ExecutorConfig, genesis: &Genesis) -> Arc<Sessi
 }
 
 pub(crate) fn config() -> ConsensusConfig {
-    ConsensusConfig { batch_interval_ms: 5, empty_batch_interval_ms: 0, ..ConsensusConfig::default() }
+    ConsensusConfig {
+        batch_interval_ms: 5,
+        empty_batch_interval_ms: 0,
+        rotate_after: 0,
+        ..ConsensusConfig::default()
+    }
 }
 
 /// Gives requests to whatever the node runs.

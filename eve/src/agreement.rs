@@ -4,7 +4,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
 use crate::{
     core::{Core, RECENT_MAX, WINDOW},
-    effect::{Effect, Output, Timer, To},
+    effect::{Effect, Output, Timer},
     message::{Ballot, Evidence, Message, Prepared, Verify, Vote},
     planted::{Fault, lacks},
     slot::{Executed, Slot, quorum},
@@ -54,6 +54,10 @@ impl Core {
             Some(_) => {}
             None if vote.ballot.is_prepared_by(&domain, &key, &vote.signature) => {
                 slot.prepares.insert(from, vote);
+                // It votes, though its word that it does so again may be lost.
+                if let Some(status) = self.heard.get_mut(&from) {
+                    status.silence = None;
+                }
             }
             None => self.mute(from),
         }
@@ -90,7 +94,10 @@ impl Core {
             return;
         }
         match certificate.verify(&self.set) {
-            Ok(()) => self.decide(certificate),
+            Ok(()) => {
+                self.recall(&certificate);
+                self.decide(certificate);
+            }
             Err(_) => self.mute(from),
         }
     }
@@ -128,6 +135,7 @@ impl Core {
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view, number, token };
         self.prepare = Some(ballot);
+        self.voted = self.voted.max(number);
         let vote = Vote { ballot, signature: ballot.sign_prepare(&self.domain, &self.key) };
         self.slots.entry(number).or_default().prepares.insert(self.seat, vote);
         self.say(Message::Prepare(vote));
@@ -183,6 +191,7 @@ impl Core {
         };
         let Some(info) = self.info(number, &token) else { return };
         self.prepared = Some(Prepared { view: self.view, info, signatures });
+        self.voted = self.voted.max(number);
         let ballot = Ballot { view: self.view, number, token };
         let vote = Vote { ballot, signature: ballot.sign_commit(&self.key) };
         self.slots.entry(number).or_default().commits.insert(self.seat, vote);
@@ -220,10 +229,7 @@ impl Core {
         self.proof = Some(certificate);
         self.prepared.take_if(|prepared| prepared.info.number <= number);
         self.progress(number);
-        let rotate = self.settings.rotate_after;
-        if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
-            self.complain();
-        }
+        self.rotate();
     }
 
     /// The chain has gone on to that batch.
@@ -240,10 +246,7 @@ impl Core {
         if self.protecting.take().is_some() {
             self.effects.push_back(Effect::CancelTimer(Timer::Protect));
         }
-        if std::mem::take(&mut self.complains) {
-            // Or one more complaint would end the view much later.
-            self.tell(To::Others);
-        }
+        self.end_complaint();
     }
 
     /// Hands out what is decided and executed, in order, and gets what was executed otherwise.
@@ -259,7 +262,15 @@ impl Core {
                     self.output(Output::Commit(certificate));
                 }
                 Some(_) => {
-                    self.divergences += 1;
+                    // Who was given another order than the others has executed no wrong one.
+                    let is_primary = |author: u16, view: u64| self.set.primary(view) == author;
+                    if !self
+                        .convicted
+                        .iter()
+                        .any(|(author, view, lie)| *lie == number && is_primary(*author, *view))
+                    {
+                        self.divergences += 1;
+                    }
                     self.clean = 0;
                     self.overdue = Some(number);
                     self.orders.remove(&number);

@@ -14,6 +14,9 @@ use crate::{
 const DOUBLINGS_MAX: u32 = 32;
 /// A century, which clocks can still add to the present.
 const PATIENCE_MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
+/// Times that nothing is decided for two ticks of [`Timer::Tell`], though a batch is due, that end a primary's term alone. One that takes
+/// almost as long as patience bears, 2 s, loses its view by them within 10 s; one that takes half a second for a full batch has none.
+const WAITS_MAX: u64 = 8;
 
 impl Core {
     /// Wants another primary, and says so.
@@ -24,6 +27,34 @@ impl Core {
         self.complains = true;
         self.tell(To::Others);
         self.hear_complaints();
+    }
+
+    /// A decision, or the end of what it complained of, ends its complaint: or one more complaint would end the view much later. While so
+    /// many are neglected that one of them is honest, it goes on.
+    pub(crate) fn end_complaint(&mut self) {
+        let neglected =
+            self.heard.values().filter(|status| status.view == self.view && status.neglected).count();
+        let goes_on = self.neglected || neglected >= self.set.matching();
+        if self.complains && !goes_on {
+            self.complains = false;
+            self.tell(To::Others);
+        }
+    }
+
+    /// Wants the next primary where this one has had its share of decisions.
+    pub(crate) fn rotate(&mut self) {
+        let rotate = self.settings.rotate_after;
+        if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
+            self.complain();
+        }
+    }
+
+    /// Nothing was decided for two ticks of [`Timer::Tell`], though a batch is due: that shortens the primary's term, so that one that is
+    /// slow by just less than patience bears does not keep its view for as many batches.
+    pub(crate) fn wait(&mut self) {
+        let share = self.settings.rotate_after.div_ceil(WAITS_MAX);
+        self.decided_in_view = self.decided_in_view.saturating_add(share);
+        self.rotate();
     }
 
     /// Joins a complaint that an honest validator made, and leaves a view that a quorum wants to end.
@@ -55,6 +86,7 @@ impl Core {
     /// Votes and words of one view count in that view alone.
     fn drop_view(&mut self) {
         self.decided_in_view = 0;
+        self.neglected = false;
         self.slots.clear();
         self.links.clear();
         self.adopted = None;
@@ -103,6 +135,9 @@ impl Core {
         }
         if let Some(certificate) = change.decided.clone() {
             self.learn(certificate);
+        }
+        if let Some(prepared) = &change.prepared {
+            self.recall_prepared(prepared);
         }
         self.changes.insert(from, change);
         self.follow_changes();
@@ -158,6 +193,9 @@ impl Core {
         if let Some(certificate) = new.decided().cloned() {
             self.learn(certificate);
         }
+        if let Some(prepared) = new.prepared() {
+            self.recall_prepared(prepared);
+        }
         let adopted =
             new.prepared().filter(|it| it.info.number > self.decided && !lacks(Fault::IgnorePrepared));
         let adopted = adopted.cloned();
@@ -181,6 +219,7 @@ impl Core {
     /// A verified certificate that came inside another message.
     fn learn(&mut self, certificate: slipstream_types::Certificate) {
         let number = certificate.info.number;
+        self.recall(&certificate);
         if number == self.decided.next() && !self.is_over() && self.pending.len() < RECENT_MAX {
             self.decide(certificate);
         }

@@ -47,6 +47,7 @@ impl Core {
         self.links.range(head..).for_each(|it| it.hash(hasher));
         self.working.map(|it| (it.view, it.number)).hash(hasher);
         (self.refused, self.spent, self.observing, self.amnesia).hash(hasher);
+        (self.ahead, self.voted, self.neglected).hash(hasher);
         (self.wanted, self.patient, self.protecting, &self.muted).hash(hasher);
         for (seat, status) in &self.heard {
             self.heeded(status).map(|it| (seat, it)).hash(hasher);

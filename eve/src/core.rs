@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet};
+use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::{
     effect::{Effect, Flush, Output, Timer, To},
@@ -38,6 +38,8 @@ pub struct Core {
     pub(crate) view: u64,
     pub(crate) changing: bool,
     pub(crate) complains: bool,
+    /// The view's primary leaves out of its batches what it should order, as this validator's driver sees.
+    pub(crate) neglected: bool,
     /// The last batch that is known to be decided, and may not be committed yet.
     pub(crate) decided: BatchNumber,
     /// The highest certificate of this epoch at hand. Sync may have committed more.
@@ -74,6 +76,10 @@ pub struct Core {
     pub(crate) careful_to: BatchNumber,
     /// The validator has lost its record, so it does not know what it signed.
     pub(crate) observing: bool,
+    /// The epoch of its record, if that is a later one: what it signed in this epoch is gone.
+    pub(crate) ahead: Option<Epoch>,
+    /// The highest number that it knows to have signed for, in any epoch.
+    pub(crate) voted: BatchNumber,
     /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
     /// views above.
     pub(crate) amnesia: Option<(BatchNumber, u64)>,
@@ -90,6 +96,8 @@ pub struct Core {
     pub(crate) attempts: u32,
     pub(crate) decided_in_view: u64,
     pub(crate) wanted: bool,
+    /// A batch was due, and none was decided, when the last tick came.
+    stood: bool,
     pub(crate) patient: bool,
     /// Decisions since the last divergence.
     pub(crate) clean: u64,
@@ -111,9 +119,11 @@ impl Core {
     /// A validator that begins, or goes on with what it recorded.
     pub fn new(setup: Setup) -> Core {
         let Setup { set, key, seat, domain, settings, head, record, outcomes, orders } = setup;
-        // A record of an earlier epoch proves that this validator forgot nothing, and leaves it free to vote.
+        // A record of an earlier epoch leaves this validator free to vote.
         let observing = record.is_none() && set.quorum() > 1;
-        let record = record.filter(|record| record.epoch == set.epoch);
+        let voted = record.as_ref().map_or(BatchNumber::GENESIS, Record::voted_up_to);
+        let ahead = record.as_ref().map(|record| record.epoch).filter(|epoch| *epoch > set.epoch);
+        let record = record.filter(|record| record.epoch == set.epoch).map(|it| it.beside(&head));
         let own = record.clone();
         let (view, changing) = record.as_ref().map_or((0, false), |it| (it.view, it.changing));
         let (adopted, amnesia) = record.as_ref().map_or((None, None), |it| (it.adopted.clone(), it.amnesia));
@@ -126,6 +136,7 @@ impl Core {
             view,
             changing,
             complains: false,
+            neglected: false,
             proof: decided.last().cloned(),
             recent: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -145,6 +156,8 @@ impl Core {
             generation: 0,
             careful_to: BatchNumber::GENESIS,
             observing,
+            ahead,
+            voted,
             amnesia,
             was_silent: true,
             answered: BTreeSet::new(),
@@ -155,6 +168,7 @@ impl Core {
             attempts: 0,
             decided_in_view: 0,
             wanted: false,
+            stood: false,
             patient: false,
             clean: 0,
             protecting: None,
@@ -188,7 +202,9 @@ impl Core {
         if self.changing {
             self.say_change();
         }
-        self.tell(To::Others);
+        if self.is_silent() {
+            self.tell(To::Others);
+        }
         self.advance();
     }
 
@@ -230,6 +246,10 @@ impl Core {
                 if self.is_to_tell() {
                     self.tell(To::Others);
                 }
+                let stands = self.decided == self.told && self.wanted && !self.changing;
+                if std::mem::replace(&mut self.stood, stands) && stands {
+                    self.wait();
+                }
                 self.told = self.decided;
                 let first = self.pending.keys().next().copied();
                 let awaited = first.filter(|number| !self.orders.contains_key(number));
@@ -242,6 +262,21 @@ impl Core {
                     *is_over = true;
                 }
             }
+        }
+        self.advance();
+    }
+
+    /// Whether the view's primary leaves out of its batches what it should order. That is complained of until it is over, whatever is
+    /// decided meanwhile.
+    pub fn handle_neglect(&mut self, is_neglected: bool) {
+        let is_neglected = is_neglected && !self.changing;
+        if std::mem::replace(&mut self.neglected, is_neglected) == is_neglected {
+            return;
+        }
+        match is_neglected {
+            true if !self.complains => self.complain(),
+            true => self.tell(To::Others),
+            false => self.end_complaint(),
         }
         self.advance();
     }
@@ -263,7 +298,8 @@ impl Core {
     /// earlier one.
     pub fn flush(&mut self) -> Option<Flush> {
         let record = self.record();
-        let is_new = !self.observing && self.recorded.as_ref() != Some(&record);
+        // The record of a later epoch stays until that epoch is here.
+        let is_new = !self.observing && self.ahead.is_none() && self.recorded.as_ref() != Some(&record);
         if !is_new && self.outputs.is_empty() {
             return None;
         }
@@ -280,6 +316,8 @@ impl Core {
         let is_silent = self.is_silent();
         if std::mem::replace(&mut self.was_silent, is_silent) && !is_silent {
             self.speak();
+            // The others know no longer why it was silent.
+            self.tell(To::Others);
         }
         self.agree();
         self.pursue();
@@ -305,11 +343,6 @@ impl Core {
     /// Whether the batch is the last of this epoch.
     pub(crate) fn ends(&self, info: &LedgerInfo) -> bool {
         info.next_validators.as_ref().is_some_and(|next| next.epoch > self.set.epoch)
-    }
-
-    /// It may have signed something that it does not know of.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.observing || self.amnesia.is_some_and(|(number, _)| self.decided < number)
     }
 
     /// The token of the last decision.
@@ -353,11 +386,6 @@ impl Core {
     /// Whether it wants another primary.
     pub fn complains(&self) -> bool {
         self.complains
-    }
-
-    /// Whether it still abstains: it has no record, and waits for a quorum to tell how far it is.
-    pub fn is_observing(&self) -> bool {
-        self.observing
     }
 
     /// How far the others said that they are.

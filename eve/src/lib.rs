@@ -46,6 +46,7 @@ mod change;
 mod conduct;
 mod core;
 mod effect;
+mod memory;
 mod message;
 mod misconduct;
 mod ordering;
@@ -65,6 +66,7 @@ pub use self::planted::{Fault, plant};
 pub use self::{
     core::Core,
     effect::{Effect, Flush, NoOutcome, Output, Timer, To, Work},
+    memory::Silence,
     message::{
         Ballot, Evidence, Message, NewView, Order, Prepared, Signatures, SignedOrder, Status, Verify,
         ViewChange, Vote,

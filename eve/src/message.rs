@@ -254,6 +254,10 @@ pub struct Status {
     pub decided: BatchNumber,
     /// The last order of this view that it has.
     pub ordered: BatchNumber,
+    /// Whether it complains of what the primary leaves out of its batches: no decision ends that.
+    pub neglected: bool,
+    /// Why it signs nothing, if it does not.
+    pub silence: Option<crate::Silence>,
 }
 
 /// Two signed statements of one validator of which it may give only one.

@@ -5,15 +5,14 @@ use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 use crate::{
     core::{AHEAD, Core, UNCOMMITTED_MAX, WINDOW},
     effect::{Effect, NoOutcome, Work},
-    message::{Evidence, Message, SignedOrder, Verify},
+    message::{Evidence, Message, Order, SignedOrder, Verify},
     setup::Outcome,
 };
 
 impl Core {
-    /// Whether this validator lacks the order and would execute it. A caller with the body keeps the body first, then passes
-    /// the order.
-    pub fn wants(&self, signed: &SignedOrder) -> bool {
-        let order = &signed.order;
+    /// Whether this validator lacks the order and would execute it, if its primary signed it. A caller with the body keeps the body
+    /// first, then passes the order.
+    pub fn wants(&self, order: &Order) -> bool {
         let open = self.top().next()..=self.head.number.after(WINDOW);
         order.epoch == self.set.epoch
             && order.view == self.view
@@ -23,7 +22,6 @@ impl Core {
             && self.adopted.as_ref().is_none_or(|adopted| order.number > adopted.info.number)
             && !self.orders.contains_key(&order.number)
             && !self.outcomes.contains_key(&order.number)
-            && signed.is_signed(&self.set, &self.domain)
     }
 
     pub(crate) fn take_order(&mut self, from: u16, signed: SignedOrder) {
@@ -34,12 +32,30 @@ impl Core {
                 self.convict(Evidence::Orders(pair));
             }
             Some(_) => {}
-            None if self.wants(&signed) => self.keep(signed),
-            None if signed.order.view == self.view && !signed.is_signed(&self.set, &self.domain) => {
-                self.mute(from);
-            }
+            None if signed.order.view != self.view => {}
+            None if !signed.is_signed(&self.set, &self.domain) => self.mute(from),
+            None if self.wants(&signed.order) => self.keep(signed),
             None => {}
         }
+    }
+
+    /// The primary of the view sent a wanted order without the body that it names. It could send any number of them.
+    pub fn handle_misfit(&mut self, signed: &SignedOrder) {
+        let number = signed.order.number;
+        match self.wants(&signed.order) {
+            true if number > self.decided => self.refuse(number),
+            // Others have it.
+            true => self.overdue = Some(number),
+            false => {}
+        }
+        self.advance();
+    }
+
+    /// No honest primary would have caused the order: neither it nor what follows it is executed in this view.
+    fn refuse(&mut self, number: BatchNumber) {
+        self.drop_orders(number);
+        self.refused = Some(number);
+        self.complain();
     }
 
     fn keep(&mut self, signed: SignedOrder) {
@@ -88,9 +104,7 @@ impl Core {
                 if work.number <= self.decided {
                     self.orders.remove(&work.number);
                 } else {
-                    self.drop_orders(work.number);
-                    self.refused = Some(work.number);
-                    self.complain();
+                    self.refuse(work.number);
                 }
             }
             (_, Err(NoOutcome::Missing)) => {
@@ -224,9 +238,7 @@ impl Core {
             let parent = number.before(1);
             let is_linked = self.links.get(&parent).is_none_or(|link| order.order.parent == *link);
             if number > self.decided && !is_linked {
-                self.drop_orders(number);
-                self.refused = Some(number);
-                return self.complain();
+                return self.refuse(number);
             }
             self.working = Some(work);
             self.effects.push_back(Effect::Execute { work, order });

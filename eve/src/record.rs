@@ -1,7 +1,7 @@
 //! [`Record`]: the state that a validator must find again after a crash.
 
 use serde::{Deserialize, Serialize};
-use slipstream_types::{BatchNumber, Certificate, Epoch, bounded::BoundedVec};
+use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, bounded::BoundedVec};
 
 use super::{
     core::{Core, RECENT_MAX},
@@ -34,6 +34,41 @@ pub struct Record {
     pub amnesia: Option<(BatchNumber, u64)>,
     /// The last decision and the uncommitted ones before it: after a power cut everywhere, nobody else may have them.
     pub decided: BoundedVec<Certificate, RECENT_MAX>,
+    /// The highest number that it has signed for, in this epoch or an earlier one: the other fields are of this epoch alone.
+    pub voted: BatchNumber,
+}
+
+impl Record {
+    /// The highest batch that this validator may have signed for, or knows to be decided. A ledger that ends below has lost data.
+    pub fn voted_up_to(&self) -> BatchNumber {
+        let numbers = [
+            self.prepare.as_ref().map(|ballot| ballot.number),
+            self.prepared.as_ref().map(|prepared| prepared.info.number),
+            self.adopted.as_ref().map(|adopted| adopted.info.number),
+            self.amnesia.map(|(number, _)| number),
+            self.decided.iter().map(|certificate| certificate.info.number).max(),
+        ];
+        numbers.into_iter().flatten().fold(self.voted, BatchNumber::max)
+    }
+
+    /// The record as it binds a validator whose ledger ends at that head. If batches between the head and its votes are missing, the ledger
+    /// has lost data, and the record may name outcomes that are not those of the head.
+    pub(crate) fn beside(mut self, head: &LedgerInfo) -> Record {
+        let mut known = head.number;
+        while self.decided.iter().any(|certificate| certificate.info.number == known.next()) {
+            known = known.next();
+        }
+        let last = self.decided.iter().map(|certificate| certificate.info.number).max();
+        // It prepares, and sees prepared, only what is next to be decided.
+        let signed = [self.prepare.map(|ballot| ballot.number), Some(self.voted)];
+        let is_behind = last.is_some_and(|last| last > known)
+            || signed.into_iter().flatten().any(|number| number > known.next());
+        if is_behind {
+            let (number, view) = self.amnesia.unwrap_or_default();
+            self.amnesia = Some((self.voted_up_to().max(number), self.view.max(view)));
+        }
+        self
+    }
 }
 
 impl Core {
@@ -57,6 +92,7 @@ impl Core {
             adopted: self.adopted.clone(),
             amnesia: self.amnesia,
             decided: BoundedVec::new(decided).expect("recent decisions are bounded"),
+            voted: self.voted,
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Status messages tell how far a validator is; their answers are all repetition that there is.
 
-use slipstream_types::{BatchNumber, Epoch};
-
 use crate::{
     core::Core,
     effect::{Output, To},
@@ -24,6 +22,8 @@ impl Core {
             complains: self.complains,
             decided: self.decided,
             ordered,
+            neglected: self.neglected,
+            silence: self.silence(),
         }
     }
 
@@ -57,34 +57,6 @@ impl Core {
         if self.may_cost(from) {
             self.answer(from, status);
         }
-    }
-
-    /// A validator without a record begins once a quorum has told how far it is.
-    ///
-    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs only for batches
-    /// beyond those that may have been voted on, and orders only in views that cannot have been its own. Only claims of more validators
-    /// than may fail count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
-    fn wake(&mut self) {
-        if self.heard.len() + 1 < self.set.quorum() {
-            return;
-        }
-        self.observing = false;
-        let decided = self.heard_by_enough(|status| status.decided).max(self.decided);
-        let view = self.heard_by_enough(|status| status.view);
-        let begins = self.head.number == BatchNumber::GENESIS
-            || self.set.epoch > Epoch(0) && self.head.epoch < self.set.epoch;
-        if !begins || decided > self.head.number {
-            // Those that told may lack the last decision, and the view that followed.
-            self.amnesia = Some((decided.after(2), view.saturating_add(1)));
-        }
-    }
-
-    /// The highest that so many others reached that one of them is honest.
-    fn heard_by_enough<T: Ord + Copy + Default>(&self, measure: impl Fn(&Status) -> T) -> T {
-        let mut measures: Vec<_> = self.heard.values().map(measure).collect();
-        measures.sort_unstable_by(|a, b| b.cmp(a));
-        let enough = self.set.matching().min(measures.len());
-        enough.checked_sub(1).map_or(T::default(), |last| measures[last])
     }
 
     /// Sends what the other lacks.

@@ -301,8 +301,9 @@ impl Disk {
 
     fn hash_kept(&self, hasher: &mut impl Hasher) {
         if let Some(record) = &self.record {
-            let Record { epoch: _, view, changing, prepare, prepared, adopted, amnesia, decided } = record;
-            (view, changing, prepare, amnesia).hash(hasher);
+            let Record { epoch: _, view, changing, prepare, prepared, adopted, amnesia, decided, voted } =
+                record;
+            (view, changing, prepare, amnesia, voted).hash(hasher);
             for shown in [prepared, adopted] {
                 shown.as_ref().map(|it| (it.view, &it.info)).hash(hasher);
             }
@@ -336,11 +337,27 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
 /// yet, the node hears the others later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
-    Status { view: u64::MAX, changing: false, complains: true, decided, ordered }
+    Status {
+        view: u64::MAX,
+        changing: false,
+        complains: true,
+        decided,
+        ordered,
+        neglected: false,
+        silence: None,
+    }
 }
 
 /// The status of one that has nothing of a view.
 fn asks(view: u64, decided: u64) -> Status {
     let decided = BatchNumber::new(decided);
-    Status { view, changing: true, complains: false, decided, ordered: decided }
+    Status {
+        view,
+        changing: true,
+        complains: false,
+        decided,
+        ordered: decided,
+        neglected: false,
+        silence: None,
+    }
 }

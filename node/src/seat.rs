@@ -11,7 +11,9 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::{Mutex, RwLock};
 use slipstream_broadcast::Broadcaster;
 use slipstream_config::{NodeConfig, Role};
-use slipstream_consensus::{ConsensusError, Decided, Driver, Forwarder, Pool, Validator};
+use slipstream_consensus::{
+    ConsensusError, ConsensusStatus, Decided, Driver, Forwarder, Pool, Silence, Validator,
+};
 use slipstream_executor::Session;
 use slipstream_network::Transport;
 use slipstream_storage::{StorageError, Store};
@@ -100,6 +102,19 @@ impl Seat {
         set.validators.len() > 1
             || self.parts.config.role == Role::Fullnode
             || set.index_of(&self.id).is_none()
+    }
+
+    /// Why the node signs nothing, if its operator runs it as a validator and it does not.
+    pub(crate) fn silence(&self, consensus: Option<&ConsensusStatus>) -> Option<Silence> {
+        if self.parts.config.role == Role::Fullnode {
+            return None;
+        }
+        let set = self.set();
+        match (consensus, set.index_of(&self.id)) {
+            (Some(consensus), _) => consensus.silence,
+            (None, Some(_)) => Some(Silence::CatchingUp),
+            (None, None) => Some(Silence::NotInSet { epoch: set.epoch }),
+        }
     }
 
     /// Runs the validator of each epoch in turn until shutdown.

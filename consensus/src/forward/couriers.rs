@@ -1,7 +1,8 @@
 //! [`Couriers`]: chooses the receivers of the next message on its way to the proposer.
 //!
-//! Messages go to the proposer itself if it is connected and answers. Otherwise they go to a few peers, drawn anew for every
-//! message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays nobody else.
+//! Messages go to the proposer itself if it is connected and answers, and to the validator that proposes next, so that nothing is lost
+//! with the proposer or left out by it alone. Otherwise they go to a few peers, drawn anew for every message, so that no peer sees all
+//! transactions. A peer that hangs or fails rests, longer each time, and delays nobody else.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -103,6 +104,27 @@ impl Couriers {
         self.validators.first() == Some(peer)
     }
 
+    /// The validator that proposes next, unless it is this node.
+    fn next(&self) -> Option<PeerId> {
+        self.validators.get(1).copied().filter(|next| *next != self.local)
+    }
+
+    /// Whether this node proposes next. Who gives it a transaction gives it to the proposer, too.
+    pub(super) fn is_next(&self) -> bool {
+        self.validators.get(1) == Some(&self.local)
+    }
+
+    /// Whether this node is a validator that does not propose now.
+    pub(super) fn waits_for_proposer(&self) -> bool {
+        self.validators.contains(&self.local) && !self.is_proposer()
+    }
+
+    /// The validators that may be told of what stays out of batches.
+    pub(super) fn others(&self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
+        let others = self.validators.iter().filter(|peer| **peer != self.local && connected.contains(peer));
+        others.filter(|peer| self.has_room(peer, now)).copied().collect()
+    }
+
     /// Notes which peers are connected. A validator that has just connected stops resting.
     pub(super) fn note_connected(&mut self, connected: &[PeerId]) {
         let validators: Vec<PeerId> =
@@ -145,7 +167,11 @@ impl Couriers {
         match proposer.map(|proposer| (proposer, self.courier(&proposer))) {
             Some((proposer, courier)) if courier.failures == 0 => {
                 // One that is at work on all that it may have gets no detours on top.
-                if self.has_room(&proposer, now) { vec![proposer] } else { Vec::new() }
+                let chosen = [Some(proposer), self.next().filter(|next| connected.contains(next))];
+                match self.has_room(&proposer, now) {
+                    true => chosen.into_iter().flatten().filter(|peer| self.has_room(peer, now)).collect(),
+                    false => Vec::new(),
+                }
             }
             Some((proposer, _)) => {
                 let mut chosen = self.draw(connected, now);
@@ -366,11 +392,28 @@ mod tests {
         }
         assert!(couriers.lead(&[second, first]) && !couriers.lead(&[second, first]));
         assert!(!couriers.lead(&[second]) && !couriers.lead(&[second, first]), "who proposes stays");
-        assert_eq!(couriers.choose(&connected, now), [second]);
+        assert_eq!(couriers.choose(&connected, now), [second, first]);
         couriers.local = second;
         assert!(couriers.is_proposer() && couriers.choose(&connected, now).is_empty());
         assert!(couriers.lead(&[first, second]) && !couriers.is_proposer());
         assert_eq!(couriers.choose(&connected, now), [first]);
+        assert!(couriers.is_next() && couriers.waits_for_proposer());
+        assert_eq!(couriers.others(&connected, now), [first]);
+    }
+
+    /// Goal: the next proposer has what the proposer has; one that is full or away holds up nothing, and no other peer is told.
+    #[test]
+    fn the_next_proposer_is_told_too() {
+        let (validators, now) = (peers(200..204), Instant::now());
+        let mut connected = peers(1..6);
+        connected.extend(&validators);
+        let mut couriers = couriers(&validators);
+        assert_eq!(couriers.choose(&connected, now), validators[..2]);
+        (0..PEER_MESSAGES_MAX).for_each(|_| couriers.begin(validators[1]));
+        assert_eq!(couriers.choose(&connected, now), validators[..1]);
+        connected.retain(|peer| *peer != validators[1]);
+        assert_eq!(couriers.choose(&connected, now), validators[..1]);
+        assert!(!couriers.waits_for_proposer() && !couriers.is_next());
     }
 
     /// Goal: a proposer that failed for long, or names a long pause, is asked again within seconds, and at once when it connects anew.

@@ -20,6 +20,11 @@ const GATHER: Duration = Duration::from_millis(5);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// After this long in the pool a transaction is offered again.
 pub(super) const LINGER: Duration = Duration::from_secs(3);
+/// How often a validator that does not propose offers all others what has been in its pool since the time before. What one primary leaves
+/// out, so many then know that they end its view.
+const SPREAD_INTERVAL: Duration = Duration::from_millis(500);
+/// Transactions that are spread at a time: under load the pool is full of those that wait for their turn, and few show what is left out.
+const SPREAD_MAX: usize = 64;
 /// Transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
 /// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
@@ -42,6 +47,9 @@ struct Timers {
     /// Transactions that arrived before this mark are offered again at `remind`.
     mark: u64,
     remind: Instant,
+    /// The same for spreading.
+    spread_mark: u64,
+    spread: Instant,
     sweep: Instant,
     sweeps: u32,
 }
@@ -61,6 +69,8 @@ impl Forwarder {
         let mut timers = Timers {
             mark: self.pool.sequence(),
             remind: now + LINGER,
+            spread_mark: self.pool.sequence(),
+            spread: now + SPREAD_INTERVAL,
             sweep: now + SWEEP_INTERVAL,
             sweeps: 0,
         };
@@ -84,6 +94,10 @@ impl Forwarder {
                     self.sweep(&mut timers);
                     continue;
                 }
+                () = tokio::time::sleep_until(timers.spread) => {
+                    self.spread(&mut timers, &connected, &mut sends);
+                    continue;
+                }
                 () = tokio::time::sleep_until(room) => continue,
                 () = self.led.notified() => {
                     self.enqueue_all();
@@ -97,6 +111,28 @@ impl Forwarder {
                 Some(item) = queued.recv(), if outlook == Outlook::Now => gather(item, &mut queued).await,
             };
             self.send(&items, &mut sends);
+        }
+    }
+
+    /// Tells the other validators of some transactions that stay out of batches.
+    fn spread(&self, timers: &mut Timers, connected: &[PeerId], sends: &mut JoinSet<Sent>) {
+        let mark = std::mem::replace(&mut timers.spread_mark, self.pool.sequence());
+        timers.spread = Instant::now() + SPREAD_INTERVAL;
+        let targets = {
+            let couriers = self.couriers.lock();
+            match couriers.waits_for_proposer() {
+                true => couriers.others(connected, Instant::now()),
+                false => return,
+            }
+        };
+        let lingering: Vec<Item> = self
+            .pool
+            .lingering(mark, SPREAD_MAX)
+            .into_iter()
+            .map(|transaction| (transaction, None))
+            .collect();
+        if !lingering.is_empty() {
+            self.send_to(targets, &lingering, sends);
         }
     }
 
@@ -140,7 +176,21 @@ impl Forwarder {
     /// again.
     fn send(&self, items: &[Item], sends: &mut JoinSet<Sent>) {
         let connected = self.transport.peers();
-        let targets = self.couriers.lock().choose(&connected, Instant::now());
+        let (targets, is_next) = {
+            let mut couriers = self.couriers.lock();
+            (couriers.choose(&connected, Instant::now()), couriers.is_next())
+        };
+        match is_next {
+            // The proposer has what others gave to this node.
+            true => {
+                let own: Vec<Item> = items.iter().filter(|(_, from)| from.is_none()).cloned().collect();
+                self.send_to(targets, &own, sends);
+            }
+            false => self.send_to(targets, items, sends),
+        }
+    }
+
+    fn send_to(&self, targets: Vec<PeerId>, items: &[Item], sends: &mut JoinSet<Sent>) {
         for peer in targets {
             let news = items.iter().filter(|(_, from)| *from != Some(peer)).map(|(item, _)| item);
             for Packed { payload, hashes } in message::pack(news) {

@@ -6,7 +6,7 @@
 
 use std::collections::{BinaryHeap, HashMap};
 
-use alloy_primitives::Address;
+use alloy_primitives::{Address, B256};
 use slipstream_executor::{BuildLimits, Candidates as _, Room, Transaction};
 
 use super::{Pool, account_queue::HeadKey};
@@ -18,6 +18,9 @@ const MISFITS_MAX: usize = 16_384;
 const LAST_MISFITS_MAX: usize = 64;
 /// A batch is as good as full when less than this share of its gas or of its bytes is left, as a divisor.
 const LAST_SHARE: u64 = 64;
+
+/// Transactions that are looked at for one that was left out: the driver of a validator waits meanwhile.
+const LEFT_OUT_MAX: usize = 256;
 
 /// The pool's transactions in executed, uncommitted batches: for each sender, the nonce after its last one there. The pool keeps these
 /// transactions in case the batches are rolled back.
@@ -41,6 +44,16 @@ impl Pool {
     pub(crate) fn candidates_after(&self, ahead: Ahead) -> Candidates {
         let cursor = self.shared.state.lock().index.cursor(ahead);
         Candidates { pool: self.clone(), cursor }
+    }
+}
+
+impl Pool {
+    /// An executable transaction that came before the mark and is in no batch that is ahead, if there is one among the best that fit.
+    pub(crate) fn left_out(&self, ahead: Ahead, mark: u64, room: Room) -> Option<B256> {
+        let index = &self.shared.state.lock().index;
+        let mut cursor = index.cursor(ahead);
+        let best = (0..LEFT_OUT_MAX).map_while(|_| index.draw(&mut cursor, room));
+        best.map(|transaction| transaction.hash).find(|hash| index.came_before(hash, mark))
     }
 }
 

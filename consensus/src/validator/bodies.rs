@@ -22,12 +22,17 @@ impl Bodies {
         if self.orders.contains_key(&digest) {
             return true;
         }
-        if self.bytes + ordered.bytes() > BYTES_MAX {
+        if !self.has_room(ordered.bytes()) {
             return false;
         }
         self.bytes += ordered.bytes();
         self.orders.insert(digest, Arc::new(ordered));
         true
+    }
+
+    /// Whether so many bytes may be kept beside those that are.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.bytes + bytes <= BYTES_MAX
     }
 
     pub(super) fn get(&self, digest: &Digest) -> Option<&Arc<Ordered>> {

@@ -6,6 +6,10 @@ use tokio::time::Instant;
 
 use crate::config::ConsensusConfig;
 
+/// A primary that makes empty batches so many times slower than this validator would is honest. One that makes none at all is missed by
+/// validators in this many intervals, and by the first transaction at once.
+const IDLE_SHARE: u32 = 5;
+
 /// Batches by time and by what waits in the pool.
 pub(super) struct Cadence {
     interval: Duration,
@@ -33,6 +37,15 @@ impl Cadence {
             0 => self.empty_interval.map(|interval| self.last + interval),
             pending if pending >= self.full => Some(self.last),
             _ => Some(self.last + self.interval),
+        }
+    }
+
+    /// When a batch of another primary is overdue. An empty one is, much later than this validator would make it: the primary's operator
+    /// may have set a longer time.
+    pub(super) fn overdue(&self, pending: usize) -> Option<Instant> {
+        match pending {
+            0 => self.empty_interval.map(|interval| self.last + IDLE_SHARE * interval),
+            pending => self.due(pending),
         }
     }
 
@@ -64,8 +77,10 @@ mod tests {
         assert_eq!([0, 1, full].map(after_ms), [Some(1_000), Some(100), Some(0)]);
         assert!(!cadence.may_be_empty(begun + Duration::from_millis(999)));
         assert!(cadence.may_be_empty(begun + Duration::from_millis(1_000)));
+        let overdue_ms = |pending| cadence.overdue(pending).map(|due| (due - begun).as_millis());
+        assert_eq!([0, 1, full].map(overdue_ms), [Some(5_000), Some(100), Some(0)]);
         let never = Cadence::new(&ConsensusConfig { empty_batch_interval_ms: 0, ..config });
-        assert_eq!(never.due(0), None);
+        assert_eq!((never.due(0), never.overdue(0)), (None, None));
         assert!(!never.may_be_empty(begun + Duration::from_secs(3_600)));
     }
 }

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
+use slipstream_executor::Room;
 use slipstream_network::Transport;
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchNumber, Clock};
+use slipstream_types::{BatchHeader, BatchNumber, Clock, limits};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -13,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Decided, Mail,
+    Content, Decided, Mail,
     bench::Bench,
     bodies::Bodies,
     executed::Executed,
@@ -24,6 +25,7 @@ use super::{
     lanes::{Landed, Lanes},
     ledger::Ledger,
     message::{Ordered, OutcomeParts, Request, Response},
+    neglect::Neglect,
     opening::Opened,
     records::{Convictions, EVIDENCE},
     said::Said,
@@ -65,6 +67,7 @@ pub struct Driver {
     pub(super) bodies: Bodies,
     pub(super) working: Working,
     pub(super) fetches: Fetches,
+    pub(super) neglect: Neglect,
     /// Executes one batch after the other.
     pub(super) executions: Bench<Done>,
     /// Commits, while the next batch is executed.
@@ -194,6 +197,7 @@ impl Driver {
             bodies,
             working: Working::new(&config, ledger.set.quorum()),
             fetches: Fetches::new(seat, lanes.seats()),
+            neglect: Neglect::new(ledger.set.matching()),
             executions: bench(),
             commits: bench(),
             records: bench(),
@@ -287,8 +291,10 @@ impl Driver {
             Input::Mail(mail) => self.open(mail),
             Input::Landed(landed) => self.landed(landed?),
             Input::Timer(Timer::Core(timer)) => {
-                if timer == eve::Timer::Patience {
-                    self.working.pace.lock().ran_out();
+                match timer {
+                    eve::Timer::Patience => self.working.pace.lock().ran_out(),
+                    eve::Timer::Tell => self.neglect.note_mark(Instant::now(), self.pool.sequence()),
+                    eve::Timer::Protect => {}
                 }
                 self.core.handle_timer(timer);
             }
@@ -307,7 +313,41 @@ impl Driver {
             return Ok(());
         }
         let tip = self.ledger.tip()?;
+        if tip.number() > self.core.decided()
+            && let Some(certificate) = self.ledger.store.certificate(tip.number())?
+        {
+            self.core.recall(&certificate);
+        }
+        let header = tip.header.clone();
         self.follow(tip);
+        self.watch_primary(&header)
+    }
+
+    /// Sees whether another primary leaves out of its batches what it should order.
+    fn watch_primary(&mut self, header: &BatchHeader) -> Result<(), ConsensusError> {
+        let (number, view) = (header.number, self.core.view());
+        let is_empty = header.tx_count == 0 && !self.core.is_primary();
+        let mark = is_empty.then(|| self.neglect.mark_of(number, view)).flatten();
+        let left_out = match mark {
+            None => None,
+            Some(mark) => {
+                self.pool.catch_up()?;
+                let gas = self.ledger.chain.rules_at(number, header.timestamp_ms).gas_limit;
+                let room = Room { gas, bytes: limits::BODY_BYTES_MAX };
+                self.pool.left_out(self.held.ahead(), mark, room)
+            }
+        };
+        let was_told = self.neglect.complains_of(view);
+        let neglected = left_out.filter(|transaction| self.neglect.blames(view, *transaction));
+        match neglected {
+            None => self.neglect.is_over(),
+            Some(transaction) if !was_told => tracing::warn!(
+                validator = self.core.primary(), view, %number, %transaction,
+                "the primary makes empty batches, though it was offered this executable transaction: wanting the next one"
+            ),
+            Some(_) => {}
+        }
+        self.core.handle_neglect(neglected.is_some());
         Ok(())
     }
 
@@ -327,8 +367,22 @@ impl Driver {
     }
 
     /// Another validator says something, or asks.
-    fn open(&mut self, Mail { seat, request, answer }: Mail) {
-        self.hear(seat, &request);
+    fn open(&mut self, Mail { seat, content }: Mail) {
+        match content {
+            Content::Offer(order, bytes, answer) => {
+                self.hear(seat, false);
+                _ = answer.send(self.offered(seat, order, bytes));
+            }
+            Content::Misfit(order) => self.core.handle_misfit(&order),
+            Content::Request(request, answer) => self.answer(seat, request, answer),
+        }
+    }
+
+    fn answer(&mut self, seat: u16, request: Request, answer: Answer) {
+        self.hear(
+            seat,
+            matches!(&request, Request::Say(_, message) if matches!(**message, Message::Status(_))),
+        );
         match request {
             Request::Order(ordered) => {
                 let taken = self.ordered(seat, *ordered);
@@ -355,14 +409,26 @@ impl Driver {
         }
     }
 
-    /// Keeps the body of an order that the core wants, then tells it.
+    /// Says whether the body of a signed order is wanted here. The core learns of one that is not, which may contradict another.
+    fn offered(&mut self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
+        let is_wanted = self.core.wants(&order.order);
+        if !is_wanted {
+            self.core.handle_message(seat, Message::Order(order));
+        } else if !self.bodies.has_room(bytes) {
+            return Err(ProposalError::Busy);
+        }
+        Ok(is_wanted)
+    }
+
+    /// Keeps the body of an order that the core still wants, then tells it.
     fn ordered(&mut self, seat: u16, ordered: Ordered) -> Result<(), ProposalError> {
         let order = ordered.order.clone();
-        if self.core.wants(&order) {
+        if self.core.wants(&order.order) {
             let digest = order.order.digest(&self.ledger.domain);
             if !self.bodies.insert(digest, ordered) {
                 return Err(ProposalError::Busy);
             }
+            self.neglect.note_order(Instant::now(), order.order.number, order.order.view);
         }
         self.core.handle_message(seat, Message::Order(order));
         Ok(())

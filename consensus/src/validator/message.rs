@@ -12,6 +12,10 @@ use slipstream_types::{
 const REQUEST: &str = "consensus request";
 /// The longest request: a body and hints that LZ4 could not shrink, and the rest.
 pub(super) const REQUEST_BYTES_MAX: usize = BLOB_BYTES_MAX;
+/// How a request begins that is an order.
+const ORDER_VARIANT: u8 = 0;
+/// Bytes of a [`SignedOrder`], all of whose fields have a fixed length: so it can be read without what follows.
+const ORDER_BYTES: usize = 3 * 8 + 32 + 8 + 32 + 64;
 /// The longest answer that is no outcome.
 pub(super) const TAKEN_BYTES_MAX: usize = 16;
 /// The longest answer that is one. Sync brings a batch whose parts are longer together.
@@ -97,14 +101,34 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
     }
 }
 
-impl Ordered {
-    /// Whether its primary signed it. Comes before [`Ordered::check_body`]: unpacking costs more than sending.
-    pub(super) fn check_signature(&self, set: &ValidatorSet, domain: &Digest) -> Result<(), CodecError> {
-        let rule = "an order is signed by the primary of its view";
-        let signed = self.order.is_signed(set, domain);
-        signed.then_some(()).ok_or(CodecError::Invalid { what: REQUEST, rule })
-    }
+/// The order that a request begins with, if it is one; the body behind it is not looked at.
+///
+/// # Errors
+/// If it is cut off.
+pub(super) fn order_of(request: &[u8]) -> Result<Option<SignedOrder>, CodecError> {
+    let Some(order) = request.strip_prefix(&[ORDER_VARIANT]) else { return Ok(None) };
+    let order = order.get(..ORDER_BYTES).unwrap_or(order);
+    codec::decode("order", order, ORDER_BYTES).map(Some)
+}
 
+/// Whether it comes from the primary of its view. Nobody else sends orders.
+pub(super) fn check_author(order: &SignedOrder, seat: u16, set: &ValidatorSet) -> Result<(), CodecError> {
+    let rule = "an order comes from the primary of its view";
+    let is_author = set.primary(order.order.view) == seat;
+    is_author.then_some(()).ok_or(CodecError::Invalid { what: REQUEST, rule })
+}
+
+/// Whether the primary of its view signed it.
+pub(super) fn check_signature(
+    order: &SignedOrder,
+    set: &ValidatorSet,
+    domain: &Digest,
+) -> Result<(), CodecError> {
+    let rule = "an order is signed by the primary of its view";
+    order.is_signed(set, domain).then_some(()).ok_or(CodecError::Invalid { what: REQUEST, rule })
+}
+
+impl Ordered {
     /// Whether the body is the one that it names.
     pub(super) fn check_body(&self) -> Result<(), CodecError> {
         let content = self.body.content(BlobKind::Body)?;
@@ -156,7 +180,8 @@ mod tests {
         let genesis = genesis(1);
         let (set, key) = (genesis.validator_set(), validator_key(0));
         let whole = ordered(b"body", b"body", &key);
-        let check = |it: &Ordered| it.check_signature(&set, &Digest::ZERO).and_then(|()| it.check_body());
+        let check =
+            |it: &Ordered| check_signature(&it.order, &set, &Digest::ZERO).and_then(|()| it.check_body());
         check(&whole).unwrap();
         let bare = Request::Say(Epoch(0), Box::new(Message::Order(whole.order.clone())));
         let error = decode_request(&encode(&bare).unwrap()).unwrap_err().to_string();
@@ -168,8 +193,14 @@ mod tests {
             let error = check(&wrong).unwrap_err().to_string();
             assert!(error.contains(rule), "{error}");
         }
-        let request = Request::Order(Box::new(whole));
-        assert_eq!(decode_request(&encode(&request).unwrap()).unwrap(), request);
+        let request = Request::Order(Box::new(whole.clone()));
+        let bytes = encode(&request).unwrap();
+        assert_eq!(decode_request(&bytes).unwrap(), request);
+        assert_eq!(order_of(&bytes).unwrap(), Some(whole.order));
+        assert_eq!(order_of(&bytes[..1 + ORDER_BYTES]).unwrap(), order_of(&bytes).unwrap());
+        order_of(&bytes[..ORDER_BYTES]).unwrap_err();
+        let other = Request::Outcome { number: BatchNumber::new(1), token: Digest::ZERO };
+        assert_eq!(order_of(&encode(&other).unwrap()).unwrap(), None);
         for answer in [Response::Taken, Response::Lacks] {
             let bytes = encode(&answer).unwrap();
             assert!(bytes.len() <= TAKEN_BYTES_MAX);

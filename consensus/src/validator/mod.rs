@@ -17,6 +17,7 @@
 //! The validator makes everything durable before it says it: outcomes when it executes them, votes by [`Flush`](slipstream_eve::Flush),
 //! one after another.
 
+mod admission;
 mod bench;
 mod bodies;
 mod cadence;
@@ -30,11 +31,13 @@ mod kept;
 mod lanes;
 mod ledger;
 mod message;
+mod neglect;
 mod opening;
 mod pace;
 mod records;
 mod reporting;
 mod said;
+mod silence;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -45,24 +48,28 @@ mod working;
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_eve::{Evidence, Record};
+use slipstream_eve::{Evidence, Record, SignedOrder};
 use slipstream_executor::Session;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
-use slipstream_types::{BatchHeader, Blob, Certificate, ChainConfig, Clock, Digest, SecretKey, ValidatorSet};
+use slipstream_types::{
+    BatchHeader, Blob, Certificate, ChainConfig, Clock, Digest, Epoch, SecretKey, ValidatorSet,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use self::kept::kept_tokens;
+use self::{
+    admission::{Admission, Uselessness},
+    driver::{Answer, Parts},
+    ledger::Ledger,
+    status::Shown,
+};
 pub use self::{
     driver::Driver,
     message::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode},
     records::{VOTE_RECORD, voted_up_to},
+    silence::Silence,
     status::{ConsensusStatus, Conviction, EvidenceKind, PeerStanding, Position, Proof, Voting},
-};
-use self::{
-    driver::{Answer, Parts},
-    ledger::Ledger,
-    status::Shown,
 };
 use crate::{
     config::ConsensusConfig,
@@ -94,11 +101,19 @@ pub struct Decided {
     pub hints: Option<Blob>,
 }
 
-/// Another validator's request, and where its answer goes.
+/// What another validator at that seat wants.
 struct Mail {
     seat: u16,
-    request: Request,
-    answer: Answer,
+    content: Content,
+}
+
+enum Content {
+    /// An order of which nothing is unpacked yet, the bytes that came, and where it is said whether it is wanted.
+    Offer(SignedOrder, usize, oneshot::Sender<Result<bool, ProposalError>>),
+    /// An order that was wanted, and came without the body that it names.
+    Misfit(SignedOrder),
+    /// A request, and where its answer goes.
+    Request(Request, Answer),
 }
 
 /// A handle to one member of the validator set. A clone is another handle to the same one.
@@ -108,6 +123,7 @@ pub struct Validator {
     set: Arc<ValidatorSet>,
     domain: Digest,
     defences: Defences,
+    admission: Arc<Admission>,
     mailbox: mpsc::Sender<Mail>,
     shown: Arc<watch::Sender<Shown>>,
     view: watch::Receiver<u64>,
@@ -196,28 +212,25 @@ impl Validator {
             evidence: proved,
         };
         let driver = Driver::new(parts)?;
-        let set = Arc::new(set);
-        Ok((Validator { key: public_key, set, domain, defences, mailbox, shown, view, evidence }, driver))
+        let (admission, set) = (Admission::new(set.validators.len()), Arc::new(set));
+        let validator =
+            Validator { key: public_key, set, domain, defences, admission, mailbox, shown, view, evidence };
+        Ok((validator, driver))
     }
 
     /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. Work that a
     /// request began goes on even if the future is dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
-        let answer = match self.open(peer, &payload) {
-            Ok((seat, request)) => {
-                drop(payload);
-                self.ask(seat, request).await
-            }
-            Err(error) => {
-                // Strangers must not fill the log.
-                tracing::debug!(peer = %peer.short(), %error, "consensus message refused");
-                Err(error)
-            }
-        };
+        let answer = self.answer(peer, payload).await;
         let encoded =
             answer.and_then(|response| message::encode(&response).map_err(ProposalError::Malformed));
         encoded.map_err(|error| {
+            // Strangers must not fill the log.
+            tracing::debug!(peer = %peer.short(), %error, "consensus message refused");
             self.shown.send_modify(|shown| shown.status.refused += 1);
+            if let (ProposalError::Malformed(reason), Some(seat)) = (&error, self.set.index_of(&peer)) {
+                self.admission.note(seat, &peer, Uselessness::Malformed, reason);
+            }
             let text = error.to_string();
             match error {
                 ProposalError::Malformed(_) => Refusal::malformed(text),
@@ -235,34 +248,88 @@ impl Validator {
         self.set.index_of(peer).is_some()
     }
 
-    fn open(&self, peer: PeerId, payload: &[u8]) -> Result<(u16, Request), ProposalError> {
+    async fn answer(&self, peer: PeerId, payload: Vec<u8>) -> Result<Response, ProposalError> {
         // Checked before the payload is decoded: strangers cost nothing.
         let epoch = self.set.epoch;
         let seat = self.set.index_of(&peer).ok_or(ProposalError::NotAValidator { peer, epoch })?;
-        let request = message::decode_request(payload).map_err(ProposalError::Malformed)?;
-        let found = match &request {
-            Request::Order(ordered) => ordered.order.order.epoch,
-            Request::Say(found, _) => *found,
-            Request::Outcome { .. } => epoch,
+        if let Some(order) = message::order_of(&payload).map_err(ProposalError::Malformed)? {
+            return self.take_order(peer, seat, order, &payload).await;
+        }
+        let request = message::decode_request(&payload).map_err(ProposalError::Malformed)?;
+        drop(payload);
+        let _place = match &request {
+            Request::Say(found, _) => {
+                self.check_epoch(*found)?;
+                None
+            }
+            // The answer is as long as a batch, and is read from the disk.
+            Request::Outcome { .. } | Request::Order(_) => Some(self.admission.place(seat).await),
         };
-        if found != epoch {
-            return Err(ProposalError::OtherEpoch { found, epoch });
+        self.ask(seat, request).await
+    }
+
+    fn check_epoch(&self, found: Epoch) -> Result<(), ProposalError> {
+        let epoch = self.set.epoch;
+        (found == epoch).then_some(()).ok_or(ProposalError::OtherEpoch { found, epoch })
+    }
+
+    /// Takes an order in. Until the driver wants it, nothing of its body is copied, unpacked or hashed.
+    async fn take_order(
+        &self,
+        peer: PeerId,
+        seat: u16,
+        order: SignedOrder,
+        payload: &[u8],
+    ) -> Result<Response, ProposalError> {
+        self.check_epoch(order.order.epoch)?;
+        message::check_author(&order, seat, &self.set).map_err(ProposalError::Malformed)?;
+        // Views and decisions only go on.
+        let is_old = {
+            let shown = self.shown.borrow();
+            order.order.view < shown.status.view || order.order.number <= shown.committed
+        };
+        let (mut is_wanted, mut _place) = (false, None);
+        if !is_old {
+            message::check_signature(&order, &self.set, &self.domain).map_err(ProposalError::Malformed)?;
+            _place = Some(self.admission.place(seat).await);
+            is_wanted = self.offer(seat, order.clone(), payload.len()).await?;
         }
-        if let Request::Order(ordered) = &request {
-            let signed = ordered.check_signature(&self.set, &self.domain);
-            let checked = signed.and_then(|()| match self.defences.lacks(Planted::UncheckedBody) {
-                true => Ok(()),
-                false => ordered.check_body(),
-            });
-            checked.map_err(ProposalError::Malformed)?;
+        if !is_wanted {
+            self.shown.send_modify(|shown| shown.note_unwanted(seat));
+            let reason = format!("order of batch {} in view {}", order.order.number, order.order.view);
+            self.admission.note(seat, &peer, Uselessness::Unwanted, &reason);
+            return Ok(Response::Taken);
         }
-        Ok((seat, request))
+        let opened = message::decode_request(payload).and_then(|request| match &request {
+            Request::Order(ordered) if !self.defences.lacks(Planted::UncheckedBody) => {
+                ordered.check_body().map(|()| request)
+            }
+            _ => Ok(request),
+        });
+        match opened {
+            Ok(request) => self.ask(seat, request).await,
+            Err(error) => {
+                // Its primary sent it, and could send others for ever.
+                self.post(seat, Content::Misfit(order)).await?;
+                Err(ProposalError::Malformed(error))
+            }
+        }
+    }
+
+    async fn offer(&self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
+        let (answer, answered) = oneshot::channel();
+        self.post(seat, Content::Offer(order, bytes, answer)).await?;
+        answered.await.unwrap_or(Err(ProposalError::Stopping))
     }
 
     async fn ask(&self, seat: u16, request: Request) -> Result<Response, ProposalError> {
         let (answer, answered) = oneshot::channel();
-        self.mailbox.send(Mail { seat, request, answer }).await.map_err(|_| ProposalError::Stopping)?;
+        self.post(seat, Content::Request(request, answer)).await?;
         answered.await.unwrap_or(Err(ProposalError::Stopping))
+    }
+
+    async fn post(&self, seat: u16, content: Content) -> Result<(), ProposalError> {
+        self.mailbox.send(Mail { seat, content }).await.map_err(|_| ProposalError::Stopping)
     }
 
     /// The validator's public key, as a peer.

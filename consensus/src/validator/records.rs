@@ -12,22 +12,14 @@ use crate::error::RecordError;
 /// The name of the store's record of what binds a validator's next vote.
 pub const VOTE_RECORD: &str = "consensus/eve";
 
-/// The highest batch that such a record has a vote or decision for, or `None` if it has neither.
+/// The highest batch that such a record has a vote or decision for, of whatever epoch; the genesis if it has neither.
 ///
 /// # Errors
 /// If the record is unreadable: then nobody knows.
-pub fn voted_up_to(record: &[u8]) -> Result<Option<BatchNumber>, RecordError> {
+pub fn voted_up_to(record: &[u8]) -> Result<BatchNumber, RecordError> {
     let record: Record =
         codec::decode(VOTES.what, record, VOTES.bytes_max).map_err(RecordError::Unreadable)?;
-    let Record { prepare, prepared, adopted, amnesia, decided, .. } = &record;
-    let numbers = [
-        prepare.as_ref().map(|ballot| ballot.number),
-        prepared.as_ref().map(|prepared| prepared.info.number),
-        adopted.as_ref().map(|adopted| adopted.info.number),
-        amnesia.as_ref().map(|(number, _)| *number),
-        decided.iter().map(|certificate| certificate.info.number).max(),
-    ];
-    Ok(numbers.into_iter().flatten().max())
+    Ok(record.voted_up_to())
 }
 
 /// Proofs of misbehaviour that are kept; one is enough to throw its author out.
@@ -93,16 +85,19 @@ mod tests {
             adopted: None,
             amnesia: None,
             decided: BoundedVec::default(),
+            voted: BatchNumber::GENESIS,
         };
         let store = open();
         store.initialize(&genesis(1)).unwrap();
         assert_eq!(VOTES.load(&store).unwrap(), None);
         let binding = |record: &Record| voted_up_to(&codec::encode("vote record", record).unwrap()).unwrap();
-        assert_eq!(binding(&record(7)), None);
+        assert_eq!(binding(&record(7)), BatchNumber::GENESIS);
         let (at, ballot) = (BatchNumber::new, |number| Ballot { view: 1, number, token: Digest::ZERO });
-        assert_eq!(binding(&Record { prepare: Some(ballot(at(9))), ..record(7) }), Some(at(9)));
+        assert_eq!(binding(&Record { prepare: Some(ballot(at(9))), ..record(7) }), at(9));
+        // A new epoch's record has no vote of its own yet.
+        assert_eq!(binding(&Record { epoch: Epoch(1), voted: at(9), ..record(0) }), at(9));
         let forgetful = Record { prepare: Some(ballot(at(9))), amnesia: Some((at(11), 2)), ..record(7) };
-        assert_eq!(binding(&forgetful), Some(at(11)));
+        assert_eq!(binding(&forgetful), at(11));
         for view in [7, 8] {
             VOTES.save(&store, &record(view)).unwrap();
         }

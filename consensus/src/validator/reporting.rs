@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_eve::Message;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
     driver::{Driver, Timer},
-    message::Request,
+    silence::Silence,
     status::{Conviction, Heard},
 };
 use crate::error::ProposalError;
@@ -17,12 +16,12 @@ use crate::error::ProposalError;
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Driver {
-    /// Notes that a validator is there.
-    pub(super) fn hear(&mut self, seat: u16, request: &Request) {
+    /// Notes that a validator is there, and whether it says how far it is.
+    pub(super) fn hear(&mut self, seat: u16, is_status: bool) {
         let at = Instant::now();
         let heard = self.heard.entry(seat).or_insert(Heard { at, said_at: None });
         heard.at = at;
-        if matches!(request, Request::Say(_, message) if matches!(**message, Message::Status(_))) {
+        if is_status {
             heard.said_at = Some(at);
         }
     }
@@ -42,16 +41,20 @@ impl Driver {
         let lately = |heard: &Heard| now.duration_since(heard.at) < COMPLAINT_INTERVAL;
         let heard: Vec<u16> =
             self.heard.iter().filter(|(_, heard)| lately(heard)).map(|(seat, _)| *seat).collect();
+        let silent: Vec<_> =
+            self.core.heard().iter().filter_map(|(seat, it)| Some((*seat, it.silence?))).collect();
         tracing::warn!(
+            silence = self.core.silence().map(|it| Silence::from(it).name()), ?silent,
             view = self.core.view(), changing = self.core.is_changing(), decided = %self.core.decided(),
             ?heard, quorum = self.ledger.set.quorum(),
-            "no quorum yet: the chain stands until more validators vote; the positions of those that were heard are named"
+            "no quorum yet: the chain stands until more validators vote; named are the positions of those that were heard, \
+             and of those that say why they do not vote"
         );
     }
 
     /// Waits for a view that goes on.
     pub(super) fn watch_view(&mut self) {
-        let is_settled = !self.core.is_changing() && !self.core.complains() && !self.core.is_observing();
+        let is_settled = !self.core.is_changing() && !self.core.complains() && self.core.silence().is_none();
         match (is_settled, self.timers.is_set(Timer::Complaint)) {
             (true, true) => self.timers.cancel(Timer::Complaint),
             (false, false) => self.timers.set(Timer::Complaint, COMPLAINT_INTERVAL),
@@ -60,7 +63,7 @@ impl Driver {
     }
 
     pub(super) fn report(&self) {
-        self.shown.send_modify(|shown| shown.update(&self.core, &self.heard));
+        self.shown.send_modify(|shown| shown.update(&self.core, self.committed, &self.heard));
         let view = self.core.view();
         self.view.send_if_modified(|shown| std::mem::replace(shown, view) != view);
     }

@@ -8,6 +8,11 @@ use slipstream_eve::{Core, Evidence, Status};
 use slipstream_types::{BatchNumber, PublicKey, Validator, ValidatorSet, codec};
 use tokio::time::Instant;
 
+use super::silence::Silence;
+
+/// Silent validators that a line names: it is read in a log.
+const NAMED_MAX: usize = 8;
+
 /// What a validator is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConsensusStatus {
@@ -31,8 +36,9 @@ pub struct ConsensusStatus {
     pub primary_name: Option<String>,
     /// Whether that is this validator.
     pub is_primary: bool,
-    /// Whether it has no record of its votes and listens before it votes again.
-    pub observing: bool,
+    /// Why it signs nothing, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
     /// Whether it wants another primary.
     pub complains: bool,
     /// The last batch that it knows to be decided.
@@ -46,6 +52,9 @@ pub struct ConsensusStatus {
     pub divergences: u64,
     /// Messages and ordered batches of others that it refused since it started.
     pub refused: u64,
+    /// Orders of others that it did not want, and did not unpack, since it started.
+    #[serde(default)]
+    pub unwanted: u64,
     /// Who was proved to have given two statements where it may give one.
     pub evidence: Vec<Conviction>,
     /// The other validators, and what each said of itself last.
@@ -57,6 +66,31 @@ impl ConsensusStatus {
     pub fn heard_within(&self, ms: u64) -> usize {
         let heard = self.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(|ago| ago <= ms));
         1 + heard.count()
+    }
+
+    /// What keeps the others from voting, as far as this validator can know: those that say that they sign nothing, by their reason, and
+    /// those that were not heard within so many milliseconds, with the time since.
+    pub fn silent(&self, ms: u64) -> Option<String> {
+        let mut said: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut unheard = Vec::new();
+        for peer in &self.peers {
+            let member = self.member(peer.index);
+            match (peer.heard_ms_ago, peer.said.and_then(|said| said.silence)) {
+                (None, _) => unheard.push(member),
+                (Some(ago), _) if ago > ms => unheard.push(format!("{member} for {} s", ago / 1_000)),
+                (Some(_), Some(silence)) => said.entry(silence.name()).or_default().push(member),
+                (Some(_), None) => {}
+            }
+        }
+        let names = |members: &[String]| {
+            let more = members.len().saturating_sub(NAMED_MAX);
+            let shown = members[..members.len() - more].join(", ");
+            if more == 0 { shown } else { format!("{shown} and {more} more") }
+        };
+        let said = said.iter().map(|(name, who)| format!("{} {}", name.replace('_', " "), names(who)));
+        let unheard = (!unheard.is_empty()).then(|| format!("not heard {}", names(&unheard)));
+        let all: Vec<String> = said.chain(unheard).collect();
+        (!all.is_empty()).then(|| format!("validators that do not vote: {}", all.join("; ")))
     }
 
     /// What the operator calls the validator at a position.
@@ -138,6 +172,9 @@ pub struct PeerStanding {
     /// nothing is to be decided: whoever asks it other things may know better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
+    /// Orders of it that this validator did not want, and did not unpack, since it started.
+    #[serde(default)]
+    pub unwanted: u64,
     /// How far it said that it is, last; it does so when things do not go on by themselves.
     #[serde(flatten)]
     pub said: Option<Position>,
@@ -156,6 +193,9 @@ pub struct Position {
     pub decided: BatchNumber,
     /// The last order of its view that it has.
     pub ordered: BatchNumber,
+    /// Why it signs nothing, if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Silence>,
     /// How long ago it said so, in milliseconds.
     pub said_ms_ago: u64,
 }
@@ -164,6 +204,8 @@ pub struct Position {
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
+    /// The last batch whose commit the core knows.
+    pub(super) committed: BatchNumber,
     heard: BTreeMap<u16, Heard>,
 }
 
@@ -185,6 +227,7 @@ impl Shown {
             key: it.public_key,
             name: None,
             heard_ms_ago: None,
+            unwanted: 0,
             said: None,
         };
         let status = ConsensusStatus {
@@ -197,21 +240,23 @@ impl Shown {
             primary: 0,
             primary_name: None,
             is_primary: index == 0,
-            observing: false,
+            silence: None,
             complains: false,
             decided: BatchNumber::GENESIS,
             voted: None,
             voting: None,
             divergences: 0,
             refused: 0,
+            unwanted: 0,
             evidence: Vec::new(),
             peers: members.map(peer).collect(),
         };
-        Shown { status, heard: BTreeMap::new() }
+        Shown { status, committed: BatchNumber::GENESIS, heard: BTreeMap::new() }
     }
 
     /// Takes over how far the protocol is.
-    pub(super) fn update(&mut self, core: &Core, heard: &BTreeMap<u16, Heard>) {
+    pub(super) fn update(&mut self, core: &Core, committed: BatchNumber, heard: &BTreeMap<u16, Heard>) {
+        self.committed = committed;
         let (prepares, commits) = core.votes();
         let voting = Voting { number: core.decided().next(), prepares, commits };
         let said = |status: &Status| Position {
@@ -220,6 +265,7 @@ impl Shown {
             complains: status.complains,
             decided: status.decided,
             ordered: status.ordered,
+            silence: status.silence.map(Silence::from),
             said_ms_ago: 0,
         };
         let status = &mut self.status;
@@ -227,7 +273,7 @@ impl Shown {
         status.changing = core.is_changing();
         status.primary = core.primary();
         status.is_primary = core.is_primary();
-        status.observing = core.is_observing();
+        status.silence = core.silence().map(Silence::from);
         status.complains = core.complains();
         status.decided = core.decided();
         status.voted = core.voted();
@@ -237,6 +283,14 @@ impl Shown {
             peer.said = core.heard().get(&peer.index).map(said);
         }
         self.heard.clone_from(heard);
+    }
+
+    /// An order of the seat was not wanted.
+    pub(super) fn note_unwanted(&mut self, seat: u16) {
+        self.status.unwanted += 1;
+        if let Some(peer) = self.status.peers.iter_mut().find(|peer| peer.index == seat) {
+            peer.unwanted += 1;
+        }
     }
 
     /// The status as of now.

@@ -114,7 +114,7 @@ impl Driver {
     /// Tells the core whether a batch is due, as the own pool and clock see it.
     fn tell_wanted(&mut self) -> bool {
         let now = Instant::now();
-        let due = self.working.any.due(self.pool.status().pending);
+        let due = self.working.any.overdue(self.pool.status().pending);
         match due.filter(|due| *due > now) {
             Some(due) => self.timers.set_at(Timer::Wanted, due),
             None => self.timers.cancel(Timer::Wanted),

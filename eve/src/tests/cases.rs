@@ -7,7 +7,7 @@ use slipstream_types::{
 
 use crate::{
     Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Record, Settings, Setup, SignedOrder,
-    Status, To, Verify, ViewChange, Vote,
+    Silence, Status, To, Verify, ViewChange, Vote,
 };
 
 const DOMAIN: Digest = Digest::ZERO;
@@ -44,14 +44,22 @@ fn core(record: Option<Record>) -> Core {
 
 fn status(decided: u64, view: u64) -> Message {
     let decided = BatchNumber::new(decided);
-    Message::Status(Status { view, changing: false, complains: false, decided, ordered: decided })
+    Message::Status(Status {
+        view,
+        changing: false,
+        complains: false,
+        decided,
+        ordered: decided,
+        neglected: false,
+        silence: None,
+    })
 }
 
 /// One that heard of two others that nothing is decided.
 fn awake() -> Core {
     let mut core = core(None);
     (0..2).for_each(|seat| core.handle_message(seat, status(0, 0)));
-    assert!(!core.is_observing());
+    assert_eq!(core.silence(), None);
     core
 }
 
@@ -136,7 +144,7 @@ fn a_liar_does_not_silence_who_begins() {
     let mut core = core(None);
     core.handle_message(0, status(u64::MAX, u64::MAX));
     core.handle_message(1, status(0, 0));
-    assert!(!core.is_observing() && !core.is_silent());
+    assert_eq!(core.silence(), None);
     core.handle_message(2, status(u64::MAX, 0));
     core.handle_wanted(true);
     core.handle_timer(crate::Timer::Patience);
@@ -148,11 +156,190 @@ fn a_liar_does_not_silence_who_begins() {
 fn lost_data_is_not_forgotten() {
     let mut first = core(None);
     (0..2).for_each(|seat| first.handle_message(seat, status(7, 2)));
-    assert!(!first.is_observing() && first.is_silent());
+    assert_eq!(first.silence(), Some(Silence::LostVotes { until: BatchNumber::new(9) }));
     let record = std::iter::from_fn(|| first.flush()).filter_map(|flush| flush.record).last();
     let again = core(Some(record.expect("it is on record")));
-    assert!(!again.is_observing() && again.is_silent());
+    assert_eq!(again.silence(), first.silence());
     assert_eq!(again.amnesia, Some((BatchNumber::new(9), 3)));
+}
+
+/// A record of that epoch, of a validator that has signed nothing in it.
+fn record(epoch: u64, voted: u64) -> Record {
+    Record {
+        epoch: Epoch(epoch),
+        view: 2,
+        changing: false,
+        prepare: None,
+        prepared: None,
+        adopted: None,
+        amnesia: None,
+        decided: BoundedVec::default(),
+        voted: BatchNumber::new(voted),
+    }
+}
+
+fn certificate(number: u64, seats: std::ops::Range<u16>) -> Certificate {
+    let keys: Vec<_> = seats.clone().map(key).collect();
+    Certificate::signed(info(number, "a"), 0, seats.zip(&keys)).unwrap()
+}
+
+/// Whether it says anything but how far it is, though a batch is overdue; and the last record.
+fn speaks(core: &mut Core) -> (bool, Option<Record>) {
+    core.handle_wanted(true);
+    core.handle_timer(crate::Timer::Patience);
+    let flushes: Vec<_> = std::iter::from_fn(|| core.flush()).collect();
+    let said = flushes.iter().flat_map(|flush| &flush.outputs);
+    let is_vote = |output: &Output| !matches!(output, Output::Send(_, Message::Status(_)));
+    let speaks = core.complains() || said.clone().any(is_vote);
+    (speaks, flushes.into_iter().filter_map(|flush| flush.record).next_back())
+}
+
+/// Goal: a ledger that went back to an epoch before that of its votes is noticed; nothing is signed there, and the record stays as it is.
+#[test]
+fn a_record_of_a_later_epoch_means_a_lost_ledger() {
+    let mut core = core(Some(record(1, 9)));
+    assert_eq!(core.silence(), Some(Silence::LostLedger { epoch: Epoch(1) }));
+    (0..3).for_each(|seat| core.handle_message(seat, status(0, 0)));
+    assert_eq!(speaks(&mut core), (false, None));
+}
+
+/// Goal: a ledger that ends before what its validator voted on, or knows to be decided, is noticed. What a crash leaves is not.
+#[test]
+fn a_ledger_that_went_back_silences_its_validator() {
+    let decided = |number| Record {
+        decided: BoundedVec::new(vec![certificate(number, 0..3)]).unwrap(),
+        ..record(0, 0)
+    };
+    let ballot = |number| prepare(3, number, "a").ballot;
+    for (whole, record) in [
+        (true, record(0, 1)),
+        (false, record(0, 2)),
+        (true, decided(1)),
+        (false, decided(2)),
+        (true, Record { voted: BatchNumber::new(2), ..decided(1) }),
+        (true, Record { prepare: Some(ballot(1)), ..record(0, 1) }),
+        (false, Record { prepare: Some(ballot(2)), ..record(0, 0) }),
+    ] {
+        let until = record.voted_up_to();
+        let mut core = core(Some(record.clone()));
+        let lost = (!whole).then_some(Silence::LostVotes { until });
+        assert_eq!(core.silence(), lost, "{record:?}");
+        (0..3).for_each(|seat| core.handle_message(seat, status(0, 2)));
+        assert_eq!(speaks(&mut core).0, whole, "{record:?}");
+    }
+}
+
+/// Goal: an old copy of a validator's data is noticed by a signature of its own that the record lacks, in a certificate and in what a
+/// quorum prepared. Signatures of others alone say nothing.
+#[test]
+fn an_old_copy_is_noticed_by_its_own_signature() {
+    let set = set();
+    let lost = Some(Silence::LostVotes { until: BatchNumber::new(3) });
+    for (seats, silence) in [(0..3, None), (1..4, lost)] {
+        let mut decided = core(Some(record(0, 0)));
+        decided.handle_message(0, Message::Decided(Box::new(certificate(1, seats.clone()))));
+        let mut synced = core(Some(record(0, 0)));
+        synced.recall(&certificate(1, seats.clone()));
+        let signatures = seats.map(|seat| (seat, prepare(seat, 1, "a").signature)).collect();
+        let signatures = BoundedVec::new(signatures).unwrap();
+        let prepared = Prepared { view: 0, info: info(1, "a"), signatures };
+        let change = ViewChange::new(3, 0, None, Some(prepared), &DOMAIN, &key(0));
+        assert!(change.is_valid(&set, &DOMAIN));
+        let mut changed = core(Some(record(0, 0)));
+        changed.handle_message(0, Message::ViewChange(Box::new(change)));
+        for core in [&decided, &synced, &changed] {
+            assert_eq!(core.silence(), silence);
+        }
+    }
+    let mut whole = core(Some(record(0, 1)));
+    whole.recall(&certificate(1, 1..4));
+    assert_eq!(whole.silence(), None);
+}
+
+/// Goal: the record of a new epoch still says what was voted on before it.
+#[test]
+fn what_was_voted_on_is_known_across_epochs() {
+    let mut core = Core::new(Setup {
+        set: slipstream_testkit::set(1, &slipstream_testkit::keys(1..=4), Address::ZERO),
+        key: key(3),
+        seat: 3,
+        domain: DOMAIN,
+        settings: SETTINGS,
+        head: info(9, "last"),
+        record: Some(Record { prepare: Some(prepare(3, 9, "a").ballot), ..record(0, 8) }),
+        outcomes: Vec::new(),
+        orders: Vec::new(),
+    });
+    let (_, written) = speaks(&mut core);
+    let written = written.expect("a new epoch is recorded");
+    assert_eq!((written.epoch, written.voted_up_to()), (Epoch(1), BatchNumber::new(9)));
+    assert_eq!(core.silence(), None);
+}
+
+/// Goal: a decision ends a complaint of a late batch, and not one of what the primary leaves out: neither one's own nor that of so many
+/// others that one of them is honest.
+#[test]
+fn a_decision_does_not_end_a_complaint_of_neglect() {
+    let decide = |core: &mut Core| {
+        let next = core.decided().get() + 1;
+        core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))));
+        assert_eq!(core.decided().get(), next);
+    };
+    let complaint = |neglected| {
+        let decided = BatchNumber::GENESIS;
+        let ordered = decided;
+        Message::Status(Status {
+            view: 0,
+            changing: false,
+            complains: true,
+            decided,
+            ordered,
+            neglected,
+            silence: None,
+        })
+    };
+    let mut alone = awake();
+    alone.handle_neglect(true);
+    decide(&mut alone);
+    assert!(alone.complains() && alone.view() == 0, "one alone ends no view");
+    alone.handle_neglect(false);
+    assert!(!alone.complains());
+    for neglected in [false, true] {
+        let mut core = awake();
+        core.handle_message(1, complaint(neglected));
+        assert!(!core.complains());
+        core.handle_message(2, complaint(neglected));
+        // With its own there is a quorum.
+        assert!(core.is_changing() && core.view() == 1);
+        let mut late = awake();
+        late.complain();
+        late.handle_message(1, complaint(neglected));
+        decide(&mut late);
+        assert!(!late.complains(), "one of the others is no honest one");
+    }
+}
+
+/// Goal: a primary that makes each batch just in time has a shorter term than one that is quick, by the time in which a batch is due.
+#[test]
+fn a_slow_primary_has_a_short_term() {
+    let settings = Settings { rotate_after: 80, ..SETTINGS };
+    let decisions = |ticks_of_each: usize, wanted: bool| {
+        let mut core = awake();
+        core.settings = settings;
+        core.handle_wanted(wanted);
+        for decisions in 0..80 {
+            (0..ticks_of_each).for_each(|_| core.handle_timer(crate::Timer::Tell));
+            if core.complains() {
+                return decisions;
+            }
+            let next = core.decided().get() + 1;
+            core.handle_message(0, Message::Decided(Box::new(certificate(next, 0..3))));
+            core.handle_committed(info(next, "a"));
+        }
+        80
+    };
+    assert_eq!(decisions(4, true), 3, "it is waited for two or three times for each");
+    assert_eq!((decisions(1, true), decisions(4, false)), (80, 80));
 }
 
 /// Goal: of what was prepared in several views the last counts, and what is decided binds more than what is prepared.

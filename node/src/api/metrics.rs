@@ -245,6 +245,8 @@ metrics! {
     "slipstream_consensus_view" consensus_view: IntGauge;
     /// 1 while this node is the primary, which orders the batches.
     "slipstream_consensus_primary" consensus_primary: IntGauge;
+    /// 1 for the reason why this node, which is run as a validator, signs nothing; 0 for the others.
+    "slipstream_consensus_silence" consensus_silence: IntGaugeVec ["reason"];
     /// 1 while this validator wants another primary, or waits for the next view to begin.
     "slipstream_consensus_unsettled" consensus_unsettled: IntGauge;
     /// Validators that prepare the next batch, or commit to it, as this validator knows.
@@ -257,6 +259,8 @@ metrics! {
     "slipstream_consensus_divergences_total" consensus_divergences: IntCounter;
     /// Messages and orders of other validators that this one refused, in this epoch since start.
     "slipstream_consensus_refused_total" consensus_refused: IntCounter;
+    /// Orders of other validators that this one did not want, and did not unpack, in this epoch since start.
+    "slipstream_consensus_unwanted_total" consensus_unwanted: IntCounter;
     /// Proofs that a validator gave two statements where it may give one.
     "slipstream_consensus_evidence" consensus_evidence: IntGauge;
     /// Executable transactions in the pool.

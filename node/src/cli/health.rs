@@ -6,7 +6,7 @@ use miette::Result;
 use super::{
     ask::{ask, page, parse},
     exit::{Exit, Failed},
-    output::print,
+    output::{note, print},
     status::NodeArgs,
 };
 
@@ -29,10 +29,13 @@ pub(super) fn health(args: &HealthArgs) -> Result<()> {
         // A node that starts tells its present step.
         said => return Err(Failed::new(Exit::TryAgain, said.trim()).into()),
     };
+    let told = |at| health.pointer(at).and_then(serde_json::Value::as_str);
+    if let (Some(text), Some(way_out)) = (told("/silence/text"), told("/silence/way_out")) {
+        note(&format!("{text}; {way_out}"));
+    }
     if health["ready"] == true {
         return print("ready");
     }
-    let why =
-        health.pointer("/blocker/text").and_then(serde_json::Value::as_str).unwrap_or("no reason is given");
+    let why = told("/blocker/text").unwrap_or("no reason is given");
     Err(Failed::new(Exit::TryAgain, format!("not ready: {why}")).into())
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use slipstream_consensus::Silence;
 use slipstream_sync::Phase;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::{Blocker, Health, Reason, State};
+use super::{Blocker, Health, Reason, SilenceStatus, State};
 
 /// A node so many batches behind is catching up; fewer come and go with every batch at the head.
 const BEHIND_BATCHES: u64 = 16;
@@ -63,8 +64,10 @@ pub(super) struct Signs {
     pub(super) retry: Option<Duration>,
     /// When the next configured peer is dialled.
     pub(super) redial: Option<Duration>,
-    /// How far the batch is that this validator proposes.
+    /// How far the batch is that is voted on, and which validators do not vote.
     pub(super) votes: Option<String>,
+    /// Why this validator signs nothing.
+    pub(super) silence: Option<Silence>,
     pub(super) batches_per_second: f64,
     pub(super) transactions_per_second: f64,
     pub(super) eta_seconds: Option<f64>,
@@ -132,6 +135,7 @@ impl Judge {
             state: self.state,
             syncing,
             blocker,
+            silence: signs.silence.map(SilenceStatus::from),
             head: signs.head,
             head_age_seconds: signs.head_age.map(|age| match signs.is_ahead {
                 true => -age.as_secs_f64(),
@@ -292,7 +296,10 @@ pub(crate) fn about(time: Duration) -> String {
 }
 
 fn votes(signs: &Signs) -> String {
-    signs.votes.as_ref().map_or_else(String::new, |votes| format!("; {votes}"))
+    let silence = signs
+        .silence
+        .map(|silence| format!("this validator signs nothing: {silence}; {}", silence.way_out()));
+    silence.iter().chain(&signs.votes).map(|text| format!("; {text}")).collect()
 }
 
 fn no_peers(signs: &Signs) -> String {

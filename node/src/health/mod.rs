@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slipstream_consensus::ConsensusStatus;
+use slipstream_consensus::{ConsensusStatus, Silence};
 use slipstream_network::{BanEnd, ConfiguredPeer, ContactState, Contacts, PeerTarget, Transport};
 use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Follower, SyncStatus};
@@ -25,7 +25,10 @@ pub(crate) use self::{
     judge::{Rules, about},
     teller::Teller,
 };
-use crate::{seat::Seat, status::Names};
+use crate::{
+    seat::Seat,
+    status::{HEARD_WITHIN_MS, Names},
+};
 
 /// A peer that told of its head longer ago than this is not heard: it is asked twice a second while all is well.
 const HEARD_WITHIN: Duration = Duration::from_secs(15);
@@ -39,6 +42,9 @@ pub struct Health {
     pub state: State,
     /// Why it is not ready.
     pub blocker: Option<Blocker>,
+    /// Why it signs nothing, if it is run as a validator and does not. It serves reads as any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<SilenceStatus>,
     /// What `eth_syncing` says: that it is behind, or cannot know that it is not.
     pub syncing: bool,
     /// The last committed batch.
@@ -99,6 +105,25 @@ pub struct Blocker {
     pub alert: bool,
     /// Milliseconds until this node tries again by itself: dials a peer, asks another one; 0 while it does. None where it waits for others.
     pub retry_ms: Option<u64>,
+}
+
+/// Why a validator's node signs nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SilenceStatus {
+    /// The state, for programs.
+    #[serde(flatten)]
+    pub silence: Silence,
+    /// The same for people.
+    pub text: String,
+    /// What the operator can do.
+    pub way_out: String,
+}
+
+impl From<Silence> for SilenceStatus {
+    fn from(silence: Silence) -> SilenceStatus {
+        let text = format!("this validator signs nothing: {silence}");
+        SilenceStatus { silence, text, way_out: silence.way_out().to_owned() }
+    }
 }
 
 /// The kinds of [`Blocker`].
@@ -183,6 +208,7 @@ impl HealthSource {
         let connected = self.transport.peers().len();
         let mut signs = signs(head, self.clock.now_ms(), sync, consensus, contacts, connected);
         signs.missing = missing(contacts, &self.names);
+        signs.silence = self.seat.as_ref().and_then(|seat| seat.silence(consensus));
         signs.needs_peers = self.seat.as_ref().is_some_and(|seat| seat.needs_peers());
         self.judge.lock().judge(&signs, Instant::now())
     }
@@ -238,23 +264,28 @@ fn signs(
         received: (sync.bytes_received, sync.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows)),
         connected,
         needs_peers: false,
+        silence: None,
         configured: contacts.configured.len(),
         removed: contacts.removed.len(),
         missing: None,
         retry: sync.waiting.as_ref().and_then(|waiting| waiting.retry_ms).map(Duration::from_millis),
         redial: contacts.configured.iter().filter_map(|peer| redial(&peer.state, Instant::now())).min(),
-        votes: consensus.and_then(|status| {
-            let (votes, quorum) = (status.voting?, status.quorum);
-            let (number, most) = (votes.number, votes.prepares.max(votes.commits));
-            Some(format!(
-                "batch {number} has {most} of the {quorum} votes that it needs, in view {}",
-                status.view
-            ))
-        }),
+        votes: consensus.and_then(votes),
         batches_per_second: sync.batches_per_second,
         transactions_per_second: sync.transactions_per_second,
         eta_seconds: sync.eta_seconds,
     }
+}
+
+/// The votes of the next batch, and who gives none.
+fn votes(status: &ConsensusStatus) -> Option<String> {
+    let votes = status.voting.map(|votes| {
+        let (number, most) = (votes.number, votes.prepares.max(votes.commits));
+        let (quorum, view) = (status.quorum, status.view);
+        format!("batch {number} has {most} of the {quorum} votes that it needs, in view {view}")
+    });
+    let all: Vec<String> = votes.into_iter().chain(status.silent(HEARD_WITHIN_MS)).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use slipstream_consensus::{ConsensusStatus, PeerStanding};
+use slipstream_consensus::Silence;
 use tokio::time::Instant;
 
 use super::{Health, Reason, State};
@@ -18,9 +18,8 @@ const CHANGES_WITHIN: Duration = Duration::from_secs(60);
 /// An alert ends, or gives way to another one, after it has been so for this long. A connection that comes and goes takes less: it
 /// is dialled again after 10 s at the latest.
 const SETTLED_FOR: Duration = Duration::from_secs(15);
-
-/// Silent validators that a line names.
-const UNHEARD_MAX: usize = 8;
+/// A validator's silence is told when it has lasted so long: a start without a record takes less.
+const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// A line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +42,9 @@ pub(crate) struct Teller {
     changes: VecDeque<Instant>,
     alert: Option<Reason>,
     unsettled: Option<(Option<Reason>, Instant)>,
+    /// The silence that was told last, and the one that may be told next.
+    silence: Option<Silence>,
+    unsettled_silence: Option<(Option<Silence>, Instant)>,
 }
 
 impl Teller {
@@ -50,6 +52,16 @@ impl Teller {
     pub(crate) fn tell(&mut self, status: &NodeStatus, now: Instant) {
         for line in self.lines(&status.health, now) {
             write(line, status);
+        }
+        if let Some(silence) = self.silence(status.health.silence.as_ref().map(|it| it.silence), now) {
+            match silence {
+                Some(silence) => tracing::warn!(
+                    silence = silence.name(),
+                    way_out = silence.way_out(),
+                    "this validator signs nothing: {silence}"
+                ),
+                None => tracing::info!("this validator votes"),
+            }
         }
     }
 
@@ -87,6 +99,25 @@ impl Teller {
         self.unsettled = None;
         let before = std::mem::replace(&mut self.alert, seen);
         seen.map(Line::Begins).or(before.map(Line::Ends))
+    }
+
+    /// The change of silence that is to be told. Of one that lasts, such as until a lost vote is decided, the kind counts.
+    fn silence(&mut self, seen: Option<Silence>, now: Instant) -> Option<Option<Silence>> {
+        let kind = |silence: Option<Silence>| silence.map(Silence::name);
+        if kind(seen) == kind(self.silence) {
+            self.unsettled_silence = None;
+            return None;
+        }
+        let since = match self.unsettled_silence {
+            Some((unsettled, since)) if kind(unsettled) == kind(seen) => since,
+            _ => now,
+        };
+        self.unsettled_silence = Some((seen, since));
+        if now.saturating_duration_since(since) < SILENT_FOR {
+            return None;
+        }
+        (self.silence, self.unsettled_silence) = (seen, None);
+        Some(seen)
     }
 
     fn is_changed(&mut self, state: State, now: Instant) -> bool {
@@ -129,9 +160,10 @@ macro_rules! event {
             percent = Some(progress.percent).filter(|_| health.state != State::AtHead).map(rounded),
             view = consensus.as_ref().map(|own| own.view),
             primary = consensus.as_ref().map(|own| own.member(own.primary)),
-            unheard = consensus.as_ref().and_then(unheard),
+            silent = consensus.as_ref().and_then(|own| own.silent(HEARD_WITHIN_MS)),
             memory_mib = process.memory_bytes >> 20,
             disk_free_mib = disk.as_ref().map(|disk| disk.free_bytes >> 20),
+            silence = health.silence.as_ref().map(|it| it.silence.name()),
             blocker = health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
             "{}",
             $message
@@ -144,19 +176,6 @@ fn write(line: Line, status: &NodeStatus) {
         Line::Calm => event!(info, status, status.health.state),
         Line::Begins(reason) => event!(warn, status, "not ready", reason = reason.name()),
         Line::Ends(reason) => event!(warn, status, over(reason), over = reason.name()),
-    }
-}
-
-/// The other validators that are silent, by their positions and names.
-fn unheard(own: &ConsensusStatus) -> Option<String> {
-    let is_silent = |peer: &&PeerStanding| peer.heard_ms_ago.is_none_or(|ago| ago > HEARD_WITHIN_MS);
-    let silent: Vec<_> = own.peers.iter().filter(is_silent).map(|peer| own.member(peer.index)).collect();
-    let more = silent.len().saturating_sub(UNHEARD_MAX);
-    let shown = silent[..silent.len() - more].join(", ");
-    match (silent.len(), more) {
-        (0, _) => None,
-        (_, 0) => Some(shown),
-        (_, more) => Some(format!("{shown} and {more} more")),
     }
 }
 
@@ -179,13 +198,17 @@ mod tests {
     use serde_json::json;
     use slipstream_types::BatchNumber;
 
-    use super::{super::Blocker, *};
+    use super::{
+        super::{Blocker, SilenceStatus},
+        *,
+    };
     use crate::status::fixture;
 
     fn health(state: State, alert: Option<Reason>) -> Health {
         Health {
             ready: alert.is_none(),
             state,
+            silence: None,
             blocker: alert.map(|reason| Blocker { reason, text: String::new(), alert: true, retry_ms: None }),
             syncing: false,
             head: BatchNumber::new(7),
@@ -258,7 +281,46 @@ mod tests {
         );
     }
 
-    /// Goal: the line names the validators that are silent, a few of them, and is short while all are heard.
+    /// Goal: a silence that lasts is told when it begins, when it becomes another, and when it ends; a short one is not.
+    #[test]
+    fn a_silence_is_told_once_it_lasts() {
+        let (start, mut teller) = (Instant::now(), Teller::default());
+        let lost = |until| Some(Silence::LostVotes { until: BatchNumber::new(until) });
+        let mut told = Vec::new();
+        for second in 0..100 {
+            let silence = match second {
+                0..3 => Some(Silence::Listening),
+                10..30 => lost(second),
+                30..60 => Some(Silence::CatchingUp),
+                _ => None,
+            };
+            let line = teller.silence(silence, start + Duration::from_secs(second));
+            told.extend(line.map(|line| (second, line.map(Silence::name))));
+        }
+        assert_eq!(told, [(15, Some("lost_votes")), (35, Some("catching_up")), (65, None)]);
+    }
+
+    /// Goal: JSON, metrics and people have one name for each silence, and the way out goes with it.
+    #[test]
+    fn a_silence_has_one_name() {
+        let (epoch, until) = (slipstream_types::Epoch(3), BatchNumber::new(9));
+        let all = [
+            Silence::NotInSet { epoch },
+            Silence::CatchingUp,
+            Silence::Listening,
+            Silence::LostVotes { until },
+            Silence::LostLedger { epoch },
+        ];
+        for (silence, name) in all.into_iter().zip(Silence::NAMES) {
+            let told = SilenceStatus::from(silence);
+            let json = serde_json::to_value(&told).unwrap();
+            assert_eq!((json["state"].as_str(), silence.name()), (Some(name), name));
+            assert!(json["way_out"].as_str().is_some_and(|way_out| !way_out.is_empty()));
+            assert_eq!(serde_json::from_value::<SilenceStatus>(json).unwrap(), told);
+        }
+    }
+
+    /// Goal: the line names the validators that do not vote, a few of them, and is short while all do.
     #[test]
     fn silent_validators_are_named() {
         let own = |peers: Vec<serde_json::Value>| {
@@ -267,10 +329,18 @@ mod tests {
             fixture::status(json!({ "consensus": own })).consensus.unwrap()
         };
         let peer = |index: u16, name: Option<&str>, heard: Option<u64>| json!({ "index": index, "key": fixture::key(30), "name": name, "heard_ms_ago": heard });
-        assert_eq!(unheard(&own(vec![peer(0, None, Some(HEARD_WITHIN_MS))])), None);
-        let some = own(vec![peer(0, None, Some(1)), peer(2, Some("two"), Some(11_000)), peer(3, None, None)]);
-        assert_eq!(unheard(&some).unwrap(), "2 (two), 3");
+        let silent = |own: slipstream_consensus::ConsensusStatus| own.silent(HEARD_WITHIN_MS);
+        assert_eq!(silent(own(vec![peer(0, None, Some(HEARD_WITHIN_MS))])), None);
+        let mut lost = peer(1, None, Some(5));
+        let said = json!({ "view": 0, "changing": false, "complains": false, "decided": 6, "ordered": 6, "said_ms_ago": 5,
+            "silence": { "state": "lost_votes", "until": 9 } });
+        lost.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+        let some =
+            own(vec![peer(0, None, Some(1)), lost, peer(2, Some("two"), Some(11_000)), peer(3, None, None)]);
+        let expected = "validators that do not vote: lost votes 1; not heard 2 (two) for 11 s, 3";
+        assert_eq!(silent(some).unwrap(), expected);
         let many = own((2..13).map(|index| peer(index, None, None)).collect());
-        assert_eq!(unheard(&many).unwrap(), "2, 3, 4, 5, 6, 7, 8, 9 and 3 more");
+        let expected = "validators that do not vote: not heard 2, 3, 4, 5, 6, 7, 8, 9 and 3 more";
+        assert_eq!(silent(many).unwrap(), expected);
     }
 }

@@ -119,7 +119,7 @@ fn what_is_written_is_read_back() {
 /// The status of consensus at validator 1 of 4.
 pub(crate) fn consensus() -> Value {
     json!({
-        "index": 1, "validators": 4, "quorum": 3, "view": 5, "changing": false, "primary": 1, "is_primary": true, "observing": false,
+        "index": 1, "validators": 4, "quorum": 3, "view": 5, "changing": false, "primary": 1, "is_primary": true,
         "complains": true, "decided": 7, "voted": 8, "voting": { "number": 8, "prepares": 3, "commits": 2 }, "divergences": 1,
         "refused": 5, "evidence": [{ "author": 2, "kind": "orders", "number": 6, "view": 2 }],
         "peers": [

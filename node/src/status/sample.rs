@@ -1,6 +1,6 @@
 //! The part of `/metrics` that other crates keep: the numbers of a [`NodeStatus`], and a few that only programs count.
 
-use slipstream_consensus::ConsensusStatus;
+use slipstream_consensus::{ConsensusStatus, Silence};
 use slipstream_storage::StorageError;
 use slipstream_sync::SyncStatus;
 
@@ -35,6 +35,10 @@ impl StatusSource {
         raise(&metrics.sync_received_bytes, status.sync.bytes_received);
         sample_foresight(&status, metrics);
         sample_consensus(status.consensus.as_ref(), metrics);
+        let silence = status.health.silence.as_ref().map(|it| it.silence.name());
+        for name in Silence::NAMES {
+            metrics.consensus_silence.with_label_values(&[name]).set((silence == Some(name)).into());
+        }
         sample_pipeline(&status.sync, metrics);
         let reads = self.store.read_counts();
         raise(&metrics.storage_keys_read, reads.keys);
@@ -103,6 +107,7 @@ fn sample_consensus(consensus: Option<&ConsensusStatus>, metrics: &Metrics) {
     metrics.consensus_unsettled.set((status.complains || status.changing).into());
     raise(&metrics.consensus_divergences, status.divergences);
     raise(&metrics.consensus_refused, status.refused);
+    raise(&metrics.consensus_unwanted, status.unwanted);
     metrics.consensus_evidence.set(gauge(status.evidence.len() as u64));
 }
 

@@ -2,20 +2,31 @@
 
 use std::sync::Arc;
 
-use slipstream_eve::{Message, Status};
+use slipstream_eve::{Message, Order, SignedOrder, Status};
 use slipstream_network::{MemoryHub, RefusalKind};
-use slipstream_types::{BatchNumber, Blob, BlobKind, Clock, Epoch};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Clock, Digest, Epoch, Genesis};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::message::{self, Ordered, Request, Response},
+    super::{
+        domain,
+        message::{self, Ordered, Request, Response},
+    },
     batch, connect_all, lone, ordered,
 };
-use crate::testing::{Account, NOW_MS, Node, clock, genesis, store, validator_key};
+use crate::testing::{Account, NOW_MS, Node, clock, genesis, store, until, validator_key};
 
 fn status() -> Request {
     let number = BatchNumber::GENESIS;
-    let status = Status { view: 0, changing: false, complains: false, decided: number, ordered: number };
+    let status = Status {
+        view: 0,
+        changing: false,
+        complains: false,
+        decided: number,
+        ordered: number,
+        neglected: false,
+        silence: None,
+    };
     Request::Say(Epoch(0), Box::new(Message::Status(status)))
 }
 
@@ -34,10 +45,9 @@ async fn messages_are_taken_from_validators() {
     let garbage = node.validator.handle(primary, vec![0xff; 100]).await.unwrap_err();
     assert_eq!(garbage.kind(), RefusalKind::Malformed);
     let made = batch(&genesis, &node.store, 0..2, NOW_MS);
-    let other = Blob::compress(BlobKind::Body, b"other").unwrap();
-    let wrong = Request::Order(Box::new(Ordered { body: other, ..ordered(&made) }));
-    let refused = send(primary, &wrong).await.unwrap_err();
-    assert!(refused.text().contains("an order comes with the body"), "{refused}");
+    let whole = Request::Order(Box::new(ordered(&made)));
+    let relayed = send(validator_key(2).public(), &whole).await.unwrap_err();
+    assert!(relayed.text().contains("comes from the primary"), "{relayed}");
     assert_eq!(node.validator.status().refused, 3);
 
     assert_eq!(send(primary, &status()).await.unwrap(), Response::Taken);
@@ -69,6 +79,80 @@ async fn messages_are_taken_from_validators() {
     let genesis_token = Request::Outcome { number: BatchNumber::GENESIS, token: made.token() };
     assert_eq!(send(primary, &genesis_token).await.unwrap(), Response::Lacks);
     node.stop().await;
+}
+
+/// Orders of one batch in one view by validator 0, which is its primary: the same but for what follows the order.
+fn orders(genesis: &Genesis, view: u64, number: u64, bodies: [Vec<u8>; 2]) -> [Vec<u8>; 2] {
+    let order = Order {
+        epoch: Epoch(0),
+        view,
+        number: BatchNumber::new(number),
+        parent: Digest::ZERO,
+        timestamp_ms: NOW_MS,
+        transactions: Digest::ZERO,
+    };
+    let domain = domain(genesis.header().unwrap().digest(), &genesis.validator_set());
+    let order = SignedOrder::new(order, &domain, &validator_key(0));
+    bodies.map(|content| {
+        let body = Blob::compress(BlobKind::Body, &content).unwrap();
+        message::encode(&Request::Order(Box::new(Ordered { order: order.clone(), body, hints: None })))
+            .unwrap()
+    })
+}
+
+/// Goal: of an order that is not wanted nothing behind its head is decoded, unpacked or hashed, however many come at once: the bodies
+/// here are not what the orders name, and one is cut off. Who sent them is named.
+#[tokio::test(start_paused = true)]
+async fn unwanted_orders_are_not_unpacked() {
+    const ZEROS_BYTES: usize = 16 << 20;
+    let genesis = genesis(4);
+    let node = Node::start(&MemoryHub::new(), &genesis, 1, store(&genesis), clock());
+    let primary = validator_key(0).public();
+    let mut sending = tokio::task::JoinSet::new();
+    // Of a view that is far, and of a batch that is committed.
+    for (view, number) in [(4_000, 1), (0, 0)] {
+        let [long, mut cut] = orders(&genesis, view, number, [vec![0; ZEROS_BYTES], b"body".to_vec()]);
+        cut.truncate(cut.len() - 1);
+        for index in 0..64 {
+            let (validator, payload) =
+                (node.validator.clone(), if index % 2 == 0 { long.clone() } else { cut.clone() });
+            sending.spawn(async move { validator.handle(primary, payload).await });
+        }
+    }
+    for answer in sending.join_all().await {
+        assert_eq!(message::decode_response(&answer.unwrap()).unwrap(), Response::Taken);
+    }
+    let shown = node.validator.status();
+    assert_eq!((shown.unwanted, shown.refused), (128, 0));
+    let by_peer: Vec<_> = shown.peers.iter().map(|peer| (peer.index, peer.unwanted)).collect();
+    assert_eq!(by_peer, [(0, 128), (2, 0), (3, 0)]);
+    node.stop().await;
+}
+
+/// Goal: a primary that sends a wanted order with another body, or a broken one, has one body of that view unpacked, and this validator
+/// wants the next primary.
+#[tokio::test(start_paused = true)]
+async fn a_primary_sends_a_wrong_body_once() {
+    let genesis = genesis(4);
+    let [wrong, mut cut] = orders(&genesis, 0, 1, [b"other".to_vec(), b"other".to_vec()]);
+    cut.truncate(cut.len() - 1);
+    for (payload, reason) in [(wrong, "an order comes with the body"), (cut, "malformed consensus request")] {
+        let node = Node::start(&MemoryHub::new(), &genesis, 1, store(&genesis), clock());
+        let (primary, others) =
+            (validator_key(0).public(), [2, 3].map(|index| validator_key(index).public()));
+        for other in others {
+            node.validator.handle(other, message::encode(&status()).unwrap()).await.unwrap();
+        }
+        let refused = node.validator.handle(primary, payload.clone()).await.unwrap_err();
+        assert!(refused.text().contains(reason), "{refused}");
+        until("it complains", || node.validator.status().complains).await;
+        for _ in 0..3 {
+            node.validator.handle(primary, payload.clone()).await.unwrap();
+        }
+        let shown = node.validator.status();
+        assert_eq!((shown.refused, shown.unwanted), (1, 3));
+        node.stop().await;
+    }
 }
 
 // A request to a stopped validator is refused at once.

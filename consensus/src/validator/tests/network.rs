@@ -3,7 +3,10 @@
 use slipstream_network::MemoryHub;
 use slipstream_types::{BatchNumber, BlobKind};
 
-use super::{connect_all, lone, start_all};
+use super::{
+    super::{Silence, VOTE_RECORD},
+    connect_all, lone, start_all,
+};
 use crate::testing::{Account, Node, clock, genesis, store, until};
 
 // A set of one certifies without a network; the batch is committed with its certificate, announced, and out of the pool.
@@ -95,7 +98,7 @@ async fn four_certify_with_one_silent() {
         assert_eq!(certificate.signatures.len(), 3);
     }
     assert_eq!(nodes[3].store.head().unwrap().header.number, BatchNumber::GENESIS);
-    assert!(nodes[3].validator.status().observing, "it has heard of no quorum");
+    assert_eq!(nodes[3].validator.status().silence, Some(Silence::Listening), "it has heard of no quorum");
 }
 
 // A transaction that only execution finds invalid leaves the pool, whether or not there is a batch. It delays no other.
@@ -121,4 +124,32 @@ async fn a_stranger_is_told_what_to_do() {
     let genesis = genesis(1);
     let error = lone(&genesis, &store(&genesis), 5).err().unwrap().to_string();
     assert!(error.contains("run this node as a fullnode"), "{error}");
+}
+
+/// Goal: a chain that stands because half of its validators lost their data says so at all of them: those that did by their state, the
+/// others by whom they hear say so.
+#[tokio::test(start_paused = true)]
+async fn a_chain_that_lost_votes_says_so() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let mut nodes = start_all(&hub, &genesis, &clock);
+    connect_all(&hub, &[0, 1, 2, 3]);
+    nodes[0].forwarder.submit(&Account::new(0).transfer(0, 7).raw, None).unwrap();
+    for node in &nodes {
+        node.reaches(1).await;
+    }
+    for index in [2, 3] {
+        nodes.remove(index).stop().await;
+        nodes.insert(index, Node::start(&hub, &genesis, index, store(&genesis), clock.clone()));
+    }
+    connect_all(&hub, &[0, 1, 2, 3]);
+    let lost = |node: &Node| matches!(node.validator.status().silence, Some(Silence::LostVotes { .. }));
+    for node in &nodes[2..] {
+        until("it knows that it has lost its votes", || lost(node)).await;
+        until("it is on record", || node.store.record(VOTE_RECORD).unwrap().is_some()).await;
+    }
+    for node in &nodes[..2] {
+        let told = "validators that do not vote: lost votes 2, 3";
+        until("the others know", || node.validator.status().silent(10_000).as_deref() == Some(told)).await;
+        assert_eq!(node.validator.status().silence, None);
+    }
 }

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use slipstream_network::MemoryHub;
 use slipstream_types::{BatchNumber, Genesis};
+use tokio_util::sync::CancellationToken;
 
-use super::{connect_all, start_all};
-use crate::testing::{Account, Node, clock, genesis, store, until, validator_key};
+use super::{super::working::Working, connect_all, start_all};
+use crate::{
+    ConsensusConfig,
+    testing::{Account, Node, clock, config, genesis, store, until, validator_key},
+};
 
 fn submit(nodes: &[Node], account: u8, nonce: u64) {
     for node in nodes {
@@ -170,4 +174,42 @@ async fn who_was_away_catches_up() {
     connect_all(&hub, &[0, 1, 2, 3]);
     nodes[3].reaches(6).await;
     agree(&nodes);
+}
+
+/// Goal: a primary that orders empty batches in time, and none of what it is offered, loses its view within some seconds, though a decision
+/// follows the other; what one validator was given is committed by the next primary. On a chain without transactions nobody loses a view.
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_leaves_everything_out_loses_its_view() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let start = |index: usize| {
+        Node::start_with(&hub, &genesis, index, store(&genesis), clock.clone(), |driver| {
+            if index == 0 {
+                driver.pool = super::pool(&genesis, &driver.ledger.store);
+                driver.working =
+                    Working::new(&ConsensusConfig { empty_batch_interval_ms: 1_900, ..config() });
+            }
+        })
+    };
+    let nodes: Vec<_> = (0..4).map(start).collect();
+    connect_all(&hub, &[0, 1, 2, 3]);
+    for node in &nodes {
+        tokio::spawn(node.forwarder.clone().run(CancellationToken::new()));
+        node.reaches(3).await;
+        assert_eq!(node.validator.status().view, 0);
+    }
+    let begun = tokio::time::Instant::now();
+    submit(&nodes[3..], 1, 0);
+    let executed = |node: &Node| {
+        let account = node.store.view().unwrap().account(&Account::new(1).address).unwrap();
+        account.is_some_and(|account| account.nonce == 1)
+    };
+    for node in &nodes {
+        until("it is executed", || executed(node)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    agree(&nodes);
+    let view = nodes[1].validator.status().view;
+    assert_eq!(view, 1);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(nodes[1].validator.status().view, view, "nothing is left out any more");
 }

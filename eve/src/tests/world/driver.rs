@@ -15,7 +15,7 @@ impl World {
         let node = &mut self.nodes[usize::from(seat)];
         let core = node.core.as_mut().unwrap();
         if let Message::Order(order) = &message
-            && core.wants(order)
+            && core.wants(&order.order)
         {
             node.bodies.insert(order.order.digest(&domain));
         }

@@ -44,6 +44,7 @@ function warnings({ sync, health, shared_keys, rules }) {
     const retry = retry_ms === null ? '' : retry_ms === 0 ? '; it is trying now' : `; it tries again in ${ms(retry_ms)}`;
     found.push(['blocker', `Not ready: ${text}${retry}`, alert ? 'bad' : 'warn']);
   }
+  if (health.silence) found.push(['silence', `${health.silence.text}; ${health.silence.way_out}`, 'bad']);
   for (const { id, name, problem } of shared_keys) found.push([id, name ? `${name}: ${problem}` : problem, 'bad']);
   for (const fork of rules.unknown) found.push([fork, `Unknown fork: ${fork}, by peers' schedules: this node stops there`, 'bad']);
   each($('warnings'), found, ([key]) => key, () => document.createElement('li'), (item, [, text, tone]) => {
@@ -188,16 +189,17 @@ function reason({ what, times, change, seconds_ago }) {
   return { text: `${sign}${Math.abs(change)} ${what} (${several(times, 'time')}, ${duration(seconds_ago)} ago)`, tone: change < 0 ? 'warn' : 'quiet' };
 }
 
-function consensus({ consensus: own, epoch, peer_id, name }) {
+function consensus({ consensus: own, epoch, peer_id, name, health }) {
   const certify = `epoch ${epoch.number}: ${epoch.quorum} of ${several(epoch.validators.length, 'validator')} certify a batch`;
   if (!own) {
-    facts('consensus-facts', [['this node', 'follows; it does not validate'], ['certified by', certify]]);
+    facts('consensus-facts', [['this node', 'follows; it does not validate'], ...silence(health), ['certified by', certify]]);
     table('validators', [], () => '', () => []);
     return;
   }
-  const said = [own.is_primary && 'the primary', own.observing && 'listens before it votes', own.complains && 'wants another primary'].filter(Boolean);
+  const said = [own.is_primary && 'the primary', own.silence && 'signs nothing', own.complains && 'wants another primary'].filter(Boolean);
   facts('consensus-facts', [
     ['this node', [`validator ${member(own, own.index)}, counted from 0`, ...said].join(', ')],
+    ...silence(health),
     ['certified by', certify],
     ['view', `${own.view} of primary ${member(own, own.primary)}${own.changing ? ', which has not begun' : ''}`],
     ['votes', own.voting && `batch ${own.voting.number}: ${own.voting.prepares} prepare it, ${own.voting.commits} commit to it, ${own.quorum} decide`],
@@ -205,7 +207,7 @@ function consensus({ consensus: own, epoch, peer_id, name }) {
     ['refused', several(own.refused, 'message')],
     ...own.evidence.map(({ author, kind, number, view }, at) => [`evidence ${at + 1}`, { text: `validator ${member(own, author)} gave two ${kind} of batch ${number} in view ${view}`, tone: 'bad' }]),
   ]);
-  const self = { index: own.index, key: peer_id, name, self: true, view: own.view, decided: own.decided, complains: own.complains, changing: own.changing };
+  const self = { index: own.index, key: peer_id, name, self: true, view: own.view, decided: own.decided, complains: own.complains, changing: own.changing, silence: own.silence };
   const all = [self, ...own.peers].sort((a, b) => a.index - b.index);
   table('validators', all, (validator) => validator.index, (validator) => [
     [...called(validator.name, validator.key, `${validator.index} `), validator.index === own.primary ? { text: 'primary', tone: 'quiet' } : null],
@@ -213,10 +215,15 @@ function consensus({ consensus: own, epoch, peer_id, name }) {
     validator.view ?? '\u2013',
     validator.decided ?? '\u2013',
     [
-      [validator.complains && 'wants another primary', validator.changing && 'waits for the view'].filter(Boolean).join(', ') || '\u2013',
+      [validator.silence && validator.silence.state.replaceAll('_', ' '), validator.complains && 'wants another primary', validator.changing && 'waits for the view'].filter(Boolean).join(', ') || '\u2013',
       validator.said_ms_ago === undefined ? null : { text: `said ${ms(validator.said_ms_ago)} ago`, tone: 'quiet' },
     ],
   ]);
+}
+
+/** Why a node that is run as a validator signs nothing, and the way out. */
+function silence({ silence: own }) {
+  return own ? [['silence', { text: own.text, tone: 'bad' }], ['way out', own.way_out]] : [];
 }
 
 /** A validator by its position, and by its name if it has one. */

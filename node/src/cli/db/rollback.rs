@@ -42,7 +42,10 @@ pub(in crate::cli) fn rollback(args: &RollbackArgs) -> Result<()> {
 /// A validator that forgets batches it has voted on could sign another outcome of one of them.
 fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Result<()> {
     let Some(record) = advised(store.record(VOTE_RECORD), config.role)? else { return Ok(()) };
-    let Some(voted) = voted_up_to(&record).or_fail()?.filter(|voted| *voted > to) else { return Ok(()) };
+    let voted = voted_up_to(&record).or_fail()?;
+    if voted <= to {
+        return Ok(());
+    }
     let text = format!(
         "this database is a validator's, which has voted up to batch {voted}: behind batch {to} it would have forgotten its votes up to \
          {voted}, and could sign other batches under the same numbers. A validator is never rolled back; roll back fullnodes, and let \

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli::rows::Rows,
-    health::{Blocker, Health},
+    health::{Blocker, Health, SilenceStatus},
     speed::SpeedStatus,
     status::{DiskStatus, DiskUse, EpochStatus, NodeStatus, ProcessStatus},
 };
@@ -26,6 +26,10 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.add("peer", Some(peers::named(status.name.as_ref(), &status.peer_address)));
     rows.add("", reach_hint(&status.peer_address));
     rows.add("health", Some(health(&status.health)));
+    if let Some(SilenceStatus { text, way_out, .. }) = &status.health.silence {
+        rows.add("  silence", Some(text.clone()));
+        rows.add("", Some(way_out.clone()));
+    }
     let told = status.health.head_age_seconds.map_or_else(String::new, |seconds| {
         let old = if is_ahead(seconds) { "" } else { " old" };
         format!(", {}{old}", age(seconds))
@@ -66,7 +70,7 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     let mut said = format!("validator {} of {validators}, counted from 0", status.member(*index));
     for (is, text) in [
         (status.is_primary, ", the primary"),
-        (status.observing, ", listens before it votes"),
+        (status.silence.is_some(), ", SIGNS NOTHING"),
         (status.complains, ", wants another primary"),
     ] {
         said.push_str(if is { text } else { "" });
@@ -93,7 +97,7 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
 }
 
 /// Another validator, and when it was last heard.
-fn standing(PeerStanding { index, key, name, heard_ms_ago, said }: &PeerStanding) -> String {
+fn standing(PeerStanding { index, key, name, heard_ms_ago, said, unwanted }: &PeerStanding) -> String {
     let who = format!("{index} {}", peers::named(name.as_ref(), key));
     let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
     let Some(heard) = heard_ms_ago else {
@@ -101,9 +105,19 @@ fn standing(PeerStanding { index, key, name, heard_ms_ago, said }: &PeerStanding
     };
     let said = said.as_ref().map_or_else(String::new, |said| {
         let wants = if said.complains { ", wants another primary" } else { "" };
-        format!("; said {}: in view {}, decided {}{wants}", ago(said.said_ms_ago), said.view, said.decided)
+        let silence = said.silence.map_or_else(String::new, |silence| format!(", SIGNS NOTHING: {silence}"));
+        format!(
+            "; said {}: in view {}, decided {}{wants}{silence}",
+            ago(said.said_ms_ago),
+            said.view,
+            said.decided
+        )
     });
-    format!("{who}: heard {}{said}", ago(*heard))
+    let unwanted = match unwanted {
+        0 => String::new(),
+        orders => format!("; {orders} orders that nobody wanted"),
+    };
+    format!("{who}: heard {}{said}{unwanted}", ago(*heard))
 }
 
 fn conviction(Conviction { kind, number, view, .. }: &Conviction, author: &str) -> String {

@@ -65,6 +65,9 @@ pub(in crate::cli) fn line(status: &NodeStatus) -> String {
         process.memory_bytes >> 20,
         progress(way, sync.transactions_per_second)
     );
+    if let Some(silence) = &health.silence {
+        let _ = write!(line, " silence={}", silence.silence.name());
+    }
     if let Some(blocker) = &health.blocker {
         let _ = write!(line, " blocker=\"{}\"", blocker.text);
     }

@@ -238,6 +238,7 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
     );
     let Some(own) = &status.consensus else {
         lines.fact("this node", Some("follows; it does not validate".into()));
+        silence(status, &mut lines);
         lines.fact("certified by", Some(certify));
         return lines.end();
     };
@@ -245,12 +246,13 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
     let mut said = format!("validator {}, counted from 0", own.member(*index));
     for (is, text) in [
         (own.is_primary, ", the primary"),
-        (own.observing, ", listens before it votes"),
+        (own.silence.is_some(), ", signs nothing"),
         (own.complains, ", wants another primary"),
     ] {
         said.push_str(if is { text } else { "" });
     }
     lines.fact("this node", Some(said));
+    silence(status, &mut lines);
     lines.fact("certified by", Some(certify));
     let begins = if own.changing { ", which has not begun" } else { "" };
     lines.fact("view", Some(format!("{view} of primary {}{begins}", own.member(*primary))));
@@ -280,6 +282,14 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
     lines.end()
 }
 
+/// Why a node that is run as a validator signs nothing, and the way out.
+fn silence(status: &NodeStatus, lines: &mut Lines) {
+    if let Some(silence) = &status.health.silence {
+        lines.styled("silence", Some(silence.text.clone()), Style::new().red());
+        lines.fact("way out", Some(silence.way_out.clone()));
+    }
+}
+
 /// Another validator, when it was last heard, and how far it said that it is.
 fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
     let heard = match peer.heard_ms_ago {
@@ -292,10 +302,12 @@ fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
         None => ("–".into(), "–".into(), is_primary.to_owned()),
         Some(said) => {
             let wants = if said.complains { "wants another primary, " } else { "" };
+            let silence =
+                said.silence.map_or_else(String::new, |it| format!("{}, ", it.name().replace('_', " ")));
             (
                 said.view.to_string(),
                 said.decided.to_string(),
-                format!("{wants}said {} ago", ms(said.said_ms_ago)),
+                format!("{silence}{wants}said {} ago", ms(said.said_ms_ago)),
             )
         }
     };

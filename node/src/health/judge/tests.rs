@@ -373,3 +373,20 @@ fn syncing_has_a_beginning() {
         assert_eq!(rig.judge.syncing_from, None);
     }
 }
+
+/// Goal: a validator that signs nothing is ready to serve and says why; where the chain stands, the reason has it, with the way out and
+/// the other validators that do not vote.
+#[test]
+fn a_chain_that_stands_for_silence_says_so() {
+    let mut rig = Rig::at_head(RULES, 7);
+    let lost = Silence::LostVotes { until: BatchNumber::new(9) };
+    rig.signs.silence = Some(lost);
+    rig.signs.votes = Some("validators that do not vote: lost votes 2".to_owned());
+    let health = rig.look();
+    assert!(health.ready && health.silence.is_some_and(|it| it.silence == lost));
+    let blocker = rig.wait(60).blocker.unwrap();
+    assert_eq!(blocker.reason, Reason::Halted);
+    for part in [lost.to_string().as_str(), lost.way_out(), "; validators that do not vote: lost votes 2"] {
+        assert!(blocker.text.contains(part), "{}", blocker.text);
+    }
+}

@@ -143,7 +143,15 @@ impl Liar {
             (Lie::Complaints, _) => {
                 let Ballot { view, number, .. } = ballot;
                 let decided = number.before(1);
-                let status = Status { view, changing: false, complains: true, decided, ordered: number };
+                let status = Status {
+                    view,
+                    changing: false,
+                    complains: true,
+                    decided,
+                    ordered: number,
+                    neglected: false,
+                    silence: None,
+                };
                 self.to_all(&[complaint(status)])
             }
             (Lie::HiddenPrepares | Lie::InventedPrepares, _) => {

@@ -110,7 +110,7 @@ fn thought(status: &ConsensusStatus) -> String {
         primary,
         changing,
         is_primary,
-        observing,
+        silence,
         complains,
         divergences,
         evidence,
@@ -122,8 +122,8 @@ fn thought(status: &ConsensusStatus) -> String {
         true => format!("waits for view {view} to begin"),
         false => format!("in view {view}, {place}"),
     };
-    if *observing {
-        text += "; listens before it votes again";
+    if let Some(silence) = silence {
+        text += &format!("; signs nothing: {silence}");
     }
     if *complains {
         text += "; wants another primary";

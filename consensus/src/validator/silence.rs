@@ -1,0 +1,97 @@
+//! [`Silence`]: why a validator's node signs nothing, for all who show it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use slipstream_eve as eve;
+use slipstream_types::{BatchNumber, Epoch};
+
+/// Why a node that its operator runs as a validator signs nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Silence {
+    /// The validators of the present epoch do not include its key.
+    NotInSet {
+        /// That epoch.
+        epoch: Epoch,
+    },
+    /// Its ledger has not come to the present epoch yet.
+    CatchingUp,
+    /// It has no record of its votes, and waits for a quorum to tell how far it is.
+    Listening,
+    /// It may have voted up to this batch, and has lost these votes.
+    LostVotes {
+        /// The last batch that it may have voted on.
+        until: BatchNumber,
+    },
+    /// Its votes are of a later epoch than its ledger.
+    LostLedger {
+        /// The epoch of its votes.
+        epoch: Epoch,
+    },
+}
+
+impl Silence {
+    /// The names of all.
+    pub const NAMES: [&str; 5] = ["not_in_set", "catching_up", "listening", "lost_votes", "lost_ledger"];
+
+    /// As it stands in JSON and in metrics.
+    pub fn name(self) -> &'static str {
+        let [not_in_set, catching_up, listening, lost_votes, lost_ledger] = Silence::NAMES;
+        match self {
+            Silence::NotInSet { .. } => not_in_set,
+            Silence::CatchingUp => catching_up,
+            Silence::Listening => listening,
+            Silence::LostVotes { .. } => lost_votes,
+            Silence::LostLedger { .. } => lost_ledger,
+        }
+    }
+
+    /// What its operator can do.
+    pub fn way_out(self) -> &'static str {
+        match self {
+            Silence::NotInSet { .. } => {
+                "add its key with `slipstream validators add`, or run the node with `role: fullnode`"
+            }
+            Silence::CatchingUp => "it votes once it has caught up: wait, or see why sync waits",
+            Silence::Listening => {
+                "it votes once a quorum of the validators answers: see that they run and are connected"
+            }
+            Silence::LostVotes { .. } => {
+                "it votes once the others have decided that batch. If they cannot, because too many have lost their votes, stop it and put \
+                 back its own data directory as it was when it stopped last, never an older copy"
+            }
+            Silence::LostLedger { .. } => {
+                "it votes once its ledger is in that epoch again: wait until it has caught up, or put back its own data directory as it was"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Silence::NotInSet { epoch } => write!(f, "its key is none of the validators of epoch {epoch}"),
+            Silence::CatchingUp => f.write_str("its ledger has not caught up with the present epoch"),
+            Silence::Listening => {
+                f.write_str("it has no record of its votes, and no quorum has told how far it is")
+            }
+            Silence::LostVotes { until } => {
+                write!(f, "it has lost its votes, or joined late, and may have voted up to batch {until}")
+            }
+            Silence::LostLedger { epoch } => {
+                write!(f, "its votes are of epoch {epoch}, and its ledger is not there: it has lost data")
+            }
+        }
+    }
+}
+
+impl From<eve::Silence> for Silence {
+    fn from(silence: eve::Silence) -> Silence {
+        match silence {
+            eve::Silence::Listening => Silence::Listening,
+            eve::Silence::LostVotes { until } => Silence::LostVotes { until },
+            eve::Silence::LostLedger { epoch } => Silence::LostLedger { epoch },
+        }
+    }
+}

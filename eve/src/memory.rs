@@ -1,0 +1,105 @@
+//! What a validator may have signed and does not know of: while there may be such a thing, it is silent.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{BatchNumber, Certificate, Epoch};
+
+use crate::{
+    core::Core,
+    effect::To,
+    message::{Prepared, Signatures, Status},
+};
+
+/// Why a validator signs nothing, though it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Silence {
+    /// It has no record of its votes, and waits for a quorum to tell how far it is.
+    Listening,
+    /// It may have voted up to this batch, and has lost these votes. It votes once the others have decided it.
+    LostVotes {
+        /// The last batch that it may have voted on.
+        until: BatchNumber,
+    },
+    /// Its votes are of a later epoch than its ledger. It votes once it is there.
+    LostLedger {
+        /// The epoch of its votes.
+        epoch: Epoch,
+    },
+}
+
+impl Core {
+    /// Why this validator signs nothing now, if it does not.
+    pub fn silence(&self) -> Option<Silence> {
+        if let Some(epoch) = self.ahead {
+            return Some(Silence::LostLedger { epoch });
+        }
+        let lost = self.amnesia.filter(|(number, _)| self.decided < *number);
+        let lost = lost.map(|(until, _)| Silence::LostVotes { until });
+        lost.or(self.observing.then_some(Silence::Listening))
+    }
+
+    /// It may have signed something that it does not know of.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silence().is_some()
+    }
+
+    /// A validator without a record begins once a quorum has told how far it is.
+    ///
+    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs only for batches
+    /// beyond those that may have been voted on, and orders only in views that cannot have been its own. Only claims of more validators
+    /// than may fail count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
+    pub(crate) fn wake(&mut self) {
+        if self.heard.len() + 1 < self.set.quorum() {
+            return;
+        }
+        self.observing = false;
+        let decided = self.heard_by_enough(|status| status.decided).max(self.decided);
+        let view = self.heard_by_enough(|status| status.view);
+        let begins = self.head.number == BatchNumber::GENESIS
+            || self.set.epoch > Epoch(0) && self.head.epoch < self.set.epoch;
+        if !begins || decided > self.head.number {
+            self.forget(decided, view);
+        }
+    }
+
+    /// The highest that so many others reached that one of them is honest.
+    fn heard_by_enough<T: Ord + Copy + Default>(&self, measure: impl Fn(&Status) -> T) -> T {
+        let mut measures: Vec<_> = self.heard.values().map(measure).collect();
+        measures.sort_unstable_by(|a, b| b.cmp(a));
+        let enough = self.set.matching().min(measures.len());
+        enough.checked_sub(1).map_or(T::default(), |last| measures[last])
+    }
+
+    /// Takes a certificate that was checked, such as sync brings: one with this validator's own signature shows whether its record has that
+    /// vote.
+    pub fn recall(&mut self, certificate: &Certificate) {
+        if certificate.info.epoch == self.set.epoch {
+            let signatures = &certificate.signatures;
+            self.recall_vote(certificate.info.number, certificate.view, signatures);
+        }
+    }
+
+    /// The same of a batch that a quorum prepared.
+    pub(crate) fn recall_prepared(&mut self, prepared: &Prepared) {
+        self.recall_vote(prepared.info.number, prepared.view, &prepared.signatures);
+    }
+
+    /// This validator records before it signs. A vote of its own that it does not know was recorded elsewhere: its data is an old copy.
+    fn recall_vote(&mut self, number: BatchNumber, view: u64, signatures: &Signatures) {
+        let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
+        if has_signed && number > self.voted {
+            self.voted = number;
+            self.forget(number, view);
+        }
+    }
+
+    /// It may have signed for numbers and views up to those that were shown, and up to what the others may have reached meanwhile.
+    fn forget(&mut self, number: BatchNumber, view: u64) {
+        let decided = self.heard_by_enough(|status| status.decided).max(number);
+        let view = self.heard_by_enough(|status| status.view).max(view);
+        // Those that told may lack the last decision, and the view that followed.
+        let lost = (decided.after(2), view.saturating_add(1));
+        let known = self.amnesia.unwrap_or(lost);
+        self.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));
+        self.tell(To::Others);
+    }
+}
