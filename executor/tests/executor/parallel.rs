@@ -27,12 +27,17 @@ const CREATOR: Address = address!("0x00000000000000000000000000000000c0ffee14");
 /// Keeps its own balance in slot 0, then pays all of it to the account in its call data.
 const EMPTIER: Address = address!("0x00000000000000000000000000000000c0ffee15");
 
-const CODES: [(Address, &str); 5] = [
+/// Asks for more balances than a transaction has notes for, then keeps the fee recipient's in slot 0.
+const LOOKER: Address = address!("0x00000000000000000000000000000000c0ffee16");
+
+const CODES: [(Address, &str); 6] = [
     (TELLER, "5f35315f5500"),
     (PAYER, "5f5f5f5f60015f355af15f5500"),
     (HASHER, "5f353f5f5500"),
     (CREATOR, "5f5f5ff05f5500"),
     (EMPTIER, "475f555f5f5f5f475f355af100"),
+    // address = 40; while address != 0 { balance(address); address -= 1 }
+    (LOOKER, "60285b803150600190038060025741315f5500"),
 ];
 
 /// Has nothing at first, so that it can only send what the batch has sent it.
@@ -58,7 +63,7 @@ fn action() -> impl Strategy<Value = Action> {
     let from = || prop_oneof![60 => 1..POOR, 1 => Just(POOR)];
     prop_oneof![
         4 => (from(), 0u8..16, 0u64..3).prop_map(|(from, to, wei)| Action::Transfer { from, to, wei }),
-        8 => (from(), 0u8..9, 0u8..16, 0u64..2)
+        8 => (from(), 0u8..10, 0u8..16, 0u64..2)
             .prop_map(|(from, contract, about, wei)| Action::Call { from, contract, about, wei }),
         1 => (from(), 0u8..3).prop_map(|(from, form)| Action::Create { from, form }),
         1 => (from(), 0u8..16).prop_map(|(from, to)| Action::Delegate { from, to }),
@@ -89,8 +94,9 @@ fn transactions(actions: &[Action]) -> Vec<Transaction> {
         match *action {
             Action::Transfer { to, wei, .. } => transfer(from, nonce, party(to), wei * 1_000_000_000_000_000),
             Action::Call { contract, about, wei, .. } => {
-                let contract = [COUNTER, WRITER, REVERTER, FILLER, TELLER, PAYER, HASHER, CREATOR, EMPTIER]
-                    [contract as usize];
+                let contract =
+                    [COUNTER, WRITER, REVERTER, FILLER, TELLER, PAYER, HASHER, CREATOR, EMPTIER, LOOKER]
+                        [contract as usize];
                 let input = match contract {
                     FILLER => [word(about.into()), word(u64::from(about) + 2)].concat(),
                     WRITER | COUNTER => word(about.into()).to_vec(),
@@ -251,6 +257,25 @@ fn groups_are_of_use_and_hidden_conflicts_are_seen() {
     // One thread may have taken everything before the other woke up: then nothing was wrong.
     assert!((0..20_000).any(|_| groups(&together) == 0), "hidden conflicts are never seen");
     assert_eq!(groups(&apart), 0, "groups pause, and transactions run ahead of their turn");
+}
+
+/// Goal: a transaction with more notes than are kept counts as one that looked at everything. So it is held against the fee recipient, whom
+/// all others pay.
+#[test]
+fn who_observed_everything_depends_on_all_fees() {
+    let (state, env) = start();
+    let filler = |index: u8| Action::Call { from: 1 + index % 7, contract: 3, about: 2 * index, wei: 0 };
+    let looker = Action::Call { from: 8, contract: 9, about: 0, wei: 0 };
+    let transactions = transactions(&(0..31).map(filler).chain([looker]).collect::<Vec<_>>());
+    let expected = execute(&state, &env, &transactions).unwrap();
+    let conflicts = Conflicts { predecessors: vec![vec![]; 32], gas: vec![200_000; 32] };
+    let (found, stats) = parallel::execute(&state, &env, &transactions, &conflicts, &GROUPS).unwrap();
+    assert_eq!(found, expected);
+    assert_eq!(stats.groups, 0, "groups that look at the fee recipient are not separate");
+    for _ in 0..50 {
+        let (found, _) = parallel::execute(&state, &env, &transactions, &conflicts, &WORKERS).unwrap();
+        assert_eq!(found, expected);
+    }
 }
 
 /// Goal: batches that offer nothing to gain are left to one thread, also those whose transactions do little each.
