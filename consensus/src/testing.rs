@@ -99,6 +99,21 @@ impl Account {
         self.call(nonce, tip_wei, TRANSFER_GAS, &[])
     }
 
+    /// Does the same under these caps of the fee and of the tip.
+    pub(crate) fn transfer_capped(&self, nonce: u64, max_fee_per_gas: u128, tip_cap: u128) -> Transaction {
+        let transaction = TxEip1559 {
+            chain_id: ChainConfig::default().chain_id,
+            nonce,
+            gas_limit: TRANSFER_GAS,
+            max_fee_per_gas,
+            max_priority_fee_per_gas: tip_cap,
+            to: TxKind::Call(Address::repeat_byte(0xee)),
+            ..TxEip1559::default()
+        };
+        let signed = slipstream_testkit::signed(transaction, &self.key);
+        Transaction::from_envelope(Envelope::Eip1559(signed)).unwrap()
+    }
+
     /// Does the same, and might use so much gas.
     pub(crate) fn transfer_with_gas(&self, nonce: u64, tip_wei: u128, gas_limit: u64) -> Transaction {
         self.call(nonce, tip_wei, gas_limit, &[])
@@ -142,7 +157,8 @@ impl Account {
             chain_id: chain.chain_id,
             nonce,
             gas_limit,
-            max_fee_per_gas: u128::from(chain.base_fee_wei) + tip_wei,
+            // The cap is not what anybody gets.
+            max_fee_per_gas: u128::from(chain.base_fee_wei) + tip_wei + 3,
             max_priority_fee_per_gas: tip_wei,
             to: TxKind::Call(to),
             value,

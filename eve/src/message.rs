@@ -230,7 +230,12 @@ impl NewView {
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
-        let highest = prepared.max_by_key(|it| (it.info.number, it.view));
+        let rank = |view: u64| match view {
+            _ if lacks(Fault::AdoptLast) => 0,
+            view if lacks(Fault::AdoptLower) => !view,
+            view => view,
+        };
+        let highest = prepared.max_by_key(|it| (it.info.number, rank(it.view)));
         highest.filter(|it| decided.is_none_or(|number| it.info.number > number))
     }
 

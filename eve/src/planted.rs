@@ -33,6 +33,10 @@ pub enum Fault {
     AnyView,
     /// A view begins without what was prepared before.
     IgnorePrepared,
+    /// Of two outcomes of one number, a view adopts the one that the lower view prepared. So few views prepare two that a test makes them.
+    AdoptLower,
+    /// Of two outcomes of one number, a view adopts the one that the last seat shows.
+    AdoptLast,
     /// The core believes a validator's claim that an outcome is prepared.
     BelievePrepared,
     /// Nobody is convicted.

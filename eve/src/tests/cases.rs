@@ -8,6 +8,7 @@ use slipstream_types::{
 use crate::{
     Ballot, Core, Evidence, Message, NewView, Order, Output, Prepared, Record, Settings, Setup, SignedOrder,
     Silence, Status, To, Verify, ViewChange, Vote,
+    planted::{Fault, PLANTED},
 };
 
 const DOMAIN: Digest = Digest::ZERO;
@@ -72,20 +73,24 @@ fn said(core: &mut Core) -> Vec<Message> {
     outputs.filter_map(message).collect()
 }
 
-fn order(number: u64) -> SignedOrder {
+fn order(view: u64, number: u64) -> SignedOrder {
     let order = Order {
         epoch: Epoch(0),
-        view: 0,
+        view,
         number: BatchNumber::new(number),
         parent: Digest::ZERO,
         timestamp_ms: 0,
         transactions: Digest::ZERO,
     };
-    SignedOrder::new(order, &DOMAIN, &key(0))
+    SignedOrder::new(order, &DOMAIN, &key(set().primary(view)))
 }
 
 fn verify(before: &LedgerInfo, info: LedgerInfo) -> Message {
-    let order = order(info.number.get());
+    verify_in(0, before, info)
+}
+
+fn verify_in(view: u64, before: &LedgerInfo, info: LedgerInfo) -> Message {
+    let order = order(view, info.number.get());
     Message::Verify(Box::new(Verify { order, before: before.digest(), info, took_ms: 0 }))
 }
 
@@ -108,7 +113,11 @@ fn outcomes_on_another_batch_are_not_prepared() {
 }
 
 fn prepare(seat: u16, number: u64, name: &str) -> Vote {
-    let ballot = Ballot { view: 0, number: BatchNumber::new(number), token: info(number, name).digest() };
+    prepare_in(0, seat, number, name)
+}
+
+fn prepare_in(view: u64, seat: u16, number: u64, name: &str) -> Vote {
+    let ballot = Ballot { view, number: BatchNumber::new(number), token: info(number, name).digest() };
     Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) }
 }
 
@@ -340,17 +349,89 @@ fn a_slow_primary_has_a_short_term() {
     };
     assert_eq!(decisions(4, true), 3, "it is waited for two or three times for each");
     assert_eq!((decisions(1, true), decisions(4, false)), (80, 80));
+/// The prepares of seats 0 to 2.
+fn prepared(view: u64, number: u64, name: &str) -> Prepared {
+    let signatures = (0..3).map(|seat| (seat, prepare_in(view, seat, number, name).signature)).collect();
+    Prepared { view, info: info(number, name), signatures: BoundedVec::new(signatures).unwrap() }
+}
+
+fn new_view(view: u64, shown: [Option<&Prepared>; 3]) -> NewView {
+    let change = |(seat, prepared): (u16, Option<&Prepared>)| {
+        ViewChange::new(view, seat, None, prepared.cloned(), &DOMAIN, &key(seat))
+    };
+    NewView::new(view, (0..).zip(shown).map(change).collect(), &DOMAIN, &key(set().primary(view)))
+}
+
+/// Whoever shows it: of two prepared outcomes of one number, a view prepares that of the higher view.
+fn the_higher_views_outcome_is_adopted() -> bool {
+    let views: Vec<Prepared> =
+        ["first", "second", "third"].iter().zip(0..).map(|(name, view)| prepared(view, 1, name)).collect();
+    let shown: Vec<Option<&Prepared>> = views.iter().map(Some).chain([None]).collect();
+    let places = (0..64).map(|it| [it % 4, it / 4 % 4, it / 16]);
+    places.into_iter().all(|places| {
+        let highest = places.iter().filter(|place| **place < 3).max();
+        let new = new_view(4, places.map(|place| shown[place]));
+        let mut core = awake();
+        said(&mut core);
+        core.handle_message(0, Message::NewView(Box::new(new)));
+        let prepares = said(&mut core).into_iter().find_map(|message| match message {
+            Message::Prepare(vote) => Some(vote.ballot.token),
+            _ => None,
+        });
+        prepares == highest.map(|place| views[*place].info.digest())
+    })
+}
+
+/// Goal: an outcome that an earlier view may have decided is not replaced by one of a view still earlier, wherever it stands in the new
+/// view.
+#[test]
+fn of_two_prepared_outcomes_a_view_adopts_the_higher_views() {
+    assert!(the_higher_views_outcome_is_adopted());
+    for fault in [Fault::AdoptLower, Fault::AdoptLast, Fault::IgnorePrepared] {
+        PLANTED.set(Some(fault));
+        let holds = the_higher_views_outcome_is_adopted();
+        PLANTED.set(None);
+        assert!(!holds, "{fault:?} goes unnoticed");
+    }
+}
+
+/// Goal: what a validator shows when it leaves a view is what it saw prepared last, over a crash too.
+#[test]
+fn a_validator_shows_what_it_saw_prepared_last() {
+    let mut core = awake();
+    let before = info(0, "genesis");
+    let mut record = None;
+    for (view, name) in [(0, "early"), (1, "late")] {
+        for seat in 0..3 {
+            core.handle_message(seat, verify_in(view, &before, info(1, name)));
+            core.handle_message(seat, Message::Prepare(prepare_in(view, seat, 1, name)));
+        }
+        for seat in 0..3 {
+            let (view, number) = (view + 1, BatchNumber::GENESIS);
+            let left = Status { view, changing: true, complains: false, decided: number, ordered: number };
+            core.handle_message(seat, Message::Status(left));
+        }
+        let flushes: Vec<_> = std::iter::from_fn(|| core.flush()).collect();
+        let outputs = flushes.iter().flat_map(|flush| &flush.outputs);
+        let shows = outputs.filter_map(|output| match output {
+            Output::Send(_, Message::ViewChange(change)) => change.prepared.as_ref(),
+            _ => None,
+        });
+        let mut shown: Vec<_> = shows.map(|it| (it.view, it.info.clone())).collect();
+        // It says so again to each that asks.
+        shown.dedup();
+        assert_eq!(shown, [(view, info(1, name))]);
+        record = flushes.into_iter().rev().find_map(|flush| flush.record);
+        // The others show nothing, so that the next view is free.
+        core.handle_message((view + 1) as u16, Message::NewView(Box::new(new_view(view + 1, [None; 3]))));
+    }
+    let kept = record.expect("it left a view").prepared.map(|it| (it.view, it.info));
+    assert_eq!(kept, Some((1, info(1, "late"))));
 }
 
 /// Goal: of what was prepared in several views the last counts, and what is decided binds more than what is prepared.
 #[test]
 fn the_last_that_was_prepared_is_adopted() {
-    let prepared = |view, number, name| {
-        let info = info(number, name);
-        let ballot = Ballot { view, number: info.number, token: info.digest() };
-        let signatures = (0..3).map(|seat| (seat, ballot.sign_prepare(&DOMAIN, &key(seat)))).collect();
-        Prepared { view, info, signatures: BoundedVec::new(signatures).unwrap() }
-    };
     let keys: Vec<SecretKey> = (0..3).map(key).collect();
     let decided = |number, name| {
         let signers = keys.iter().enumerate().map(|(seat, key)| (seat as u16, key));

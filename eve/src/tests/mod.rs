@@ -3,5 +3,6 @@
 
 mod campaign;
 mod cases;
+mod statements;
 mod traitor;
 mod world;

@@ -6,7 +6,7 @@ use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, TxKind, U256, address};
 use proptest::{collection::vec, prelude::*};
 use slipstream_executor::{
-    AccessSet, BatchEnv, Eager, ExecuteError, MemoryState, Outcome, Transaction, Workers,
+    AccessSet, BatchEnv, Eager, ExecuteError, MemoryState, Outcome, ParallelStats, Transaction, Workers,
     announced_conflicts, conflicts, execute, parallel,
 };
 use slipstream_types::{AccountValue, Conflicts, StateKey, StateValue};
@@ -27,12 +27,21 @@ const CREATOR: Address = address!("0x00000000000000000000000000000000c0ffee14");
 /// Keeps its own balance in slot 0, then pays all of it to the account in its call data.
 const EMPTIER: Address = address!("0x00000000000000000000000000000000c0ffee15");
 
-const CODES: [(Address, &str); 5] = [
+/// Asks for more balances than a transaction has notes for, then keeps the fee recipient's in slot 0.
+const LOOKER: Address = address!("0x00000000000000000000000000000000c0ffee16");
+
+/// Pays 1 wei to the account in its call data, and keeps nothing.
+const SPENDER: Address = address!("0x00000000000000000000000000000000c0ffee17");
+
+const CODES: [(Address, &str); 7] = [
     (TELLER, "5f35315f5500"),
     (PAYER, "5f5f5f5f60015f355af15f5500"),
     (HASHER, "5f353f5f5500"),
     (CREATOR, "5f5f5ff05f5500"),
     (EMPTIER, "475f555f5f5f5f475f355af100"),
+    // address = 40; while address != 0 { balance(address); address -= 1 }
+    (LOOKER, "60285b803150600190038060025741315f5500"),
+    (SPENDER, "5f5f5f5f60015f355af15000"),
 ];
 
 /// Has nothing at first, so that it can only send what the batch has sent it.
@@ -58,7 +67,7 @@ fn action() -> impl Strategy<Value = Action> {
     let from = || prop_oneof![60 => 1..POOR, 1 => Just(POOR)];
     prop_oneof![
         4 => (from(), 0u8..16, 0u64..3).prop_map(|(from, to, wei)| Action::Transfer { from, to, wei }),
-        8 => (from(), 0u8..9, 0u8..16, 0u64..2)
+        8 => (from(), 0u8..11, 0u8..16, 0u64..2)
             .prop_map(|(from, contract, about, wei)| Action::Call { from, contract, about, wei }),
         1 => (from(), 0u8..3).prop_map(|(from, form)| Action::Create { from, form }),
         1 => (from(), 0u8..16).prop_map(|(from, to)| Action::Delegate { from, to }),
@@ -89,8 +98,11 @@ fn transactions(actions: &[Action]) -> Vec<Transaction> {
         match *action {
             Action::Transfer { to, wei, .. } => transfer(from, nonce, party(to), wei * 1_000_000_000_000_000),
             Action::Call { contract, about, wei, .. } => {
-                let contract = [COUNTER, WRITER, REVERTER, FILLER, TELLER, PAYER, HASHER, CREATOR, EMPTIER]
-                    [contract as usize];
+                let contracts = [
+                    COUNTER, WRITER, REVERTER, FILLER, TELLER, PAYER, HASHER, CREATOR, EMPTIER, LOOKER,
+                    SPENDER,
+                ];
+                let contract = contracts[contract as usize];
                 let input = match contract {
                     FILLER => [word(about.into()), word(u64::from(about) + 2)].concat(),
                     WRITER | COUNTER => word(about.into()).to_vec(),
@@ -251,6 +263,58 @@ fn groups_are_of_use_and_hidden_conflicts_are_seen() {
     // One thread may have taken everything before the other woke up: then nothing was wrong.
     assert!((0..20_000).any(|_| groups(&together) == 0), "hidden conflicts are never seen");
     assert_eq!(groups(&apart), 0, "groups pause, and transactions run ahead of their turn");
+}
+
+/// Executes calls that have nothing in common and then this transaction of account 8, in groups that are told of no conflict.
+fn behind_others(last: Transaction) -> ParallelStats {
+    let (state, env) = start();
+    let filler = |index: u8| Action::Call { from: 1 + index % 7, contract: 3, about: 2 * index, wei: 0 };
+    let mut transactions = transactions(&(0..31).map(filler).collect::<Vec<_>>());
+    transactions.push(last);
+    let expected = execute(&state, &env, &transactions).unwrap();
+    let conflicts = || Conflicts { predecessors: vec![vec![]; 32], gas: vec![200_000; 32] };
+    for _ in 0..50 {
+        let (found, _) = parallel::execute(&state, &env, &transactions, &conflicts(), &WORKERS).unwrap();
+        assert_eq!(found, expected);
+    }
+    let (found, stats) = parallel::execute(&state, &env, &transactions, &conflicts(), &GROUPS).unwrap();
+    assert_eq!(found, expected);
+    stats
+}
+
+/// Goal: a transaction that knows the fee recipient's balance or whether it exists is in no group beside others, whose fees change both. So
+/// is one with more notes than are kept: it counts as one that looked at everything.
+#[test]
+fn who_looks_at_the_fee_recipient_depends_on_all_fees() {
+    for (contract, looks_at) in [(LOOKER, PROPOSER), (TELLER, PROPOSER), (HASHER, PROPOSER)] {
+        let stats = behind_others(invoke(8, 0, contract, looks_at.into_word().as_slice()));
+        assert_eq!(stats.groups, 0, "{contract}");
+    }
+    let apart = behind_others(invoke(8, 0, TELLER, Address::repeat_byte(0x77).into_word().as_slice()));
+    assert_eq!(apart.groups, 3, "who looks at somebody else is in a group");
+}
+
+/// Goal: an authorization (EIP-7702) names the nonce of an account that may send transactions in another group. Batches with one are not
+/// grouped.
+#[test]
+fn authorizations_depend_on_what_their_authors_send() {
+    let authorized = decode(sign(8, delegation(0, party(12), 1, COUNTER)));
+    assert_eq!(behind_others(authorized).groups, 0);
+}
+
+/// Goal: who pays in several groups has only once what it has. Forty calls let a contract pay, and it has three wei.
+#[test]
+fn who_pays_in_several_groups_pays_once() {
+    let (state, env) = start();
+    let call = |index: u8| Action::Call { from: 1 + index % 8, contract: 10, about: 20 + index, wei: 0 };
+    let transactions = transactions(&(0..40).map(call).collect::<Vec<_>>());
+    let expected = execute(&state, &env, &transactions).unwrap();
+    let conflicts = Conflicts { predecessors: vec![vec![]; 40], gas: vec![200_000; 40] };
+    // One thread may have taken everything before the others woke up: then there is one group.
+    for _ in 0..200 {
+        let (found, _) = parallel::execute(&state, &env, &transactions, &conflicts, &GROUPS).unwrap();
+        assert_eq!(found, expected);
+    }
 }
 
 /// Goal: batches that offer nothing to gain are left to one thread, also those whose transactions do little each.

@@ -1,7 +1,7 @@
 //! Goal: validators change by the certificates of those before them alone, and whose epoch is over counts no more.
 
-use slipstream_light::{EpochEndFault, LightError};
-use slipstream_types::{BatchNumber, Certificate, Epoch, SecretKey, Waypoint};
+use slipstream_light::{EpochEndFault, LightClient, LightError};
+use slipstream_types::{BatchNumber, Certificate, Epoch, Failures, SecretKey, ValidatorSet, Waypoint};
 
 use crate::chain::{Chain, RICH, ask, keys, set};
 
@@ -14,8 +14,12 @@ fn changing() -> (Chain, [Vec<SecretKey>; 4], Vec<Certificate>) {
         (0..batches).for_each(|_| chain.grow(Epoch(epoch), &[]));
     }
     let end = |epoch: usize, number: u64| {
-        let next = set(epoch as u64 + 1, &validators[epoch + 1]);
-        let quorum: &[u16] = if epoch == 1 { &[0, 1, 3, 5, 6] } else { &[0, 1, 3] };
+        let mut next = set(epoch as u64 + 1, &validators[epoch + 1]);
+        if epoch == 0 {
+            // Its own failures: six of the seven are a quorum, where thirds would ask for five.
+            next.failures = Failures { any: 1, commission: 4 };
+        }
+        let quorum: &[u16] = if epoch == 1 { &[0, 1, 3, 4, 5, 6] } else { &[0, 1, 3] };
         chain.certify(number, Some(next), &validators[epoch], quorum)
     };
     let ends = vec![end(0, 4), end(1, 7), end(2, 10)];
@@ -67,8 +71,8 @@ fn an_epoch_ends_by_its_own_validators_alone() {
         (&validators[0], &[0, 1, 2, 3][..]),
         (&validators[2], &[0, 1, 2, 3][..]),
         (&keys(91, 7), &[0, 1, 2, 3, 4, 5, 6][..]),
-        (&validators[1], &[0, 1, 2, 3][..]),
-        (&validators[1], &[0, 0, 1, 2, 3][..]),
+        (&validators[1], &[0, 1, 2, 3, 4][..]),
+        (&validators[1], &[0, 0, 1, 2, 3, 4][..]),
         (&validators[1], &[][..]),
     ] {
         let error = refused(1, &chain.certify(7, next(1), keys, signers));
@@ -80,7 +84,7 @@ fn an_epoch_ends_by_its_own_validators_alone() {
     let early = crate::chain::sign(early, &validators[1], &[0, 1, 2, 3, 4]);
     assert!(matches!(refused(1, &early), LightError::OutsideEpoch { .. }));
     // Without, or with other, next validators.
-    let faulty = |next| match refused(1, &chain.certify(7, next, &validators[1], &[0, 1, 2, 3, 4])) {
+    let faulty = |next| match refused(1, &chain.certify(7, next, &validators[1], &[0, 1, 2, 3, 4, 5])) {
         LightError::EpochEnd { number, fault, .. } => {
             assert_eq!(number, BatchNumber::new(7));
             fault
@@ -92,6 +96,43 @@ fn an_epoch_ends_by_its_own_validators_alone() {
     assert!(matches!(faulty(Some(set(2, &[]))), EpochEndFault::Set(_)));
     let twice: Vec<_> = keys(31, 3).into_iter().chain(keys(31, 1)).collect();
     assert!(matches!(faulty(Some(set(2, &twice))), EpochEndFault::Set(_)));
+}
+
+/// Goal: how many signatures certify is what an epoch's own set says, in each epoch and for each beginning. Thirds would ask for others.
+#[test]
+fn every_epoch_counts_the_failures_of_its_own_set() {
+    let own = |epoch: u64, keys: &[SecretKey], any, commission| ValidatorSet {
+        failures: Failures { any, commission },
+        ..set(epoch, keys)
+    };
+    let validators = [keys(11, 7), keys(21, 5), keys(31, 4)];
+    let sets = [own(1, &validators[0], 1, 4), own(2, &validators[1], 2, 0), own(3, &validators[2], 0, 3)];
+    let mut chain = Chain::new(1, 4);
+    (1..=3).for_each(|epoch| (0..3).for_each(|_| chain.grow(Epoch(epoch), &[])));
+    let mut client = chain.client();
+    let mut end = chain.certify(4, Some(sets[0].clone()), &keys(1, 4), &[0, 1, 3]);
+    for (index, (set, keys)) in sets.iter().zip(&validators).enumerate() {
+        client.learn(std::slice::from_ref(&end)).unwrap();
+        assert_eq!(client.validators(), set);
+        let proof = chain.waypoint_proof(end.info.number.get(), Some(set.clone()));
+        let begun = LightClient::from_waypoint(&client.waypoint(), &proof).unwrap();
+        let (inside, last) = (6 + 3 * index as u64, 7 + 3 * index as u64);
+        let all: Vec<u16> = (0..set.quorum() as u16).collect();
+        let few = &all[1..];
+        assert_ne!(set.failures, Failures::thirds(keys.len()));
+        for client in [&client, &begun] {
+            let verify = |signers: &[u16]| {
+                let certificate = chain.certify(inside, None, keys, signers);
+                client.verify(&ask(inside, RICH, &[]), &chain.proof(inside, certificate, RICH, &[]))
+            };
+            assert!(verify(&all).is_ok(), "epoch {}", set.epoch);
+            assert!(matches!(verify(few), Err(LightError::Certificate(_))), "epoch {}", set.epoch);
+        }
+        let Some(next) = sets.get(index + 1) else { return };
+        let early = chain.certify(last, Some(next.clone()), keys, few);
+        assert!(matches!(client.clone().learn(&[early]), Err(LightError::Certificate(_))));
+        end = chain.certify(last, Some(next.clone()), keys, &all);
+    }
 }
 
 /// Goal: a fork that fewer than a quorum signed proves nothing, whatever else fits.

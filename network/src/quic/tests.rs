@@ -248,6 +248,37 @@ async fn a_client_without_a_key_is_refused() {
     assert!(a.peers().is_empty());
 }
 
+/// Goal: a key is proved by a signature. Who shows another's key and signs with its own is nobody, whether it dials in or is dialled.
+#[tokio::test]
+async fn nobody_is_the_peer_whose_key_it_shows_without_having_it() {
+    let (a, _) = start(1, &loopback()).await;
+    let victim = key(2).public();
+    let impostor = tls::Identity::posing_as(victim, &key(7));
+    let endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    let dial = |identity: &tls::Identity, to: PeerAddress| {
+        let config = quinn::ClientConfig::new(identity.client(to.id, Arc::default()).unwrap());
+        endpoint.connect_with(config, to.address, tls::SERVER_NAME).unwrap()
+    };
+    // The client may believe for a round trip that it is connected.
+    if let Ok(connection) = dial(&impostor, address_of(&a)).await {
+        let ended = tokio::select! {
+            end = connection.closed() => Ok(end),
+            () = eventually("the impostor is taken for its victim", || a.peers().contains(&victim)) => Err(()),
+        };
+        assert!(matches!(ended, Ok(quinn::ConnectionError::ConnectionClosed(_))), "{ended:?}");
+    }
+    assert!(a.peers().is_empty());
+
+    let server = quinn::ServerConfig::with_crypto(impostor.server().unwrap());
+    let server = Endpoint::server(server, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server.local_addr().unwrap();
+    let serving = tokio::spawn(async move { server.accept().await.unwrap().await });
+    let honest = tls::Identity::new(&key(3)).unwrap();
+    let met = dial(&honest, PeerAddress { id: victim, address }).await;
+    assert!(matches!(met, Err(quinn::ConnectionError::TransportError(_))), "{met:?}");
+    assert!(serving.await.unwrap().is_err());
+}
+
 // Goal: both sides dial, the attempts cross, exactly one connection is left, the same on both sides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crossing_attempts_end_with_one_connection() {

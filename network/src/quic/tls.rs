@@ -57,6 +57,14 @@ impl Identity {
         Ok(Identity { provider, certified })
     }
 
+    /// Shows another's key, and signs with its own.
+    #[cfg(test)]
+    pub(crate) fn posing_as(peer: PeerId, key: &SecretKey) -> Identity {
+        let Identity { provider, certified } = Identity::new(key).expect("a key");
+        let spki = CertificateDer::from([SPKI_PREFIX.as_slice(), &peer.0].concat());
+        Identity { provider, certified: Arc::new(CertifiedKey::new(vec![spki], certified.key.clone())) }
+    }
+
     /// Accepts any peer that proves its key.
     pub(crate) fn server(&self) -> Result<Arc<QuicServerConfig>, Error> {
         let mut config = rustls::ServerConfig::builder_with_provider(self.provider.clone())

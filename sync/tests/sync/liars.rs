@@ -89,6 +89,17 @@ fn wrong_delta(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     })
 }
 
+/// Those of the batch before, whose body and delta stay true.
+fn false_receipts(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
+    change_range(request, answer, |range| {
+        let others = range.batches[0].receipts.clone();
+        change_batch(range, 1, |batch| {
+            assert_ne!(batch.receipts, others);
+            batch.receipts.clone_from(&others);
+        });
+    })
+}
+
 fn short_range(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     change_range(request, answer, |range| {
         range.batches = BoundedVec::new(range.batches[..3].to_vec()).unwrap();
@@ -241,6 +252,7 @@ async fn a_subtly_wrong_offer_does_no_harm() {
 liars! {
     a_corrupted_body_is_refused: corrupted_blob, Replay, true, "body";
     a_wrong_delta_is_refused: wrong_delta, Delta, true, "the delta of batch";
+    receipts_of_others_beside_a_true_body_are_refused: false_receipts, Delta, true, "the receipts of batch";
     a_short_range_is_refused: short_range, Replay, true, "short range: 3 batches from";
     an_empty_range_is_refused: no_range, Delta, true, "short range: 0 batches";
     too_few_signatures_are_refused: few_signatures, Replay, true, "has 2 signatures, a quorum is 3";

@@ -40,8 +40,9 @@ fn terms(id: u64, from: u8, nonce: u64, fee: u128) -> Terms {
         gas_limit: 21_000,
         bytes: 100,
         cost_max: U256::from(10),
-        max_fee_wei: fee,
-        tip_cap_wei: fee,
+        // Both caps are above what the proposer gets.
+        max_fee_wei: 3 * fee,
+        tip_cap_wei: 2 * fee,
         tip_wei: fee,
         authorities: Vec::new(),
     }
@@ -79,16 +80,19 @@ fn all<T: Clone>(pool: &Index<T>) -> Vec<T> {
 #[test]
 fn replacement_needs_both_fees() {
     let mut pool = index(10);
-    pool.put(terms(1, 0, 0, 105), 1, state(0, 100)).unwrap();
-    let cheap_tip = Terms { tip_cap_wei: 115, ..terms(2, 0, 0, 116) };
-    assert!(matches!(
-        pool.put(cheap_tip, 2, state(0, 100)),
-        Err(PoolError::ReplacementUnderpriced { max_fee_wei: 116, tip_wei: 116, .. })
-    ));
-    pool.put(terms(3, 0, 0, 116), 3, state(0, 100)).unwrap();
+    let capped = |id, max_fee_wei, tip_cap_wei| Terms { max_fee_wei, tip_cap_wei, ..terms(id, 0, 0, 7) };
+    pool.put(capped(1, 305, 105), 1, state(0, 100)).unwrap();
+    // One of the two is raised enough; what the proposer gets decides nothing.
+    for cheap in [capped(2, 1_000, 115), capped(2, 335, 1_000)] {
+        assert!(matches!(
+            pool.put(cheap, 2, state(0, 100)),
+            Err(PoolError::ReplacementUnderpriced { max_fee_wei: 336, tip_wei: 116, .. })
+        ));
+    }
+    pool.put(capped(3, 336, 116), 3, state(0, 100)).unwrap();
     assert_eq!(all(&pool), [3]);
     assert_eq!(pool.counts(), (1, 0, 100));
-    assert!(matches!(pool.put(terms(3, 0, 0, 116), 3, state(0, 100)), Err(PoolError::AlreadyKnown { .. })));
+    assert!(matches!(pool.put(capped(3, 336, 116), 3, state(0, 100)), Err(PoolError::AlreadyKnown { .. })));
 }
 
 // A gap waits and is closed; too far ahead, behind and unpayable are refused by name.
@@ -150,6 +154,38 @@ fn what_waits_expires() {
     assert_eq!(pool.counts(), (1, 1, 200));
     assert_eq!((pool.sweep(3, 9).len(), pool.sweep_waiting(2).len()), (0, 1));
     assert_eq!(all(&pool), [4]);
+}
+
+/// Goal: a place in the pool is priced by what the proposer gets: the tip's cap, or what the fee's cap leaves above the base fee.
+#[test]
+fn a_place_is_priced_by_what_the_proposer_gets() {
+    let genesis = genesis(1);
+    let base_wei = u128::from(genesis.chain.base_fee_wei);
+    let pool = Pool::new(PoolConfig::default(), genesis.chain.clone(), store(&genesis)).unwrap();
+    // Caps of fee and tip, and what the proposer gets.
+    let offers = [
+        (base_wei + 50, 7, 7),
+        (base_wei + 9, 40, 9),
+        (base_wei + 1_000, 1, 1),
+        (base_wei, 5, 0),
+        (2 * base_wei + 99, 8, 8),
+    ];
+    let mut sent = Vec::new();
+    for (index, (max_fee_wei, tip_cap_wei, tip_wei)) in (0..).zip(offers) {
+        let transaction = Account::new(index).transfer_capped(0, max_fee_wei, tip_cap_wei);
+        let terms = pool.terms(&transaction).unwrap();
+        assert_eq!(
+            (terms.max_fee_wei, terms.tip_cap_wei, terms.tip_wei),
+            (max_fee_wei, tip_cap_wei, tip_wei)
+        );
+        pool.add(transaction.clone()).unwrap();
+        sent.push((tip_wei, transaction.hash));
+    }
+    sent.sort_by_key(|(tip_wei, _)| std::cmp::Reverse(*tip_wei));
+    let drawn: Vec<_> = all(&pool.shared.state.lock().index).into_iter().map(|it| it.hash).collect();
+    assert_eq!(drawn, sent.iter().map(|(_, hash)| *hash).collect::<Vec<_>>());
+    let below = pool.add(Account::new(6).transfer_capped(0, base_wei - 1, 0)).unwrap_err();
+    assert!(matches!(below, PoolError::FeeBelowBase { .. }), "{below}");
 }
 
 /// Goal: what asks for more gas than the chain gives one transaction is refused with the text that clients know.

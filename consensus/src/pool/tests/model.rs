@@ -209,18 +209,35 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert { from: u8, nonce: u64, fee: u128, bytes: usize, cost: u64, authority: Option<u8> },
-    Advance { from: u8, nonces: u64, balance: u64, has_code: bool },
-    Remove { id: u64 },
+    Insert {
+        from: u8,
+        nonce: u64,
+        fee: u128,
+        caps: (u128, u128),
+        bytes: usize,
+        cost: u64,
+        authority: Option<u8>,
+    },
+    Advance {
+        from: u8,
+        nonces: u64,
+        balance: u64,
+        has_code: bool,
+    },
+    Remove {
+        id: u64,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let authority = prop_oneof![9 => Just(None), 1 => (0..4u8).prop_map(Some)];
-    let insert = (0..4u8, 0..12u64, 0..30u128, 50..400usize, 1..40u64, authority);
+    // The caps of fee and tip are above the tip, each by as much as it likes.
+    let caps = (0..30u128, 0..30u128);
+    let insert = (0..4u8, 0..12u64, 0..30u128, caps, 50..400usize, 1..40u64, authority);
     let advance = (0..4u8, 0..3u64, 0..120u64, 0..8u8);
     prop_oneof![
-        8 => insert.prop_map(|(from, nonce, fee, bytes, cost, authority)| {
-            Step::Insert { from, nonce, fee, bytes, cost, authority }
+        8 => insert.prop_map(|(from, nonce, fee, caps, bytes, cost, authority)| {
+            Step::Insert { from, nonce, fee, caps, bytes, cost, authority }
         }),
         2 => advance.prop_map(|(from, nonces, balance, code)| {
             Step::Advance { from, nonces, balance, has_code: code == 0 }
@@ -242,9 +259,17 @@ proptest! {
         let mut index: Index<B256> = Index::new(config.clone(), arrival.at);
         for (id, step) in (0u64..).zip(steps) {
             match step {
-                Step::Insert { from, nonce, fee, bytes, cost, authority } => {
+                Step::Insert { from, nonce, fee, caps, bytes, cost, authority } => {
                     let authorities = authority.map(|of| (sender(of), nonce)).into_iter().collect();
-                    let terms = Terms { bytes, cost_max: U256::from(cost), authorities, ..terms(id, from, nonce, fee) };
+                    let (max_fee_wei, tip_cap_wei) = (fee + caps.0, fee + caps.1);
+                    let terms = Terms {
+                        max_fee_wei,
+                        tip_cap_wei,
+                        bytes,
+                        cost_max: U256::from(cost),
+                        authorities,
+                        ..terms(id, from, nonce, fee)
+                    };
                     let account = model.accounts[&terms.sender];
                     let taken = index.insert(terms.clone(), terms.hash, account, arrival).is_ok();
                     prop_assert_eq!(taken, model.insert(terms));

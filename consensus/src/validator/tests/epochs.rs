@@ -40,6 +40,19 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuiltBatch::Overtaken));
 }
 
+/// Goal: what is signed in one epoch, or on one chain, means nothing in another. Views begin anew with each epoch, and a word of a view
+/// that was left there would hide what this one prepared.
+#[test]
+fn each_epoch_of_each_chain_has_a_domain_of_its_own() {
+    let set = genesis(4).validator_set();
+    let places = [Digest([1; 32]), Digest([2; 32])].map(|chain| [0, 1, 2].map(|epoch| (chain, Epoch(epoch))));
+    let domain = |(chain, epoch): &(Digest, Epoch)| {
+        Ledger::domain(*chain, &ValidatorSet { epoch: *epoch, ..set.clone() })
+    };
+    let domains: std::collections::BTreeSet<Digest> = places.iter().flatten().map(domain).collect();
+    assert_eq!(domains.len(), 6);
+}
+
 /// Goal: four validators end their epoch together, and none goes on by itself.
 #[tokio::test(start_paused = true)]
 async fn an_epoch_ends_for_all() {
