@@ -349,6 +349,8 @@ fn a_slow_primary_has_a_short_term() {
     };
     assert_eq!(decisions(4, true), 3, "it is waited for two or three times for each");
     assert_eq!((decisions(1, true), decisions(4, false)), (80, 80));
+}
+
 /// The prepares of seats 0 to 2.
 fn prepared(view: u64, number: u64, name: &str) -> Prepared {
     let signatures = (0..3).map(|seat| (seat, prepare_in(view, seat, number, name).signature)).collect();
