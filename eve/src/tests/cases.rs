@@ -410,7 +410,15 @@ fn a_validator_shows_what_it_saw_prepared_last() {
         }
         for seat in 0..3 {
             let (view, number) = (view + 1, BatchNumber::GENESIS);
-            let left = Status { view, changing: true, complains: false, decided: number, ordered: number };
+            let left = Status {
+                view,
+                changing: true,
+                complains: false,
+                decided: number,
+                ordered: number,
+                neglected: false,
+                silence: None,
+            };
             core.handle_message(seat, Message::Status(left));
         }
         let flushes: Vec<_> = std::iter::from_fn(|| core.flush()).collect();

@@ -122,7 +122,15 @@ fn core(seat: u16) -> Core {
     let (set, key, domain) = (set(), key(seat), DOMAIN);
     let mut core = Core::new(Setup { set, key, seat, domain, settings, head, record, outcomes, orders });
     let (view, number) = (0, BatchNumber::GENESIS);
-    let status = Status { view, changing: false, complains: false, decided: number, ordered: number };
+    let status = Status {
+        view,
+        changing: false,
+        complains: false,
+        decided: number,
+        ordered: number,
+        neglected: false,
+        silence: None,
+    };
     (0..4).filter(|from| *from != seat).for_each(|from| core.handle_message(from, Message::Status(status)));
     assert!(!core.is_silent());
     core

@@ -186,7 +186,7 @@ async fn a_primary_that_leaves_everything_out_loses_its_view() {
             if index == 0 {
                 driver.pool = super::pool(&genesis, &driver.ledger.store);
                 driver.working =
-                    Working::new(&ConsensusConfig { empty_batch_interval_ms: 1_900, ..config() });
+                    Working::new(&ConsensusConfig { empty_batch_interval_ms: 1_900, ..config() }, 1);
             }
         })
     };
