@@ -86,7 +86,7 @@ impl Core {
     /// This validator records before it signs. A vote of its own that it does not know was recorded elsewhere: its data is an old copy.
     fn recall_vote(&mut self, number: BatchNumber, view: u64, signatures: &Signatures) {
         let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
-        if has_signed && number > self.voted {
+        if self.settings.recalls_votes && has_signed && number > self.voted {
             self.voted = number;
             self.forget(number, view);
         }

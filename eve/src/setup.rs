@@ -16,6 +16,9 @@ pub struct Settings {
     pub protect_after: u64,
     /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
     pub protect_wait_ms: u64,
+    /// Whether a signature of its own that its record lacks means that it has lost votes. The model, whose paths share the signatures of
+    /// a quorum, has it off; nobody else has.
+    pub recalls_votes: bool,
 }
 
 /// The result of one order at this validator. Its driver keeps it durably until its number is committed.

@@ -15,8 +15,13 @@ pub(crate) const SEATS: u16 = 4;
 const NAMES: [u8; 2] = [100, 101];
 
 /// Rotation and protection are off: [`slipstream_eve::Core::hash_conduct`] leaves out their counters.
-pub(crate) const SETTINGS: Settings =
-    Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 0 };
+pub(crate) const SETTINGS: Settings = Settings {
+    view_timeout_ms: 1_000,
+    rotate_after: 0,
+    protect_after: 0,
+    protect_wait_ms: 0,
+    recalls_votes: false,
+};
 
 /// The set and its keys, the chain, and what may happen.
 pub(crate) struct Ground {

@@ -139,8 +139,13 @@ impl<M: Machine> World<M> {
             state_root: genesis_root,
             ..slipstream_testkit::info(0, BatchNumber::GENESIS.get())
         };
-        let settings =
-            Settings { view_timeout_ms: 2_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 50 };
+        let settings = Settings {
+            view_timeout_ms: 2_000,
+            rotate_after: 0,
+            protect_after: 0,
+            protect_wait_ms: 50,
+            recalls_votes: true,
+        };
         let seat = |(seat, key): (u16, &SecretKey)| Seat {
             core: Core::new(Setup {
                 set: set.clone(),

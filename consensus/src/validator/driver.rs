@@ -170,6 +170,7 @@ impl Driver {
             rotate_after: config.rotate_after,
             protect_after: config.protect_after,
             protect_wait_ms: config.protect_wait_ms,
+            recalls_votes: true,
         };
         let core = Core::new(eve::Setup {
             set: ledger.set.clone(),
@@ -195,7 +196,7 @@ impl Driver {
             held,
             kept,
             bodies,
-            working: Working::new(&config, ledger.set.quorum()),
+            working: Working::new(&config, &ledger.set),
             fetches: Fetches::new(seat, lanes.seats()),
             neglect: Neglect::new(ledger.set.matching()),
             executions: bench(),
@@ -392,7 +393,7 @@ impl Driver {
                 if let Message::Verify(verify) = &*message {
                     let patience = Duration::from_millis(self.core.patience_ms());
                     let took = Duration::from_millis(verify.took_ms.into());
-                    self.working.pace.lock().heard(verify.info.number, took, patience);
+                    self.working.pace.lock().heard(seat, verify.info.number, took, patience);
                 }
                 self.core.handle_message(seat, *message);
                 _ = answer.send(Ok(Response::Taken));

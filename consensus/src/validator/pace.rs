@@ -20,7 +20,7 @@ use std::{
 use alloy_primitives::{Address, B256};
 use parking_lot::Mutex;
 use slipstream_executor::{BuildClock, Interrupt, Transaction};
-use slipstream_types::BatchNumber;
+use slipstream_types::{BatchNumber, ValidatorSet};
 use tokio::time::Instant;
 
 /// The share of the present patience that a build may take, and the execution at a quorum, as a divisor: order, execution and three
@@ -48,6 +48,8 @@ const AWAITED_MAX: usize = 16;
 pub(super) struct Pace {
     /// Executors that make a quorum.
     quorum: usize,
+    /// How many of them may lie: so many of the longest times count for nothing.
+    liars: usize,
     target: Duration,
     prices: HashMap<Address, f64>,
     strikes: HashMap<B256, u8>,
@@ -55,14 +57,15 @@ pub(super) struct Pace {
     rests: bool,
     /// How long the last batches took here, from the beginning of their execution to their outcome.
     took: BTreeMap<BatchNumber, Duration>,
-    /// Own batches, with the times of the executors that told theirs.
-    awaited: BTreeMap<BatchNumber, Vec<Duration>>,
+    /// Own batches: how long they took here, and each other executor that told its time.
+    awaited: BTreeMap<BatchNumber, (Duration, BTreeMap<u16, Duration>)>,
 }
 
 impl Pace {
-    pub(super) fn new(view_timeout: Duration, quorum: usize) -> Pace {
+    pub(super) fn new(view_timeout: Duration, set: &ValidatorSet) -> Pace {
         Pace {
-            quorum,
+            quorum: set.quorum(),
+            liars: set.failures.commission.into(),
             target: (view_timeout / PATIENCE_SHARE / 2).max(TARGET_MIN),
             prices: HashMap::new(),
             strikes: HashMap::new(),
@@ -79,7 +82,7 @@ impl Pace {
             self.took.pop_first();
         }
         if is_own {
-            self.awaited.insert(number, vec![took]);
+            self.awaited.insert(number, (took, BTreeMap::new()));
             if self.awaited.len() > AWAITED_MAX {
                 self.awaited.pop_first();
             }
@@ -91,14 +94,17 @@ impl Pace {
         self.took.get(&number).map_or(0, |took| u32::try_from(took.as_millis()).unwrap_or(u32::MAX))
     }
 
-    /// Another validator executed a batch in that time. Once a quorum has, the slowest of it sets the pace.
-    pub(super) fn heard(&mut self, number: BatchNumber, took: Duration, patience: Duration) {
-        let Some(times) = self.awaited.get_mut(&number) else { return };
-        times.push(took);
-        if times.len() < self.quorum {
+    /// Another validator executed a batch in that time. Once a quorum has, its slowest that cannot all be liars sets the pace.
+    pub(super) fn heard(&mut self, seat: u16, number: BatchNumber, took: Duration, patience: Duration) {
+        let Some((own, told)) = self.awaited.get_mut(&number) else { return };
+        told.insert(seat, took);
+        if told.len() + 1 < self.quorum {
             return;
         }
-        let (own, slowest) = (times[0], times.iter().copied().max().unwrap_or_default());
+        let own = *own;
+        let mut times: Vec<_> = told.values().copied().chain([own]).collect();
+        times.sort_unstable();
+        let slowest = times[(self.quorum - 1).saturating_sub(self.liars)];
         self.awaited.remove(&number);
         let most = deadline(patience);
         if slowest > most {
@@ -298,7 +304,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::testing::Account;
+    use crate::testing::{Account, genesis};
 
     const PATIENCE: Duration = Duration::from_millis(2_000);
     const GAS: u64 = 10_000_000;
@@ -308,7 +314,7 @@ mod tests {
     }
 
     fn pace() -> Arc<Mutex<Pace>> {
-        Arc::new(Mutex::new(Pace::new(PATIENCE, 3)))
+        Arc::new(Mutex::new(Pace::new(PATIENCE, &genesis(7).validator_set())))
     }
 
     fn timer(pace: &Arc<Mutex<Pace>>) -> BuildTimer {
@@ -319,25 +325,33 @@ mod tests {
         Account::new(0).transfer_with_gas(nonce, 1, gas)
     }
 
-    /// Goal: the target falls at once to what the slowest of a quorum bears, whatever the slowest of all says, and grows slowly.
+    /// Goal: the target falls at once to what the slowest of a quorum bears, whatever liars in it say, and grows slowly. Of seven two may
+    /// fail, and lie: five are a quorum, and its two slowest count for nothing.
     #[test]
     fn the_target_follows_the_slowest_of_a_quorum() {
-        let mut pace = Pace::new(PATIENCE, 3);
+        let mut pace = Pace::new(PATIENCE, &genesis(7).validator_set());
         assert_eq!(pace.target, ms(250));
-        let mut round = |number: u64, own: u64, others: [u64; 3]| {
+        let mut round = |number: u64, own: u64, others: [u64; 4]| {
             let number = BatchNumber::new(number);
             pace.executed(number, ms(own), true);
-            others.into_iter().for_each(|other| pace.heard(number, ms(other), PATIENCE));
+            // Repeating itself makes nobody a quorum.
+            (0..9).for_each(|_| pace.heard(0, number, ms(others[0]), PATIENCE));
+            let others = (0..).zip(others);
+            others.for_each(|(seat, other)| pace.heard(seat, number, ms(other), PATIENCE));
             pace.target
         };
-        assert_eq!(round(1, 100, [100, 100, 100]), ms(250), "a batch that fills little of it says nothing");
-        assert_eq!(round(2, 200, [800, 1_000, 60_000]), ms(100), "ten times the target would take a second");
-        assert_eq!(round(3, 100, [500, 400, 60_000]), ms(125));
-        assert_eq!(round(4, 125, [1, 2, 3]).as_micros(), 156_250);
+        assert_eq!(
+            round(1, 100, [100, 100, 100, 100]),
+            ms(250),
+            "a batch that fills little of it says nothing"
+        );
+        assert_eq!(round(2, 200, [60_000, 60_000, 1_000, 900]), ms(100), "a quorum took five times as long");
+        assert_eq!(round(3, 100, [60_000, 60_000, 500, 400]), ms(125));
+        assert_eq!(round(4, 125, [60_000, 60_000, 2, 3]).as_micros(), 156_250);
         for number in 5..40 {
-            round(number, 500, [1, 1, 1]);
+            round(number, 500, [1, 1, 1, 1]);
         }
-        assert_eq!(round(40, 500, [1, 1, 1]), ms(500), "a share of the patience is the most");
+        assert_eq!(round(40, 500, [1, 1, 1, 1]), ms(500), "a share of the patience is the most");
         pace.ran_out();
         assert_eq!(pace.target, ms(250));
         (0..20).for_each(|_| pace.ran_out());
@@ -349,11 +363,11 @@ mod tests {
     /// Goal: what others tell of batches that this validator did not make, or told before, changes nothing.
     #[test]
     fn strange_times_count_for_nothing() {
-        let mut pace = Pace::new(PATIENCE, 3);
+        let mut pace = Pace::new(PATIENCE, &genesis(7).validator_set());
         pace.executed(BatchNumber::new(1), ms(100), false);
-        for _ in 0..5 {
-            pace.heard(BatchNumber::new(1), ms(60_000), PATIENCE);
-            pace.heard(BatchNumber::new(2), ms(60_000), PATIENCE);
+        for seat in 0..5 {
+            pace.heard(seat, BatchNumber::new(1), ms(60_000), PATIENCE);
+            pace.heard(seat, BatchNumber::new(2), ms(60_000), PATIENCE);
         }
         assert_eq!(pace.target, ms(250));
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_eve::{NoOutcome, SignedOrder, Work};
-use slipstream_types::{BatchNumber, Digest};
+use slipstream_types::{BatchNumber, Digest, ValidatorSet};
 use tokio::time::Instant;
 
 use super::{
@@ -46,10 +46,10 @@ pub(super) struct Working {
 
 impl Working {
     /// Starts counting now.
-    pub(super) fn new(config: &ConsensusConfig, quorum: usize) -> Working {
+    pub(super) fn new(config: &ConsensusConfig, set: &ValidatorSet) -> Working {
         let view_timeout = Duration::from_millis(config.view_timeout_ms.get());
         Working {
-            pace: Arc::new(Mutex::new(Pace::new(view_timeout, quorum))),
+            pace: Arc::new(Mutex::new(Pace::new(view_timeout, set))),
             transactions_max: config.batch_transactions_max.get(),
             own: Cadence::new(config),
             any: Cadence::new(config),

@@ -15,8 +15,13 @@ use crate::{
     planted::{Fault, PLANTED},
 };
 
-const SETTINGS: Settings =
-    Settings { view_timeout_ms: 500, rotate_after: 0, protect_after: 0, protect_wait_ms: 20 };
+const SETTINGS: Settings = Settings {
+    view_timeout_ms: 500,
+    rotate_after: 0,
+    protect_after: 0,
+    protect_wait_ms: 20,
+    recalls_votes: true,
+};
 
 fn fair(validators: usize) -> Climate {
     Climate {

@@ -12,8 +12,13 @@ use crate::{
 };
 
 const DOMAIN: Digest = Digest::ZERO;
-const SETTINGS: Settings =
-    Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 10 };
+const SETTINGS: Settings = Settings {
+    view_timeout_ms: 1_000,
+    rotate_after: 0,
+    protect_after: 0,
+    protect_wait_ms: 10,
+    recalls_votes: true,
+};
 
 fn key(seat: u16) -> SecretKey {
     slipstream_testkit::key(seat as u8 + 1)

@@ -115,8 +115,13 @@ fn a_view_begins_with_the_words_of_a_quorum() {
 }
 
 fn core(seat: u16) -> Core {
-    let settings =
-        Settings { view_timeout_ms: 1_000, rotate_after: 0, protect_after: 0, protect_wait_ms: 10 };
+    let settings = Settings {
+        view_timeout_ms: 1_000,
+        rotate_after: 0,
+        protect_after: 0,
+        protect_wait_ms: 10,
+        recalls_votes: true,
+    };
     let (record, outcomes, orders) = (None, Vec::new(), Vec::new());
     let head = info(0);
     let (set, key, domain) = (set(), key(seat), DOMAIN);

@@ -87,7 +87,7 @@ fn making(ledger: &Ledger, chain: &[Arc<Executed>], now_ms: u64, may_be_empty: b
         now_ms,
         ahead: held.ahead(),
         patience: Duration::from_secs(60),
-        pace: Arc::new(Mutex::new(Pace::new(Duration::from_secs(60), 1))),
+        pace: Arc::new(Mutex::new(Pace::new(Duration::from_secs(60), &ledger.set))),
         stop: Stop::default(),
     }
 }

@@ -185,8 +185,10 @@ async fn a_primary_that_leaves_everything_out_loses_its_view() {
         Node::start_with(&hub, &genesis, index, store(&genesis), clock.clone(), |driver| {
             if index == 0 {
                 driver.pool = super::pool(&genesis, &driver.ledger.store);
-                driver.working =
-                    Working::new(&ConsensusConfig { empty_batch_interval_ms: 1_900, ..config() }, 1);
+                driver.working = Working::new(
+                    &ConsensusConfig { empty_batch_interval_ms: 1_900, ..config() },
+                    &genesis.validator_set(),
+                );
             }
         })
     };
