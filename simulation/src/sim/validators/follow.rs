@@ -108,8 +108,7 @@ impl Follower {
             self.head = head;
             self.engine.handle_head(head, now);
             self.up.pool.catch_up()?;
-            let checked = self.world.oracle.lock().check_ledger(&self.up, self.world.now_ms());
-            self.world.hold(checked.map(|_| ()));
+            self.world.look_at_ledger(&self.up);
         }
         let validates = self.up.validator.lock().is_some();
         if validates != self.validates {

@@ -116,6 +116,20 @@ impl Machine {
 }
 
 impl World {
+    /// Whether a process still runs. A dead one may take another step before its tasks end, and nothing that it then writes is on a disk.
+    /// It says nothing more, and the oracle looked at it for the last time when it died.
+    pub(super) fn lives(&self, up: &Up) -> bool {
+        self.machines[up.machine].is_in(up.life)
+    }
+
+    /// The oracle looks at what a process has committed.
+    pub(super) fn look_at_ledger(&self, up: &Up) {
+        if self.lives(up) {
+            let checked = self.oracle.lock().check_ledger(up, self.now_ms());
+            self.hold(checked.map(|_| ()));
+        }
+    }
+
     /// A process begins on the store that the last one left.
     pub(super) fn start(self: &Arc<World>, index: usize) -> Result<()> {
         let machine = &self.machines[index];
@@ -217,4 +231,63 @@ async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<
 /// Whether its store failed as planned: it takes nothing any more.
 fn has_failed(up: &Up) -> bool {
     up.store.put_record("sim/probe", &[]).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use slipstream_consensus::simulated::Defences;
+
+    use super::{
+        super::{plan, port::Port},
+        *,
+    };
+
+    /// What is done within a world whose machines live until somebody ends them: so many of them, and their network loses nothing.
+    fn within<T>(machines: usize, deed: impl AsyncFnOnce(Arc<World>) -> T) -> T {
+        let is_it = |seed: &u64| {
+            let plan = plan::Plan::draw(&mut plan::rng(*seed));
+            plan.machines.len() == machines
+                && plan.weather.loss == 0.0
+                && plan.machines.iter().all(|machine| machine.points.is_empty())
+        };
+        let seed = (0..).find(is_it).expect("some world is so");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(async {
+            let world = World::new(plan::rng(seed), Defences::without(None).unwrap(), false).unwrap();
+            (0..machines).try_for_each(|machine| world.start(machine)).unwrap();
+            deed(world).await
+        })
+    }
+
+    /// The oracle's false alarm: "had committed batch 9 and lost it", of a machine whose disk was new.
+    #[test]
+    fn a_wiped_machine_is_not_asked_for_what_its_dead_process_shows() {
+        within(1, async |world| {
+            let dead = world.machines[0].up().unwrap();
+            while dead.store.head().unwrap().header.number.get() == 0 {
+                sleep(Duration::from_millis(50)).await;
+            }
+            world.look_at_ledger(&dead);
+            assert!(world.oracle.lock().head().get() > 0, "the oracle looks at the living");
+            world.fall(0, Trouble::Wipe).unwrap();
+            world.look_at_ledger(&dead);
+            world.start(0).unwrap();
+        });
+    }
+
+    /// A statement after death is on no disk: the next process could contradict it, and would be called a liar.
+    #[test]
+    fn a_dead_process_says_nothing() {
+        within(2, async |world| {
+            let port = Port::new(world.clone(), &world.machines[0].up().unwrap());
+            let sends = || {
+                world.chance.lock().arrivals.clear();
+                port.announce(b"announcement");
+                !world.chance.lock().arrivals.is_empty()
+            };
+            assert!(sends(), "the living say something");
+            world.fall(0, Trouble::Crash).unwrap();
+            assert!(!sends());
+        });
+    }
 }

@@ -54,7 +54,15 @@ impl Port {
         Port { world, machine: up.machine, life: up.life, up: Arc::downgrade(up) }
     }
 
+    /// What a dead process would say is on no disk.
+    fn lives(&self) -> bool {
+        self.world.machines[self.machine].is_in(self.life)
+    }
+
     fn post(&self, to: usize, protocol: Protocol, payload: Vec<u8>, answer: Answer) {
+        if !self.lives() {
+            return;
+        }
         let payloads = match (protocol, self.up.upgrade()) {
             (Protocol::CONSENSUS, Some(up)) => {
                 let said = self.say(&up, to, payload);
@@ -126,7 +134,7 @@ impl Port {
 
     fn tell(&self, to: usize, payload: &[u8]) {
         let (from, id) = (self.machine, self.local());
-        if to == from || !self.world.reaches(from, to) {
+        if to == from || !self.lives() || !self.world.reaches(from, to) {
             return;
         }
         for delay in self.world.fate(from, to, Protocol::SYNC, payload) {

@@ -151,7 +151,7 @@ async fn until_over(
             if std::mem::replace(&mut diverged, status.divergences) < status.divergences {
                 world.fire(Trouble::Fetched);
             }
-            if !world.plan.is_traitor(up.machine) {
+            if !world.plan.is_traitor(up.machine) && world.lives(up) {
                 if !status.evidence.is_empty() {
                     world.fire(Trouble::Conviction);
                 }
