@@ -12,6 +12,7 @@ use slipnet::{
 
 use crate::{
     campaign::{
+        gas::{self, GasCampaign},
         liar::LiarOptions,
         siege::{self, AttackerOptions, SiegeCampaign},
         storage::{self, StorageCampaign, StorageChild},
@@ -80,6 +81,8 @@ enum Campaign {
     Storage(StorageCampaign),
     /// Siege: real attackers against a real node under honest load, over QUIC and HTTP.
     Siege(SiegeCampaign),
+    /// Gas: the slowest there is, and what it does to four validators under honest load.
+    Gas(GasCampaign),
 }
 
 #[derive(Subcommand)]
@@ -110,6 +113,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Model(Model::Consensus(options)) => tokio::task::block_in_place(|| options.run()),
         Command::Campaign(Campaign::Storage(options)) => run_campaign(options).await,
         Command::Campaign(Campaign::Siege(options)) => interruptible(run_siege(options)).await,
+        Command::Campaign(Campaign::Gas(options)) => interruptible(run_gas(options)).await,
         Command::CampaignChild(CampaignChild::Storage(child)) => tokio::task::block_in_place(|| child.run()),
         Command::CampaignChild(CampaignChild::SiegeAttacker(options)) => options.run().await,
         Command::CampaignChild(CampaignChild::LyingValidator(options)) => options.run().await,
@@ -134,6 +138,11 @@ async fn run_siege(options: SiegeCampaign) -> Result<()> {
     let lost = summary.lost_to();
     ensure!(lost.is_empty(), "not survived: {}", lost.join(", "));
     Ok(())
+}
+
+/// An aim that is missed is a figure, and no failure.
+async fn run_gas(options: GasCampaign) -> Result<()> {
+    print(&gas::run(&options, Progress::detect()).await?.to_string())
 }
 
 /// Runs `slipnet sim`, as [`run_campaign`] does.
@@ -161,5 +170,15 @@ mod tests {
         Cli::command().debug_assert();
         let child = Cli::try_parse_from(["slipnet", "campaign-child", "live", "--help"]).err().expect("help");
         assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
+    }
+
+    #[test]
+    fn a_gas_campaign_has_the_options_of_its_neighbours() {
+        let line = ["slipnet", "campaign", "gas", "--quick", "--json", "gas.json", "--seed", "7"];
+        let Ok(Cli { command: Command::Campaign(Campaign::Gas(options)) }) = Cli::try_parse_from(line) else {
+            panic!("{line:?} is taken");
+        };
+        assert!(options.quick && !options.keep);
+        assert_eq!((options.seed, options.json), (7, Some("gas.json".into())));
     }
 }

@@ -11,6 +11,7 @@
 //!               explain: a seed as a timeline
 //!  model      bounds ─▶ all states of the validators' core ─▶ what violates the protocol
 //!  campaign   storage: processes that are killed, files that are damaged     siege: slipnet's devnet, attackers, honest load
+//!               gas: the slowest programs, and four validators that get them
 //!               liar: a program in a validator's place, for scenarios of `slipnet run`
 //!  altered    an honest answer ─▶ a lie, for the peers of both sim and siege
 //! ```

@@ -69,6 +69,18 @@ pub(crate) const LISTED: &[Listed] = &[
         "flipped_bits_are_never_served",
     ),
     tested(
+        "slipnet campaign gas",
+        "takes some ten minutes",
+        "simulation/src/campaign/gas/mod.rs",
+        "the_table_has_the_slowest_first",
+    ),
+    tested(
+        "slipnet campaign gas --quick --json gas.json",
+        "takes more than a minute",
+        "simulation/src/campaign/gas/mod.rs",
+        "the_table_has_the_slowest_first",
+    ),
+    tested(
         "slipnet campaign siege",
         "takes some twenty minutes",
         "simulation/tests/it/siege.rs",

@@ -1,0 +1,60 @@
+//! [`brake`]: slows processes down as a slow machine would.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use slipnet::devnet::Node;
+
+/// Of the brake: short beside a view, so that a slowed node is slow, and not one that comes and goes.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// The share of time in which nodes run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Speed {
+    Full,
+    Half,
+    Quarter,
+}
+
+impl Speed {
+    pub(super) const ALL: [Speed; 3] = [Speed::Full, Speed::Half, Speed::Quarter];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Speed::Full => "full",
+            Speed::Half => "half",
+            Speed::Quarter => "quarter",
+        }
+    }
+}
+
+/// Nodes that are stopped in turn; they go on when it is dropped.
+struct Brake<'a>(&'a [Node]);
+
+impl Brake<'_> {
+    fn signal(&self, signal: Signal) {
+        self.0.iter().for_each(|node| node.signal(signal));
+    }
+}
+
+impl Drop for Brake<'_> {
+    fn drop(&mut self) {
+        self.signal(Signal::CONT);
+    }
+}
+
+/// Slows all nodes down, at the same moments as one slow machine would.
+pub(super) async fn brake(nodes: &[Node], speed: Speed) {
+    let runs = match speed {
+        Speed::Full => return std::future::pending().await,
+        Speed::Half => PERIOD / 2,
+        Speed::Quarter => PERIOD / 4,
+    };
+    let brake = Brake(nodes);
+    loop {
+        tokio::time::sleep(runs).await;
+        brake.signal(Signal::STOP);
+        tokio::time::sleep(PERIOD - runs).await;
+        brake.signal(Signal::CONT);
+    }
+}
