@@ -1,5 +1,5 @@
-//! [`MachineSpeed`]: gas a second of each kind of work on this machine, and whether that is enough for the chain. It is measured at the first
-//! start, and again at a start where program, CPU or the chain's fork are others; a [file](crate::kept_file) of the data directory keeps it.
+//! `MachineSpeed`: gas a second of each kind of work on this machine, and whether that is enough for the chain. It is measured at the first
+//! start, and again at a start where program, CPU or the chain's fork are others; a file of the data directory keeps it.
 
 use std::{
     path::PathBuf,
