@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// The highest that so many others reached that one of them is honest.
+    /// The highest value that `max(u, r) + 1` others reached: one of them is honest.
     fn heard_by_enough<T: Ord + Copy + Default>(&self, measure: impl Fn(&Status) -> T) -> T {
         let mut measures: Vec<_> = self.heard.values().map(measure).collect();
         measures.sort_unstable_by(|a, b| b.cmp(a));

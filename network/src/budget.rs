@@ -196,7 +196,7 @@ impl Share {
             .saturating_mul(PERMIT_BYTES)
     }
 
-    /// Bytes that count for so many.
+    /// Bytes that the budget charges for `bytes`, which is rounded up to whole permits.
     pub(crate) fn charged(&self, bytes: usize) -> usize {
         self.count(bytes) as usize * PERMIT_BYTES
     }

@@ -42,7 +42,7 @@ pub(crate) fn fit(config: &ApiConfig, limit: Option<u64>) -> Result<ApiConfig, N
     Ok(config)
 }
 
-/// The limit that so many connections need.
+/// The limit on open files that this number of connections needs.
 fn needed(connections: NonZeroUsize) -> u64 {
     let seats = (connections.get() + SPARE_CONNECTIONS) as u64;
     let api = seats + seats.div_ceil(2) + 2;

@@ -19,8 +19,8 @@ const WARN_FACTOR: u64 = 2;
 /// the edge does not warn at every file that comes and goes.
 const CALM_FACTOR: u64 = 3;
 
-/// Below so many free inodes nothing is written: a flush, a compaction and a snapshot make some dozens of files. Below the second number the
-/// operator is warned.
+/// Below the first number of free inodes nothing is written: a flush, a compaction and a snapshot make some dozens of files. Below the
+/// second one the operator is warned.
 const INODES_MIN: u64 = 128;
 const INODES_WARN: u64 = 1_024;
 

@@ -21,7 +21,7 @@ pub struct OpenFilesShare {
 }
 
 impl OpenFilesShare {
-    /// Of a process that may open so many files.
+    /// The share of a process that may open `limit` files.
     pub fn of(limit: u64) -> OpenFilesShare {
         let share = |part: u64, (least, most): (u64, u64)| part.clamp(least, most);
         OpenFilesShare {

@@ -113,7 +113,7 @@ impl Store {
         })
     }
 
-    /// Refuses so many bytes that are about to be written past the store's own writes, while too little of the disk is free.
+    /// Refuses `bytes` that are about to be written past the store's own writes, while too little of the disk is free.
     ///
     /// # Errors
     /// [`StorageError::DiskLow`], [`StorageError::InodesLow`], or those of the file system.

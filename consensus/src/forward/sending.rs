@@ -20,8 +20,8 @@ const GATHER: Duration = Duration::from_millis(5);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// After this long in the pool a transaction is offered again.
 pub(super) const LINGER: Duration = Duration::from_secs(3);
-/// How often a validator that does not propose offers all others what has been in its pool since the time before. What one primary leaves
-/// out, so many then know that they end its view.
+/// How often a validator that does not propose offers all others what has been in its pool since the last offer. Then enough validators
+/// know what a primary leaves out to end its view.
 const SPREAD_INTERVAL: Duration = Duration::from_millis(500);
 /// Transactions that are spread at a time: under load the pool is full of those that wait for their turn, and few show what is left out.
 const SPREAD_MAX: usize = 64;

@@ -42,7 +42,7 @@ pub use self::{
 };
 
 /// A file that is shorter is not written anew to save room. A nearly empty pool outgrows its content all the time, and each rewrite costs
-/// three syncs; a start reads so much, and recovers its senders, in two seconds.
+/// three syncs. A start reads this many bytes, and recovers the senders in them, in two seconds.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
 /// A file that was written anew and is full again is not written anew for every transaction that finds it so.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(10);
@@ -94,7 +94,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Whether so many more bytes fit.
+    /// Whether `bytes` more fit into a file of at most `bytes_max`.
     fn has_room(&self, bytes: u64, bytes_max: u64) -> bool {
         self.bytes + self.reserved + bytes <= bytes_max
     }
@@ -241,7 +241,7 @@ impl Journal {
         Ok(Place { journal: self, bytes })
     }
 
-    /// Whether so many more bytes may be appended as it is. Otherwise the file is to be written anew.
+    /// Whether `bytes` may be appended to the file as it is. If not, the file must be rewritten first.
     ///
     /// # Errors
     /// If that was tried a moment ago.

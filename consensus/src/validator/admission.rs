@@ -43,7 +43,7 @@ pub(super) enum Uselessness {
 }
 
 impl Admission {
-    /// For a set of so many validators.
+    /// The admission of a set with that number of validators.
     pub(super) fn new(validators: usize) -> Arc<Admission> {
         let places = (0..validators).map(|_| Place::new(())).collect();
         Arc::new(Admission { places, useless: Mutex::default() })

@@ -30,7 +30,7 @@ impl Bodies {
         true
     }
 
-    /// Whether so many bytes may be kept beside those that are.
+    /// Whether a body of `bytes` fits beside the bodies that are kept.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.bytes + bytes <= BYTES_MAX
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::config::ConsensusConfig;
 
-/// A primary that makes empty batches so many times slower than this validator would is honest. One that makes none at all is missed by
+/// A primary may be honest and make empty batches this many times as rarely as this validator would. One that makes none is missed by
 /// validators in this many intervals, and by the first transaction at once.
 const IDLE_SHARE: u32 = 5;
 

@@ -2,7 +2,7 @@
 //!
 //! A primary that is honest makes no empty batch while it has a transaction that it can execute. It has what this validator's forwarder
 //! offers it every half second. So an empty batch whose order came long after an executable transaction shows a primary that leaves it out.
-//! One validator's word ends no view: so many must say so that one of them is honest.
+//! One validator's word ends no view: that takes `max(u, r) + 1` validators, one of which is honest.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(neglect.mark_of(BatchNumber::new(8), 3), None, "no mark reaches so far back");
     }
 
-    /// Goal: a transaction that so many primaries left out that one of them is honest ends no further view.
+    /// Goal: once `max(u, r) + 1` primaries have left a transaction out, one of them was honest, and it ends no further view.
     #[test]
     fn one_transaction_ends_few_views() {
         let mut neglect = Neglect::new(2);

@@ -48,7 +48,7 @@ const AWAITED_MAX: usize = 16;
 pub(super) struct Pace {
     /// Executors that make a quorum.
     quorum: usize,
-    /// How many of them may lie: so many of the longest times count for nothing.
+    /// Executors that may lie. That number of the longest times is ignored.
     liars: usize,
     target: Duration,
     prices: HashMap<Address, f64>,

@@ -68,8 +68,8 @@ impl ConsensusStatus {
         1 + heard.count()
     }
 
-    /// What keeps the others from voting, as far as this validator can know: those that say that they sign nothing, by their reason, and
-    /// those that were not heard within so many milliseconds, with the time since.
+    /// The validators that do not vote, as far as this one can know. Those that say that they sign nothing come with their reason. Those
+    /// that were not heard within `ms` milliseconds come with the time since then.
     pub fn silent(&self, ms: u64) -> Option<String> {
         let mut said: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         let mut unheard = Vec::new();

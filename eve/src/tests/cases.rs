@@ -290,8 +290,8 @@ fn what_was_voted_on_is_known_across_epochs() {
     assert_eq!(core.silence(), None);
 }
 
-/// Goal: a decision ends a complaint of a late batch, and not one of what the primary leaves out: neither one's own nor that of so many
-/// others that one of them is honest.
+/// Goal: a decision ends a complaint about a late batch. It ends no complaint about what the primary leaves out, be it the validator's own
+/// or one that `max(u, r) + 1` others made.
 #[test]
 fn a_decision_does_not_end_a_complaint_of_neglect() {
     let decide = |core: &mut Core| {

@@ -48,7 +48,7 @@ impl Runner {
         Runner { state, env, request }
     }
 
-    /// Runs it with so much gas, and tells how much it used.
+    /// Runs the program with a gas limit of `gas`, and returns the gas that it used.
     ///
     /// # Errors
     /// If the EVM takes no such call.

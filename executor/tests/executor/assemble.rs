@@ -257,7 +257,7 @@ fn a_state_that_cannot_be_read_is_nobodys_transaction_to_blame() {
     assert!(matches!(error, ExecuteError::MissingCode { .. }), "{error}");
 }
 
-/// Interrupts transactions that ask for so much gas, lets one through in a row of `late`, and has no time for `none`.
+/// Interrupts transactions with a gas limit of [`SLOW_GAS`], calls those in `late` too late, and lets none in `none` begin.
 struct Hasty {
     asked: Arc<AtomicU32>,
     is_slow: Arc<AtomicBool>,

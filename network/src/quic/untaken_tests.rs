@@ -43,7 +43,7 @@ fn message(bytes: usize, live: &Arc<AtomicUsize>) -> Bytes {
     Bytes::from_owner(Counted(vec![7; bytes], live.clone()))
 }
 
-/// A client that takes next to no bytes of so many streams.
+/// A client that accepts this number of streams, and reads next to nothing from them.
 async fn unreading(host: &str, n: u8, streams: u8, target: PeerAddress) -> Raw {
     let mut transport = TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(1_000)).receive_window(VarInt::from_u32(64_000));

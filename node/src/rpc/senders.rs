@@ -60,7 +60,7 @@ impl KnownSenders {
         KnownSenders { asked: Mutex::new(Cache::with_weighter(BATCHES_EXPECTED, BYTES_MAX, Bytes)), met }
     }
 
-    /// The senders of a batch with so many transactions.
+    /// The senders of a batch with `transactions` transactions.
     pub(crate) fn of(&self, number: BatchNumber, transactions: usize) -> Arc<Senders> {
         let senders = self.asked.lock().get(&number).cloned();
         senders.unwrap_or_else(|| {

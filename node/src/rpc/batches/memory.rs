@@ -32,7 +32,7 @@ impl Memory {
         Arc::new(Memory { bytes_max, used, waiting: Mutex::default(), freed: Condvar::new() })
     }
 
-    /// A share, if so much is free. More than there ever is, is all that there is.
+    /// Takes a share of `bytes` if that much is free. A request for more than the whole memory takes the whole.
     pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let bytes = bytes.min(self.bytes_max);
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
@@ -59,7 +59,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Gives back what is above so many bytes.
+    /// Gives back all but `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;

@@ -15,7 +15,7 @@ use crate::rpc::{
 /// Logs of one transaction that burns all its gas on them.
 const BOMB_LOGS: usize = 41_000;
 
-/// A batch of transactions with so many empty logs each, whose header says what they cost. The last one has one.
+/// Commits a batch of `bombs` transactions with [`BOMB_LOGS`] empty logs each, and a last one with a single log.
 pub(crate) fn commit_bomb(store: &Store, bombs: usize) -> BatchNumber {
     let log = Log { address: Address::repeat_byte(7), topics: Default::default(), data: Default::default() };
     let logs = (0..bombs).map(|_| BOMB_LOGS).chain([1]).collect::<Vec<_>>();

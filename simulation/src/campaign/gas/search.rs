@@ -79,7 +79,7 @@ impl Lab {
         Lab { env, state }
     }
 
-    /// Mgas/s of a candidate with so much gas.
+    /// Mgas/s of a candidate that runs with a gas limit of `gas`.
     ///
     /// # Errors
     /// If it ends before its gas does: then it is not what its name says, and its time is that of something else.

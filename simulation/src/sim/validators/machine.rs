@@ -242,7 +242,7 @@ mod tests {
         *,
     };
 
-    /// What is done within a world whose machines live until somebody ends them: so many of them, and their network loses nothing.
+    /// Does something within a world of `machines` machines, which live until somebody ends them. Their network loses nothing.
     fn within<T>(machines: usize, deed: impl AsyncFnOnce(Arc<World>) -> T) -> T {
         let is_it = |seed: &u64| {
             let plan = plan::Plan::draw(&mut plan::rng(*seed));
