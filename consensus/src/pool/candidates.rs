@@ -19,8 +19,8 @@ const LAST_MISFITS_MAX: usize = 64;
 /// A batch is as good as full when less than this share of its gas or of its bytes is left, as a divisor.
 const LAST_SHARE: u64 = 64;
 
-/// Transactions that are looked at for one that was left out: the driver of a validator waits meanwhile.
-const LEFT_OUT_MAX: usize = 256;
+/// Transactions that [`Pool::best`] looks at: the driver of a validator waits meanwhile.
+const BEST_MAX: usize = 256;
 
 /// The pool's transactions in executed, uncommitted batches: for each sender, the nonce after its last one there. The pool keeps these
 /// transactions in case the batches are rolled back.
@@ -48,12 +48,12 @@ impl Pool {
 }
 
 impl Pool {
-    /// An executable transaction that came before the mark and is in no batch that is ahead, if there is one among the best that fit.
-    pub(crate) fn left_out(&self, ahead: Ahead, mark: u64, room: Room) -> Option<B256> {
+    /// Hashes of the best executable transactions that fit into the room, each alone, and are in no batch that is ahead; 256 at most.
+    pub(crate) fn best(&self, ahead: Ahead, room: Room) -> Vec<B256> {
         let index = &self.shared.state.lock().index;
         let mut cursor = index.cursor(ahead);
-        let best = (0..LEFT_OUT_MAX).map_while(|_| index.draw(&mut cursor, room));
-        best.map(|transaction| transaction.hash).find(|hash| index.came_before(hash, mark))
+        let best = (0..BEST_MAX).map_while(|_| index.draw(&mut cursor, room));
+        best.map(|transaction| transaction.hash).collect()
     }
 }
 

@@ -198,7 +198,7 @@ impl Driver {
             bodies,
             working: Working::new(&config, &ledger.set),
             fetches: Fetches::new(seat, lanes.seats()),
-            neglect: Neglect::new(ledger.set.matching()),
+            neglect: Neglect::new(&ledger.set),
             executions: bench(),
             commits: bench(),
             records: bench(),
@@ -294,7 +294,11 @@ impl Driver {
             Input::Timer(Timer::Core(timer)) => {
                 match timer {
                     eve::Timer::Patience => self.working.pace.lock().ran_out(),
-                    eve::Timer::Tell => self.neglect.note_mark(Instant::now(), self.pool.sequence()),
+                    eve::Timer::Tell => {
+                        let room = Room { gas: u64::MAX, bytes: limits::BODY_BYTES_MAX };
+                        let best = self.pool.best(self.held.ahead(), room);
+                        self.neglect.note_candidates(Instant::now(), best);
+                    }
                     eve::Timer::Protect => {}
                 }
                 self.core.handle_timer(timer);
@@ -327,16 +331,19 @@ impl Driver {
     /// Sees whether another primary leaves out of its batches what it should order.
     fn watch_primary(&mut self, header: &BatchHeader) -> Result<(), ConsensusError> {
         let (number, view) = (header.number, self.core.view());
-        let is_empty = header.tx_count == 0 && !self.core.is_primary();
-        let mark = is_empty.then(|| self.neglect.mark_of(number, view)).flatten();
-        let left_out = match mark {
-            None => None,
-            Some(mark) => {
+        let own = Duration::from_millis(self.working.pace.lock().took_ms(number).into());
+        let took = self.neglect.take_times(number, own);
+        let is_other = !self.core.is_primary();
+        let candidates = is_other.then(|| self.neglect.candidates(number, view)).flatten();
+        let gas = self.ledger.chain.rules_at(number, header.timestamp_ms).gas_limit;
+        let room = self.working.room_left(header, gas, took);
+        let left_out = match (candidates, room) {
+            (Some(candidates), Some(room)) => {
                 self.pool.catch_up()?;
-                let gas = self.ledger.chain.rules_at(number, header.timestamp_ms).gas_limit;
-                let room = Room { gas, bytes: limits::BODY_BYTES_MAX };
-                self.pool.left_out(self.held.ahead(), mark, room)
+                let best = self.pool.best(self.held.ahead(), room);
+                best.into_iter().find(|transaction| candidates.contains(transaction))
             }
+            _ => None,
         };
         let was_told = self.neglect.complains_of(view);
         let neglected = left_out.filter(|transaction| self.neglect.blames(view, *transaction));
@@ -344,7 +351,7 @@ impl Driver {
             None => self.neglect.is_over(),
             Some(transaction) if !was_told => tracing::warn!(
                 validator = self.core.primary(), view, %number, %transaction,
-                "the primary makes empty batches, though it was offered this executable transaction: wanting the next one"
+                "the primary makes batches that have room, without this executable transaction that it was offered: wanting the next one"
             ),
             Some(_) => {}
         }
@@ -394,6 +401,7 @@ impl Driver {
                     let patience = Duration::from_millis(self.core.patience_ms());
                     let took = Duration::from_millis(verify.took_ms.into());
                     self.working.pace.lock().heard(seat, verify.info.number, took, patience);
+                    self.neglect.note_time(seat, self.committed, verify.info.number, took);
                 }
                 self.core.handle_message(seat, *message);
                 _ = answer.send(Ok(Response::Taken));

@@ -1,34 +1,40 @@
 //! [`Neglect`]: whether the primary leaves out of its batches what it should order.
 //!
-//! A primary that is honest makes no empty batch while it has a transaction that it can execute. It has what this validator's forwarder
-//! offers it every half second. So an empty batch whose order came long after an executable transaction shows a primary that leaves it out.
-//! One validator's word ends no view: that takes `max(u, r) + 1` validators, one of which is honest.
+//! An honest primary ends a batch only when it has no room or no executable transaction left. It has what this validator's forwarder
+//! offers it every half second. So a primary leaves a transaction out if that could be executed long before the order of a batch that
+//! had room, and still can be after it. One validator's word ends no view: that takes `max(u, r) + 1` validators, one of which is honest.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
-use slipstream_types::{B256, BatchNumber};
+use slipstream_types::{B256, BatchNumber, ValidatorSet};
 use tokio::time::Instant;
 
 /// How long the primary is presumed to know a transaction too late: three offers, and the time to build a batch.
 const GRACE: Duration = Duration::from_millis(1_500);
-/// Marks of the pool that are kept, two a second: they reach back longer than [`GRACE`].
-const MARKS_MAX: usize = 8;
-/// Orders whose arrival is kept: above the head there are fewer.
-const ORDERS_MAX: usize = 16;
+/// Moments of which the pool's candidates are kept, two a second: they reach back longer than [`GRACE`].
+const MOMENTS_MAX: usize = 8;
+/// Orders and times of executions that are kept, by number: above the head there are fewer.
+const BATCHES_MAX: usize = 16;
 /// Transactions whose neglect is remembered. When there are more, all are forgotten.
 const BLAMED_MAX: usize = 1_024;
 
 /// See the module.
 pub(super) struct Neglect {
-    /// So many validators that one of them is honest.
-    enough: usize,
-    /// The pool's mark at some moments, the oldest first.
-    marks: VecDeque<(Instant, u64)>,
+    /// Validators of which one is honest.
+    matching: usize,
+    /// Executors that make a quorum.
+    quorum: usize,
+    /// Executors that may lie about their times. That number of the longest is ignored.
+    liars: usize,
+    /// The executable transactions of the pool at some moments, the oldest first.
+    candidates: VecDeque<(Instant, HashSet<B256>)>,
     /// When the orders came, by number and view.
     orders: VecDeque<(BatchNumber, u64, Instant)>,
+    /// How long the other validators took for batches that are not committed yet.
+    times: BTreeMap<BatchNumber, BTreeMap<u16, Duration>>,
     /// Views that ended for a transaction. One that primaries leave out of which one is honest has a reason that its pool here does not
     /// know, and ends no more.
     blamed: HashMap<B256, usize>,
@@ -37,32 +43,60 @@ pub(super) struct Neglect {
 }
 
 impl Neglect {
-    pub(super) fn new(enough: usize) -> Neglect {
-        let (marks, orders) = (VecDeque::new(), VecDeque::new());
-        Neglect { enough, marks, orders, blamed: HashMap::new(), view: None }
-    }
-
-    /// Notes the pool's mark now and then.
-    pub(super) fn note_mark(&mut self, now: Instant, mark: u64) {
-        self.marks.push_back((now, mark));
-        if self.marks.len() > MARKS_MAX {
-            self.marks.pop_front();
+    pub(super) fn new(set: &ValidatorSet) -> Neglect {
+        Neglect {
+            matching: set.matching(),
+            quorum: set.quorum(),
+            liars: set.failures.commission.into(),
+            candidates: VecDeque::new(),
+            orders: VecDeque::new(),
+            times: BTreeMap::new(),
+            blamed: HashMap::new(),
+            view: None,
         }
     }
 
-    /// Notes that an order came.
+    /// Notes now and then what a primary could take.
+    pub(super) fn note_candidates(&mut self, now: Instant, best: Vec<B256>) {
+        self.candidates.push_back((now, best.into_iter().collect()));
+        if self.candidates.len() > MOMENTS_MAX {
+            self.candidates.pop_front();
+        }
+    }
+
+    /// Notes that an order came. The primary of another view has its own time to learn of transactions.
     pub(super) fn note_order(&mut self, now: Instant, number: BatchNumber, view: u64) {
+        if self.orders.back().is_some_and(|(_, of, _)| *of != view) {
+            self.candidates.clear();
+        }
         self.orders.push_back((number, view, now));
-        if self.orders.len() > ORDERS_MAX {
+        if self.orders.len() > BATCHES_MAX {
             self.orders.pop_front();
         }
     }
 
-    /// The mark before which a transaction must have come to be left out of that batch; `None` for a batch whose order did not come.
-    pub(super) fn mark_of(&self, number: BatchNumber, view: u64) -> Option<u64> {
+    /// Notes how long another validator took for a batch above the head.
+    pub(super) fn note_time(&mut self, seat: u16, head: BatchNumber, number: BatchNumber, took: Duration) {
+        if number > head && number.get() - head.get() <= BATCHES_MAX as u64 {
+            self.times.entry(number).or_default().insert(seat, took);
+        }
+    }
+
+    /// How long the slowest of a quorum took for that batch, of those that cannot all be liars; `None` if too few told. Forgets what was
+    /// told up to it.
+    pub(super) fn take_times(&mut self, number: BatchNumber, own: Duration) -> Option<Duration> {
+        let told = self.times.remove(&number).unwrap_or_default();
+        self.times = self.times.split_off(&number);
+        let mut times: Vec<_> = told.into_values().chain([own]).collect();
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        times.get(self.liars).copied().filter(|_| times.len() >= self.quorum)
+    }
+
+    /// The transactions that the primary should have known when it made that batch; `None` for a batch whose order did not come.
+    pub(super) fn candidates(&self, number: BatchNumber, view: u64) -> Option<&HashSet<B256>> {
         let (.., came) = self.orders.iter().rev().find(|(it, of, _)| (*it, *of) == (number, view))?;
-        let known = self.marks.iter().rev().find(|(at, _)| *at + GRACE <= *came);
-        known.map(|(_, mark)| *mark)
+        let known = self.candidates.iter().rev().find(|(at, _)| *at + GRACE <= *came);
+        known.map(|(_, candidates)| candidates).filter(|candidates| !candidates.is_empty())
     }
 
     /// Whether the view is to be complained of for that transaction.
@@ -74,7 +108,7 @@ impl Neglect {
             self.blamed.clear();
         }
         let views = self.blamed.entry(left_out).or_default();
-        let is_new = *views < self.enough;
+        let is_new = *views < self.matching;
         if is_new {
             *views += 1;
             self.view = Some(view);
@@ -96,31 +130,60 @@ impl Neglect {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::genesis;
 
-    /// Goal: only what came long before the order counts, and only in the order's own view.
+    fn neglect() -> Neglect {
+        Neglect::new(&genesis(4).validator_set())
+    }
+
+    /// Goal: only what could be executed long before the order counts, only in the order's own view, and a new primary has its own time.
     #[test]
     fn a_transaction_counts_once_its_primary_must_know_it() {
-        let (mut neglect, begun) = (Neglect::new(2), Instant::now());
+        let (mut neglect, begun) = (neglect(), Instant::now());
         let (at, number) = (|ms| begun + Duration::from_millis(ms), BatchNumber::new(7));
-        for tick in 0..20 {
-            neglect.note_mark(at(500 * tick), tick);
+        let found = |neglect: &Neglect, number, view| {
+            neglect.candidates(number, view).map(|them| them.iter().copied().collect::<Vec<_>>())
+        };
+        for tick in 0..20_u8 {
+            neglect.note_candidates(at(500 * u64::from(tick)), vec![B256::repeat_byte(tick)]);
         }
-        assert_eq!(neglect.mark_of(number, 3), None);
+        assert_eq!(found(&neglect, number, 3), None);
         neglect.note_order(at(9_600), number, 3);
-        assert_eq!((neglect.mark_of(number, 3), neglect.mark_of(number, 4)), (Some(16), None));
+        assert_eq!(found(&neglect, number, 3), Some(vec![B256::repeat_byte(16)]));
+        assert_eq!(found(&neglect, number, 4), None);
         neglect.note_order(at(1_000), BatchNumber::new(8), 3);
-        assert_eq!(neglect.mark_of(BatchNumber::new(8), 3), None, "no mark reaches so far back");
+        assert_eq!(found(&neglect, BatchNumber::new(8), 3), None, "no moment reaches so far back");
+        neglect.note_order(at(9_700), BatchNumber::new(9), 4);
+        assert_eq!(found(&neglect, BatchNumber::new(9), 4), None, "it is another primary");
     }
 
     /// Goal: once `max(u, r) + 1` primaries have left a transaction out, one of them was honest, and it ends no further view.
     #[test]
     fn one_transaction_ends_few_views() {
-        let mut neglect = Neglect::new(2);
+        let mut neglect = neglect();
         let [odd, other] = [1, 2].map(B256::repeat_byte);
         assert!(neglect.blames(1, odd) && neglect.blames(1, odd) && neglect.blames(2, odd));
         assert!(neglect.blames(2, odd), "it is complained of already");
         assert!(!neglect.blames(3, odd) && neglect.blames(3, other));
         neglect.is_over();
         assert!(!neglect.blames(4, odd));
+    }
+
+    /// Goal: one validator cannot say of a batch that it took long, nor does the word of a few count, nor is anything kept for far batches.
+    #[test]
+    fn a_quorum_tells_how_long_a_batch_took() {
+        let (mut neglect, [head, number, next]) = (neglect(), [6, 7, 8].map(BatchNumber::new));
+        let ms = Duration::from_millis;
+        neglect.note_time(1, head, number, ms(2));
+        assert_eq!(neglect.take_times(number, ms(1)), None, "two are no quorum");
+        for (seat, took) in [(1, 2), (2, 900)] {
+            neglect.note_time(seat, head, number, ms(took));
+            neglect.note_time(seat, head, next, ms(took));
+            neglect.note_time(seat, head, BatchNumber::new(23), ms(took));
+        }
+        assert_eq!(neglect.take_times(number, ms(1)), Some(ms(2)));
+        neglect.note_time(3, number, next, ms(800));
+        assert_eq!(neglect.take_times(next, ms(1)), Some(ms(800)));
+        assert!(neglect.times.is_empty());
     }
 }

@@ -31,7 +31,7 @@ const TARGET_MIN: Duration = Duration::from_millis(30);
 /// Price of gas that was never seen: MODEXP at the prices before EIP-7883, which is the slowest known, takes 90 ns.
 const UNKNOWN_NS_PER_GAS: f64 = 100.0;
 /// Gas that is not worth a price of its own: 5 ms at worst.
-const LIGHT_GAS_MAX: u64 = 50_000;
+pub(super) const LIGHT_GAS_MAX: u64 = 50_000;
 /// A transaction is heavy that is expected to take more than this share of the target, as a divisor.
 const HEAVY_SHARE: u32 = 8;
 /// A transaction had a whole batch's time if it began within this share of the deadline, as a divisor.

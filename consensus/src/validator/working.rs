@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_eve::{NoOutcome, SignedOrder, Work};
-use slipstream_types::{BatchNumber, Digest, ValidatorSet};
+use slipstream_executor::Room;
+use slipstream_types::{BatchHeader, BatchNumber, Digest, ValidatorSet, limits};
 use tokio::time::Instant;
 
 use super::{
@@ -13,12 +14,15 @@ use super::{
     executed::Executed,
     execution::{Built, BuiltBatch, Failure, Making},
     kept,
-    pace::{Pace, Stop},
+    pace::{LIGHT_GAS_MAX, Pace, Stop},
 };
 use crate::{config::ConsensusConfig, error::ConsensusError};
 
 /// Pause before the primary looks again for what to make a batch of, when what it found could not be executed.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(10);
+
+/// A batch ended early for something else than time if it took no longer: a third of the shortest time that a primary gives a batch.
+const SHORT_MAX: Duration = Duration::from_millis(10);
 
 /// The execution that the core wants.
 #[derive(Debug)]
@@ -83,6 +87,23 @@ impl Working {
     /// The head moved, so waiting begins anew.
     pub(super) fn waits_since(&mut self, now: Instant) {
         self.any.made(now);
+    }
+
+    /// The room in which a batch that is done had place for one transaction more, whose gas is no risk; `None` if it had none. An honest
+    /// primary ends a batch early only for want of gas, of places or of time.
+    pub(super) fn room_left(
+        &self,
+        header: &BatchHeader,
+        gas_limit: u64,
+        took: Option<Duration>,
+    ) -> Option<Room> {
+        let gas = match header.tx_count {
+            0 => gas_limit,
+            _ => gas_limit.saturating_sub(header.gas_used).min(LIGHT_GAS_MAX),
+        };
+        let is_short = header.tx_count == 0 || took.is_some_and(|took| took <= SHORT_MAX);
+        let has_place = (header.tx_count as usize) < self.transactions_max;
+        (is_short && has_place).then_some(Room { gas, bytes: limits::BODY_BYTES_MAX })
     }
 
     /// Whether what ended is still wanted.

@@ -97,12 +97,6 @@ impl<T: Clone> Index<T> {
         Some(&self.accounts.get(sender)?.get(*nonce)?.payload)
     }
 
-    /// Whether the transaction came before the sequence was read.
-    pub(super) fn came_before(&self, hash: &B256, sequence: u64) -> bool {
-        let entry = self.by_hash.get(hash).and_then(|(sender, nonce)| self.accounts.get(sender)?.get(*nonce));
-        entry.is_some_and(|entry| entry.sequence < sequence)
-    }
-
     pub(super) fn account(&self, sender: &Address) -> Option<AccountState> {
         self.accounts.get(sender).map(AccountQueue::state)
     }

@@ -215,3 +215,47 @@ async fn a_primary_that_leaves_everything_out_loses_its_view() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(nodes[1].validator.status().view, view, "nothing is left out any more");
 }
+
+/// Goal: the same of a primary whose batches are never empty, but have room for what it leaves out.
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_orders_only_what_it_likes_loses_its_view() {
+    let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
+    let own_store = store(&genesis);
+    let liked = super::pool(&genesis, &own_store);
+    let start = |index: usize| {
+        let store = if index == 0 { own_store.clone() } else { store(&genesis) };
+        Node::start_with(&hub, &genesis, index, store, clock.clone(), |driver| {
+            if index == 0 {
+                driver.pool = liked.clone();
+            }
+        })
+    };
+    let nodes: Vec<_> = (0..4).map(start).collect();
+    connect_all(&hub, &[0, 1, 2, 3]);
+    for node in &nodes {
+        tokio::spawn(node.forwarder.clone().run(CancellationToken::new()));
+    }
+    let feed = tokio::spawn(async move {
+        for nonce in 0.. {
+            _ = liked.add(Account::new(2).transfer(nonce, 7));
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    for node in &nodes {
+        node.reaches(3).await;
+        assert_eq!(node.validator.status().view, 0);
+    }
+    let begun = tokio::time::Instant::now();
+    submit(&nodes[3..], 1, 0);
+    let executed = |node: &Node| {
+        let account = node.store.view().unwrap().account(&Account::new(1).address).unwrap();
+        account.is_some_and(|account| account.nonce == 1)
+    };
+    for node in &nodes {
+        until("it is executed", || executed(node)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert_eq!(nodes[1].validator.status().view, 1);
+    feed.abort();
+    agree(&nodes);
+}
