@@ -68,7 +68,7 @@ impl StartClock {
 }
 
 /// Milliseconds since 1970 by this machine's clock: for ages of batches, whose times are of day.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
 

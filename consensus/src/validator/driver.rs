@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
-use slipstream_executor::Room;
 use slipstream_network::Transport;
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchHeader, BatchNumber, Clock, limits};
+use slipstream_types::{BatchNumber, Clock};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -294,11 +293,7 @@ impl Driver {
             Input::Timer(Timer::Core(timer)) => {
                 match timer {
                     eve::Timer::Patience => self.working.pace.lock().ran_out(),
-                    eve::Timer::Tell => {
-                        let room = Room { gas: u64::MAX, bytes: limits::BODY_BYTES_MAX };
-                        let best = self.pool.best(self.held.ahead(), room);
-                        self.neglect.note_candidates(Instant::now(), best);
-                    }
+                    eve::Timer::Tell => self.note_candidates(),
                     eve::Timer::Protect => {}
                 }
                 self.core.handle_timer(timer);
@@ -326,37 +321,6 @@ impl Driver {
         let header = tip.header.clone();
         self.follow(tip);
         self.watch_primary(&header)
-    }
-
-    /// Sees whether another primary leaves out of its batches what it should order.
-    fn watch_primary(&mut self, header: &BatchHeader) -> Result<(), ConsensusError> {
-        let (number, view) = (header.number, self.core.view());
-        let own = Duration::from_millis(self.working.pace.lock().took_ms(number).into());
-        let took = self.neglect.take_times(number, own);
-        let is_other = !self.core.is_primary();
-        let candidates = is_other.then(|| self.neglect.candidates(number, view)).flatten();
-        let gas = self.ledger.chain.rules_at(number, header.timestamp_ms).gas_limit;
-        let room = self.working.room_left(header, gas, took);
-        let left_out = match (candidates, room) {
-            (Some(candidates), Some(room)) => {
-                self.pool.catch_up()?;
-                let best = self.pool.best(self.held.ahead(), room);
-                best.into_iter().find(|transaction| candidates.contains(transaction))
-            }
-            _ => None,
-        };
-        let was_told = self.neglect.complains_of(view);
-        let neglected = left_out.filter(|transaction| self.neglect.blames(view, *transaction));
-        match neglected {
-            None => self.neglect.is_over(),
-            Some(transaction) if !was_told => tracing::warn!(
-                validator = self.core.primary(), view, %number, %transaction,
-                "the primary makes batches that have room, without this executable transaction that it was offered: wanting the next one"
-            ),
-            Some(_) => {}
-        }
-        self.core.handle_neglect(neglected.is_some());
-        Ok(())
     }
 
     /// Another batch is committed.

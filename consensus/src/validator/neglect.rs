@@ -9,8 +9,12 @@ use std::{
     time::Duration,
 };
 
-use slipstream_types::{B256, BatchNumber, ValidatorSet};
+use slipstream_executor::Room;
+use slipstream_types::{B256, BatchHeader, BatchNumber, ValidatorSet, limits};
 use tokio::time::Instant;
+
+use super::driver::Driver;
+use crate::error::ConsensusError;
 
 /// How long the primary is presumed to know a transaction too late: three offers, and the time to build a batch.
 const GRACE: Duration = Duration::from_millis(1_500);
@@ -124,6 +128,46 @@ impl Neglect {
     /// The primary orders what it should.
     pub(super) fn is_over(&mut self) {
         self.view = None;
+    }
+}
+
+impl Driver {
+    /// Notes what the primary should know of from now on.
+    pub(super) fn note_candidates(&mut self) {
+        let whole = Room { gas: u64::MAX, bytes: limits::BODY_BYTES_MAX };
+        let best = self.pool.best(self.held.ahead(), whole);
+        self.neglect.note_candidates(Instant::now(), best);
+    }
+
+    /// Sees whether another primary leaves out of its batches what it should order.
+    pub(super) fn watch_primary(&mut self, header: &BatchHeader) -> Result<(), ConsensusError> {
+        let (number, view) = (header.number, self.core.view());
+        let own = Duration::from_millis(self.working.pace.lock().took_ms(number).into());
+        let took = self.neglect.take_times(number, own);
+        let is_other = !self.core.is_primary();
+        let candidates = is_other.then(|| self.neglect.candidates(number, view)).flatten();
+        let gas = self.ledger.chain.rules_at(number, header.timestamp_ms).gas_limit;
+        let room = self.working.room_left(header, gas, took);
+        let left_out = match (candidates, room) {
+            (Some(candidates), Some(room)) => {
+                self.pool.catch_up()?;
+                let best = self.pool.best(self.held.ahead(), room);
+                best.into_iter().find(|transaction| candidates.contains(transaction))
+            }
+            _ => None,
+        };
+        let was_told = self.neglect.complains_of(view);
+        let neglected = left_out.filter(|transaction| self.neglect.blames(view, *transaction));
+        match neglected {
+            None => self.neglect.is_over(),
+            Some(transaction) if !was_told => tracing::warn!(
+                validator = self.core.primary(), view, %number, %transaction,
+                "the primary makes batches that have room, without this executable transaction that it was offered: wanting the next one"
+            ),
+            Some(_) => {}
+        }
+        self.core.handle_neglect(neglected.is_some());
+        Ok(())
     }
 }
 

@@ -148,10 +148,12 @@ pub enum Lie {
     InventedPrepares,
     /// Any of these seven, another one with each batch and each view.
     Anything,
+    /// It orders empty batches when it is the primary, one just before patience with it ends, and is silent else.
+    EmptyBatches,
 }
 
 /// How the program lies that takes a validator's place.
-pub(crate) const PROGRAM_LIES: [&str; 8] = [
+pub(crate) const PROGRAM_LIES: [&str; 9] = [
     "double-vote",
     "wrong-root",
     "garbage",
@@ -160,6 +162,7 @@ pub(crate) const PROGRAM_LIES: [&str; 8] = [
     "hidden-prepares",
     "invented-prepares",
     "anything",
+    "empty-batches",
 ];
 
 impl Lie {
@@ -178,7 +181,8 @@ impl Lie {
             | Lie::SplitVotes
             | Lie::Complaints
             | Lie::HiddenPrepares
-            | Lie::InventedPrepares => &[],
+            | Lie::InventedPrepares
+            | Lie::EmptyBatches => &[],
         }
     }
 
@@ -194,6 +198,7 @@ impl Lie {
             Lie::HiddenPrepares => Some("hidden-prepares"),
             Lie::InventedPrepares => Some("invented-prepares"),
             Lie::Anything => Some("anything"),
+            Lie::EmptyBatches => Some("empty-batches"),
         }
     }
 }
@@ -367,6 +372,7 @@ mod tests {
             Lie::HiddenPrepares,
             Lie::InventedPrepares,
             Lie::Anything,
+            Lie::EmptyBatches,
         ];
         assert_eq!(lies.map(|lie| lie.of_program().unwrap_or_default()), PROGRAM_LIES);
         assert_eq!(Lie::OldState.of_program(), None);
@@ -387,6 +393,7 @@ mod tests {
             (Lie::HiddenPrepares, "hidden_prepares"),
             (Lie::InventedPrepares, "invented_prepares"),
             (Lie::Anything, "anything"),
+            (Lie::EmptyBatches, "empty_batches"),
         ];
         for (lie, name) in all {
             let is_listed = Lie::CONVICTS.contains(&format!("`{name}`"));

@@ -83,6 +83,11 @@ pub const ALL: &[Shipped] = &[
         twin: include_str!("../../scenarios/lying-validator.defect.yaml"),
     },
     Shipped {
+        name: "empty-batches",
+        text: include_str!("../../scenarios/empty-batches.yaml"),
+        twin: include_str!("../../scenarios/empty-batches.defect.yaml"),
+    },
+    Shipped {
         name: "pruned-network",
         text: include_str!("../../scenarios/pruned-network.yaml"),
         twin: include_str!("../../scenarios/pruned-network.defect.yaml"),

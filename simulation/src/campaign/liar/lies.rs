@@ -9,6 +9,8 @@ use slipstream_types::{
     BatchNumber, CodecError, Digest, LedgerInfo, SecretKey, Signature, ValidatorSet, bounded::BoundedVec,
 };
 
+use super::censor::Censor;
+
 /// Outcomes that it remembers to have lied about: the others repeat what they say of a batch until it is decided.
 const TOLD_MAX: usize = 1_024;
 /// Bytes that are no message.
@@ -33,6 +35,8 @@ pub enum Lie {
     InventedPrepares,
     /// Any of these, another one with each batch and each view.
     Anything,
+    /// Orders empty batches when its turn to be primary comes, one just before patience with it ends. Else it is silent.
+    EmptyBatches,
 }
 
 impl Lie {
@@ -100,11 +104,25 @@ pub(super) struct Liar {
     heard: Option<LedgerInfo>,
     /// Views, batches and tokens that it has lied about.
     told: BTreeSet<(BatchNumber, u64, Digest)>,
+    censor: Censor,
 }
 
 impl Liar {
     pub(super) fn new(lie: Lie, key: SecretKey, seat: u16, domain: Digest, set: ValidatorSet) -> Liar {
-        Liar { lie, key, seat, domain, set, heard: None, told: BTreeSet::new() }
+        let (heard, told, censor) = (None, BTreeSet::new(), Censor::default());
+        Liar { lie, key, seat, domain, set, heard, told, censor }
+    }
+
+    /// The requests that are due at a time, in milliseconds since the Unix epoch: its next order, if it orders.
+    ///
+    /// # Errors
+    /// As [`Liar::hear`].
+    pub(super) fn order(&mut self, now_ms: u64) -> Result<Vec<Said>, CodecError> {
+        let Some(ordered) = self.censor.order(self.set.epoch, now_ms, &self.domain, &self.key)? else {
+            return Ok(Vec::new());
+        };
+        let request = encode(&Request::Order(Box::new(ordered)))?;
+        Ok(vec![Said { to: Hearers::All, request }])
     }
 
     /// The requests with which it answers what an honest validator said; none if it lied about that before.
@@ -122,6 +140,17 @@ impl Liar {
                 return self.leave(lie, change.view);
             }
             (Lie::WrongRoot, Message::Prepare(_) | Message::Commit(_)) => return Ok(Vec::new()),
+            (Lie::EmptyBatches, Message::ViewChange(change))
+                if self.set.primary(change.view) == self.seat =>
+            {
+                let new = self.censor.hear(change, self.set.quorum(), &self.domain, &self.key);
+                return self
+                    .to_all(&new.map(|new| Message::NewView(Box::new(new))).into_iter().collect::<Vec<_>>());
+            }
+            (Lie::EmptyBatches, message) => {
+                self.censor.see(view_of(message));
+                return Ok(Vec::new());
+            }
             _ => {}
         }
         let Some(ballot) = ballot(message).filter(|ballot| self.is_new(*ballot)) else {
@@ -129,7 +158,7 @@ impl Liar {
         };
         match (lie, message) {
             // Every message has a lie that is one.
-            (Lie::Anything, _) => Ok(Vec::new()),
+            (Lie::Anything | Lie::EmptyBatches, _) => Ok(Vec::new()),
             (Lie::DoubleVote, _) => self.to_all(&self.double_vote(ballot)),
             (Lie::WrongRoot, Message::Verify(verify)) => self.to_all(&self.wrong_root(verify)),
             (Lie::WrongRoot, _) => Ok(Vec::new()),
@@ -247,6 +276,17 @@ fn ballot(message: &Message) -> Option<Ballot> {
         }),
         Message::Prepare(vote) | Message::Commit(vote) => Some(vote.ballot),
         _ => None,
+    }
+}
+
+/// The newest view that a message shows to have begun, or to be wanted by its sender.
+fn view_of(message: &Message) -> u64 {
+    match message {
+        Message::Order(signed) => signed.order.view,
+        Message::ViewChange(change) => change.view,
+        Message::NewView(new) => new.view,
+        Message::Status(status) => status.view,
+        message => ballot(message).map_or(0, |ballot| ballot.view),
     }
 }
 

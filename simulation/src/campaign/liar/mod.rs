@@ -4,6 +4,7 @@
 //! and so the chain's first epoch. `slipnet run` starts it for the fault `lying_validator`, as `campaign-child lying-validator`, and
 //! waits for its line `ready …` on standard output.
 
+mod censor;
 mod lies;
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -11,7 +12,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Deserialize;
-use slipnet::output::print_line;
+use slipnet::{output::print_line, time::now_ms};
 use slipstream_consensus::simulated::{Request, Response, decode_request, domain, encode};
 use slipstream_eve::Message;
 use slipstream_network::{
@@ -31,6 +32,9 @@ const WAITING_MAX: usize = 1_024;
 const UNANSWERED_MAX: usize = 16;
 /// A validator's limits for a vote.
 const LIMITS: RequestLimits = RequestLimits { deadline: Duration::from_secs(2), response_bytes_max: 16 };
+
+/// From one order to the next: just less than a validator is patient with a primary, 2 s.
+const ORDER_INTERVAL: Duration = Duration::from_millis(1_600);
 
 /// Lies until it is killed.
 #[derive(Clone, Debug, Args)]
@@ -102,8 +106,16 @@ async fn talk(
             lane
         })
         .collect();
-    while let Some(message) = mail.recv().await {
-        for Said { to, request } in liar.hear(&message)? {
+    let mut orders = tokio::time::interval(ORDER_INTERVAL);
+    loop {
+        let said = tokio::select! {
+            message = mail.recv() => match message {
+                Some(message) => liar.hear(&message)?,
+                None => return Ok(()),
+            },
+            _ = orders.tick() => liar.order(now_ms())?,
+        };
+        for Said { to, request } in said {
             let lie = Arc::new(request);
             for (_, lane) in lanes.iter().enumerate().filter(|(place, _)| to.has(*place)) {
                 // A full lane is one that does not listen.
@@ -111,7 +123,6 @@ async fn talk(
             }
         }
     }
-    Ok(())
 }
 
 /// Says lies to one validator, as [`UNANSWERED_MAX`] allows.

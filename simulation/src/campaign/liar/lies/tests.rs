@@ -3,7 +3,7 @@
 use slipstream_consensus::simulated::decode_request;
 use slipstream_eve::{Evidence, Order, SignedOrder};
 use slipstream_testkit::{info, keys, set};
-use slipstream_types::Epoch;
+use slipstream_types::{BlobKind, Epoch, batch::content_digest};
 
 use super::*;
 
@@ -169,4 +169,53 @@ fn view_changes_hide_and_invent() {
         };
         assert_eq!((joined.view, joined.seat), (6, 3));
     }
+}
+
+/// Goal: a censor begins its view with the words of a quorum, and orders one empty batch after the other behind what is decided, until
+/// another view begins. In a view of somebody else it says nothing.
+#[test]
+fn a_censor_orders_empty_batches_in_its_turn() {
+    let (keys, set) = validators();
+    let mut liar = liar(Lie::EmptyBatches, &keys[3]);
+    let leave = |liar: &mut Liar, view, key: &SecretKey| {
+        let seat = set.index_of(&key.public()).unwrap();
+        let change = ViewChange::new(view, seat, None, None, &DOMAIN, key);
+        said(&liar.hear(&Message::ViewChange(Box::new(change))).unwrap())
+    };
+    let own_view = (0..4).find(|view| set.primary(*view) == liar.seat).unwrap();
+    let others: Vec<_> = keys[..3].iter().collect();
+    for key in &others {
+        assert!(leave(&mut liar, own_view + 1, key).is_empty());
+    }
+    assert!(liar.order(1_000).unwrap().is_empty());
+    let own_view = own_view + 4;
+    assert!(
+        leave(&mut liar, own_view, others[0]).is_empty() && leave(&mut liar, own_view, others[1]).is_empty()
+    );
+    let begun = leave(&mut liar, own_view, others[2]);
+    let [Message::NewView(new)] = &begun[..] else { panic!("{begun:?}") };
+    assert!(new.is_valid(&set, &DOMAIN) && new.view == own_view);
+    let mut parent = Digest::ZERO;
+    for number in 1..4 {
+        let requests = liar.order(1_000 * number).unwrap();
+        let [said] = &requests[..] else { panic!("{} orders", requests.len()) };
+        let Ok(Request::Order(ordered)) = decode_request(&said.request) else { panic!("no order") };
+        let order = &ordered.order.order;
+        let content = ordered.body.content(BlobKind::Body).unwrap();
+        assert!(ordered.order.is_signed(&set, &DOMAIN) && content.len() == 1, "an empty list");
+        assert_eq!(order.transactions, content_digest(BlobKind::Body, &content));
+        assert_eq!((order.number.get(), order.view, order.parent), (number, own_view, parent));
+        parent = order.digest(&DOMAIN);
+    }
+    let status = Status {
+        view: own_view + 1,
+        changing: true,
+        complains: false,
+        decided: BatchNumber::GENESIS,
+        ordered: BatchNumber::GENESIS,
+        neglected: false,
+        silence: None,
+    };
+    assert!(liar.hear(&Message::Status(status)).unwrap().is_empty());
+    assert!(liar.order(9_000).unwrap().is_empty());
 }

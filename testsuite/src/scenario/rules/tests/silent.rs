@@ -55,8 +55,15 @@ fn nobody_is_convicted_without_evidence() {
              criteria: [{{ convicted: {{ nodes: [validator-2]{of} }} }}]\n"
         )
     };
-    for lie in ["wrong_root", "garbage", "split_votes", "complaints", "hidden_prepares", "invented_prepares"]
-    {
+    for lie in [
+        "wrong_root",
+        "garbage",
+        "split_votes",
+        "complaints",
+        "hidden_prepares",
+        "invented_prepares",
+        "empty_batches",
+    ] {
         let error = refused(&convicted(lie, ", of: [commits]"));
         assert!(error.contains("criteria.0.convicted.nodes: no lie of `validator-2`"), "{error}");
         assert!(error.contains("`double_vote`"), "names those that do: {error}");

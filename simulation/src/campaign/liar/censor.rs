@@ -1,0 +1,84 @@
+//! [`Censor`]: a primary that orders nothing but empty batches. It executes none: the others are a quorum without it.
+
+use std::collections::BTreeMap;
+
+use slipstream_consensus::simulated::Ordered;
+use slipstream_eve::{NewView, Order, SignedOrder, ViewChange};
+use slipstream_types::{
+    BatchNumber, Blob, BlobKind, Body, CodecError, Digest, Epoch, SecretKey, batch::content_digest,
+    bounded::BoundedVec, codec,
+};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Censor {
+    /// What the others said when they left for its newest view, by their seats.
+    changes: BTreeMap<u16, ViewChange>,
+    /// The view that it leads, if it does.
+    leads: Option<Led>,
+}
+
+/// A view that it leads.
+struct Led {
+    view: u64,
+    /// The batch to order next.
+    next: BatchNumber,
+    /// Digest of the order before; [`Digest::ZERO`] at the beginning.
+    parent: Digest,
+}
+
+impl Censor {
+    /// Takes a validator's word that it goes to a view of this primary. Once a quorum has said so, the view begins.
+    pub(super) fn hear(
+        &mut self,
+        change: &ViewChange,
+        quorum: usize,
+        domain: &Digest,
+        key: &SecretKey,
+    ) -> Option<NewView> {
+        self.see(change.view);
+        if self.leads.as_ref().is_some_and(|led| led.view >= change.view) {
+            return None;
+        }
+        self.changes.retain(|_, known| known.view >= change.view);
+        self.changes.insert(change.seat, change.clone());
+        let here = self.changes.values().filter(|known| known.view == change.view);
+        let changes: Vec<_> = here.cloned().collect();
+        if changes.len() < quorum {
+            return None;
+        }
+        let new = NewView::new(change.view, changes, domain, key);
+        let decided = new.decided().map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
+        let settled = new.prepared().map_or(decided, |prepared| prepared.info.number);
+        self.leads = Some(Led { view: new.view, next: settled.next(), parent: Digest::ZERO });
+        Some(new)
+    }
+
+    /// Another view has begun, or begins: an older one is over.
+    pub(super) fn see(&mut self, view: u64) {
+        self.leads = self.leads.take().filter(|led| led.view >= view);
+    }
+
+    /// Orders the next empty batch, if it leads.
+    pub(super) fn order(
+        &mut self,
+        epoch: Epoch,
+        now_ms: u64,
+        domain: &Digest,
+        key: &SecretKey,
+    ) -> Result<Option<Ordered>, CodecError> {
+        let Some(led) = &mut self.leads else { return Ok(None) };
+        let content = codec::encode("body", &Body { transactions: BoundedVec::default() })?;
+        let order = Order {
+            epoch,
+            view: led.view,
+            number: led.next,
+            parent: led.parent,
+            timestamp_ms: now_ms,
+            transactions: content_digest(BlobKind::Body, &content),
+        };
+        (led.next, led.parent) = (led.next.next(), order.digest(domain));
+        let body = Blob::compress(BlobKind::Body, &content)?;
+        Ok(Some(Ordered { order: SignedOrder::new(order, domain, key), body, hints: None }))
+    }
+}
