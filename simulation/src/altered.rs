@@ -9,10 +9,11 @@ use slipstream_executor::{Transaction, hint_context};
 use slipstream_storage::{RangeDeltaChunk, StateChunk};
 use slipstream_sync::protocol::{Codes, RangeBatch, SnapshotOffer, Summary};
 use slipstream_types::{
-    AccountValue, Address, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, Digest, Hints, LedgerInfo,
-    SecretKey, StateKey, StateValue, U256,
+    AccountValue, Address, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, Digest, Genesis, Hints,
+    LedgerInfo, SecretKey, StateKey, StateValue, U256,
     bounded::BoundedVec,
     delta::{Code, DeltaEntry},
+    genesis::GenesisAccount,
     hints::{self, AccountHints, HintContext, RowBefore},
     limits::STATE_CHUNK_ROWS_MAX,
     tree::StateRangeProof,
@@ -22,6 +23,8 @@ use slipstream_types::{
 const FOREIGN_GENESIS: Digest = Digest([7; 32]);
 /// Literals from which on LZ4 tells their number behind the token.
 const SHORT: usize = 15;
+/// Accounts that a false genesis has beside the true ones.
+const CROWD: u32 = 100_000;
 /// Addresses that huge hints name.
 const HUGE: u32 = 20_000;
 /// Batches behind the head of which somebody promises snapshots.
@@ -82,6 +85,15 @@ pub(crate) fn other_code(answer: &mut Codes) -> Result<()> {
     }
     answer.codes = BoundedVec::new(codes)?;
     Ok(())
+}
+
+/// The genesis with so many accounts more that its state root takes long.
+pub(crate) fn crowded(genesis: &Blob) -> Result<Blob> {
+    let mut genesis = Genesis::decode(&genesis.content(BlobKind::Genesis)?)?;
+    let address = |at: u32| Address::from_word(Digest::tagged("slipnet/crowd/1", &at.to_be_bytes()).0.into());
+    let account = || GenesisAccount { balance: U256::from(1u8), ..GenesisAccount::default() };
+    genesis.accounts.extend((0..CROWD).map(|at| (address(at), account())));
+    Ok(Blob::compress(BlobKind::Genesis, &genesis.content()?)?)
 }
 
 /// Hints that name 20,000 further addresses.

@@ -10,7 +10,7 @@ use slipstream_network::{PeerId, Protocol, RequestLimits, Transport};
 use slipstream_types::{
     BatchNumber, BlobKind, Genesis, Waypoint, accumulator::AccumulatorError, codec, limits,
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     SyncError, engine,
@@ -19,8 +19,8 @@ use crate::{
 
 /// How long one peer may take.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// Pause between rounds over all peers.
-const ROUND_PAUSE: Duration = Duration::from_millis(250);
+/// How often is looked who is there, and whether there is hope. No peer is asked more often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often an operator who waits is told what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
 /// When all configured peers have another ledger, waiting is short: the waypoint is probably mistyped.
@@ -31,6 +31,8 @@ const MET_MAX: usize = 1_024;
 const TOLD_MAX: usize = 16;
 /// Bytes of an answer: the longest genesis, and what proves it.
 const ORIGIN_BYTES_MAX: usize = limits::GENESIS_BYTES_MAX + (64 << 10);
+/// Bytes of answers that wait for their check. Without a bound each peer's could hold a whole genesis, 1.7 GiB of 55 of them.
+const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 
 /// Why a peer did not give the genesis.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +45,14 @@ enum Refused {
     /// Nobody can tell whether it is true.
     #[error("the genesis that it sent cannot be read here: {0}; a newer program may be needed")]
     Unreadable(String),
+    #[error("its genesis has to wait until shorter ones are checked")]
+    PutOff,
     #[error("{0}")]
     Other(String),
+}
+
+fn unreadable(error: impl ToString) -> Refused {
+    Refused::Unreadable(error.to_string())
 }
 
 fn other(error: impl ToString) -> Refused {
@@ -83,19 +91,15 @@ pub async fn fetch_genesis(
         met_at: now,
         report_at: now + REPORT_INTERVAL,
     };
-    loop {
-        if let Some(genesis) = asking.round().await {
-            return Ok(genesis);
-        }
-        if let Some(verdict) = asking.verdict(patience) {
-            let (waypoint, answers) = (*waypoint, asking.describe());
-            return Err(match verdict {
-                Verdict::Contradicted => SyncError::OtherLedger { waypoint, answers },
-                Verdict::Unknown => SyncError::UnknownWaypoint { waypoint, answers },
-            });
-        }
-        asking.pause().await;
-    }
+    let verdict = match asking.ask_all(patience).await {
+        Ok(genesis) => return Ok(genesis),
+        Err(verdict) => verdict,
+    };
+    let (waypoint, answers) = (*waypoint, asking.describe());
+    Err(match verdict {
+        Verdict::Contradicted => SyncError::OtherLedger { waypoint, answers },
+        Verdict::Unknown => SyncError::UnknownWaypoint { waypoint, answers },
+    })
 }
 
 /// The reason why asking ends.
@@ -120,10 +124,68 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks all peers at once: a slow one must not keep an honest one from answering.
-    async fn round(&mut self) -> Option<Genesis> {
+    /// Asks each peer as soon as it is there, and again after its answer: no slow one keeps another from being asked.
+    async fn ask_all(&mut self, patience: Patience) -> Result<Genesis, Verdict> {
         let (transport, waypoint) = (self.transport, self.waypoint);
-        let (peers, configured) = (transport.peers(), self.configured());
+        let mut asked = FuturesUnordered::new();
+        let mut unchecked = Unchecked::default();
+        // One at a time: whoever sends a genesis that is dear to check takes one thread, and not one for each of its keys.
+        let mut checking = FuturesUnordered::new();
+        // Peers that are being asked, or whose answers are not checked yet.
+        let mut busy = BTreeSet::new();
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_looked = false;
+        loop {
+            if checking.is_empty() {
+                checking.extend(unchecked.pop().map(|(peer, origin)| check_aside(peer, origin, waypoint)));
+            }
+            tokio::select! {
+                _ = looks.tick() => {
+                    match self.verdict(patience).filter(|_| has_looked) {
+                        Some(verdict) if checking.is_empty() => return Err(verdict),
+                        // What has come is still checked, and nobody is asked for more: false geneses without end would be waited for.
+                        Some(_) => {}
+                        None => {
+                            for peer in self.meet().into_iter().filter(|peer| busy.insert(*peer)) {
+                                asked.push(async move { (peer, ask(transport, peer, &waypoint).await) });
+                            }
+                        }
+                    }
+                    has_looked = true;
+                    if Instant::now() >= self.report_at {
+                        self.report();
+                    }
+                }
+                Some((peer, answer)) = asked.next() => {
+                    match answer.and_then(|origin| unchecked.push(peer, origin)) {
+                        Ok(put_off) => put_off.into_iter().for_each(|peer| {
+                            busy.remove(&peer);
+                            self.answers.insert(peer, Some(Refused::PutOff));
+                        }),
+                        Err(refused) => {
+                            busy.remove(&peer);
+                            self.answers.insert(peer, Some(refused));
+                        }
+                    }
+                }
+                Some((peer, checked)) = checking.next() => match checked {
+                    Ok(genesis) => return Ok(genesis),
+                    Err(refused) => {
+                        if let Refused::FalseGenesis(_) = refused {
+                            transport.ban(peer, &refused.to_string(), engine::BAN);
+                        }
+                        busy.remove(&peer);
+                        self.answers.insert(peer, Some(refused));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Takes note of who is there; those that it is worth to ask.
+    fn meet(&mut self) -> Vec<PeerId> {
+        let (mut peers, configured) = (self.transport.peers(), self.configured());
         self.answers.retain(|peer, _| peers.contains(peer) || configured.contains(peer));
         for peer in &peers {
             self.answers.entry(*peer).or_insert(None);
@@ -131,37 +193,9 @@ impl Asking<'_> {
                 self.met_at = Instant::now();
             }
         }
-        // Its answer would be the same.
-        let is_unreadable =
-            |peer: &PeerId| matches!(self.answers.get(peer), Some(Some(Refused::Unreadable(_))));
-        // Whoever sends a genesis that is dear to check takes one thread, and not one for each of its keys.
-        let checks = &Semaphore::new(1);
-        let mut asked: FuturesUnordered<_> = peers
-            .into_iter()
-            .filter(|peer| !is_unreadable(peer))
-            .map(|peer| async move { (peer, ask(transport, peer, &waypoint, checks).await) })
-            .collect();
-        loop {
-            tokio::select! {
-                answer = asked.next() => match answer? {
-                    (_, Ok(genesis)) => return Some(genesis),
-                    (peer, Err(refused)) => {
-                        if let Refused::FalseGenesis(_) = refused {
-                            transport.ban(peer, &refused.to_string(), engine::BAN);
-                        }
-                        self.answers.insert(peer, Some(refused));
-                    }
-                },
-                () = tokio::time::sleep_until(self.report_at) => self.report(),
-            }
-        }
-    }
-
-    async fn pause(&mut self) {
-        tokio::time::sleep(ROUND_PAUSE).await;
-        if Instant::now() >= self.report_at {
-            self.report();
-        }
+        // The answer of one that could not be read would be the same.
+        peers.retain(|peer| !matches!(self.answers.get(peer), Some(Some(Refused::Unreadable(_)))));
+        peers
     }
 
     fn report(&mut self) {
@@ -230,32 +264,61 @@ impl Asking<'_> {
     }
 }
 
-async fn ask(
-    transport: &dyn Transport,
-    peer: PeerId,
-    waypoint: &Waypoint,
-    checks: &Semaphore,
-) -> Result<Genesis, Refused> {
+/// Asks a peer. Of its answer all is looked at but the genesis, which takes long.
+async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Origin, Refused> {
     let request = Request::Origin { number: waypoint.number };
     let payload = codec::encode("sync request", &request).map_err(other)?;
     let limits = RequestLimits { deadline: ANSWER_DEADLINE, response_bytes_max: ORIGIN_BYTES_MAX };
     let bytes = transport.request(peer, Protocol::SYNC, payload, limits).await.map_err(other)?;
-    let _turn = checks.acquire().await.expect("the semaphore is never closed");
-    let waypoint = *waypoint;
-    // The root of a large genesis takes a second, in which this thread serves others.
-    tokio::task::spawn_blocking(move || check(&bytes, &waypoint)).await.map_err(other)?
+    let origin: Origin = codec::decode("origin", &bytes, ORIGIN_BYTES_MAX).map_err(other)?;
+    let found = Waypoint::of(&origin.info);
+    if found == *waypoint { Ok(origin) } else { Err(Refused::OtherLedger { found }) }
 }
 
-fn check(bytes: &[u8], waypoint: &Waypoint) -> Result<Genesis, Refused> {
-    let origin: Origin = codec::decode("origin", bytes, ORIGIN_BYTES_MAX).map_err(other)?;
-    let found = Waypoint::of(&origin.info);
-    if found != *waypoint {
-        return Err(Refused::OtherLedger { found });
+/// Answers whose genesis waits for its check, that of the shortest content first: the check takes by that length, and the true one waits
+/// for none that is longer, but for one that has begun.
+#[derive(Default)]
+struct Unchecked {
+    answers: BTreeMap<(usize, PeerId), Origin>,
+    bytes: usize,
+}
+
+impl Unchecked {
+    /// Adds one. The peers whose longer ones, or this one, find no room.
+    ///
+    /// # Errors
+    /// If it is no genesis.
+    fn push(&mut self, peer: PeerId, origin: Origin) -> Result<Vec<PeerId>, Refused> {
+        let length = origin.genesis.content_len(BlobKind::Genesis).map_err(unreadable)?;
+        self.bytes += origin.genesis.len();
+        self.answers.insert((length, peer), origin);
+        let mut put_off = Vec::new();
+        while self.bytes > UNCHECKED_BYTES_MAX
+            && let Some(((_, peer), origin)) = self.answers.pop_last()
+        {
+            self.bytes -= origin.genesis.len();
+            put_off.push(peer);
+        }
+        Ok(put_off)
     }
-    let unreadable = |error: &dyn std::error::Error| Refused::Unreadable(error.to_string());
-    let content = origin.genesis.content(BlobKind::Genesis).map_err(|error| unreadable(&error))?;
-    let genesis = Genesis::decode(&content).map_err(|error| unreadable(&error))?;
-    let leaf = genesis.header().map_err(|error| unreadable(&error))?.digest();
+
+    fn pop(&mut self) -> Option<(PeerId, Origin)> {
+        let ((_, peer), origin) = self.answers.pop_first()?;
+        self.bytes -= origin.genesis.len();
+        Some((peer, origin))
+    }
+}
+
+/// Checks a genesis on a thread of its own: the root of a large one takes a second, in which this one serves others.
+async fn check_aside(peer: PeerId, origin: Origin, waypoint: Waypoint) -> (PeerId, Result<Genesis, Refused>) {
+    let checked = tokio::task::spawn_blocking(move || check(&origin, &waypoint)).await;
+    (peer, checked.map_err(other).flatten())
+}
+
+fn check(origin: &Origin, waypoint: &Waypoint) -> Result<Genesis, Refused> {
+    let content = origin.genesis.content(BlobKind::Genesis).map_err(unreadable)?;
+    let genesis = Genesis::decode(&content).map_err(unreadable)?;
+    let leaf = genesis.header().map_err(unreadable)?.digest();
     let leaves = waypoint.number.leaves();
     let proved =
         origin.proof.verify(origin.info.accumulator_root, leaves, BatchNumber::GENESIS.get(), &[leaf]);

@@ -116,6 +116,9 @@ pub struct Mesh {
     /// Pretended size of a chunk, in simulations only.
     chunk_bytes: Option<usize>,
     effects: VecDeque<Effect>,
+    /// The last chunk that was sent, and the last other message: peers that get the same share its bytes. While slow peers take nothing, each
+    /// would hold a copy.
+    sent: [Bytes; 2],
     status: MeshStatus,
 }
 
@@ -151,6 +154,7 @@ impl Mesh {
             wants_at: None,
             chunk_bytes: None,
             effects: VecDeque::new(),
+            sent: Default::default(),
             status: MeshStatus::default(),
         }
     }
@@ -348,7 +352,11 @@ impl Mesh {
         // Messages are made within their bounds.
         let Ok(bytes) = message.encode() else { return };
         self.status.bytes_sent += bytes.len() as u64;
-        self.effects.push_back(Effect::Send { peer, message: Bytes::from(bytes), priority });
+        let last = &mut self.sent[usize::from(matches!(message, Message::Chunk { .. }))];
+        if *last != bytes {
+            *last = Bytes::from(bytes);
+        }
+        self.effects.push_back(Effect::Send { peer, message: last.clone(), priority });
     }
 
     fn say_wants(&mut self, peer: PeerId, asks: bool) {

@@ -1,5 +1,7 @@
 //! The mesh among honest nodes, dead ones and liars.
 
+use std::{cell::RefCell, rc::Rc};
+
 use slipstream_coding::CodecKind;
 use slipstream_types::bounded::{BoundedBytes, BoundedVec};
 
@@ -56,6 +58,31 @@ fn what_is_committed_is_not_sent() {
     rig.run_for(LATENCY * 3);
     let payload = &rig.nodes[0].mesh.batches[&BatchNumber::new(1)].payloads[0];
     assert!(payload.sides[&peer(1)].has);
+    rig.blames_nobody();
+}
+
+/// Goal: what goes to several peers is in memory once, the announcement and the payload that is sent whole.
+#[test]
+fn peers_share_the_bytes_of_what_they_are_sent() {
+    let mut rig = Rig::new(Chain::new(&[BODY]), 7);
+    (1..7).for_each(|node| rig.link(0, node));
+    let mut rig = rig.connect();
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let seen = sent.clone();
+    rig.change = Box::new(move |from, _, message| {
+        if from == 0 {
+            seen.borrow_mut().push(message.clone());
+        }
+        Some(message)
+    });
+    rig.publish(0, 1, CodecKind::Gossip, 0);
+    rig.run_for(LATENCY * 2);
+    for kind in [0, 1] {
+        let sent = sent.borrow();
+        let alike: Vec<_> = sent.iter().filter(|message| message.first() == Some(&kind)).collect();
+        let places: BTreeSet<_> = alike.iter().map(|message| message.as_ptr()).collect();
+        assert_eq!((alike.len(), places.len()), (6, 1), "kind {kind}");
+    }
     rig.blames_nobody();
 }
 

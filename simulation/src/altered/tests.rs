@@ -23,6 +23,17 @@ fn literal_blobs_hold_the_truth() {
     }
 }
 
+/// Goal: a crowded genesis can be read, and is another chain's.
+#[test]
+fn a_crowded_genesis_is_another_one() {
+    let genesis = slipstream_testkit::genesis(&keys(0..1), 0);
+    let blob = Blob::compress(BlobKind::Genesis, &genesis.content().unwrap()).unwrap();
+    let crowded = crowded(&blob).unwrap().content(BlobKind::Genesis).unwrap();
+    let crowded = Genesis::decode(&crowded).unwrap();
+    assert_eq!(crowded.accounts.len(), genesis.accounts.len() + CROWD as usize);
+    assert_eq!(crowded.validators, genesis.validators);
+}
+
 /// Goal: grafted batches follow each other, and the first one stands where the true one stood.
 #[test]
 fn grafted_batches_follow_each_other() {

@@ -1,38 +1,42 @@
-//! A short siege: `slipnet campaign siege` runs for minutes; here are three attacks that cost little, in seconds.
+//! A short siege: `slipnet campaign siege` runs for minutes; here are attacks that cost little, in seconds.
 
 use std::{path::Path, process::Command};
 
 use serde_json::Value;
 use slipnet::progress::Progress;
-use slipnet_simulation::campaign::siege::{Pace, SiegeCampaign, run_at};
+use slipnet_simulation::campaign::siege::{Pace, SiegeCampaign, Summary, run_at};
 
-const ATTACKS: [&str; 3] = ["endless-headers", "ws-unread-news", "truncated-frames"];
-
-/// Goal: over HTTP, WebSocket and QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_survives_and_the_figures_say_so() {
+/// A short siege by these attacks, which the node must survive; and the figures of its JSON, by name.
+async fn wage(attacks: &[&str]) -> (Summary, impl Fn(&str) -> f64 + use<>) {
     let _room = crate::room().await;
     let dir = tempfile::tempdir().unwrap();
     let json = dir.path().join("siege.json");
-    let only = ATTACKS.map(str::to_owned).to_vec();
+    let only = attacks.iter().map(|name| (*name).to_owned()).collect();
     let options = SiegeCampaign { json: Some(json.clone()), only, ..SiegeCampaign::default() };
     let program = Path::new(env!("CARGO_BIN_EXE_slipnet-simulation"));
     let summary = run_at(&options, &Pace::BRIEF, program, Progress::Lines).await;
     let summary = summary.unwrap_or_else(|error| panic!("{error:#}"));
     assert!(summary.lost_to().is_empty(), "{summary}");
-
     let written: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(written["bench"], "siege");
-    let figures = written["figures"].as_array().unwrap();
-    let figure = |name: &str| {
+    let figure = move |name: &str| {
+        let figures = written["figures"].as_array().unwrap();
         let found = figures.iter().find(|figure| figure["name"] == name);
         found
             .and_then(|figure| figure["value"].as_f64())
             .unwrap_or_else(|| panic!("there is no figure {name}"))
     };
     assert_eq!(figure("attacks_survived"), 1.0);
+    (summary, figure)
+}
+
+/// Goal: over HTTP, WebSocket and QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_survives_and_the_figures_say_so() {
+    let attacks = ["endless-headers", "ws-unread-news", "truncated-frames"];
+    let (summary, figure) = wage(&attacks).await;
     let table = summary.to_string();
-    for attack in ATTACKS {
+    for attack in attacks {
         assert!(figure(&format!("{attack}.done")) > 0.0, "{attack} reached the node: {table}");
         assert!(figure(&format!("{attack}.p99_ratio")) <= figure("honest_p99_ratio"));
         assert!(figure(&format!("{attack}.memory_mib")) > 1.0);
@@ -41,6 +45,31 @@ async fn a_node_survives_and_the_figures_say_so() {
             assert!(0.0 < p99 && p50 <= p99, "{user}: {table}");
         }
         assert!(table.lines().any(|line| line.starts_with(attack)), "{table}");
+    }
+}
+
+/// Goal: who forges addresses, takes no broadcast, asks the same over and over, or tells true things out of order and false ones in numbers
+/// does so to real nodes, and keeps no node from joining.
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_on_the_network_cost_the_honest_nothing() {
+    let joined = ["forged-addresses", "epochs-flood", "repeated-epochs", "reversed-epochs", "false-genesis"];
+    let attacks = [&joined[..], &["untaken-broadcasts"]].concat();
+    let (summary, figure) = wage(&attacks).await;
+    for attack in attacks {
+        assert!(figure(&format!("{attack}.done")) > 0.0, "{attack} reached a node: {summary}");
+    }
+    for attack in joined {
+        assert!(figure(&format!("{attack}.join_s")) > 0.0, "{summary}");
+    }
+}
+
+/// Goal: what lies heavy on a node's disk and memory, a batch of very many logs and transactions that come one by one, is no harm either.
+#[tokio::test(flavor = "multi_thread")]
+async fn heavy_batches_and_lone_transactions_cost_the_honest_nothing() {
+    let attacks = ["receipt-bomb", "lone-transactions"];
+    let (summary, figure) = wage(&attacks).await;
+    for attack in attacks {
+        assert!(figure(&format!("{attack}.done")) > 0.0, "{attack} reached the node: {summary}");
     }
 }
 

@@ -3,7 +3,7 @@
 use slipstream_network::{
     BoxFuture, Bytes, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats, Priority,
 };
-use slipstream_types::{Digest, PublicKey};
+use slipstream_types::{Blob, Digest, PublicKey, accumulator::AccumulatorRangeProof};
 
 use super::*;
 
@@ -109,7 +109,7 @@ async fn a_mistyped_waypoint_is_told_soon() {
 async fn without_configured_peers_whoever_comes_gives_hope() {
     let transport = Silent { configured: vec![], connected: vec![8] };
     let mut asking = asking(&transport);
-    assert!(asking.round().await.is_none());
+    assert_eq!(asking.meet(), [peer(8)]);
     contradict(&mut asking, [8]);
     tokio::time::advance(Duration::from_secs(29)).await;
     assert_eq!(asking.verdict(HOPEFUL), None);
@@ -120,4 +120,27 @@ async fn without_configured_peers_whoever_comes_gives_hope() {
     // Their number does not fill the log.
     contradict(&mut asking, 8..100);
     assert!(asking.describe().ends_with("and 76 more"), "{}", asking.describe());
+}
+
+/// Goal: of the geneses that wait for a check the shortest is the next, by its content, and all of them together have a bound, above which
+/// the longest go.
+#[test]
+fn short_geneses_are_checked_first_and_long_ones_find_no_room() {
+    let mut unchecked = Unchecked::default();
+    // As many bytes as are sent, and the length of the content that they announce.
+    let mut push = |id, bytes: usize, length: u32| {
+        let prefix = [&[BlobKind::Genesis as u8][..], &length.to_le_bytes()].concat();
+        let genesis = Blob::from_bytes([prefix, vec![0; bytes - 5]].concat()).unwrap();
+        let (info, proof) = (slipstream_testkit::info(0, 7), AccumulatorRangeProof::default());
+        unchecked.push(peer(id), Origin { info, genesis, proof })
+    };
+    let half = UNCHECKED_BYTES_MAX / 2;
+    assert_eq!(push(1, 10, 3 << 20).unwrap(), []);
+    assert_eq!(push(2, half, 1 << 20).unwrap(), []);
+    assert_eq!(push(3, half - 10, 2 << 20).unwrap(), []);
+    assert_eq!(push(4, 20, 1).unwrap(), [1, 3].map(peer), "the longest contents go");
+    assert!(push(5, 20, u32::MAX).is_err(), "no genesis has such a length");
+    let order = std::iter::from_fn(|| unchecked.pop()).map(|(peer, _)| peer);
+    assert_eq!(order.collect::<Vec<_>>(), [4, 2].map(peer));
+    assert_eq!(unchecked.bytes, 0);
 }

@@ -247,6 +247,68 @@ async fn a_false_genesis_costs_its_sender() {
     assert!(ban.peer == peer(2) && ban.reason.contains("not that of the waypoint's ledger"), "{ban:?}");
 }
 
+/// Answers nothing.
+struct Mute;
+
+impl Handler for Mute {
+    fn request<'a>(
+        &'a self,
+        _peer: PeerId,
+        _protocol: Protocol,
+        _payload: Vec<u8>,
+    ) -> BoxFuture<'a, Result<Payload, Refusal>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Goal: a peer that is there first and answers nothing keeps nobody who comes later from being asked.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_is_asked_at_once() {
+    let chain = Chain::new(3);
+    let hub = MemoryHub::new();
+    let newcomer = join(&hub, 1, &Store::memory(&Default::default()));
+    let _mute = hub.join(peer(2), Arc::new(Mute));
+    assert!(hub.connect(peer(1), peer(2)));
+    let (waypoint, patience) = (chain.waypoint(2), Patience::AtMost(Duration::from_secs(60)));
+    let began = tokio::time::Instant::now();
+    let joining = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let honest = join(&hub, 9, &chain.store);
+        assert!(hub.connect(peer(1), peer(9)));
+        honest
+    };
+    let (genesis, _honest) = tokio::join!(fetch_genesis(&*newcomer, &waypoint, patience), joining);
+    assert_eq!(genesis.unwrap(), chain.genesis);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+/// Goal: a newcomer among peers that send long false geneses waits for one check of these at most, and not for one of each.
+#[tokio::test(start_paused = true)]
+async fn long_false_geneses_keep_no_newcomer_from_the_true_one() {
+    let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 2_000));
+    let genesis = Blob::compress(BlobKind::Genesis, &other.genesis.content().unwrap()).unwrap();
+    let hub = MemoryHub::new();
+    let newcomer = join(&hub, 1, &Store::memory(&Default::default()));
+    let mut peers = Vec::new();
+    for id in 2..9 {
+        let server = SyncServer::new(chain.store.clone());
+        peers.push(match id {
+            8 => join(&hub, id, &chain.store),
+            _ => hub
+                .join(peer(id), Arc::new(OtherGenesis { server, genesis: genesis.clone(), asked: 0.into() })),
+        });
+        assert!(hub.connect(peer(1), peer(id)));
+    }
+    let found = fetch_genesis(&*newcomer, &chain.waypoint(2), Patience::AtMost(Duration::from_secs(5))).await;
+    assert_eq!(found.unwrap(), chain.genesis);
+    let banned = newcomer.bans().len();
+    assert!(banned <= 2, "{banned} were checked before it");
+}
+
 /// Serves its ledger, but for the genesis.
 struct OtherGenesis {
     server: SyncServer,

@@ -44,7 +44,19 @@ impl Devnet {
         mode: SyncMode,
         peers: &[String],
     ) -> Result<usize> {
-        self.add_node(host, Newcomer { name, role: Role::Fullnode, mode, peers, waypoint: None }).await
+        self.add_fullnode_trusting(host, name, mode, peers, None).await
+    }
+
+    /// As [`Devnet::add_fullnode_from`]; with a waypoint it trusts that and has no genesis.
+    pub async fn add_fullnode_trusting(
+        &mut self,
+        host: Ipv4Addr,
+        name: &str,
+        mode: SyncMode,
+        peers: &[String],
+        waypoint: Option<&str>,
+    ) -> Result<usize> {
+        self.add_node(host, Newcomer { name, role: Role::Fullnode, mode, peers, waypoint }).await
     }
 
     /// Starts one more fullnode that trusts a waypoint and has no genesis.
@@ -55,9 +67,7 @@ impl Devnet {
         waypoint: &str,
     ) -> Result<usize> {
         let peers = self.peers_by_default();
-        let waypoint = Some(waypoint);
-        let newcomer = Newcomer { name, role: Role::Fullnode, mode, peers: &peers, waypoint };
-        self.add_node(Ipv4Addr::LOCALHOST, newcomer).await
+        self.add_fullnode_trusting(Ipv4Addr::LOCALHOST, name, mode, &peers, Some(waypoint)).await
     }
 
     /// Starts a node that validates as soon as the chain's set names it, and follows until then.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use slipnet::{accounts::Account, devnet::SyncMode, rpc::Rpc};
 use tokio::task::JoinSet;
 
-use super::{bomb, calls, gossip, http, pool, quic, sockets, streams, sync_server};
+use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::Money, streams, sync_server};
 
 /// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -59,13 +59,15 @@ pub(super) struct Facts {
     /// How a fresh fullnode joins while the attack goes on, if one does; its peers are the attackers that listen, if any, and the
     /// victim.
     pub(super) joins: Option<SyncMode>,
+    /// Whether that fullnode has no genesis, and trusts a waypoint in its place.
+    pub(super) by_waypoint: bool,
     /// Whether a quick campaign has time for it.
     pub(super) quick: bool,
 }
 
 impl Facts {
     pub(super) const fn new(face: Face, name: &'static str, about: &'static str) -> Facts {
-        Facts { name, face, about, joins: None, quick: false }
+        Facts { name, face, about, joins: None, by_waypoint: false, quick: false }
     }
 
     pub(super) const fn quick(self) -> Facts {
@@ -74,6 +76,10 @@ impl Facts {
 
     pub(super) const fn joined(self, mode: SyncMode) -> Facts {
         Facts { joins: Some(mode), ..self }
+    }
+
+    pub(super) const fn joined_by_waypoint(self) -> Facts {
+        Facts { by_waypoint: true, ..self.joined(SyncMode::Auto) }
     }
 }
 
@@ -110,6 +116,8 @@ pub(super) struct Target {
     pub(super) upstream: String,
     /// The public key of the node that joins next.
     pub(super) joiner: String,
+    /// Where it joins from: an address that no attacker has.
+    pub(super) neighbour: IpAddr,
     pub(super) chain_id: u64,
     pub(super) base_fee_wei: u64,
     /// Secret keys of funded accounts that no honest wallet uses.
@@ -135,6 +143,10 @@ impl Target {
     /// The victim's API, for the attacker number `index`.
     pub(super) fn rpc(&self, index: usize) -> Result<Rpc> {
         Rpc::from_address(Field::address(index), &self.api.to_string())
+    }
+
+    pub(super) fn money(&self) -> Money {
+        Money { chain_id: self.chain_id, base_fee_wei: self.base_fee_wei }
     }
 
     /// Some of the funded accounts.

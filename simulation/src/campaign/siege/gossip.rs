@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use alloy_primitives::Address;
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
-use slipstream_broadcast::{Announced, Message, PayloadId};
+use serde_json::{Value, json};
+use slipnet::rpc::quantity;
+use slipstream_broadcast::{Announced, Message, PayloadId, Wants};
 use slipstream_types::{
     BatchNumber, Blob, Digest, Epoch,
     bounded::{BoundedBytes, BoundedVec},
@@ -13,16 +16,21 @@ use tokio::time::sleep;
 
 use super::{
     attack::{Attack, Face, Facts, Field},
+    stage::{Call, HEAVY_BYTES, HEAVY_GAS},
     wire::{Manner, Wire},
 };
 
-pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise];
+pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise, &Untaken];
 
 /// The number of identities that announce.
 const CRIERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(20);
 /// One announcement in so many has a long body.
 const HEAVY_EVERY: u64 = 10;
+/// The number of identities that take no broadcast, and of accounts that pay for what these do not take.
+const HOLDERS: usize = 40;
+const PAYERS: usize = 4;
+const PAYMENT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A true announcement of a batch that the node has, from its own answers, and its body.
 async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
@@ -127,4 +135,51 @@ impl Attack for Noise {
             }
         }))
     }
+}
+
+struct Untaken;
+
+impl Attack for Untaken {
+    fn facts(&self) -> Facts {
+        let about = "40 identities that want all batches and take none, while four accounts pay for 2 MB of call data a second";
+        Facts::new(Face::Gossip, "untaken-broadcasts", about).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(HOLDERS + PAYERS, PAUSE * 25, |field, index| async move {
+            match index.checked_sub(HOLDERS) {
+                None => take_nothing(&field, index).await,
+                Some(payer) => pay(&field, payer).await,
+            }
+        }))
+    }
+}
+
+/// Wants all that there is, and reads nothing of it. Half of them let the node begin no broadcast.
+async fn take_nothing(field: &Field, index: usize) -> Result<()> {
+    let broadcasts = [100, 0][index % 2];
+    let manner = Manner { window: 1_000, window_of_all: 64_000, broadcasts };
+    let wire = Wire::dial(&field.target.peer, Field::address(index), manner).await?;
+    let wants = Wants { body: true, hints: true };
+    wire.broadcast(&Message::Wants { wants, asks: false }.encode()?).await?;
+    field.tally.done();
+    wire.connection.closed().await;
+    Ok(())
+}
+
+/// Fills batches, so that there is much to take.
+async fn pay(field: &Field, payer: usize) -> Result<()> {
+    let rpc = field.target.rpc(HOLDERS + payer)?;
+    let account = field.target.accounts(PAYERS)?.swap_remove(payer);
+    let pending = json!([account.address, "pending"]);
+    let first = quantity(&rpc.call("eth_getTransactionCount", pending).await?)?;
+    for nonce in first.. {
+        let noise: Vec<u8> = (0..HEAVY_BYTES).map(|_| rand::random()).collect();
+        let to = Address::repeat_byte(0xdd);
+        let call = Call { gas_limit: HEAVY_GAS, input: noise.into(), ..Call::transfer(to) };
+        let signed = field.target.money().sign(&account, nonce, 1_000_000, call);
+        let _: Value = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await?;
+        sleep(PAYMENT_INTERVAL).await;
+    }
+    Ok(())
 }

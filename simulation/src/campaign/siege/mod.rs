@@ -27,10 +27,10 @@ mod meter;
 mod outcome;
 mod pool;
 mod quic;
+mod relay;
 mod round;
 mod sockets;
 mod stage;
-mod stall;
 mod streams;
 mod sync_server;
 mod wire;
@@ -62,7 +62,7 @@ pub struct SiegeCampaign {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// A look, in less than a minute and a half: some attacks, shorter. Figures that are quoted come from a full run.
+    /// A look, in two to three minutes: some attacks, shorter. Figures that are quoted come from a full run.
     #[arg(long)]
     pub quick: bool,
     /// These attacks and no others, whether quick or not; see --list.
@@ -95,7 +95,7 @@ pub struct Pace {
 impl Pace {
     /// That of figures that are quoted.
     pub const FULL: Pace = Pace {
-        ballast: Ballast { heavy: 200, logs: 12, batches: 130 },
+        ballast: Ballast { heavy: 200, logs: 12, batches: 130, epochs: 70 },
         quiet: Duration::from_secs(10),
         alternates: true,
         attack: Duration::from_secs(10),
@@ -104,7 +104,7 @@ impl Pace {
     };
     /// That of a look.
     pub const QUICK: Pace = Pace {
-        ballast: Ballast { heavy: 150, logs: 2, batches: 130 },
+        ballast: Ballast { heavy: 150, logs: 2, batches: 130, epochs: 70 },
         quiet: Duration::from_secs(3),
         alternates: false,
         attack: Duration::from_secs(2),
@@ -113,7 +113,7 @@ impl Pace {
     };
     /// Shows that everything works, and measures nothing: for tests.
     pub const BRIEF: Pace = Pace {
-        ballast: Ballast { heavy: 3, logs: 1, batches: 3 },
+        ballast: Ballast { heavy: 3, logs: 1, batches: 3, epochs: 2 },
         quiet: Duration::from_millis(1_500),
         alternates: false,
         attack: Duration::from_secs(6),

@@ -45,10 +45,6 @@ struct Message {
     transactions: BoundedVec<RawTransaction, MESSAGE_MAX>,
 }
 
-fn money(field: &Field) -> Money {
-    Money { chain_id: field.target.chain_id, base_fee_wei: field.target.base_fee_wei }
-}
-
 fn sink() -> Call {
     Call::transfer(Address::repeat_byte(0xdd))
 }
@@ -66,8 +62,12 @@ impl Attack for JunkTransactions {
         Box::pin(async move {
             let poor = Account::derive_many(&format!("{:032x}", rand::random::<u128>()), 32);
             let junk = |index: usize| {
-                let signed =
-                    money(&field).sign(&poor[index % poor.len()], (index / poor.len()) as u64, 1, sink());
+                let signed = field.target.money().sign(
+                    &poor[index % poor.len()],
+                    (index / poor.len()) as u64,
+                    1,
+                    sink(),
+                );
                 RawTransaction::new(signed.raw.to_vec())
             };
             let transactions = BoundedVec::new((0..MESSAGE_MAX).map(junk).collect::<Result<_, _>>()?)?;
@@ -125,7 +125,7 @@ async fn flood(field: Field, workers: usize, pause: Duration, round: Round) -> R
     let nonces: Vec<Value> = rpc.batch_all("eth_getTransactionCount", &params).await?;
     let senders = accounts.into_iter().zip(nonces).map(|(account, nonce)| {
         Ok(Arc::new(tokio::sync::Mutex::new((
-            Sender { account, nonce: quantity(&nonce)?, money: money(&field) },
+            Sender { account, nonce: quantity(&nonce)?, money: field.target.money() },
             0_u64,
         ))))
     });
@@ -167,7 +167,7 @@ impl Attack for BadSignatures {
             let rpc = field.target.rpc(index)?;
             let account = field.target.accounts(1)?.pop().context("attackers have accounts")?;
             let forge = |nonce| {
-                let signed = money(&field).sign(&account, nonce, 1, sink());
+                let signed = field.target.money().sign(&account, nonce, 1, sink());
                 let mut raw = signed.raw.to_vec();
                 // Inside of s, the last field: another signature, of somebody else or of nobody.
                 let place = raw.len() - 8;

@@ -16,8 +16,8 @@ use slipstream_network::{PeerAddress, Protocol};
 use tokio::{net::UdpSocket, time::sleep};
 
 use super::{
-    attack::{Attack, Face, Facts, Field},
-    stall::stall,
+    attack::{Attack, Face, Facts, Field, Target},
+    relay::Relay,
     wire::{Manner, Wire},
 };
 
@@ -28,6 +28,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &OneNetwork,
     &CyclingIdentities,
     &BusyIdentities,
+    &ForgedAddresses,
     &GarbageDatagrams,
     &BanEvasion,
 ];
@@ -46,9 +47,8 @@ impl Attack for StalledHandshakes {
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(128, Duration::from_millis(100), |field, _| async move {
             // The node gives each up after its own time; then the next begins.
-            let _ =
-                tokio::time::timeout(Duration::from_secs(5), stall(&field.target.peer, Field::address(0)))
-                    .await;
+            let relay = Relay::stalls(&field.target.peer, Field::address(0)).await?;
+            let _ = tokio::time::timeout(Duration::from_secs(5), relay.carry(|_| async { Ok(()) })).await;
             Ok(())
         }))
     }
@@ -143,9 +143,36 @@ impl Attack for BusyIdentities {
     }
 }
 
-/// Keeps a connection for as long as the node does.
+struct ForgedAddresses;
+
+impl Attack for ForgedAddresses {
+    fn facts(&self) -> Facts {
+        let about = "16 identities of as many networks whose first words come from the address of a node that joins, and that keep its places";
+        Facts::new(Face::Quic, "forged-addresses", about).joined(SyncMode::Auto).quick()
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(16, Duration::from_millis(500), |field, index| async move {
+            let Target { peer, neighbour, .. } = &*field.target;
+            let relay = Relay::forges(peer, Field::address(index), *neighbour).await?;
+            relay.carry(|wire| speak(&field, wire)).await
+        }))
+    }
+}
+
+/// Connects, and keeps the connection for as long as the node does.
 async fn hold(field: Field, address: IpAddr) -> Result<()> {
     let wire = Wire::dial(&field.target.peer, address, Manner::default()).await?;
+    keep_place(&field, wire).await
+}
+
+/// Asks for something, and keeps the connection.
+async fn speak(field: &Field, wire: Wire) -> Result<()> {
+    wire.summary().await?;
+    keep_place(field, wire).await
+}
+
+async fn keep_place(field: &Field, wire: Wire) -> Result<()> {
     field.tally.done();
     wire.connection.closed().await;
     Ok(())

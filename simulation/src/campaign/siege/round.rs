@@ -47,11 +47,17 @@ struct Joiner {
 
 impl Joiner {
     /// Starts a node behind the attackers that listen, and the victim.
-    async fn start(stage: &mut Stage, mode: SyncMode, servers: &[String]) -> Result<Joiner> {
+    async fn start(
+        stage: &mut Stage,
+        mode: SyncMode,
+        by_waypoint: bool,
+        servers: &[String],
+    ) -> Result<Joiner> {
         let target = stage.head().await?;
+        let waypoint = if by_waypoint { Some(stage.waypoint().await?) } else { None };
         let peers = [servers, &[stage.victim().peer_address()]].concat();
         let began = Instant::now();
-        let index = stage.add_joiner(mode, &peers).await?;
+        let index = stage.add_joiner(mode, &peers, waypoint.as_deref()).await?;
         let meter = Meter::start(stage.node(index).pid().context("the joining node runs")?)?;
         Ok(Joiner { index, meter, began, target, took: None })
     }
@@ -72,7 +78,7 @@ impl Joiner {
 /// Seconds that a fresh fullnode takes to the head in peace; `None` if it is late.
 pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progress) -> Result<Option<f64>> {
     progress.step("a fullnode joins without an attack");
-    let mut joiner = Joiner::start(stage, SyncMode::Auto, &[]).await?;
+    let mut joiner = Joiner::start(stage, SyncMode::Auto, false, &[]).await?;
     while joiner.is_joining(stage, pace.join).await {
         tokio::time::sleep(POLL).await;
     }
@@ -95,7 +101,7 @@ impl Round<'_> {
         let mut joiner = match self.facts.joins {
             Some(mode) => {
                 tokio::time::sleep(HEAD_START).await;
-                Some(Joiner::start(stage, mode, &attackers.servers).await?)
+                Some(Joiner::start(stage, mode, self.facts.by_waypoint, &attackers.servers).await?)
             }
             None => None,
         };

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use alloy_primitives::{Address, B256, Bytes, TxKind, U256};
+use alloy_primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
 use anyhow::{Context, Result, bail};
 use rand::RngCore;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use slipnet::{
     rpc::{Rpc, quantity},
     signer::{Envelope, Fees, Request, Signed, sign},
 };
+use slipstream_types::validators_contract;
 
 use super::{attack::Target, honest::Wallet};
 
@@ -33,8 +34,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// The time that a victim gets after its start before it is looked at.
 const SETTLE: Duration = Duration::from_millis(700);
 /// Bytes of call data of a heavy transaction, and its gas: 40 a byte, as EIP-7623 charges at most, and some more.
-const HEAVY_BYTES: usize = 120_000;
-const HEAVY_GAS: u64 = 5_000_000;
+pub(super) const HEAVY_BYTES: usize = 120_000;
+pub(super) const HEAVY_GAS: u64 = 5_000_000;
 /// Heavy transactions in one body, below the node's limit of 5 MiB.
 const HEAVY_PER_BODY: usize = 6;
 /// Logs that one transaction writes: [`LOG_LOOP`] does 2,048 rounds.
@@ -62,6 +63,8 @@ pub(super) struct Ballast {
     pub(super) logs: usize,
     /// The chain's length: a joining node restores a snapshot only if there is one and it is far enough behind.
     pub(super) batches: u64,
+    /// Epochs that have ended: more than 64 do not fit into one answer. At most as many as batches.
+    pub(super) epochs: u64,
 }
 
 /// The nodes, and the facts about their chain.
@@ -193,11 +196,22 @@ impl Stage {
         self.devnet.node_mut(VICTIM).check_alive().err().map(|error| format!("{error:#}"))
     }
 
-    /// Starts a fullnode with an empty disk behind these peers; its place among the nodes.
-    pub(super) async fn add_joiner(&mut self, mode: SyncMode, peers: &[String]) -> Result<usize> {
+    /// Starts a fullnode with an empty disk behind these peers, by a waypoint if one is given; its place among the nodes.
+    pub(super) async fn add_joiner(
+        &mut self,
+        mode: SyncMode,
+        peers: &[String],
+        waypoint: Option<&str>,
+    ) -> Result<usize> {
         self.joiners += 1;
         let name = format!("joiner-{}", self.joiners);
-        self.devnet.add_fullnode_from(JOINS_FROM, &name, mode, peers).await
+        self.devnet.add_fullnode_trusting(JOINS_FROM, &name, mode, peers, waypoint).await
+    }
+
+    /// Where a node may begin to trust the validator.
+    pub(super) async fn waypoint(&self) -> Result<String> {
+        let status = self.validator().rpc().page("/v1/status").await?;
+        Ok(status["waypoint"].as_str().context("the validator has no waypoint")?.to_owned())
     }
 
     pub(super) fn node(&self, index: usize) -> &Node {
@@ -226,6 +240,7 @@ impl Stage {
             peer: self.victim().peer_address(),
             upstream: self.validator().peer_address(),
             joiner: node_key(DEFAULT_SEED, u32::try_from(self.devnet.nodes().len())?).public().to_string(),
+            neighbour: JOINS_FROM.into(),
             chain_id: self.money.chain_id,
             base_fee_wei: self.money.base_fee_wei,
             accounts: keys,
@@ -279,13 +294,18 @@ impl Stage {
             Some(signed) => mined(&rpc, signed.hash).await?,
             None => batch,
         };
-        // Empty batches come once a second: transfers bring the head up sooner.
+        // Empty batches come once a second: transactions bring the head up sooner. The first end an epoch each, with the same validators.
         let deadline = Instant::now() + HEAD_DEADLINE;
-        for index in 0.. {
-            if rpc.head().await? >= ballast.batches {
+        let owner = self.devnet.owner();
+        for nonce in 0.. {
+            if nonce >= ballast.epochs && rpc.head().await? >= ballast.batches {
                 break;
             }
-            let signed = make(index, Call::transfer(Address::repeat_byte(0xee)));
+            let signed = if nonce < ballast.epochs {
+                self.money.sign(&owner, nonce, 1, no_failures())
+            } else {
+                make(0, Call::transfer(Address::repeat_byte(0xee)))
+            };
             let _: B256 = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await?;
             mined(&rpc, signed.hash).await?;
             let batches = ballast.batches;
@@ -293,6 +313,14 @@ impl Stage {
         }
         Ok(heavy)
     }
+}
+
+/// What the validators' owner says to end an epoch and change nothing: that none of them may fail.
+fn no_failures() -> Call {
+    let selector = &keccak256("setFailures(uint256,uint256)")[..4];
+    let input = [selector, &[0; 64]].concat().into();
+    let (to, value) = (validators_contract::ADDRESS.into(), U256::ZERO);
+    Call { to, value, gas_limit: 200_000, input }
 }
 
 async fn money(rpc: &Rpc) -> Result<Money> {

@@ -4,9 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
+use slipnet::devnet::SyncMode;
 use slipstream_network::Protocol;
 use slipstream_sync::protocol::{Parts, RangeDeltaRequest, Request};
-use slipstream_types::{BatchNumber, Path};
+use slipstream_types::{BatchNumber, Epoch, Path};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -23,6 +24,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &RangeDeltas,
     &ChunkAfterRestart,
     &RequestFlood,
+    &EpochsFlood,
     &OpenStreams,
     &SlowRequests,
     &OversizedFrames,
@@ -43,7 +45,7 @@ impl Attack for UnreadAnswers {
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(2, Duration::from_millis(500), |field, _| async move {
-            let manner = Manner { window: 1_024 };
+            let manner = Manner { window: 1_024, ..Manner::default() };
             let wire = Wire::dial(&field.target.peer, Field::address(0), manner).await?;
             let request = encoded(&range(1, 1_024, Parts::BODY.with(Parts::RECEIPTS)))?;
             let mut unread = Vec::new();
@@ -150,6 +152,22 @@ impl Attack for RequestFlood {
                 Request::Offer { number: last, passing: None },
             ];
             ask_all(&field, wire, some.iter().cycle().take(512).cloned().collect()).await
+        }))
+    }
+}
+
+struct EpochsFlood;
+
+impl Attack for EpochsFlood {
+    fn facts(&self) -> Facts {
+        let about = "eight identities that ask what ended all epochs, over and over, 64 at a time";
+        Facts::new(Face::Quic, "epochs-flood", about).joined(SyncMode::Auto)
+    }
+
+    fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
+        Box::pin(field.swarm(8, Duration::from_millis(20), |field, index| async move {
+            let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
+            ask_all(&field, wire, vec![Request::Epochs { first: Epoch(0) }; 512]).await
         }))
     }
 }

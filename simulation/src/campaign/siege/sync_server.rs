@@ -11,13 +11,14 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use slipstream_network::{
     Handler, Network, NetworkConfig, Payload, PeerAddress, PeerId, Protocol, Refusal, RequestLimits,
     Transport,
 };
 use slipstream_storage::StateChunk;
 use slipstream_sync::protocol::{
-    ANSWER_BYTES_MAX, REQUEST_BYTES_MAX, RangeDeltaRequest, Request, SnapshotOffer, Summary,
+    ANSWER_BYTES_MAX, Origin, REQUEST_BYTES_MAX, RangeDeltaRequest, Request, SnapshotOffer, Summary,
 };
 use slipstream_types::{Blob, BlobKind, Digest, PublicKey, SecretKey, bounded::BoundedVec, codec};
 use tokio::time::sleep;
@@ -55,7 +56,11 @@ impl Attack for Liars {
     fn facts(&self) -> Facts {
         let mode = self.lie.shows_in();
         let facts = Facts::new(Face::Server, self.name, self.about).joined(mode);
-        if self.lie == Lie::Stall { facts.quick() } else { facts }
+        match self.lie {
+            Lie::Stall => facts.quick(),
+            Lie::FalseGenesis => facts.joined_by_waypoint().quick(),
+            _ => facts,
+        }
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -65,9 +70,10 @@ impl Attack for Liars {
             let victim: PublicKey = field.target.joiner.parse().context("the joining node's key")?;
             let mut networks = Vec::new();
             let mut entries = Vec::new();
+            let crowd = Crowded::default();
             for index in 0..count {
                 let key = if is_ground { ground_key(&victim) } else { fresh_key() };
-                let (network, address) = listen(&field, lie, &key, first + index).await?;
+                let (network, address) = listen(&field, (lie, crowd.clone()), &key, first + index).await?;
                 entries.push(PeerAddress { id: key.public(), address }.to_string());
                 networks.push(network);
             }
@@ -101,7 +107,7 @@ fn place(seed: u64, peer: &PublicKey) -> u64 {
 /// Starts a liar that is connected with the truth.
 async fn listen(
     field: &Field,
-    lie: Lie,
+    (lie, crowd): (Lie, Crowded),
     key: &SecretKey,
     index: usize,
 ) -> Result<(Arc<Network>, SocketAddr)> {
@@ -112,6 +118,7 @@ async fn listen(
         network: OnceLock::new(),
         tally: field.tally.clone(),
         stranger: fresh_key(),
+        crowd,
     });
     let listen = SocketAddr::from((Field::address(index), 0));
     let mut config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
@@ -142,6 +149,21 @@ struct Liar {
     tally: Arc<Tally>,
     /// No validator's.
     stranger: SecretKey,
+    crowd: Crowded,
+}
+
+/// A false genesis, which all liars of the process make once.
+#[derive(Clone, Default)]
+struct Crowded(Arc<Mutex<Option<Blob>>>);
+
+impl Crowded {
+    fn of(&self, genesis: &Blob) -> Result<Blob> {
+        let mut made = self.0.lock();
+        match &*made {
+            Some(blob) => Ok(blob.clone()),
+            None => Ok(made.insert(altered::crowded(genesis)?).clone()),
+        }
+    }
 }
 
 impl Liar {
@@ -192,6 +214,12 @@ impl Liar {
             (Lie::LateAnswers, asked) if *asked != Request::Summary => {
                 sleep(LATE).await;
                 self.truth(&request).await?
+            }
+            (Lie::FalseGenesis, Request::Origin { .. }) => {
+                let truth = self.truth(&request).await?;
+                let mut origin: Origin = codec::decode("origin", &truth, ANSWER_BYTES_MAX)?;
+                origin.genesis = self.crowd.of(&origin.genesis)?;
+                codec::encode("origin", &origin)?
             }
             (Lie::PaddedRangeDeltas, Request::RangeDelta(asked)) => {
                 let asked = *asked;

@@ -45,11 +45,15 @@ const ANSWER: u8 = 0;
 pub(super) struct Manner {
     /// Bytes that the other side may send on a stream before they are read.
     pub(super) window: u32,
+    /// The same for all streams together.
+    pub(super) window_of_all: u32,
+    /// Broadcasts that the other side may begin at a time.
+    pub(super) broadcasts: u32,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Manner { window: 16 << 20 }
+        Manner { window: 16 << 20, window_of_all: u32::MAX, broadcasts: 100 }
     }
 }
 
@@ -174,6 +178,8 @@ pub(super) fn client_config(key: &SecretKey, manner: Manner) -> Result<quinn::Cl
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(manner.window))
+        .receive_window(VarInt::from_u32(manner.window_of_all))
+        .max_concurrent_uni_streams(VarInt::from_u32(manner.broadcasts))
         .keep_alive_interval(Some(Duration::from_secs(1)));
     config.transport_config(Arc::new(transport));
     Ok(config)

@@ -193,6 +193,8 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
         "peer": aim.peer,
         "upstream": aim.upstream,
         "joiner": aim.joiner,
+        // All nodes of a devnet are there.
+        "neighbour": "127.0.0.1",
         "chain_id": chain_id,
         "base_fee_wei": quantity(&block["baseFeePerGas"])?,
         "accounts": keys,

@@ -77,6 +77,12 @@ pub enum PeerLie {
     PaddedRangeDeltas,
     /// They put a stranger among the validators that an epoch's end names.
     FalseValidators,
+    /// They tell each end of an epoch over and over.
+    RepeatedEpochs,
+    /// They tell the ends of epochs from the last to the first.
+    ReversedEpochs,
+    /// They send a genesis with 100,000 more accounts beside the true ledger.
+    FalseGenesis,
     /// They hold each true answer but summaries for 9.5 s.
     LateAnswers,
     /// They are busy for all but summaries.
@@ -85,7 +91,7 @@ pub enum PeerLie {
 
 impl PeerLie {
     /// All of them.
-    pub const ALL: [PeerLie; 37] = [
+    pub const ALL: [PeerLie; 40] = [
         PeerLie::ForgedHeads,
         PeerLie::GarbageAnswers,
         PeerLie::CorruptAnswers,
@@ -121,6 +127,9 @@ impl PeerLie {
         PeerLie::CorruptRangeDeltas,
         PeerLie::PaddedRangeDeltas,
         PeerLie::FalseValidators,
+        PeerLie::RepeatedEpochs,
+        PeerLie::ReversedEpochs,
+        PeerLie::FalseGenesis,
         PeerLie::LateAnswers,
         PeerLie::BusyServers,
     ];
@@ -163,6 +172,9 @@ impl PeerLie {
             PeerLie::CorruptRangeDeltas => "corrupt-range-deltas",
             PeerLie::PaddedRangeDeltas => "padded-range-deltas",
             PeerLie::FalseValidators => "false-validators",
+            PeerLie::RepeatedEpochs => "repeated-epochs",
+            PeerLie::ReversedEpochs => "reversed-epochs",
+            PeerLie::FalseGenesis => "false-genesis",
             PeerLie::LateAnswers => "late-answers",
             PeerLie::BusyServers => "busy-servers",
         }
@@ -207,6 +219,9 @@ impl PeerLie {
                 | PeerLie::OtherCode
                 | PeerLie::CorruptRangeDeltas
                 | PeerLie::FalseValidators
+                | PeerLie::RepeatedEpochs
+                | PeerLie::ReversedEpochs
+                | PeerLie::FalseGenesis
         )
     }
 

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde::{Serialize, de::DeserializeOwned};
 use slipstream_sync::protocol::{
-    ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Parts, Range, RangeBatch, Request, SNAPSHOTS_MAX,
-    SnapshotOffer, Summary,
+    ANSWER_BYTES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Parts, Range, RangeBatch, Request,
+    SNAPSHOTS_MAX, SnapshotOffer, Summary,
 };
 use slipstream_types::{
     BatchNumber, Blob, BlobKind, SecretKey, bounded::BoundedVec, codec, hints::HINTS_VERSION,
@@ -77,6 +77,9 @@ pub(super) fn told(
         (Lie::FalseValidators, Request::Epochs { .. }) => {
             edited("epoch ends", truth, |ends: &mut EpochEnds| seat(ends, stranger))
         }
+        (Lie::RepeatedEpochs | Lie::ReversedEpochs, Request::Epochs { .. }) => {
+            edited("epoch ends", truth, |ends: &mut EpochEnds| disorder(ends, lie))
+        }
         _ => Ok(None),
     }
 }
@@ -120,6 +123,21 @@ fn seat(ends: &mut EpochEnds, stranger: &SecretKey) -> Result<bool> {
     next.validators = BoundedVec::new(validators)?;
     ends.certificates = BoundedVec::new(certificates)?;
     Ok(true)
+}
+
+/// Tells each end over and over, or the last one first; whether there are enough for that.
+fn disorder(ends: &mut EpochEnds, lie: Lie) -> Result<bool> {
+    let mut certificates = ends.certificates.to_vec();
+    if lie == Lie::ReversedEpochs {
+        certificates.reverse();
+    } else {
+        let times = EPOCH_ENDS_MAX.checked_div(certificates.len()).unwrap_or_default().max(2);
+        let each = certificates.into_iter().flat_map(|end| std::iter::repeat_n(end, times));
+        certificates = each.take(EPOCH_ENDS_MAX).collect();
+    }
+    let is_other = certificates != ends.certificates.to_vec();
+    ends.certificates = BoundedVec::new(certificates)?;
+    Ok(is_other)
 }
 
 /// A range with its batches changed, or what signs them; `None` if it has nothing to change.
@@ -289,5 +307,26 @@ mod tests {
         assert_eq!(next.validators[0].public_key, keys(9..10)[0].public());
         assert_eq!(next.validators.len(), 4);
         assert_eq!(told(None), None);
+    }
+    /// Goal: ends that are told again, or the last one first, are true each and out of order; of too few nothing is made up.
+    #[test]
+    fn ends_of_epochs_are_told_out_of_order() {
+        let validators = keys(0..1);
+        let end = |epoch| {
+            let next_validators = Some(set(epoch + 1, &validators, Default::default()));
+            sign(LedgerInfo { epoch: Epoch(epoch), next_validators, ..info(0, 6 + epoch) }, &validators)
+        };
+        let told = |lie, epochs| {
+            let ends = EpochEnds { certificates: BoundedVec::new((0..epochs).map(end).collect()).unwrap() };
+            let answer = codec::encode("epoch ends", &ends).unwrap();
+            let told =
+                super::told(lie, &Request::Epochs { first: Epoch(0) }, &answer, &keys(9..10)[0]).unwrap();
+            let told: EpochEnds = codec::decode("epoch ends", &told?, ANSWER_BYTES_MAX).unwrap();
+            Some(told.certificates.iter().map(|end| end.info.epoch.0).collect::<Vec<_>>())
+        };
+        assert_eq!(told(Lie::RepeatedEpochs, 2), Some([vec![0; 32], vec![1; 32]].concat()));
+        assert_eq!(told(Lie::RepeatedEpochs, 64).unwrap()[..4], [0, 0, 1, 1]);
+        assert_eq!(told(Lie::ReversedEpochs, 3), Some(vec![2, 1, 0]));
+        assert_eq!([told(Lie::RepeatedEpochs, 0), told(Lie::ReversedEpochs, 1)], [None, None]);
     }
 }

@@ -79,6 +79,12 @@ pub(super) enum Lie {
     PaddedRangeDeltas,
     /// Puts a stranger among the validators of the next epoch.
     FalseValidators,
+    /// Tells each end of an epoch over and over.
+    RepeatedEpochs,
+    /// Tells the ends of epochs from the last to the first.
+    ReversedEpochs,
+    /// Sends a genesis with 100,000 more accounts beside the true ledger.
+    FalseGenesis,
     /// Holds each true answer but summaries until just before the deadline.
     LateAnswers,
     /// Is busy for all but summaries.
@@ -140,7 +146,7 @@ const fn liars(name: &'static str, about: &'static str, lie: Lie, count: usize) 
 }
 
 /// In the order in which a list shows them.
-static ALL: [Liars; 37] = [
+static ALL: [Liars; 40] = [
     liars(
         "snapshot-lure",
         "a server that offers a snapshot of 0 bytes and 2^64-1 rows, holds every request for 9.5 s and is busy then",
@@ -288,6 +294,24 @@ static ALL: [Liars; 37] = [
         "three servers that put a stranger among the validators that an epoch's end names",
         Lie::FalseValidators,
         3,
+    ),
+    liars(
+        "repeated-epochs",
+        "three servers that tell each end of an epoch over and over, 64 in all",
+        Lie::RepeatedEpochs,
+        3,
+    ),
+    liars(
+        "reversed-epochs",
+        "three servers that tell the ends of epochs from the last to the first",
+        Lie::ReversedEpochs,
+        3,
+    ),
+    liars(
+        "false-genesis",
+        "16 servers that send a newcomer by a waypoint a genesis with 100,000 accounts more, beside the true ledger",
+        Lie::FalseGenesis,
+        16,
     ),
     liars(
         "late-answers",
