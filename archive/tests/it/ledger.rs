@@ -4,23 +4,32 @@ use std::collections::BTreeMap;
 
 use slipstream_storage::{CommitBatch, StorageConfig, Store};
 use slipstream_types::{
-    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Digest, Genesis, Receipts,
-    SecretKey, StateKey, StateValue, U256, Waypoint, accumulator::Accumulator, delta::DeltaEntry,
-    genesis::GenesisAccount, keccak256,
+    AccountValue, Address, BatchHeader, BatchNumber, Blob, BlobKind, Delta, Digest, Epoch, Failures, Genesis,
+    Receipts, SecretKey, StateKey, StateValue, U256, ValidatorSet, Waypoint, accumulator::Accumulator,
+    delta::DeltaEntry, genesis::GenesisAccount, keccak256,
 };
 
 /// Accounts that the first batch makes.
 const ACCOUNTS: u32 = 3_000;
 
-fn key() -> SecretKey {
-    slipstream_testkit::key(7)
+/// The validators of an epoch.
+pub(crate) fn keys(epoch: Epoch) -> Vec<SecretKey> {
+    let first = 7 + 3 * epoch.0 as u8;
+    slipstream_testkit::keys(first..first + 3)
+}
+
+/// They bear failures of their own: two of them are a quorum, where thirds would ask for all three.
+pub(crate) fn set(epoch: Epoch) -> ValidatorSet {
+    let failures = Failures { any: 1, commission: 0 };
+    ValidatorSet { failures, ..slipstream_testkit::set(epoch.0, &keys(epoch), Address::ZERO) }
 }
 
 pub(crate) fn genesis(timestamp_ms: u64) -> Genesis {
     let rich = GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() };
     Genesis {
         accounts: BTreeMap::from([(Address::repeat_byte(0xaa), rich)]),
-        ..slipstream_testkit::genesis(&[key()], timestamp_ms)
+        failures: Some(set(Epoch(0)).failures),
+        ..slipstream_testkit::genesis(&keys(Epoch(0)), timestamp_ms)
     }
 }
 
@@ -38,6 +47,8 @@ pub(crate) fn config() -> StorageConfig {
 pub(crate) struct Ledger {
     pub(crate) store: Store,
     head: BatchHeader,
+    /// That of the next batch.
+    epoch: Epoch,
     accumulator: Accumulator,
     _dir: tempfile::TempDir,
 }
@@ -57,7 +68,7 @@ impl Ledger {
         let head = genesis.header().unwrap();
         let mut accumulator = Accumulator::default();
         accumulator.append(head.digest());
-        let mut ledger = Ledger { store, head, accumulator, _dir: dir };
+        let mut ledger = Ledger { store, head, epoch: Epoch(0), accumulator, _dir: dir };
         let codes: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 20_000]).collect();
         let hash = |i: u32| Digest::from(keccak256(&codes[i as usize % codes.len()]));
         let value = |i: u32| AccountValue {
@@ -70,7 +81,7 @@ impl Ledger {
         ledger
     }
 
-    /// The next batch: gives some accounts another nonce.
+    /// The next batch: gives some accounts another nonce. Each ends its epoch, so that a short ledger has several.
     pub(crate) fn touch(&mut self, accounts: impl IntoIterator<Item = u32>) {
         let nonce = self.head.number.get() + 10;
         let value = StateValue::Account(AccountValue { nonce, ..AccountValue::default() });
@@ -96,9 +107,15 @@ impl Ledger {
             delta_bytes: delta.content().unwrap().len() as u32,
             receipts_root: digest(BlobKind::Receipts, &receipts.content(BlobKind::Receipts).unwrap()),
             delta_digest: digest(BlobKind::Delta, &delta.content().unwrap()),
+            epoch: self.epoch,
             ..slipstream_testkit::next_header(&self.head, speculation.root())
         };
-        let certificate = slipstream_testkit::certify(&self.accumulator, &header, None, &[key()]);
+        let certificate = {
+            let next = set(Epoch(self.epoch.0 + 1));
+            let signers = &keys(self.epoch)[..set(self.epoch).quorum()];
+            slipstream_testkit::certify(&self.accumulator, &header, Some(next), signers)
+        };
+        self.epoch = Epoch(self.epoch.0 + 1);
         self.accumulator.append(header.digest());
         let batch = CommitBatch { certificate: Some(&certificate), ..CommitBatch::new(&header, &delta) };
         self.store.commit(batch, Some(speculation)).unwrap();

@@ -4,6 +4,7 @@
 mod damage;
 mod endless;
 mod ledger;
+mod lineage;
 mod prune;
 mod server;
 

@@ -11,8 +11,8 @@ use crate::{
     planted::{Fault, PLANTED},
 };
 
-const DOMAIN: Digest = Digest::ZERO;
-const SETTINGS: Settings = Settings {
+pub(super) const DOMAIN: Digest = Digest::ZERO;
+pub(super) const SETTINGS: Settings = Settings {
     view_timeout_ms: 1_000,
     rotate_after: 0,
     protect_after: 0,
@@ -20,21 +20,21 @@ const SETTINGS: Settings = Settings {
     recalls_votes: true,
 };
 
-fn key(seat: u16) -> SecretKey {
+pub(super) fn key(seat: u16) -> SecretKey {
     slipstream_testkit::key(seat as u8 + 1)
 }
 
-fn set() -> ValidatorSet {
+pub(super) fn set() -> ValidatorSet {
     slipstream_testkit::set(0, &slipstream_testkit::keys(1..=4), Address::ZERO)
 }
 
-fn info(number: u64, name: &str) -> LedgerInfo {
+pub(super) fn info(number: u64, name: &str) -> LedgerInfo {
     let accumulator_root = Digest::tagged(name, &number.to_le_bytes());
     LedgerInfo { accumulator_root, ..slipstream_testkit::info(0, number) }
 }
 
 /// Seat 3 of four, with that record.
-fn core(record: Option<Record>) -> Core {
+pub(super) fn core(record: Option<Record>) -> Core {
     Core::new(Setup {
         set: set(),
         key: key(3),
@@ -48,7 +48,7 @@ fn core(record: Option<Record>) -> Core {
     })
 }
 
-fn status(decided: u64, view: u64) -> Message {
+pub(super) fn status(decided: u64, view: u64) -> Message {
     let decided = BatchNumber::new(decided);
     Message::Status(Status {
         view,
@@ -62,14 +62,14 @@ fn status(decided: u64, view: u64) -> Message {
 }
 
 /// One that heard of two others that nothing is decided.
-fn awake() -> Core {
+pub(super) fn awake() -> Core {
     let mut core = core(None);
     (0..2).for_each(|seat| core.handle_message(seat, status(0, 0)));
     assert_eq!(core.silence(), None);
     core
 }
 
-fn said(core: &mut Core) -> Vec<Message> {
+pub(super) fn said(core: &mut Core) -> Vec<Message> {
     let outputs = std::iter::from_fn(|| core.flush()).flat_map(|flush| flush.outputs);
     let message = |output| match output {
         Output::Send(To::Others, message) => Some(message),
@@ -78,7 +78,7 @@ fn said(core: &mut Core) -> Vec<Message> {
     outputs.filter_map(message).collect()
 }
 
-fn order(view: u64, number: u64) -> SignedOrder {
+pub(super) fn order(view: u64, number: u64) -> SignedOrder {
     let order = Order {
         epoch: Epoch(0),
         view,
@@ -90,11 +90,11 @@ fn order(view: u64, number: u64) -> SignedOrder {
     SignedOrder::new(order, &DOMAIN, &key(set().primary(view)))
 }
 
-fn verify(before: &LedgerInfo, info: LedgerInfo) -> Message {
+pub(super) fn verify(before: &LedgerInfo, info: LedgerInfo) -> Message {
     verify_in(0, before, info)
 }
 
-fn verify_in(view: u64, before: &LedgerInfo, info: LedgerInfo) -> Message {
+pub(super) fn verify_in(view: u64, before: &LedgerInfo, info: LedgerInfo) -> Message {
     let order = order(view, info.number.get());
     Message::Verify(Box::new(Verify { order, before: before.digest(), info, took_ms: 0 }))
 }
@@ -117,11 +117,11 @@ fn outcomes_on_another_batch_are_not_prepared() {
     assert_eq!(vote.ballot.token, info(1, "a").digest());
 }
 
-fn prepare(seat: u16, number: u64, name: &str) -> Vote {
+pub(super) fn prepare(seat: u16, number: u64, name: &str) -> Vote {
     prepare_in(0, seat, number, name)
 }
 
-fn prepare_in(view: u64, seat: u16, number: u64, name: &str) -> Vote {
+pub(super) fn prepare_in(view: u64, seat: u16, number: u64, name: &str) -> Vote {
     let ballot = Ballot { view, number: BatchNumber::new(number), token: info(number, name).digest() };
     Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) }
 }
@@ -178,7 +178,7 @@ fn lost_data_is_not_forgotten() {
 }
 
 /// A record of that epoch, of a validator that has signed nothing in it.
-fn record(epoch: u64, voted: u64) -> Record {
+pub(super) fn record(epoch: u64, voted: u64) -> Record {
     Record {
         epoch: Epoch(epoch),
         view: 2,
@@ -192,7 +192,7 @@ fn record(epoch: u64, voted: u64) -> Record {
     }
 }
 
-fn certificate(number: u64, seats: std::ops::Range<u16>) -> Certificate {
+pub(super) fn certificate(number: u64, seats: std::ops::Range<u16>) -> Certificate {
     let keys: Vec<_> = seats.clone().map(key).collect();
     Certificate::signed(info(number, "a"), 0, seats.zip(&keys)).unwrap()
 }
@@ -357,12 +357,12 @@ fn a_slow_primary_has_a_short_term() {
 }
 
 /// The prepares of seats 0 to 2.
-fn prepared(view: u64, number: u64, name: &str) -> Prepared {
+pub(super) fn prepared(view: u64, number: u64, name: &str) -> Prepared {
     let signatures = (0..3).map(|seat| (seat, prepare_in(view, seat, number, name).signature)).collect();
     Prepared { view, info: info(number, name), signatures: BoundedVec::new(signatures).unwrap() }
 }
 
-fn new_view(view: u64, shown: [Option<&Prepared>; 3]) -> NewView {
+pub(super) fn new_view(view: u64, shown: [Option<&Prepared>; 3]) -> NewView {
     let change = |(seat, prepared): (u16, Option<&Prepared>)| {
         ViewChange::new(view, seat, None, prepared.cloned(), &DOMAIN, &key(seat))
     };

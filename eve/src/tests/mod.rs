@@ -3,6 +3,8 @@
 
 mod campaign;
 mod cases;
+mod orders;
+mod returns;
 mod statements;
 mod traitor;
 mod world;

@@ -27,7 +27,7 @@ mod speculate;
 mod spoil;
 mod system_calls;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tracing;
 mod transfers;
 mod versions;

@@ -1,5 +1,7 @@
 //! The net delta against revm's own bookkeeping, on random batches.
 
+pub(crate) mod ahead;
+
 use std::sync::Arc;
 
 use alloy_consensus::{SignableTransaction, TxEip2930, TxEip7702, TxLegacy};
@@ -28,10 +30,10 @@ const USERS: u64 = 6;
 const WRITERS: u64 = 3;
 
 /// A generator that needs no crate: the same batches in every run.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }

@@ -97,8 +97,18 @@ impl Groups {
         transactions: &[Transaction],
         workers: &Workers,
     ) -> Result<Option<(Outcome, ParallelStats)>, ExecuteError> {
-        let owners = Owners::new(&self.roots);
-        let run = |thread: usize| Trace::of(state, env, transactions, &owners, thread);
+        self.execute_by(&Owners::new(&self.roots), state, env, transactions, workers)
+    }
+
+    fn execute_by(
+        &self,
+        owners: &Owners<'_>,
+        state: &dyn StateReader,
+        env: &BatchEnv,
+        transactions: &[Transaction],
+        workers: &Workers,
+    ) -> Result<Option<(Outcome, ParallelStats)>, ExecuteError> {
+        let run = |thread: usize| Trace::of(state, env, transactions, owners, thread);
         let Some(ran) = workers.map(self.threads, run).into_iter().collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
@@ -278,3 +288,6 @@ fn joined(traces: Vec<Trace>, env: &BatchEnv, transactions: &[Transaction]) -> O
     }
     Some((reads.finish(), tally))
 }
+
+#[cfg(test)]
+mod tests;

@@ -272,4 +272,20 @@ mod tests {
         neutral[0] = 1;
         assert!(parse_spki(&[SPKI_PREFIX.as_slice(), &neutral].concat()).is_err());
     }
+
+    /// Goal: a peer shows one key, and a dialled one shows the key that was dialled; who dials learns which it met.
+    #[test]
+    fn a_peer_shows_one_key_and_the_dialled_one() {
+        let [own, other] = [3, 4].map(|seed| SecretKey::from_seed([seed; 32]));
+        let identity = Identity::new(&own).unwrap();
+        let spki = |key: &SecretKey| CertificateDer::from([SPKI_PREFIX.as_slice(), &key.public().0].concat());
+        let listener = identity.verifier(None);
+        listener.check_key(&spki(&other), &[]).unwrap();
+        assert!(listener.check_key(&spki(&other), &[spki(&own)]).is_err());
+        let found = Arc::new(OnceLock::new());
+        let dialler = identity.verifier(Some(Expected { peer: other.public(), found: found.clone() }));
+        assert!(dialler.check_key(&spki(&own), &[]).is_err());
+        assert_eq!(found.get(), Some(&own.public()));
+        dialler.check_key(&spki(&other), &[]).unwrap();
+    }
 }

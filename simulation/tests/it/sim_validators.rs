@@ -93,3 +93,13 @@ fn a_missing_defence_is_noticed() {
     let unnoticed = crate::unnoticed(Planted::ALL, MISSED_AT, missed);
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
 }
+
+/// Goal: as that of `sim`, for mutants of what validators agree by.
+#[test]
+#[ignore = "slow: for ./x mutants"]
+fn unseen_worlds_hold() {
+    let seeds = std::env::var("SLIPNET_SEEDS").unwrap_or_else(|_| "1000000..1000100".into());
+    let options = ValidatorsOptions { seeds: seeds.parse().unwrap(), ..options(0..1) };
+    let report = validators::run(&options, Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    println!("{report}");
+}

@@ -120,6 +120,7 @@ mod tests {
     use slipstream_types::SecretKey;
 
     use super::*;
+    use crate::protocol::SnapshotOffer;
 
     fn plan(step: Step, replayed: Option<f64>) -> Plan {
         let target = BatchNumber::new(900);
@@ -164,6 +165,18 @@ mod tests {
         ];
         for (plan, peer, expected) in cases {
             assert_eq!(part(Some(&plan), next, &peer), expected, "{plan:?} {peer:?}");
+        }
+        // A range delta comes from who keeps the changes from the next batch on.
+        let delta = plan(Step::RangeDelta(BatchNumber::new(800)), None);
+        let offered = SnapshotOffer { number: BatchNumber::new(800), rows: 9, bytes: 900 };
+        for (from, expected) in [
+            (Some(101), (PeerMode::RangeDelta, Planned)),
+            (Some(102), (PeerMode::Nothing, LacksSnapshot)),
+            (None, (PeerMode::Nothing, LacksSnapshot)),
+        ] {
+            let range_delta_from = from.map(BatchNumber::new);
+            let peer = Candidate { range_delta_from, snapshots: vec![offered], ..peer(Some(1), Some(1)) };
+            assert_eq!(part(Some(&delta), next, &peer), expected, "{from:?}");
         }
         let behind = Candidate { head: BatchNumber::new(100), ..peer(Some(1), Some(1)) };
         assert_eq!(part(Some(&plan(replay, None)), next, &behind), (PeerMode::Nothing, NothingNew));

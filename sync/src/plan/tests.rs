@@ -398,3 +398,23 @@ fn an_archive_alone_replaces_no_ledger() {
     let pruned = Candidate { replay_from: from, delta_from: from, range_delta_from: from, ..peer(2, 5_000) };
     assert_eq!(Case::new(Mode::Auto, 10).step(&[archive, pruned]), snapshot);
 }
+
+/// Goal: of what peers say of one snapshot the median counts: neither the longest word nor the shortest decides.
+#[test]
+fn the_median_of_what_peers_say_counts() {
+    let told = [(1, 200_000), (2, 220_000), (3, 90_000_000)];
+    let peers = told.map(|(id, bytes)| offering(id, 900, 800, bytes));
+    assert_eq!(told_rows(&peers, Some(BatchNumber::new(800))), Some(2_200.0));
+    assert_eq!(told_rows(&peers, Some(BatchNumber::new(801))), None);
+}
+
+/// Goal: a snapshot below the waypoint is taken only if none from there on is offered, however many offer it and however well they rank.
+#[test]
+fn many_offers_below_the_waypoint_do_not_count_more() {
+    let offers = [(1, 40), (2, 40), (3, 60), (4, 60)];
+    let peers = offers.map(|(id, number)| offering(id, 1_000, number, 200_000));
+    for (waypoint, taken) in [(50, 60), (0, 40), (60, 60), (61, 40)] {
+        let case = Case { waypoint, ..Case::new(Mode::Snapshot, 0) };
+        assert_eq!(case.step(&peers), Step::Snapshot(BatchNumber::new(taken)), "{waypoint}");
+    }
+}

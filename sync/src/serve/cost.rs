@@ -69,7 +69,7 @@ impl Cost {
 
 #[cfg(test)]
 mod tests {
-    use slipstream_types::BatchNumber;
+    use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec};
 
     use super::*;
     use crate::protocol::Parts;
@@ -85,6 +85,16 @@ mod tests {
         assert_eq!(range(1, 4 << 20).bytes, BATCH_BYTES);
         assert_eq!(range(256, 4 << 20).bytes, 4 << 20);
         assert!(range(256, 16 << 20).work > range(256, 1 << 20).work);
+    }
+
+    #[test]
+    fn each_code_is_paid_for() {
+        let codes = |count| {
+            let hashes = BoundedVec::new(vec![Digest::ZERO; count]).unwrap();
+            Cost::of(&Request::Codes { number: BatchNumber::new(1), hashes })
+        };
+        assert_eq!(codes(64).1.bytes, 64 * codes(1).1.bytes);
+        assert_eq!(codes(1).0, Kind::Disk);
     }
 
     #[test]

@@ -116,6 +116,17 @@ fn nonces_and_funds() {
     assert!(matches!(pool.put(dear, 3, account), Err(PoolError::InsufficientFunds { .. })));
 }
 
+/// Goal: the state of an earlier batch, which comes late, neither brings back what was used up nor drops what waits behind it.
+#[test]
+fn an_earlier_state_changes_nothing() {
+    let mut pool = index(10);
+    pool.put(terms(1, 0, 3, 5), 1, state(3, 100)).unwrap();
+    pool.advance(&sender(0), state(2, 0));
+    assert_eq!((pool.pending_nonce(&sender(0)), all(&pool)), (Some(4), vec![1]));
+    pool.advance(&sender(0), state(4, 100));
+    assert_eq!(pool.pending_nonce(&sender(0)), None);
+}
+
 // A transaction that stayed executable for so many sweeps goes, with those behind it. Those that became executable later, or
 // wait, stay.
 #[test]

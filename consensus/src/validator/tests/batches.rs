@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slipstream_executor::{ExecutorConfig, HintsMode, Interrupt, decode_body, open_hints};
 use slipstream_network::MemoryHub;
 use slipstream_storage::CommitBatch;
-use slipstream_types::{BatchNumber, BlobKind};
+use slipstream_types::{BatchNumber, BlobKind, Epoch};
 
 use super::{
     super::{
@@ -194,12 +194,13 @@ fn outcomes_are_adopted() {
     assert_eq!(taking.adopt(&chain, None, second.parts.outcome()).unwrap().parts.info, second.parts.info);
     assert!(matches!(taking.adopt(&[], None, second.parts.outcome()), Err(Failure::Overtaken)));
     let other = first.parts.outcome();
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("transactions_root", |it, other| it.body = other.body),
         ("receipts_root", |it, other| it.receipts = other.receipts),
         ("delta_digest", |it, other| it.delta = other.delta),
         ("state_root", |it, other| it.header.state_root = other.header.state_root),
         ("parent", |it, _| it.header.parent = it.header.state_root),
+        ("epoch", |it, _| it.header.epoch = Epoch(1)),
     ];
     for (field, change) in changes {
         let mut parts = second.parts.outcome();

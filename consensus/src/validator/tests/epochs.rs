@@ -1,10 +1,14 @@
 //! The end of an epoch: the certificate of its last batch names the next validators, and nobody orders anything after it.
 
 use slipstream_executor::{Interrupt, validators::add_call};
-use slipstream_types::{Address, Epoch, Validator as Member, validators_contract};
+use slipstream_types::{Address, BatchNumber, Epoch, Validator as Member, validators_contract};
 
 use super::*;
-use crate::testing::{NOW_MS, genesis};
+use crate::{
+    error::ProposalError,
+    testing::{NOW_MS, genesis},
+    validator::execution::Failure,
+};
 
 /// A chain of four whose validators account 0 may change.
 fn changing() -> Genesis {
@@ -35,6 +39,11 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     pool.add(Account::new(0).transfer(1, 7)).unwrap();
     let chain = [last];
     assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), BuiltBatch::Overtaken));
+    let mut behind = ordered(&chain[0]);
+    behind.order.order.number = BatchNumber::new(2);
+    let executed = own.execute(&chain, &behind, false, NOW_MS, &Interrupt::never());
+    let Err(Failure::Refused(error)) = executed else { panic!("a batch behind the last is executed") };
+    assert!(matches!(*error, ProposalError::EpochOver { .. }), "{error}");
     own.commit(&chain[0], &certificate(&genesis.validator_set(), &chain[0]), &pool).unwrap();
     assert_eq!(own.store.next_set().unwrap(), next);
     assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuiltBatch::Overtaken));

@@ -50,6 +50,24 @@ async fn messages_are_taken_from_validators() {
     assert!(relayed.text().contains("comes from the primary"), "{relayed}");
     assert_eq!(node.validator.status().refused, 3);
 
+    // What is said of another epoch means nothing here: its seats are others'.
+    let Request::Say(_, word) = status() else { unreachable!("it is said") };
+    let other_order = |change: fn(&mut SignedOrder)| {
+        let mut ordered = ordered(&made);
+        change(&mut ordered.order);
+        Request::Order(Box::new(ordered))
+    };
+    for (request, reason) in [
+        (Request::Say(Epoch(1), word), "the message is of epoch 1"),
+        (other_order(|it| it.order.epoch = Epoch(1)), "the message is of epoch 1"),
+        (other_order(|it| it.signature.0[9] ^= 1), "is signed by the primary"),
+    ] {
+        let refused = send(primary, &request).await.unwrap_err();
+        assert!(refused.text().contains(reason), "{refused}");
+    }
+    let heeded = |index| node.validator.takes_from(&validator_key(index).public());
+    assert_eq!([0, 3, 4, 9].map(heeded), [true, true, false, false]);
+
     assert_eq!(send(primary, &status()).await.unwrap(), Response::Taken);
     // It and the primary; of the two others it says that they were never heard.
     let shown = node.validator.status();

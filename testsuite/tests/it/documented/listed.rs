@@ -186,6 +186,7 @@ pub(crate) const LISTED: &[Listed] = &[
     untested("./x lint", "compiles the workspace once more"),
     untested("./x tools", "installs programs"),
     untested("./x mutants -F 'in check_length'", "compiles a crate for each mutant"),
+    untested("./x mutants --sample", "compiles a crate for each mutant; CI runs it"),
     untested("./x deb", "makes a release build, and a package of it"),
     untested("cargo deb", "is what `./x deb` runs"),
     untested("docker build -f packaging/container/Containerfile -t slipstream .", "takes Docker"),

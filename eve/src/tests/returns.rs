@@ -1,0 +1,211 @@
+//! Views that begin, and validators that return: what they adopt, what they remember, and what they do no more.
+
+use slipstream_types::{BatchNumber, Epoch};
+
+use super::cases::{
+    DOMAIN, SETTINGS, awake, certificate, core, info, key, new_view, order, prepared, record, said, set,
+    status,
+};
+use crate::{Core, Effect, Message, Order, Record, Setup, SignedOrder, Silence, Timer, ViewChange};
+
+fn number(number: u64) -> BatchNumber {
+    BatchNumber::new(number)
+}
+
+/// The validator of that seat.
+fn seated(seat: u16, head: u64, record: Option<Record>, orders: Vec<SignedOrder>) -> Core {
+    Core::new(Setup {
+        set: set(),
+        key: key(seat),
+        seat,
+        domain: DOMAIN,
+        settings: SETTINGS,
+        head: info(head, "a"),
+        record,
+        outcomes: Vec::new(),
+        orders,
+    })
+}
+
+fn begin(core: &mut Core, view: u64, shown: [Option<&crate::Prepared>; 3]) {
+    core.handle_message(set().primary(view), Message::NewView(Box::new(new_view(view, shown))));
+}
+
+fn last_record(core: &mut Core) -> Option<Record> {
+    std::iter::from_fn(|| core.flush()).filter_map(|flush| flush.record).last()
+}
+
+fn prepares(messages: Vec<Message>) -> Vec<BatchNumber> {
+    let number = |message| match message {
+        Message::Prepare(vote) => Some(vote.ballot.number),
+        _ => None,
+    };
+    messages.into_iter().filter_map(number).collect()
+}
+
+fn effects(core: &mut Core) -> Vec<Effect> {
+    std::iter::from_fn(|| core.next_effect()).collect()
+}
+
+/// Goal: a view begins once. Its primary cannot begin it again with other words, which hide what it showed first.
+#[test]
+fn a_view_begins_once() {
+    let mut core = awake();
+    let late = prepared(0, 1, "late");
+    begin(&mut core, 1, [Some(&late), None, None]);
+    assert_eq!(core.adopted, Some(late.clone()));
+    begin(&mut core, 1, [None; 3]);
+    assert_eq!(core.adopted, Some(late));
+}
+
+/// Goal: what is prepared furthest is adopted, of whatever view: what lies below it is decided. It is prepared as its own number alone.
+#[test]
+fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
+    let (furthest, latest) = (prepared(0, 2, "furthest"), prepared(1, 1, "latest"));
+    let mut core = awake();
+    said(&mut core);
+    begin(&mut core, 2, [Some(&latest), Some(&furthest), None]);
+    assert_eq!(core.adopted.as_ref().map(|it| it.info.number), Some(number(2)));
+    assert_eq!(prepares(said(&mut core)), [], "batch 1 is not known to be decided here");
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    assert_eq!(prepares(said(&mut core)), [number(2)]);
+}
+
+/// Goal: what a view adopts, and that a view was left, is on record before anything is said of it.
+#[test]
+fn how_a_view_begins_and_ends_is_on_record() {
+    let late = prepared(0, 1, "late");
+    let mut core = awake();
+    begin(&mut core, 1, [Some(&late), None, None]);
+    let written = last_record(&mut core).unwrap();
+    assert_eq!((written.view, written.changing, written.adopted.as_ref()), (1, false, Some(&late)));
+    let again = self::core(Some(written));
+    assert_eq!((again.view(), again.adopted), (1, Some(late)));
+    let change = |seat| ViewChange::new(2, seat, None, None, &DOMAIN, &key(seat));
+    (0..2).for_each(|seat| core.handle_message(seat, Message::ViewChange(Box::new(change(seat)))));
+    let written = last_record(&mut core).unwrap();
+    assert_eq!((written.view, written.changing), (2, true));
+    let again = self::core(Some(written));
+    assert_eq!((again.view(), again.is_changing()), (2, true));
+}
+
+/// Goal: after a change of views, batches are executed one transaction after the other until one is decided: executors may have differed.
+#[test]
+fn the_first_batches_of_a_later_view_are_executed_with_care() {
+    let sequential = |core: &mut Core, view| {
+        core.handle_message(set().primary(view), Message::Order(order(view, 1)));
+        let work = effects(core).into_iter().find_map(|effect| match effect {
+            Effect::Execute { work, .. } => Some(work),
+            _ => None,
+        });
+        work.expect("it is executed").sequential
+    };
+    assert!(!sequential(&mut awake(), 0));
+    let mut core = awake();
+    begin(&mut core, 1, [None; 3]);
+    assert!(sequential(&mut core, 1));
+}
+
+/// Goal: patience doubles with each view without a decision, and a decision ends that.
+#[test]
+fn patience_doubles_until_something_is_decided() {
+    let mut core = awake();
+    let first = core.patience_ms();
+    for view in 1..5 {
+        begin(&mut core, view + u64::from(view >= 3), [None; 3]);
+        assert_eq!(core.patience_ms(), first << view, "{view}");
+    }
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    assert_eq!(core.patience_ms(), first);
+}
+
+/// Goal: who has no record votes at once only where nothing can have been decided: at the beginning of the chain, or of its epoch.
+#[test]
+fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
+    for (head, silence) in [(0, None), (7, Some(Silence::LostVotes { until: number(9) }))] {
+        let mut core = seated(3, head, None, Vec::new());
+        (0..2).for_each(|seat| core.handle_message(seat, status(head, 0)));
+        assert_eq!(core.silence(), silence, "{head}");
+    }
+    let mut core = Core::new(Setup {
+        set: slipstream_types::ValidatorSet { epoch: Epoch(1), ..set() },
+        key: key(3),
+        seat: 3,
+        domain: DOMAIN,
+        settings: SETTINGS,
+        head: info(7, "the end of epoch 0"),
+        record: None,
+        outcomes: Vec::new(),
+        orders: Vec::new(),
+    });
+    (0..2).for_each(|seat| core.handle_message(seat, status(7, 0)));
+    assert_eq!(core.silence(), None);
+}
+
+/// Goal: who lost its data orders in no view that may have been its own, also once it votes again: it may have ordered something else there.
+#[test]
+fn who_lost_its_data_orders_only_in_later_views() {
+    let builds = |core: &mut Core| effects(core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
+    let mut core = seated(0, 7, None, Vec::new());
+    (1..3).for_each(|seat| core.handle_message(seat, status(7, 0)));
+    core.handle_wanted(true);
+    core.handle_committed(info(9, "a"));
+    assert_eq!((core.silence(), core.is_primary(), builds(&mut core)), (None, true, false));
+    // With its record, and nothing lost, it would.
+    let mut whole = seated(0, 7, Some(Record { view: 0, ..record(0, 7) }), Vec::new());
+    whole.handle_wanted(true);
+    assert!(builds(&mut whole));
+}
+
+/// Goal: of what a primary kept over a crash, it orders again only what can be all that it told: of two orders of one number it told one,
+/// and of another view's none counts.
+#[test]
+fn a_primary_that_returns_tells_no_second_order() {
+    let record = || Some(Record { view: 0, ..record(0, 0) });
+    let other = SignedOrder::new(Order { timestamp_ms: 7, ..order(0, 1).order }, &DOMAIN, &key(0));
+    let mut core = seated(0, 0, record(), vec![order(0, 1), other]);
+    assert!(core.orders.is_empty() && core.spent, "nothing says which of them was told");
+    core.handle_wanted(true);
+    let built = effects(&mut core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
+    assert!(!built, "a third would be one more");
+    let core = seated(0, 0, record(), vec![order(0, 1)]);
+    assert_eq!(core.orders.keys().copied().collect::<Vec<_>>(), [number(1)]);
+    let core = seated(0, 0, record(), vec![order(4, 1)]);
+    assert!(core.orders.is_empty() && !core.spent, "of a view that it is not in");
+}
+
+/// Goal: a core that hears another head than what it executed forgets all that stood on its own.
+#[test]
+fn another_head_rolls_back_what_was_executed() {
+    let mut core = awake();
+    core.handle_message(0, Message::Order(order(0, 1)));
+    let work = effects(&mut core).into_iter().find_map(|effect| match effect {
+        Effect::Execute { work, .. } => Some(work),
+        _ => None,
+    });
+    core.handle_executed(work.unwrap(), Ok(info(1, "own")));
+    effects(&mut core);
+    core.handle_committed(info(1, "others'"));
+    let rolled_back = Effect::Rollback { to: number(1) };
+    assert!(core.outcomes.is_empty() && effects(&mut core).contains(&rolled_back));
+    core.handle_timer(Timer::Tell);
+    assert_eq!(core.decided(), number(1));
+}
+
+/// Goal: nothing is made or voted on behind the last batch of an epoch.
+#[test]
+fn an_epoch_ends_with_its_last_batch() {
+    let last = slipstream_types::LedgerInfo {
+        next_validators: Some(slipstream_types::ValidatorSet { epoch: Epoch(1), ..set() }),
+        ..info(1, "last")
+    };
+    let mut core = seated(0, 0, Some(Record { view: 0, ..record(0, 0) }), Vec::new());
+    core.handle_wanted(true);
+    effects(&mut core);
+    core.handle_committed(last);
+    assert!(!effects(&mut core).iter().any(|effect| matches!(effect, Effect::Build { .. })));
+    for seat in 1..4 {
+        core.handle_message(seat, Message::Prepare(super::cases::prepare(seat, 2, "behind")));
+    }
+    assert_eq!(core.votes(), (0, 0));
+}
