@@ -33,6 +33,8 @@
 mod bounded;
 mod error;
 mod export;
+#[doc(hidden)]
+pub mod fuzzed;
 mod index;
 mod location;
 mod manifest;

@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use slipstream_eve::Record;
+use slipstream_executor::Transaction;
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchNumber, Digest};
 
@@ -20,8 +21,20 @@ pub trait Machine: Send + Sync + 'static {
     /// How long work of that name takes until it shows, and from then on until its end is heard.
     fn pace(&self, work: &'static str) -> [Duration; 2];
 
+    /// How long it takes for these transactions. A build asks for each that it begins, an execution for those of its batch.
+    fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration;
+
     /// Whether the machine executes this batch wrongly, now.
     fn errs(&self, number: BatchNumber, sequential: bool) -> bool;
+}
+
+/// Work that takes as long as its transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// A primary makes a batch.
+    Build,
+    /// A validator executes an ordered batch.
+    Execute,
 }
 
 /// See the module.
@@ -35,6 +48,11 @@ impl Seams {
     /// The seams of a validator on that machine, with these defences.
     pub fn new(machine: Arc<dyn Machine>, defences: Defences) -> Seams {
         Seams { machine: Some(machine), defences }
+    }
+
+    /// How long this machine takes for the transactions beside what its thread takes.
+    pub(crate) fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration {
+        self.machine.as_ref().map_or(Duration::ZERO, |machine| machine.takes(work, transactions))
     }
 
     /// Whether this machine executes the batch wrongly.

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ConsensusConfig, ConsensusError, Decided, Driver, Forwarder, Pool, PoolConfig, Validator,
-    simulated::Machine,
+    simulated::{Machine, Work},
 };
 
 pub(crate) const NOW_MS: u64 = 1_800_000_000_000;
@@ -62,6 +62,10 @@ struct ErrsAt(BatchNumber);
 impl Machine for ErrsAt {
     fn pace(&self, _: &'static str) -> [Duration; 2] {
         [Duration::ZERO; 2]
+    }
+
+    fn takes(&self, _: Work, _: &[Transaction]) -> Duration {
+        Duration::ZERO
     }
 
     fn errs(&self, number: BatchNumber, _: bool) -> bool {

@@ -72,8 +72,8 @@ pub trait BuildClock {
     /// Whether there is time for this candidate. If so, it begins now.
     fn begin(&mut self, transaction: &Transaction) -> bool;
 
-    /// The candidate that began has ended with that gas. Returns whether that was in time.
-    fn end(&mut self, transaction: &Transaction, gas_used: u64) -> bool;
+    /// The candidate that began has ended. Returns whether that was in time.
+    fn end(&mut self, transaction: &Transaction) -> bool;
 
     /// The candidate that began was interrupted. Returns whether the build goes on.
     fn interrupted(&mut self, transaction: &Transaction) -> bool;
@@ -96,7 +96,7 @@ impl BuildClock for Unhurried {
         true
     }
 
-    fn end(&mut self, _: &Transaction, _: u64) -> bool {
+    fn end(&mut self, _: &Transaction) -> bool {
         true
     }
 
@@ -169,7 +169,7 @@ pub fn build_by(
             continue;
         }
         let added = batch.run(&transaction).and_then(|done| {
-            let is_in_time = clock.end(&transaction, done.gas_used());
+            let is_in_time = clock.end(&transaction);
             if is_in_time { batch.add(done).map(|()| true) } else { Ok(false) }
         });
         match added {

@@ -139,10 +139,6 @@ impl Done {
         let (gas_used, delta_bytes_max) = (executed.gas_used, executed.delta_bytes_max);
         Ok(Done { executed, entry: Entry { receipt, access, gas_used, delta_bytes_max } })
     }
-
-    pub(crate) fn gas_used(&self) -> u64 {
-        self.entry.gas_used
-    }
 }
 
 /// Why a transaction was not added. The batch is as before.

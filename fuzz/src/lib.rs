@@ -1,19 +1,31 @@
-//! The common part of the targets: claims that are honest but for the bytes that the fuzzer alters.
+//! What outsiders send, as bytes: each target takes any, and panics where a promise is broken.
+//!
+//! ```text
+//!  seeds, fuzz/corpus/TARGET ─┬─▶ test `kept`: they, and thousands made of them by a fixed generator ─┐
+//!                             └─▶ ./x fuzz TARGET: libFuzzer, guided by what our crates execute ──────┴─▶ Target::run
+//! ```
+//!
+//! * [`TARGETS`] is the only list of them: the test, the fuzzer and the folders of kept inputs follow it.
+//! * [`mutate`] makes inputs for the test: a bounded number, the same ones each time.
+//!
+//! Invariant: a target depends on its input alone, but for `json_rpc`, whose node remembers what wallets sent.
 
-use serde::{Serialize, de::DeserializeOwned};
+mod claim;
+mod kept;
+mod mutate;
+mod targets;
 
-/// Reads a claim from the fuzzer's bytes: wholly from them if the first is even. Otherwise it is the encoding of `honest` with
-/// single bytes altered, as (position u16, xor u8). So the fuzzer begins at claims that verify.
-pub fn claim<T: Serialize + DeserializeOwned>(bytes: &[u8], honest: impl FnOnce(u8, u8) -> T) -> Option<T> {
-    let (mode, rest) = bytes.split_first()?;
-    if mode % 2 == 0 {
-        return bcs::from_bytes(rest).ok();
-    }
-    let ([a, b], edits) = rest.split_first_chunk::<2>()?;
-    let mut encoded = bcs::to_bytes(&honest(*a, *b)).ok()?;
-    for edit in edits.chunks_exact(3) {
-        let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % encoded.len();
-        encoded[at] ^= edit[2];
-    }
-    bcs::from_bytes(&encoded).ok()
+pub use kept::{find, kept};
+pub use mutate::mutate;
+pub use targets::TARGETS;
+
+/// Takes bytes that a stranger may send.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// As `./x fuzz` and the folder of kept inputs call it.
+    pub name: &'static str,
+    /// It panics where a promise is broken.
+    pub run: fn(&[u8]),
+    /// Inputs that most others are made of.
+    pub seeds: fn() -> Vec<Vec<u8>>,
 }

@@ -67,7 +67,12 @@ pub fn load(path: &Path) -> Result<Genesis, GenesisFileError> {
     if bytes.len() as u64 > GENESIS_FILE_BYTES_MAX {
         return Err(GenesisFileError::TooLong { path: path.to_owned(), max: GENESIS_FILE_BYTES_MAX });
     }
-    let genesis: Genesis = serde_json::from_slice(&bytes)
+    parse(&bytes, path)
+}
+
+/// Checks what stands, or would stand, in the file `path`.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<Genesis, GenesisFileError> {
+    let genesis: Genesis = serde_json::from_slice(bytes)
         .map_err(|source| GenesisFileError::Json { path: path.to_owned(), source })?;
     genesis.check().map_err(|source| GenesisFileError::Invalid { path: path.to_owned(), source })?;
     Ok(genesis)

@@ -4,12 +4,17 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::task::JoinHandle;
 
+use super::stop::Stop;
 use crate::{error::ConsensusError, simulated::Machine};
 
 struct Job<R> {
     name: &'static str,
-    work: Box<dyn FnOnce() -> R + Send>,
+    work: Box<dyn FnOnce() -> End<R> + Send>,
+    stop: Stop,
 }
+
+/// The last part of a piece of work. It is told whether a simulated machine was stopped before it.
+type End<R> = Box<dyn FnOnce(bool) -> R + Send>;
 
 /// A queue of work with one piece under way. Work that has begun runs to its end even if the bench is dropped.
 ///
@@ -29,7 +34,21 @@ impl<R: Send + 'static> Bench<R> {
 
     /// Begins the work, or queues it. The name is for readers of its panic.
     pub(super) fn add(&mut self, name: &'static str, work: impl FnOnce() -> R + Send + 'static) {
-        self.queue.push_back(Job { name, work: Box::new(work) });
+        let work = move || {
+            let result = work();
+            move |_| result
+        };
+        self.add_long(name, Stop::default(), work);
+    }
+
+    /// As [`Bench::add`], of work that somebody may stop, in two parts. A simulated machine takes its time between them.
+    pub(super) fn add_long<E: FnOnce(bool) -> R + Send + 'static>(
+        &mut self,
+        name: &'static str,
+        stop: Stop,
+        work: impl FnOnce() -> E + Send + 'static,
+    ) {
+        self.queue.push_back(Job { name, work: Box::new(move || Box::new(work())), stop });
         self.begin();
     }
 
@@ -40,15 +59,16 @@ impl<R: Send + 'static> Bench<R> {
 
     fn begin(&mut self) {
         if self.running.is_none()
-            && let Some(Job { name, work }) = self.queue.pop_front()
+            && let Some(Job { name, work, stop }) = self.queue.pop_front()
         {
             let running = match &self.machine {
-                None => tokio::task::spawn_blocking(work),
+                None => tokio::task::spawn_blocking(move || work()(false)),
                 Some(machine) => {
                     let [before, after] = machine.pace(name);
                     tokio::spawn(async move {
                         tokio::time::sleep(before).await;
-                        let result = work();
+                        let end = work();
+                        let result = end(stop.pass().await);
                         tokio::time::sleep(after).await;
                         result
                     })

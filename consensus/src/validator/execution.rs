@@ -16,16 +16,19 @@ use slipstream_types::{
 use tokio::time::Instant;
 
 use super::{
+    build_timer::BuildTimer,
     executed::{Executed, Parts},
     ledger::{Ground, Ledger, hashes},
     message::{Ordered, OutcomeParts},
-    pace::{BuildTimer, Pace, Stop},
+    pace::Pace,
+    stop::Stop,
     times,
 };
 use crate::{
     error::{ConsensusError, ProposalError, RecordError},
     planted::Planted,
     pool::{self, Pool},
+    simulated,
 };
 
 /// Bytes of a body that are left free for the length prefixes.
@@ -127,10 +130,16 @@ impl Ledger {
         making: &Making,
     ) -> Result<Built, ConsensusError> {
         let begun = Instant::now();
-        let mut timer = BuildTimer::new(Arc::clone(&making.pace), making.stop.clone(), making.patience);
+        let mut timer = BuildTimer::new(
+            Arc::clone(&making.pace),
+            making.stop.clone(),
+            self.seams.clone(),
+            making.patience,
+        );
         let batch = self.build_by(&mut timer, chain, pool, making)?;
         if let BuiltBatch::Made(executed) = &batch {
-            making.pace.lock().executed(executed.number(), begun.elapsed(), true);
+            let took = begun.elapsed() + making.stop.spent();
+            making.pace.lock().executed(executed.number(), took, true);
         }
         Ok(Built { batch, too_slow: timer.finish() })
     }
@@ -195,9 +204,20 @@ impl Ledger {
             speculation,
             rejected,
         };
-        let executed = self.finish(&ground, made)?;
-        self.keep(&executed.parts)?;
-        Ok(BuiltBatch::Made(Box::new(executed)))
+        Ok(BuiltBatch::Made(Box::new(self.finish(&ground, made)?)))
+    }
+
+    /// Makes durable what was made, unless the work was cut short.
+    pub(super) fn keep_built(&self, built: Built, is_cut: bool) -> Result<Built, ConsensusError> {
+        let batch = match built.batch {
+            _ if is_cut => BuiltBatch::Overtaken,
+            BuiltBatch::Made(executed) => {
+                self.keep(&executed.parts)?;
+                BuiltBatch::Made(executed)
+            }
+            batch => batch,
+        };
+        Ok(Built { batch, ..built })
     }
 
     /// Begins to read what the best transactions of the pool name, so that proposing waits for the disk no longer than following does.
@@ -240,7 +260,7 @@ impl Ledger {
         ordered: &Ordered,
         sequential: bool,
         now_ms: u64,
-        interrupt: &Interrupt,
+        stop: &Stop,
     ) -> Result<Executed, Failure> {
         let order = &ordered.order.order;
         let number = order.number;
@@ -255,9 +275,10 @@ impl Ledger {
             ordered.body.open(BlobKind::Body).map_err(|source| ProposalError::Body { number, source })?;
         let transactions =
             self.session.decode(&body).map_err(|source| ProposalError::Transactions { number, source })?;
+        stop.spend(self.seams.takes(simulated::Work::Execute, &transactions));
         let basis = self.basis(&ground, order.view, order.timestamp_ms);
         let way = if sequential { Way::Sequential } else { Way::Fitting };
-        let outcome = self.run(&ground, &basis, &transactions, ordered, way, interrupt)?;
+        let outcome = self.run(&ground, &basis, &transactions, ordered, way, &stop.interrupt())?;
         let speculation = self.speculate(&ground, &outcome.delta)?.ok_or(Failure::Overtaken)?;
         let mut sealed =
             executor::seal(self.session.hints(), &basis, &transactions, &outcome, speculation.root())
@@ -272,9 +293,16 @@ impl Ledger {
             speculation,
             rejected: Vec::new(),
         };
-        let executed = self.finish(&ground, made)?;
+        Ok(self.finish(&ground, made)?)
+    }
+
+    /// Makes durable what was executed, unless the work was cut short.
+    pub(super) fn keep_executed(&self, executed: Executed, is_cut: bool) -> Result<Box<Executed>, Failure> {
+        if is_cut {
+            return Err(Failure::Overtaken);
+        }
         self.keep(&executed.parts)?;
-        Ok(executed)
+        Ok(Box::new(executed))
     }
 
     /// Executes the transactions. Nobody vouches for these hints, so their values stay unused.

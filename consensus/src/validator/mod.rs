@@ -20,6 +20,7 @@
 mod admission;
 mod bench;
 mod bodies;
+mod build_timer;
 mod cadence;
 mod driver;
 mod effects;
@@ -39,6 +40,7 @@ mod reporting;
 mod said;
 mod silence;
 mod status;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod timers;

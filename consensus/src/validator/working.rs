@@ -14,7 +14,8 @@ use super::{
     executed::Executed,
     execution::{Built, BuiltBatch, Failure, Making},
     kept,
-    pace::{LIGHT_GAS_MAX, Pace, Stop},
+    pace::{LIGHT_GAS_MAX, Pace},
+    stop::Stop,
 };
 use crate::{config::ConsensusConfig, error::ConsensusError};
 
@@ -178,9 +179,12 @@ impl Driver {
             stop: self.working.run(work),
         };
         let (ledger, pool) = (self.ledger.clone(), self.pool.clone());
-        self.executions.add("build", move || {
+        self.executions.add_long("build", making.stop.clone(), move || {
             let built = ledger.build(&chain, &pool, &making);
-            Done::Built(Box::new(making), built)
+            move |is_cut| {
+                let built = built.and_then(|built| ledger.keep_built(built, is_cut));
+                Done::Built(Box::new(making), built)
+            }
         });
     }
 
@@ -230,11 +234,14 @@ impl Driver {
         };
         let (stop, pace) = (self.working.run(work), Arc::clone(&self.working.pace));
         let (ledger, now_ms) = (self.ledger.clone(), self.clock.now_ms());
-        self.executions.add("execute", move || {
+        self.executions.add_long("execute", stop.clone(), move || {
             let begun = Instant::now();
-            let executed = ledger.execute(&chain, &ordered, work.sequential, now_ms, &stop.interrupt());
-            pace.lock().executed(work.number, begun.elapsed(), false);
-            Done::Executed(work, order, executed.map(Box::new))
+            let executed = ledger.execute(&chain, &ordered, work.sequential, now_ms, &stop);
+            pace.lock().executed(work.number, begun.elapsed() + stop.spent(), false);
+            move |is_cut| {
+                let executed = executed.and_then(|executed| ledger.keep_executed(executed, is_cut));
+                Done::Executed(work, order, executed)
+            }
         });
         false
     }

@@ -285,8 +285,7 @@ impl BuildClock for Hasty {
         !self.none.contains(&transaction.hash)
     }
 
-    fn end(&mut self, transaction: &Transaction, gas_used: u64) -> bool {
-        assert!(gas_used >= 21_000);
+    fn end(&mut self, transaction: &Transaction) -> bool {
         !self.late.contains(&transaction.hash)
     }
 

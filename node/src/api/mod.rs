@@ -7,6 +7,9 @@
 //! a halted chain is no reason to restart a node.
 
 mod events;
+#[cfg(feature = "fuzzed")]
+#[doc(hidden)]
+pub mod fuzzed;
 mod hosts;
 mod incoming;
 pub(crate) mod inspect;

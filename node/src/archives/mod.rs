@@ -153,10 +153,7 @@ mod tests {
     use slipstream_network::{BannedBy, MemoryHub};
 
     use super::*;
-    use crate::rpc::{
-        RpcContext,
-        tests::{Nobody, context},
-    };
+    use crate::rpc::{RpcContext, fixture::Nobody, tests::context};
 
     /// Goal: an archive's id is always the same one, and nobody's key.
     #[test]

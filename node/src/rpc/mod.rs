@@ -12,6 +12,8 @@ mod effect;
 mod errors;
 mod feed;
 mod fees;
+#[cfg(any(test, feature = "fuzzed"))]
+pub(crate) mod fixture;
 mod forks;
 mod keeps;
 mod lanes;

@@ -19,10 +19,8 @@ use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, hex, kecca
 use k256::ecdsa::SigningKey;
 use serde_json::{Value, json, value::to_raw_value};
 use slipstream_consensus::{Forwarder, Journal, Pool, PoolConfig};
-use slipstream_executor::{Envelope, ExecutorConfig, Session};
-use slipstream_network::{BoxFuture, Handler, MemoryHub, Payload, PeerId, Protocol, Refusal, Transport};
+use slipstream_executor::Envelope;
 use slipstream_storage::{StateHistory, StorageConfig, Store};
-use slipstream_sync::{Follower, SyncConfig};
 use slipstream_types::{
     BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, RulesId,
     bounded::{BoundedBytes, BoundedVec},
@@ -31,22 +29,17 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Batches, Congestion, Feed, Keeps, LogIndex, RpcContext, Table, TraceLimits,
+    Keeps, RpcContext, Table, TraceLimits,
     batches::{Batch, Parts, Reader},
     blocks,
     errors::{OUTPUT_BYTES_MAX, RpcError},
+    fixture,
     lanes::{Lane, Lanes},
     methods, send_sync,
     senders::KnownSenders,
     table, transactions, txpool,
 };
-use crate::{
-    clock::SystemClock,
-    health::{HealthSource, Rules},
-    leash::Leash,
-    origin::Origin,
-    workers::Workers,
-};
+use crate::{leash::Leash, origin::Origin};
 
 const CHAIN_ID: u64 = 7_357;
 const CONTRACT: Address = Address::repeat_byte(0xcc);
@@ -151,19 +144,6 @@ fn chain() -> ChainConfig {
     ChainConfig { chain_id: CHAIN_ID, ..ChainConfig::default() }
 }
 
-/// A peer that has nothing.
-pub(crate) struct Nobody;
-
-impl Handler for Nobody {
-    fn request<'a>(&'a self, _: PeerId, _: Protocol, _: Vec<u8>) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("nobody")) })
-    }
-
-    fn message<'a>(&'a self, _: PeerId, _: Vec<u8>) -> BoxFuture<'a, ()> {
-        Box::pin(async {})
-    }
-}
-
 /// JSON-RPC over a chain with only its genesis: one rich account and two contracts. The first answers 0x2a without call data and
 /// reverts with any. The second returns as many zeros as its first word says, or reverts with them if there is a second word.
 pub(super) struct Fixture(pub(super) Table);
@@ -192,7 +172,6 @@ fn context_under(chain: ChainConfig) -> RpcContext {
 /// The same over a store that keeps this.
 fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     let validators = slipstream_testkit::keys([1]);
-    let validator = validators[0].public();
     // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN
     let code = hex!("36156008575f5ffd5b602a5f5260205ff3").to_vec();
     let contract = GenesisAccount {
@@ -214,47 +193,7 @@ fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     };
     let store = Store::memory(storage);
     store.initialize(&genesis).unwrap();
-    let transport: Arc<dyn Transport> = MemoryHub::new().join(validator, Arc::new(Nobody));
-    let pool = Pool::new(PoolConfig::default(), chain.clone(), store.clone()).unwrap();
-    let follower = Follower::new(
-        SyncConfig::default(),
-        store.clone(),
-        transport.clone(),
-        Arc::new(Session::new(&ExecutorConfig::default(), chain.clone()).unwrap()),
-        None,
-        Duration::ZERO,
-    );
-    let clock = Arc::new(SystemClock);
-    let rules = Rules { head_age_max: None, head_lag_max: None };
-    let health = HealthSource::new(
-        rules,
-        store.clone(),
-        follower.unwrap(),
-        None,
-        transport.clone(),
-        clock.clone(),
-        Arc::default(),
-    );
-    RpcContext {
-        batches: Batches::new(store.clone(), pool.senders().clone()),
-        congestion: Congestion::default(),
-        keeps: Keeps { bodies: true, places: true },
-        chain,
-        forwarder: Forwarder::new(pool.clone(), &genesis.chain, transport.clone(), &[validator], None)
-            .unwrap(),
-        pool: pool.clone(),
-        pool_reader: Workers::begun("pool reader"),
-        transport,
-        health: Arc::new(health),
-        clock,
-        log_index: Arc::new(LogIndex::new(store.clone())),
-        filters: Arc::default(),
-        feed: Feed::new(&store, pool.clone()).unwrap(),
-        call_time_max: Duration::from_secs(5),
-        send_sync_time_max: Duration::from_secs(20),
-        trace_limits: TraceLimits { time_max: Duration::from_secs(5), bytes_max: 64 << 20 },
-        store,
-    }
+    fixture::over(&genesis, store)
 }
 
 impl Fixture {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slipstream_executor::{ExecutorConfig, HintsMode, Interrupt, decode_body, open_hints};
+use slipstream_executor::{ExecutorConfig, HintsMode, decode_body, open_hints};
 use slipstream_network::MemoryHub;
 use slipstream_storage::CommitBatch;
 use slipstream_types::{BatchNumber, BlobKind, Epoch};
@@ -11,6 +11,7 @@ use super::{
     super::{
         execution::{BuiltBatch, Failure},
         message::OutcomeParts,
+        stop::Stop,
     },
     batch, batch_after, build, certificate, ledger, ledger_with, made, ordered, pool,
 };
@@ -55,7 +56,7 @@ fn every_way_to_execute_gives_the_proposers_batch() {
             let proposed = made(build(&proposing, &[], &pool, NOW_MS, false));
             assert_eq!(proposed.tip.header.tx_count, 40);
             let executed =
-                voting.execute(&[], &ordered(&proposed), batch == 2, NOW_MS, &Interrupt::never()).unwrap();
+                voting.execute(&[], &ordered(&proposed), batch == 2, NOW_MS, &Stop::default()).unwrap();
             assert_eq!(executed.parts.info, proposed.parts.info);
             let certificate = certificate(&set, &proposed);
             proposing.commit(&proposed, &certificate, &pool).unwrap();
@@ -157,13 +158,13 @@ fn batches_are_executed_ahead() {
         let ordered = ordered(made_here.last().unwrap());
         assert_eq!(made_here.last().unwrap().tip.header.tx_count, 3);
         executed
-            .push(Arc::new(voting.execute(&executed, &ordered, false, NOW_MS, &Interrupt::never()).unwrap()));
+            .push(Arc::new(voting.execute(&executed, &ordered, false, NOW_MS, &Stop::default()).unwrap()));
         if batch == 2 {
             voting.commit(&executed[0], &certificate(&set, &executed[0]), &other).unwrap();
         }
     }
     assert!(matches!(
-        voting.execute(&executed[..2], &ordered(&made_here[3]), false, NOW_MS, &Interrupt::never()),
+        voting.execute(&executed[..2], &ordered(&made_here[3]), false, NOW_MS, &Stop::default()),
         Err(Failure::Overtaken)
     ));
     for (made, executed) in made_here.iter().zip(&executed) {

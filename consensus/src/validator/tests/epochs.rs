@@ -31,7 +31,7 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     let next = last.parts.info.next_validators.clone().unwrap();
     assert_eq!((next.epoch, next.validators.len()), (Epoch(1), 5));
     assert_eq!(next.index_of(&validator_key(4).public()), Some(4));
-    let executed = other.execute(&[], &ordered(&last), false, NOW_MS, &Interrupt::never()).unwrap();
+    let executed = other.execute(&[], &ordered(&last), false, NOW_MS, &Stop::default()).unwrap();
     assert_eq!(executed.parts.info, last.parts.info);
     let adopted = other.adopt(&[], None, last.parts.outcome()).unwrap();
     assert_eq!(adopted.parts.info, last.parts.info);

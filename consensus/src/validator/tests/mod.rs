@@ -22,7 +22,8 @@ use super::{
     execution::{BuiltBatch, Making},
     ledger::Ledger,
     message::Ordered,
-    pace::{Pace, Stop},
+    pace::Pace,
+    stop::Stop,
 };
 use crate::{
     ConsensusError, Driver, Pool, PoolConfig, Validator,

@@ -30,6 +30,10 @@ pub enum Trouble {
     WrongClock,
     /// A machine executed a batch wrongly.
     WrongExecution,
+    /// A machine began to execute a batch that takes it longer than the view bears.
+    SlowExecution,
+    /// A machine dropped a transaction that takes longer than any batch may.
+    TooSlow,
     /// A batch was fetched from others, because its outcome was another here or none.
     Fetched,
     /// A primary was replaced.
@@ -64,7 +68,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Every kind of trouble.
-    pub const ALL: [Trouble; 25] = [
+    pub const ALL: [Trouble; 27] = [
         Trouble::Loss,
         Trouble::Repetition,
         Trouble::Overtaking,
@@ -75,6 +79,8 @@ impl Trouble {
         Trouble::Wipe,
         Trouble::WrongClock,
         Trouble::WrongExecution,
+        Trouble::SlowExecution,
+        Trouble::TooSlow,
         Trouble::Fetched,
         Trouble::NewView,
         Trouble::NewValidators,

@@ -1,5 +1,5 @@
 //! [`Load`]: wallets that send transfers to every machine, again and again until they are executed. Beside them is the owner of the
-//! validators contract, who changes the validators.
+//! validators contract, who changes the validators, and accounts of an attacker, whose transactions need not get in.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -21,10 +21,16 @@ use slipstream_storage::Store;
 use slipstream_types::{Address, Bytes, ChainConfig, U256, Validator, validators_contract};
 use tokio::time::sleep;
 
-use super::{plan::Change, world::World};
+use super::{
+    plan::Change,
+    slow::{ENDLESS, HEAVY},
+    world::World,
+};
 
-/// Wallets. The last account is the owner of the validators contract.
+/// Wallets. The account behind them is the owner of the validators contract, and those behind that are an attacker's.
 const WALLETS: usize = 3;
+/// Accounts of the attacker. Each sends one transaction, so that none waits for another.
+pub(super) const ATTACKERS: usize = 8;
 /// How often wallets send again what is not executed.
 const AGAIN_EVERY: Duration = Duration::from_millis(900);
 /// Transactions of one wallet that are sent again at a time.
@@ -37,6 +43,12 @@ const WAY_MS_MAX: u64 = 40;
 const CHANGE_GAS: u64 = 500_000;
 /// The gas of a transfer.
 const TRANSFER_GAS: u64 = 21_000;
+/// The gas limit of a heavy transfer: enough for its price to be learned.
+const HEAVY_GAS: u64 = 200_000;
+/// The gas limit of an endless one.
+const ENDLESS_GAS: u64 = 5_000_000;
+/// What an attacker pays for each gas, to come before everybody.
+const ATTACK_TIP_WEI: u128 = 1_000;
 
 /// The load of a world, as the module describes.
 #[derive(Default)]
@@ -48,7 +60,9 @@ pub(super) struct Load {
 /// The accounts of every world.
 pub(super) fn accounts() -> &'static [Account] {
     static ACCOUNTS: OnceLock<Vec<Account>> = OnceLock::new();
-    ACCOUNTS.get_or_init(|| (0..=WALLETS as u32).map(|index| Account::derive("validators", index)).collect())
+    ACCOUNTS.get_or_init(|| {
+        (0..=(WALLETS + ATTACKERS) as u32).map(|index| Account::derive("validators", index)).collect()
+    })
 }
 
 /// The account that may change the validators.
@@ -60,14 +74,35 @@ impl World {
     /// Sends transfers until some time after the last fault.
     pub(super) async fn load(self: Arc<World>) {
         while self.elapsed() < self.plan.calm() + AGAIN_EVERY {
-            let (wallet, pause_ms) = {
+            let (wallet, pause_ms, is_heavy) = {
                 let rng = &mut self.chance.lock().rng;
-                (rng.random_range(0..WALLETS), rng.random_range(1..2 * self.plan.load_ms))
+                let slowness = self.plan.slowness.as_ref();
+                let is_heavy = slowness.is_some_and(|slowness| rng.random_bool(slowness.heavy_share));
+                (rng.random_range(0..WALLETS), rng.random_range(1..2 * self.plan.load_ms), is_heavy)
             };
             sleep(Duration::from_millis(pause_ms)).await;
-            let to = TxKind::Call(Address::repeat_byte(0xee));
-            let sent = self.send(wallet, to, U256::from(1), TRANSFER_GAS, Bytes::new());
+            let light = (Address::repeat_byte(0xee), TRANSFER_GAS);
+            let (to, gas) = if is_heavy { (HEAVY, HEAVY_GAS) } else { light };
+            let sent = self.send(wallet, TxKind::Call(to), U256::from(1), gas, Bytes::new());
             self.hold(sent);
+        }
+    }
+
+    /// Sends what takes too long, also after the last fault.
+    pub(super) async fn attack(self: Arc<World>) {
+        let attacks = self.plan.slowness.as_ref().map_or(0, |slowness| slowness.attacks);
+        for attacker in WALLETS + 1..=WALLETS + attacks {
+            let pause_ms = {
+                let most_ms = 2 * self.plan.calm_ms / attacks as u64;
+                self.chance.lock().rng.random_range(0..most_ms)
+            };
+            sleep(Duration::from_millis(pause_ms)).await;
+            let request =
+                Request { gas_limit: ENDLESS_GAS, ..self.request(TxKind::Call(ENDLESS), ATTACK_TIP_WEI) };
+            match self.signed(attacker, request) {
+                Ok(transaction) => self.give(&transaction),
+                error => self.hold(error.map(|_| ())),
+            }
         }
     }
 
@@ -91,16 +126,26 @@ impl World {
         gas_limit: u64,
         input: Bytes,
     ) -> Result<()> {
-        let ChainConfig { chain_id, base_fee_wei, .. } = self.genesis.chain;
         let nonce = self.load.lock().sent[account].len() as u64;
-        let fees = Fees { max_fee_wei: u128::from(base_fee_wei) + 1, tip_wei: 1 };
-        let envelope = Envelope::DynamicFee;
-        let request = Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope };
-        let signed = sign(&accounts()[account], request);
-        let transaction = Transaction::decode(&signed.raw, &self.genesis.chain)?;
+        let request = Request { nonce, value, gas_limit, input, ..self.request(to, 1) };
+        let transaction = self.signed(account, request)?;
         self.load.lock().sent[account].push(transaction.clone());
         self.give(&transaction);
         Ok(())
+    }
+
+    /// The first transfer of nothing of an account.
+    fn request(&self, to: TxKind, tip_wei: u128) -> Request {
+        let ChainConfig { chain_id, base_fee_wei, .. } = self.genesis.chain;
+        let fees = Fees { max_fee_wei: u128::from(base_fee_wei) + tip_wei, tip_wei };
+        let (value, input) = (U256::ZERO, Bytes::new());
+        let envelope = Envelope::DynamicFee;
+        Request { chain_id, nonce: 0, to, value, gas_limit: TRANSFER_GAS, fees, input, envelope }
+    }
+
+    fn signed(&self, account: usize, request: Request) -> Result<Transaction> {
+        let signed = sign(&accounts()[account], request);
+        Ok(Transaction::decode(&signed.raw, &self.genesis.chain)?)
     }
 
     /// Wallets do not know what became of their transactions.

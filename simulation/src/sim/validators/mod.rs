@@ -18,6 +18,7 @@ mod oracle;
 mod plan;
 mod port;
 mod seat;
+mod slow;
 mod think;
 mod traitor;
 mod words;

@@ -7,7 +7,7 @@ use slipstream_consensus::ConsensusConfig;
 use slipstream_storage::{CrashPoint, Step};
 use slipstream_types::Failures;
 
-use super::traitor::Habit;
+use super::{slow::Slowness, traitor::Habit};
 
 /// Validators, failures of any kind and failures of commission of the sets that worlds begin with.
 const SIZES: [(usize, u16, u16); 12] = [
@@ -94,6 +94,8 @@ pub(super) struct Plan {
     pub(super) traitor: Option<(usize, Habit)>,
     pub(super) consensus: ConsensusConfig,
     pub(super) weather: Weather,
+    /// How long executions take, if they take any time.
+    pub(super) slowness: Option<Slowness>,
     /// The epoch ends with a batch whose number is a multiple of this.
     pub(super) epoch_batches: u64,
     /// In the order of their times, in milliseconds.
@@ -127,6 +129,7 @@ impl Plan {
             traitor,
             consensus: consensus(rng),
             weather: weather(rng),
+            slowness: None,
             epoch_batches: if rng.random_bool(0.5) { 1 } else { rng.random_range(2..8) },
             happenings: Vec::new(),
             load_ms: rng.random_range(40..400),
@@ -141,6 +144,7 @@ impl Plan {
             plan.let_change(joiners, rng);
         }
         plan.happenings.sort_by_key(|(at, _)| *at);
+        plan.slowness = rng.random_bool(0.25).then(|| Slowness::draw(&plan, rng));
         plan
     }
 
@@ -261,7 +265,11 @@ fn consensus(rng: &mut StdRng) -> ConsensusConfig {
         batch_interval_ms: rng.random_range(100..500),
         empty_batch_interval_ms: rng.random_range(500..1_500),
         view_timeout_ms: rng.random_range(250..1_500).try_into().expect("not zero"),
-        rotate_after: often(rng, 0.25, 12),
+        rotate_after: match rng.random_range(0..4) {
+            0 => rng.random_range(1..12),
+            1 => 0,
+            _ => ConsensusConfig::default().rotate_after,
+        },
         protect_after: often(rng, 0.2, 8),
         protect_wait_ms: 20,
         ..ConsensusConfig::default()

@@ -8,9 +8,10 @@ use std::{
 use anyhow::Result;
 use rand::Rng;
 use slipstream_consensus::{
-    Decided, Driver, Validator,
-    simulated::{Machine, Seams},
+    Decided, Driver, Refused, Validator,
+    simulated::{Machine, Seams, Work},
 };
+use slipstream_executor::Transaction;
 use slipstream_sync::announcement;
 use slipstream_types::{BatchNumber, Epoch, ValidatorSet};
 use tokio::{sync::mpsc, time::sleep};
@@ -49,6 +50,15 @@ impl Machine for Pace {
         let slow = !calm && rng.random_ratio(1, SLOW_ONE_IN);
         let most = if slow { SLOW_MS_MAX } else { most };
         [(); 2].map(|()| Duration::from_millis(rng.random_range(0..=most)))
+    }
+
+    fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration {
+        let Some(world) = self.world.upgrade() else { return Duration::ZERO };
+        let takes = world.plan.takes(self.machine, work, transactions, world.is_calm());
+        if work == Work::Execute && takes > world.plan.patience() {
+            world.fire(Trouble::SlowExecution);
+        }
+        takes
     }
 
     fn errs(&self, number: BatchNumber, sequential: bool) -> bool {
@@ -148,6 +158,9 @@ async fn until_over(
             if view.replace(status.view).is_some_and(|before| before < status.view) {
                 world.fire(Trouble::NewView);
             }
+            if world.plan.slowness.is_some() && refused_as_slow(up) > 0 {
+                world.fire(Trouble::TooSlow);
+            }
             if std::mem::replace(&mut diverged, status.divergences) < status.divergences {
                 world.fire(Trouble::Fetched);
             }
@@ -163,6 +176,11 @@ async fn until_over(
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Transactions that the machine dropped because they alone take longer than a batch may.
+fn refused_as_slow(up: &Up) -> u64 {
+    up.pool.refused().filter(|(reason, _)| *reason == Refused::TooSlow).map(|(_, count)| count).sum()
 }
 
 /// Tells everybody of decided batches.

@@ -24,6 +24,9 @@ impl World {
             };
             let mut text =
                 format!("machine {index}: {role}; {} crashes planned at its store", plan.points.len());
+            if let Some(slowness) = &self.plan.slowness {
+                text += &format!("; {}", slowness.of(index));
+            }
             if let Some((_, habit)) = self.plan.traitor.filter(|(traitor, _)| *traitor == index) {
                 text += &format!("; a traitor: {habit:?}");
             }

@@ -211,6 +211,7 @@ impl World {
     pub(super) async fn run(self: Arc<World>) -> Result<Outcome> {
         (0..self.machines.len()).try_for_each(|machine| self.start(machine))?;
         tokio::spawn(self.clone().load());
+        tokio::spawn(self.clone().attack());
         tokio::spawn(self.clone().send_again());
         let played = tokio::select! {
             biased;

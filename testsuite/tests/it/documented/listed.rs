@@ -147,9 +147,17 @@ pub(crate) const LISTED: &[Listed] = &[
         "bench/src/cli.rs",
         "documented_benchmarks_are_known",
     ),
-    untested(
-        "cargo install cargo-fuzz && cargo +nightly fuzz run state_range_proof",
-        "installs a tool, and goes on for ever",
+    tested(
+        "./x fuzz",
+        "compiles our crates once more, and goes on for minutes",
+        "fuzz/tests/kept.rs",
+        "every_target_has_its_test",
+    ),
+    tested(
+        "./x fuzz ",
+        "compiles our crates once more, and goes on for minutes",
+        "fuzz/tests/kept.rs",
+        "every_target_has_its_test",
     ),
     tested(
         "promtool check rules packaging/prometheus/rules.yml",

@@ -1,14 +1,13 @@
 //! A proof that a light client takes is the one that the validators of a real chain signed for, to the last value.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use serde::{Deserialize, Serialize};
-use slipstream_fuzz::claim;
 use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};
 use slipstream_types::{B256, Genesis, U256};
+
+use crate::claim::claim;
+pub(super) use crate::claim::seeds;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,7 +30,7 @@ struct Claim {
 
 static CHAIN: LazyLock<(LightClient, Vec<AccountProof>)> = LazyLock::new(|| {
     let vectors: Vectors =
-        serde_json::from_str(include_str!("../../light/tests/vectors.json")).expect("the vectors are pinned");
+        serde_json::from_str(include_str!("../../../light/tests/vectors.json")).expect("the vectors are pinned");
     let mut client = LightClient::from_genesis(&vectors.genesis).expect("a genesis");
     client.learn(&vectors.epoch_changes.certificates()).expect("its epoch changes");
     (client, vectors.proofs.into_iter().map(|proof| proof.answer).collect())
@@ -42,7 +41,7 @@ fn honest(a: u8, _: u8) -> Claim {
     Claim { proof: proofs[usize::from(a) % proofs.len()].clone() }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some(Claim { proof }) = claim(bytes, honest) else { return };
     let (client, known) = &*CHAIN;
     let slots: Vec<B256> = proof.storage.iter().map(|slot| slot.key).collect();
@@ -63,4 +62,4 @@ fuzz_target!(|bytes: &[u8]| {
         let value = named.map_or(U256::ZERO, |named| named.value);
         assert_eq!(slot.value, value, "a false slot verifies");
     }
-});
+}

@@ -1,16 +1,15 @@
 //! A range of headers that verifies against a known ledger holds exactly that ledger's headers, and proves no false node.
 
-#![no_main]
-
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use libfuzzer_sys::fuzz_target;
 use serde::{Deserialize, Serialize};
-use slipstream_fuzz::claim;
 use slipstream_types::{
     Digest,
     accumulator::{Accumulator, AccumulatorRangeProof, NodePosition, prove},
 };
+
+use crate::claim::claim;
+pub(super) use crate::claim::seeds;
 
 const LEAVES: u64 = 53;
 
@@ -42,7 +41,7 @@ fn honest(a: u8, b: u8) -> Claim {
     Claim { first, items, proof: proof.expect("a range of the ledger") }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let (accumulator, nodes) = &*LEDGER;
     if let [1, a, b] = bytes {
         let Claim { first, items, proof } = honest(*a, *b);
@@ -57,4 +56,4 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(nodes.get(&position), Some(&digest), "a false node is proved");
         }
     }
-});
+}

@@ -1,11 +1,8 @@
 //! Hints of peers. Decoding never panics and stays below its bound. Its results, values included, survive encoding and decoding
 //! unchanged.
 
-#![no_main]
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use libfuzzer_sys::fuzz_target;
 use slipstream_types::{
     Address,
     hints::{HintContext, TransactionParts, decode, encode_with_values},
@@ -27,7 +24,7 @@ fn context() -> HintContext {
     HintContext::new(address(0xfe), (1..=3).map(transaction))
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let context = context();
     let Ok(decoded) = decode(bytes, &context, KEYS_MAX) else { return };
     let keys: BTreeSet<_> = decoded.hints.keys().collect();
@@ -41,4 +38,11 @@ fuzz_target!(|bytes: &[u8]| {
     // A key that is named twice can have two values: the last one stays.
     let rows = |values: Vec<_>| values.into_iter().collect::<BTreeMap<_, _>>();
     assert_eq!(rows(again.values), rows(decoded.values));
-});
+}
+
+/// Hints that name what the transactions touch, with values.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let context = context();
+    let empty = encode_with_values(&Default::default(), &[], None, &[], &context);
+    vec![empty, vec![0; 16], vec![1, 3, 9, 1, 0, 2, 5, 1, 1, 0, 0, 7]]
+}

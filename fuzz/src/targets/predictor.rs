@@ -1,14 +1,11 @@
 //! Predictors: no bytecode makes analysis or a run panic or pass its limits, and analysis gives one program for one code.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use slipstream_executor::predict::{CODE_BYTES_MAX, JumpEdge, build};
 
 /// A program is some times its code at most: copies of small blocks, and a table entry for each block.
 const GROWTH_MAX: usize = 64;
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((count, rest)) = bytes.split_first() else { return };
     let edges = rest.chunks_exact(4).take(usize::from(*count % 16));
     let edges: Vec<JumpEdge> = edges
@@ -21,4 +18,11 @@ fuzz_target!(|bytes: &[u8]| {
     let program = build(code, &edges);
     assert!(program.size_bytes() <= 1_024 + GROWTH_MAX * code.len().min(CODE_BYTES_MAX));
     assert_eq!(build(code, &edges), program, "two programs of one code");
-});
+}
+
+/// A contract with a jump table, a loop over call data, and stores.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let code = [0x60, 0, 0x35, 0x60, 0xe0, 0x1c, 0x80, 0x63, 1, 2, 3, 4, 0x14, 0x60, 0x14, 0x57, 0x5f, 0x5f, 0xfd, 0x5b];
+    let tail = [0x5b, 0x60, 4, 0x35, 0x54, 0x60, 1, 0x01, 0x60, 4, 0x35, 0x55, 0x00];
+    vec![[&[0][..], &code, &tail].concat(), [&[1, 15, 0, 20, 0][..], &code, &tail].concat()]
+}

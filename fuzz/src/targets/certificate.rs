@@ -1,16 +1,15 @@
 //! A certificate that verifies is a quorum's, in order and once each, on the honest ledger info and view: no key here signed another.
 
-#![no_main]
-
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use serde::{Deserialize, Serialize};
-use slipstream_fuzz::claim;
 use slipstream_types::{
     Address, BatchNumber, Certificate, Digest, Epoch, Failures, LedgerInfo, SecretKey, Validator,
     ValidatorSet, bounded::BoundedVec,
 };
+
+use crate::claim::claim;
+pub(super) use crate::claim::seeds;
 
 const VALIDATORS: u8 = 7;
 
@@ -51,7 +50,7 @@ fn honest(a: u8, b: u8) -> Claim {
     Claim { certificate: certificate.expect("seven are within the limit"), failures }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     if let [1, a, b] = bytes {
         let Claim { certificate, failures } = honest(*a, *b);
         let set = set(failures);
@@ -68,4 +67,4 @@ fuzz_target!(|bytes: &[u8]| {
             "nobody signed it"
         );
     }
-});
+}

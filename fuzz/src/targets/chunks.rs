@@ -1,14 +1,13 @@
 //! Plans and chunks of peers, for each codec. Taking and checking them never panics and holds no more than announced. A decoded
 //! payload has the digest that its plan names.
 
-#![no_main]
-
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use rand::{SeedableRng, rngs::StdRng};
 use slipstream_coding::{Accepted, CodecKind, Parameters, Plan, encode, open, payload_digest};
 use slipstream_types::{PublicKey, codec};
+
+use crate::claim::edit;
 
 const PLAN_BYTES_MAX: usize = 4 << 10;
 /// The most bytes that a plan may promise, so that a single case stays fast.
@@ -16,7 +15,7 @@ const PAYLOAD_BYTES_MAX: u32 = 64 << 10;
 
 // A plan comes from an honest payload with bytes altered, or wholly from the fuzzer. Then come chunks, each honest with bytes
 // altered, or wholly from the fuzzer.
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let [kind, pieces, len, plan_edits, rest @ ..] = bytes else { return };
     let mut rng = StdRng::seed_from_u64(1);
     let payload: Arc<[u8]> = (0..20 * usize::from(*len)).map(|at| at as u8 | 1).collect();
@@ -66,14 +65,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(payload) = codec.payload() {
         assert_eq!(payload_digest(&payload), plan.digest);
     }
-});
+}
 
-/// Alters bytes, as (position u16, xor u8).
-fn edit(bytes: &mut [u8], edits: &[u8]) {
-    for edit in edits.as_chunks::<3>().0 {
-        let len = bytes.len();
-        if let Some(byte) = bytes.get_mut(usize::from(u16::from_le_bytes([edit[0], edit[1]])) % len.max(1)) {
-            *byte ^= edit[2];
-        }
-    }
+/// Each codec with honest chunks of four peers.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let chunks: Vec<u8> = (0..40).flat_map(|from| [from % 4, 1]).collect();
+    (0..3).map(|kind| [&[kind, 0x4b, 9, 0][..], &chunks].concat()).collect()
 }

@@ -1,8 +1,5 @@
 //! Blobs of peers. Decoding never panics and stays below its limit. A blob that decodes is the one encoding of its value.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use slipstream_types::{Blob, BlobKind, Body, Delta, Genesis, Receipts};
 
 const KINDS: [BlobKind; 9] = [
@@ -33,7 +30,7 @@ fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let kind = KINDS[usize::from(*first) % KINDS.len()];
     // As a blob, and as the content of one, which reaches the decoders far more often.
@@ -49,4 +46,16 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(blob) = Blob::compress(kind, rest) {
         assert_eq!(blob.content(kind).ok().as_deref(), Some(rest), "a blob changes its content");
     }
-});
+}
+
+/// An empty content of each kind, a genesis, and a body.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let genesis = crate::targets::world::genesis().content().expect("a genesis encodes");
+    let body = Body::new(vec![vec![2; 40], vec![1; 3]]).expect("a short body");
+    let body = bcs::to_bytes(&body).expect("it encodes");
+    let at = |kind| KINDS.iter().position(|it| *it == kind).expect("it is one of them") as u8;
+    let blob = Blob::compress(BlobKind::Body, &body).expect("a short body");
+    let contents = [(BlobKind::Genesis, genesis.as_slice()), (BlobKind::Body, &body), (BlobKind::Body, blob.as_bytes())];
+    let filled = contents.map(|(kind, content)| [&[at(kind)][..], content].concat());
+    (0..KINDS.len() as u8).map(|kind| vec![kind, 0]).chain(filled).collect()
+}

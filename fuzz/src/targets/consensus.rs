@@ -1,0 +1,116 @@
+//! Messages of validators, as bytes. Decoding and taking them never panics. A stranger's bytes never make a core sign, decide or
+//! convict.
+
+use slipstream_eve::{
+    Ballot, Core, Evidence, Message, NewView, Order, Output, Settings, Setup, SignedOrder, Status, Verify,
+    ViewChange, Vote,
+};
+use slipstream_types::{
+    BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, Validator, ValidatorSet, bounded::BoundedVec, codec,
+};
+
+const BYTES_MAX: usize = 1 << 20;
+
+fn key(seed: u8) -> SecretKey {
+    SecretKey::from_seed([seed; 32])
+}
+
+fn info(number: u64) -> LedgerInfo {
+    LedgerInfo {
+        epoch: Epoch(0),
+        number: BatchNumber::new(number),
+        accumulator_root: Digest::ZERO,
+        state_root: Digest::ZERO,
+        timestamp_ms: 0,
+        next_validators: None,
+    }
+}
+
+fn core() -> Core {
+    let keys: Vec<_> = (0..4).map(key).collect();
+    let validators =
+        keys.iter().map(|key| Validator { public_key: key.public(), fee_recipient: Default::default() });
+    let set = ValidatorSet::new(Epoch(0), BoundedVec::new(validators.collect()).expect("four"));
+    let head = info(0);
+    let settings =
+        Settings {
+        view_timeout_ms: 1_000,
+        rotate_after: 1_000,
+        protect_after: 0,
+        protect_wait_ms: 10,
+        recalls_votes: true,
+    };
+    let key = keys[3].clone();
+    let domain = Digest::ZERO;
+    let (record, outcomes, orders) = (None, Vec::new(), Vec::new());
+    Core::new(Setup { set, key, seat: 3, domain, settings, head, record, outcomes, orders })
+}
+
+pub(crate) fn run(bytes: &[u8]) {
+    let mut core = core();
+    let mut rest = bytes;
+    // Each message has its sender and its length before it.
+    while let [from, high, low, tail @ ..] = rest {
+        let len = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
+        let (message, next) = tail.split_at(len);
+        if let Ok(message) = codec::decode::<Message>("consensus message", message, BYTES_MAX) {
+            core.handle_message(u16::from(*from), message);
+        }
+        rest = next;
+    }
+    while core.next_effect().is_some() {}
+    while let Some(flush) = core.flush() {
+        for output in flush.outputs {
+            assert!(!matches!(output, Output::Commit(_) | Output::Convict(_)), "{output:?}");
+        }
+    }
+    assert_eq!(core.decided(), BatchNumber::GENESIS);
+}
+
+/// What validators with these keys say on another chain: of each kind one that fits, and proves nothing here.
+pub(super) fn messages() -> Vec<Message> {
+    let (domain, key, number) = (Digest::tagged("fuzz", b"another chain"), key(1), BatchNumber::new(1));
+    let order = Order {
+        epoch: Epoch(0),
+        view: 1,
+        number,
+        parent: Digest::ZERO,
+        timestamp_ms: 1,
+        transactions: Digest::ZERO,
+    };
+    let order = SignedOrder::new(order, &domain, &key);
+    let info = LedgerInfo { accumulator_root: domain, ..info(1) };
+    let ballot = Ballot { view: 1, number, token: Digest::tagged("fuzz", b"token") };
+    let vote = Vote { ballot, signature: ballot.sign_prepare(&domain, &key) };
+    let change = ViewChange::new(1, 1, None, None, &domain, &key);
+    let status = Status {
+        view: 1,
+        changing: false,
+        complains: true,
+        decided: number,
+        ordered: number,
+        neglected: true,
+        silence: None,
+    };
+    vec![
+        Message::Verify(Box::new(Verify { order: order.clone(), before: Digest::ZERO, info: info.clone(), took_ms: 7 })),
+        Message::Prepare(vote),
+        Message::Commit(Vote { signature: ballot.sign_commit(&key), ..vote }),
+        Message::Decided(Box::new(Certificate::signed(info, 1, [(1, &key)]).expect("one signature"))),
+        Message::ViewChange(Box::new(change.clone())),
+        Message::NewView(Box::new(NewView::new(1, vec![change], &domain, &key))),
+        Message::Status(status),
+        Message::Evidence(Evidence::Orders(Box::new([order.clone(), order]))),
+        Message::Evidence(Evidence::Prepares(1, Box::new([vote; 2]))),
+    ]
+}
+
+/// Messages of another chain's validators: each kind that fits, behind its sender and length.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let framed = |message: &Message| {
+        let bytes = codec::encode("consensus message", message).expect("it encodes");
+        [&[1][..], &(bytes.len() as u16).to_be_bytes(), &bytes].concat()
+    };
+    let each: Vec<Vec<u8>> = messages().iter().map(framed).collect();
+    each.iter().cloned().chain([each.concat()]).collect()
+}

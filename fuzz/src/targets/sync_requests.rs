@@ -1,0 +1,60 @@
+//! Requests of peers that sync. An answer is no longer than the request lets it be, and a request that is refused costs nothing else.
+
+use slipstream_storage::Place;
+use slipstream_sync::{
+    answer,
+    protocol::{
+        CHUNK_BYTES_MAX, Parts, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, RangeDeltaRequest, RangeRequest, Request,
+        SubtreesRequest,
+    },
+};
+use slipstream_types::{BatchNumber, Digest, Epoch, Path, bounded::BoundedVec, codec};
+
+use super::world::{BATCHES, CHAIN};
+
+pub(super) fn run(bytes: &[u8]) {
+    let request = codec::decode::<Request>("sync request", bytes, REQUEST_BYTES_MAX);
+    let Ok(answered) = answer(&CHAIN.store, bytes) else { return };
+    let request = request.expect("only a request is answered");
+    assert!(answered.len() <= request.answer_bytes_max(), "{} bytes for {request:?}", answered.len());
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let encode = |request| codec::encode("sync request", &request).expect("it encodes");
+    requests().into_iter().map(encode).collect()
+}
+
+/// One of each kind.
+pub(super) fn requests() -> Vec<Request> {
+    let (one, head) = (BatchNumber::new(1), BatchNumber::new(BATCHES));
+    let (first, last) = (Path::MIN, Path::MAX);
+    vec![
+        Request::Summary,
+        Request::Range(RangeRequest {
+            first: one,
+            batches_max: 3,
+            parts: Parts(u8::MAX),
+            bytes_max: RANGE_BYTES_MAX,
+        }),
+        Request::Headers { first: one, last: head },
+        Request::Offer { number: head, passing: Some(one) },
+        Request::Chunk { number: head, first, last, bytes_max: CHUNK_BYTES_MAX },
+        Request::Codes { number: head, hashes: BoundedVec::new(vec![Digest([7; 32])]).expect("one") },
+        Request::Origin { number: head },
+        Request::RangeProof { number: head, first, last },
+        Request::Epochs { first: Epoch(0) },
+        Request::RangeDelta(RangeDeltaRequest {
+            from: one,
+            to: head,
+            first,
+            last,
+            bytes_max: CHUNK_BYTES_MAX,
+        }),
+        Request::Subtrees(SubtreesRequest {
+            number: head,
+            root: CHAIN.snapshot.info().state_root,
+            places: BoundedVec::new(vec![Place::ROOT]).expect("one"),
+            levels: 4,
+        }),
+    ]
+}

@@ -1,0 +1,44 @@
+//! Raw transactions, as wallets send them. A decoded one is the only encoding of what it is. The pool takes or refuses it, and keeps what
+//! it takes, whole.
+
+use alloy_primitives::TxKind;
+use slipstream_consensus::{Pool, PoolConfig};
+use slipstream_executor::Transaction;
+use slipstream_types::{Address, Bytes, keccak256};
+
+use super::world::{BATCHES, CHAIN, CONTRACT, GAS, WALLET, wallet};
+
+pub(super) fn run(bytes: &[u8]) {
+    let chain = &CHAIN.genesis.chain;
+    let Ok(transaction) = Transaction::decode(bytes, chain) else { return };
+    assert_eq!(&transaction.raw[..], bytes, "another encoding is kept");
+    assert_eq!(transaction.hash, keccak256(bytes));
+    let known = Transaction::decode_known(bytes, chain, transaction.sender).expect("it was decoded");
+    assert_eq!(known, transaction);
+    let any = Transaction::decode_any(bytes).expect("a chain admits no more than any chain");
+    assert_eq!((any.hash, any.sender), (transaction.hash, transaction.sender));
+    let pool = Pool::new(PoolConfig::default(), chain.clone(), CHAIN.store.clone());
+    let pool = pool.expect("memory is readable");
+    let hash = transaction.hash;
+    match pool.add(transaction.clone()) {
+        Ok(()) => assert_eq!(pool.get(&hash), Some(transaction), "it was taken"),
+        Err(_) => assert!(!pool.contains(&hash), "it was refused"),
+    }
+}
+
+/// The next transactions of the wallet, one that names no chain, and one of another chain.
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let mut own = wallet(&CHAIN.genesis);
+    for _ in 0..2 * BATCHES {
+        own.sign(TxKind::Create, 0, Bytes::new());
+    }
+    let mut other = slipstream_testkit::Wallet::new(WALLET, 5, GAS);
+    let to = TxKind::Call(Address::repeat_byte(7));
+    vec![
+        own.sign(to, 5, Bytes::new()),
+        own.sign(TxKind::Call(CONTRACT), 0, Bytes::from_static(&[3; 70])),
+        own.sign(TxKind::Create, 0, Bytes::from_static(&[0x5f, 0x5f, 0xf3])),
+        own.sign_unprotected(to, 5, Bytes::new()),
+        other.sign(to, 5, Bytes::new()),
+    ]
+}

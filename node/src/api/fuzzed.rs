@@ -1,0 +1,44 @@
+//! [`JsonRpcDoor`]: JSON-RPC as HTTP's bodies reach it, without HTTP and without a node: for fuzz targets.
+
+use std::{sync::Arc, time::Duration};
+
+use slipstream_storage::Store;
+use slipstream_types::Genesis;
+
+use super::{jsonrpc::JsonRpc, metrics::Metrics};
+use crate::{
+    origin::Origin,
+    rpc::{RpcContext, TraceLimits, fixture},
+};
+
+/// How long a call may run: a loop without end must not keep a fuzzer.
+const CALL_TIME_MAX: Duration = Duration::from_millis(50);
+
+/// See the module.
+pub struct JsonRpcDoor(JsonRpc);
+
+impl JsonRpcDoor {
+    /// All methods over a store that has this genesis, within a runtime.
+    ///
+    /// # Panics
+    /// If the store has another one.
+    pub fn over(genesis: &Genesis, store: Store) -> JsonRpcDoor {
+        let context = RpcContext {
+            call_time_max: CALL_TIME_MAX,
+            send_sync_time_max: CALL_TIME_MAX,
+            trace_limits: TraceLimits { time_max: CALL_TIME_MAX, bytes_max: 1 << 20 },
+            ..fixture::over(genesis, store)
+        };
+        JsonRpcDoor(JsonRpc::new(context, Arc::new(Metrics::new().expect("no metric is there twice"))))
+    }
+
+    /// The names of the methods.
+    pub fn methods(&self) -> impl Iterator<Item = &'static str> {
+        self.0.table().names()
+    }
+
+    /// The answer to a body of the operator's own hosts; none if it holds notifications alone.
+    pub async fn answer(&self, body: &[u8]) -> Option<Vec<u8>> {
+        self.0.handle(Origin::Trusted, || {}, body).await.map(Vec::from)
+    }
+}
