@@ -82,6 +82,11 @@ impl DiskGuard {
         }
     }
 
+    /// The store's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Asks the file system.
     pub(crate) fn room(&self) -> Result<DiskRoom, StorageError> {
         let free_bytes = (self.free_bytes)()

@@ -1,5 +1,5 @@
 //! The file `FORMAT`: which formats a directory was written with. A text file, so that an operator can read it and no
-//! database of an unknown layout has to be opened for it.
+//! database of an unknown layout has to be opened for it. Its third line is the mark of [`crate::directory::Acknowledged`].
 //!
 //! The version counts releases that changed a format. The fingerprint is computed from what the code does. So the store
 //! refuses a format that changed without a new version, instead of misreading it.
@@ -21,6 +21,7 @@ use slipstream_types::{
 
 use crate::{
     column::Column,
+    directory::Mark,
     error::StorageError,
     history::log,
     schema::{
@@ -59,11 +60,13 @@ pub(crate) fn begin(dir: &Path) -> Result<(), StorageError> {
     write_aside(dir).map_err(|error| StorageError::io("write", &dir.join(BEGUN_FILE), error))
 }
 
-/// Marks a directory whose database was opened as one of this release, if it is new or of a release before.
+/// Marks a directory whose database was opened as one of this release, if it is new or of a release before. The mark of what was
+/// acknowledged begins with nothing.
 pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let is_current = match fs::read_to_string(&path) {
-        Ok(text) => !is_before(&text),
+        // A release before had no mark of what was acknowledged.
+        Ok(text) => !is_before(&text) && text.lines().count() > 2,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
         Err(error) => return Err(StorageError::io("read", &path, error)),
     };
@@ -108,8 +111,15 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
             return Err(StorageError::corrupt(what));
         }
     }
-    let found = lines.next().and_then(|line| line.strip_prefix(FINGERPRINT_PREFIX)).unwrap_or("missing");
+    let found = lines.next().and_then(|line| line.strip_prefix(FINGERPRINT_PREFIX)).unwrap_or_default();
     let expected = fingerprint();
+    if found.len() != expected.len() {
+        let path = dir.join(FILE);
+        return Err(StorageError::corrupt(format!(
+            "the second line of {} is no fingerprint",
+            path.display()
+        )));
+    }
     match found == expected || BEFORE.contains(&found) {
         true => Ok(()),
         false => Err(StorageError::OtherFormat { dir: dir.to_owned(), found: found.to_owned(), expected }),
@@ -118,7 +128,10 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
 
 fn write_aside(dir: &Path) -> std::io::Result<()> {
     let mut file = fs::File::create(dir.join(BEGUN_FILE))?;
-    file.write_all(format!("{VERSION_PREFIX}{FORMAT}\n{FINGERPRINT_PREFIX}{}\n", fingerprint()).as_bytes())?;
+    let (fingerprint, mark) = (fingerprint(), Mark::default().line());
+    file.write_all(
+        format!("{VERSION_PREFIX}{FORMAT}\n{FINGERPRINT_PREFIX}{fingerprint}\n{mark}").as_bytes(),
+    )?;
     file.sync_all()?;
     // The name has to last before anything that it stands for.
     fs::File::open(dir)?.sync_all()

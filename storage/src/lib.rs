@@ -80,6 +80,7 @@ mod prune;
 mod range_delta;
 mod read_only;
 mod repair;
+mod reserve;
 mod restore;
 mod rollback;
 mod rules;

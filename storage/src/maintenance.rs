@@ -11,11 +11,11 @@ use crate::{
     },
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
-    directory::{self, Content, DATABASE_DIR},
+    directory::{self, Content, DATABASE_DIR, Mark},
     error::StorageError,
     floors::{KeptRange, kept_ranges, read_headers_floor, read_record},
-    format,
     prune::{self, Pruned, drop_files},
+    reserve::Reserve,
     schema::{self, HEAD_KEY, HeadRecord, RESTORE_KEY, RestoreRecord},
     store::Store,
 };
@@ -25,6 +25,8 @@ pub struct Maintenance {
     pub(crate) backend: RocksBackend,
     pub(crate) tree_memory_mib: u64,
     pub(crate) dir: PathBuf,
+    /// Goes last: it is made again once the database is closed.
+    _reserve: Reserve,
 }
 
 /// Counts what a store holds.
@@ -60,9 +62,10 @@ impl Maintenance {
     /// As [`crate::Store::open`], but for what only shows in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
         let content = Content::Store(directory::expect(dir)?);
-        let backend = RocksBackend::open(config, dir, content)?;
-        format::mark(dir)?;
-        Ok(Maintenance { backend, tree_memory_mib: config.tree_memory_mib, dir: dir.to_owned() })
+        let reserve = Reserve::lend(dir);
+        let backend = RocksBackend::open_unflushed(config, dir, content)?;
+        let (tree_memory_mib, dir) = (config.tree_memory_mib, dir.to_owned());
+        Ok(Maintenance { backend, tree_memory_mib, dir, _reserve: reserve })
     }
 
     /// Counts what the store holds. Cheap: RocksDB keeps these sizes.
@@ -124,7 +127,9 @@ impl Maintenance {
 /// As [`Maintenance::open`].
 pub fn stats_of(config: &StorageConfig, dir: &Path) -> Result<StoreStats, StorageError> {
     directory::expect(dir)?;
+    let mark = Mark::read(dir)?;
     let reader = open_files_of(config, &dir.join(DATABASE_DIR))?;
+    mark.check_change(dir, reader.last_change()?)?;
     stats(&reader, |column| reader.size(column))
 }
 

@@ -58,7 +58,6 @@ impl Store {
         }
         faults.pass(CrashPoint::Before(Step::Open))?;
         let backend = Arc::new(RocksBackend::open(config, dir, content)?);
-        format::mark(dir)?;
         let disk = DiskGuard::of_directory(config, dir);
         let frontiers = Frontiers::open(dir, config.fsync, faults);
         let backend = FaultyBackend::wrap(backend, faults);

@@ -1,6 +1,6 @@
 //! [`ReadOnly`]: a store that another process owns, or nobody. It can be read while a node runs on it.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Bytes, Certificate, Digest,
@@ -8,9 +8,12 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::{Column, Reader, rocks::open_read_only},
+    backend::{
+        Column, Reader,
+        rocks::{RocksCheckpoint, open_read_only},
+    },
     config::StorageConfig,
-    directory::{self, DATABASE_DIR},
+    directory::{self, DATABASE_DIR, Mark},
     error::StorageError,
     floors::{read_headers_floor, read_record},
     format,
@@ -36,12 +39,12 @@ pub struct ReadOnly {
 
 /// Opens the database so that its tables and its log are of one moment. Tables are read first: had some been added before the log is read,
 /// what the log says of them would be believed without them.
-fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, StorageError> {
+fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<RocksCheckpoint>, StorageError> {
     let mut attempts = 1;
     loop {
-        let before = tables(dir)?;
+        let before = directory::manifest(dir)?;
         let opened = open_read_only(config, &dir.join(DATABASE_DIR));
-        let is_whole = tables(dir)? == before;
+        let is_whole = directory::manifest(dir)? == before;
         match opened {
             Ok(reader) if is_whole => return Ok(reader),
             Err(error) if attempts == ATTEMPTS => return Err(error),
@@ -54,19 +57,6 @@ fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<dyn Reader>, Sto
     }
 }
 
-/// Lists the tables. RocksDB appends every change of them to the manifest that the file CURRENT names.
-fn tables(dir: &Path) -> Result<(String, u64), StorageError> {
-    let name = directory::manifest_name(dir)?;
-    let manifest = dir.join(DATABASE_DIR).join(&name);
-    let len = match fs::metadata(&manifest) {
-        Ok(metadata) => metadata.len(),
-        // Another one has taken its place since.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(StorageError::io("look at", &manifest, error)),
-    };
-    Ok((name, len))
-}
-
 impl ReadOnly {
     /// Opens the store in a directory, and reads its log into memory. Writes nothing.
     ///
@@ -74,8 +64,19 @@ impl ReadOnly {
     /// [`StorageError::NotInitialized`] without a genesis, errors of [`crate::Store::open`] about formats, or of the disk. If a running
     /// node changes files meanwhile, a second attempt may succeed.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
+        Self::open_now(config, dir).or_else(|error| {
+            // What a directory lacks is told as to whoever opens it for writing.
+            directory::expect(dir)?;
+            Err(error)
+        })
+    }
+
+    fn open_now(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
         format::check(dir)?;
+        // A node that runs moves it on.
+        let mark = Mark::read(dir)?;
         let reader = open_whole(config, dir)?;
+        mark.check_change(dir, reader.last_change()?)?;
         let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
         let head = schema::decode("head record", &head)?;
         let (pruned, headers_floor) = (read_record(&*reader)?, read_headers_floor(&*reader)?);

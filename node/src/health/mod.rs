@@ -184,6 +184,11 @@ impl HealthSource {
         HealthSource { store, follower, seat, transport, clock, names, judge }
     }
 
+    /// The time by the node's clock.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
     /// Reads the health. Blocks on the store for a moment.
     pub(crate) fn read(&self) -> Result<Health, StorageError> {
         let head = self.store.head()?;

@@ -144,7 +144,7 @@ impl Teller {
 /// One event: collectors of logs find the same fields in each.
 macro_rules! event {
     ($level:ident, $status:ident, $message:expr $(, $field:ident = $value:expr)*) => {{
-        let NodeStatus { health, progress, process, disk, consensus, .. } = $status;
+        let NodeStatus { health, progress, process, disk, consensus, rules, .. } = $status;
         tracing::$level!(
             $($field = $value,)*
             head = health.head.get(),
@@ -163,6 +163,9 @@ macro_rules! event {
             silent = consensus.as_ref().and_then(|own| own.silent(HEARD_WITHIN_MS)),
             memory_mib = process.memory_bytes >> 20,
             disk_free_mib = disk.as_ref().map(|disk| disk.free_bytes >> 20),
+            inodes_free = disk.as_ref().and_then(|disk| disk.free_inodes),
+            next_fork = rules.next.as_deref(),
+            next_fork_begins = rules.next_begins.as_deref(),
             silence = health.silence.as_ref().map(|it| it.silence.name()),
             blocker = health.blocker.as_ref().map(|blocker| blocker.text.as_str()),
             "{}",

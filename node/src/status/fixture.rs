@@ -87,7 +87,7 @@ fn disk() -> Value {
         "total_bytes": 1_207_959_552, "database_bytes": 1_073_741_824, "snapshots_bytes": 130_023_424, "journal_bytes": 4_194_304,
         "other_bytes": 0,
     });
-    json!({ "free_bytes": 3_000_000_000_u64, "min_bytes": 512 << 20, "used": used })
+    json!({ "free_bytes": 3_000_000_000_u64, "min_bytes": 512 << 20, "free_inodes": 77_000, "used": used })
 }
 
 /// At the head, with nothing to do.

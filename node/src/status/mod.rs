@@ -22,7 +22,7 @@ mod sample;
 mod source;
 mod spread;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use slipstream_broadcast::MeshStatus;
@@ -34,6 +34,7 @@ use slipstream_storage::{Head, StorageError, Store};
 use slipstream_sync::{ServeStatus, SyncStatus};
 use slipstream_types::{
     Address, BatchNumber, Digest, Epoch, Failures, PublicKey, RulesId, Waypoint, chain::Fork,
+    schedule::Activation,
 };
 
 use self::peers::{
@@ -48,6 +49,7 @@ pub use self::{
     progress::{Eta, Progress, Unit},
     resources::{DiskStatus, DiskUse, ProcessStatus},
 };
+use crate::health::about;
 use crate::{health::Health, speed::SpeedStatus};
 
 /// A validator that was not heard for longer is none of the quorum: sync asks each connected one for its head twice a second.
@@ -157,21 +159,40 @@ pub struct RulesStatus {
     /// The fork of this node's schedule that comes next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// When that is, for people: by this machine's clock, or in batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_begins: Option<String>,
     /// Forks that peers' schedules have and this node's lacks: it stops there if the validators have them.
     pub unknown: Vec<String>,
 }
 
 impl RulesStatus {
-    pub(crate) fn of(store: &Store) -> Result<RulesStatus, StorageError> {
+    pub(crate) fn of(store: &Store, now_ms: u64) -> Result<RulesStatus, StorageError> {
         let Head { header, .. } = store.head()?;
         let (number, timestamp_ms, chain) = (header.number.next(), header.timestamp_ms, store.chain()?);
         let rules = chain.rules_at(number, timestamp_ms);
+        let next = chain.next_fork(number, timestamp_ms).map(|(fork, _)| fork);
         Ok(RulesStatus {
             id: rules.id,
             fork: rules.fork,
-            next: chain.next_fork(number, timestamp_ms).map(|(fork, _)| fork.to_string()),
+            next: next.map(ToString::to_string),
+            next_begins: next.map(|fork| begins(fork.at, number, now_ms)),
             unknown: store.unknown_forks().iter().map(ToString::to_string).collect(),
         })
+    }
+}
+
+/// When a fork begins, which batch `next` does not have yet.
+fn begins(at: Activation, next: BatchNumber, now_ms: u64) -> String {
+    match at {
+        Activation::Batch(first) => match first.get().saturating_sub(next.get()) {
+            1 => "begins in 1 batch".to_owned(),
+            left => format!("begins in {left} batches"),
+        },
+        Activation::TimeMs(first_ms) => match first_ms.checked_sub(now_ms) {
+            Some(left_ms) if left_ms > 0 => format!("begins in {}", about(Duration::from_millis(left_ms))),
+            _ => "begins with the next batch".to_owned(),
+        },
     }
 }
 
@@ -186,4 +207,23 @@ pub struct HeadStatus {
     pub state_root: Digest,
     /// Milliseconds since 1970.
     pub timestamp_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a fork that is planned says when it comes, also one whose time is over and which waits for a batch.
+    #[test]
+    fn a_fork_says_when_it_begins() {
+        let (next, now_ms) = (BatchNumber::new(100), 1_800_000_000_000);
+        let at_batch = |number| begins(Activation::Batch(BatchNumber::new(number)), next, now_ms);
+        assert_eq!(
+            (at_batch(101), at_batch(160)),
+            ("begins in 1 batch".into(), "begins in 60 batches".into())
+        );
+        let at_time = |ms: i64| begins(Activation::TimeMs(now_ms.saturating_add_signed(ms)), next, now_ms);
+        assert_eq!(at_time(59 * 60_000), "begins in 59 min");
+        assert_eq!(at_time(-1), "begins with the next batch");
+    }
 }

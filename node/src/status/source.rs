@@ -90,7 +90,7 @@ impl StatusSource {
             },
             waypoint: certificate.map_or(self.origin, |certificate| Waypoint::of(&certificate.info)),
             epoch: self.epoch(),
-            rules: RulesStatus::of(&self.store)?,
+            rules: RulesStatus::of(&self.store, self.health.now_ms())?,
             sync,
             mesh: self.broadcaster.status(),
             serve: self.server.status(),

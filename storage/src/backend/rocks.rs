@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     config::{StateHistory, StorageConfig},
-    directory::{Content, DATABASE_DIR},
+    directory::{Acknowledged, Content, DATABASE_DIR, Mark},
     disk::DiskGuard,
     error::StorageError,
-    format::Age,
+    format::{self, Age},
     open_files::OpenFilesShare,
     snapshots::SNAPSHOTS_DIR,
 };
@@ -33,7 +33,8 @@ mod read;
 mod sorted_file;
 mod upkeep;
 
-use read::{ALL_FILES, OwnedSnapshot, Pinned, RocksCheckpoint};
+pub(crate) use read::RocksCheckpoint;
+use read::{ALL_FILES, OwnedSnapshot, Pinned};
 
 /// Memory for rows not yet in a file, over all columns; a flush begins above it.
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
@@ -64,6 +65,18 @@ pub(crate) struct RocksBackend {
     sorted_files_made: AtomicU64,
     /// Shared by all live snapshots.
     live: Arc<()>,
+    /// None where a durable write is not asked for: a power cut may take what was acknowledged.
+    acknowledged: Option<Acknowledged>,
+}
+
+impl Drop for RocksBackend {
+    fn drop(&mut self) {
+        if let Some(acknowledged) = &self.acknowledged {
+            // What lists files may change them until here.
+            self.db.cancel_all_background_work(true);
+            acknowledged.note(0);
+        }
+    }
 }
 
 fn remove_dir(dir: &Path) {
@@ -90,6 +103,9 @@ fn common_options(open_files_max: i32) -> Options {
     options.set_max_open_files(open_files_max);
     options.set_keep_log_file_num(4);
     options.set_max_log_file_size(4 << 20);
+    // A log that is closed is listed with its length: one that is missing between others is noticed. Whoever only reads needs the option
+    // too, or RocksDB crashes over such a list.
+    options.set_track_and_verify_wals_in_manifest(true);
     options
 }
 
@@ -138,22 +154,32 @@ fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) 
     let shape = Shape { cache, pin_indexes: true, floors };
     let dir_of_db = dir.join(DATABASE_DIR);
     let columns = columns(shape).chain(legacy::columns(options, &dir_of_db));
-    DB::open_cf_descriptors(options, dir_of_db, columns).map_err(|error| {
-        // RocksDB has no code of its own for this.
-        let locked = ["While lock file", "lock hold by current process"];
-        match locked.iter().any(|text| error.as_ref().contains(text)) {
-            true => StorageError::Locked { dir: dir.to_owned() },
-            // Of a file that the manifest lists.
-            false if error.as_ref().contains("No such file or directory") => {
-                StorageError::incomplete(dir, &format!("a file ({})", error.as_ref()))
-            }
-            // A list of files whose end is lost may lack columns: of this release's format it has them all.
-            false if error.kind() == rocksdb::ErrorKind::InvalidArgument => {
-                StorageError::corrupt(format!("{}: {}", dir.display(), error.as_ref()))
-            }
-            false => error.into(),
+    DB::open_cf_descriptors(options, dir_of_db, columns).map_err(|error| refusal(error, dir))
+}
+
+/// Why a database did not open.
+fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
+    // Of a closed log that is gone or shorter. RocksDB does not say the file's name.
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+    let log =
+        error.as_ref().split_once("log number: ").and_then(|(_, rest)| digits(rest).parse::<u64>().ok());
+    if let Some(number) = log {
+        return StorageError::cut(dir, &format!("db/{number:06}.log is not as it was ({})", error.as_ref()));
+    }
+    // RocksDB has no code of its own for this.
+    let locked = ["While lock file", "lock hold by current process"];
+    match locked.iter().any(|text| error.as_ref().contains(text)) {
+        true => StorageError::Locked { dir: dir.to_owned() },
+        // Of a file that the manifest lists.
+        false if error.as_ref().contains("No such file or directory") => {
+            StorageError::incomplete(dir, &format!("a file ({})", error.as_ref()))
         }
-    })
+        // A list of files whose end is lost may lack columns: of this release's format it has them all.
+        false if error.kind() == rocksdb::ErrorKind::InvalidArgument => {
+            StorageError::corrupt(format!("{}: {}", dir.display(), error.as_ref()))
+        }
+        false => error.into(),
+    }
 }
 
 /// Gives a closed database the transactions' index that releases had before, in place of its own.
@@ -214,11 +240,41 @@ impl RocksBackend {
         dir: &Path,
         content: Content,
     ) -> Result<RocksBackend, StorageError> {
+        Self::open_with(database_options(config, content), config, dir, content)
+    }
+
+    /// As [`RocksBackend::open`], and what the logs hold stays there: on a full disk there is no room for tables.
+    pub(crate) fn open_unflushed(
+        config: &StorageConfig,
+        dir: &Path,
+        content: Content,
+    ) -> Result<RocksBackend, StorageError> {
+        let options =
+            database_options(config, content).get_options_from_string("avoid_flush_during_recovery=true")?;
+        Self::open_with(options, config, dir, content)
+    }
+
+    fn open_with(
+        options: Options,
+        config: &StorageConfig,
+        dir: &Path,
+        content: Content,
+    ) -> Result<RocksBackend, StorageError> {
         let cache = block_cache(config);
         let floors = Floors::default();
         let files_dir = dir.join(DATABASE_DIR);
-        let options = database_options(config, content);
+        let mark = match content {
+            Content::Store(_) => Mark::read(dir)?,
+            Content::Nothing | Content::Begun => Mark::default(),
+        };
+        // Opened for writing, RocksDB would remove what is left of a log that lost its end.
+        if !mark.is_in_logs(dir)?
+            && let Ok(reader) = open_files_of(config, &files_dir)
+        {
+            mark.check_change(dir, reader.last_change()?)?;
+        }
         let mut db = open_database(&options, dir, &cache, &floors)?;
+        mark.check_change(dir, db.latest_sequence_number())?;
         legacy::take_over(&mut db, &DiskGuard::of_directory(config, dir))?;
         if config.state_history != StateHistory::Batches(0) {
             for column in [Column::StateA, Column::StateB, Column::History] {
@@ -231,6 +287,8 @@ impl RocksBackend {
         remove_dir(&sorted_files_dir);
         fs::create_dir_all(&sorted_files_dir)
             .map_err(|e| StorageError::io("create", &sorted_files_dir, e))?;
+        format::mark(dir)?;
+        let acknowledged = config.fsync.then(|| Acknowledged::open(dir, mark)).transpose()?;
         Ok(RocksBackend {
             db: Arc::new(db),
             cache,
@@ -243,15 +301,18 @@ impl RocksBackend {
             sorted_files_dir,
             sorted_files_made: AtomicU64::new(0),
             live: Arc::default(),
+            acknowledged,
         })
     }
 }
 
 /// A moment of the database whose files are in a directory, for a process that does not have it. They are all opened at once: whoever has it
 /// may remove them at any time.
-pub(crate) fn open_read_only(config: &StorageConfig, files: &Path) -> Result<Arc<dyn Reader>, StorageError> {
-    RocksCheckpoint::open_at(files.to_owned(), block_cache(config), ALL_FILES)
-        .map(|reader| Arc::new(reader) as Arc<dyn Reader>)
+pub(crate) fn open_read_only(
+    config: &StorageConfig,
+    files: &Path,
+) -> Result<Arc<RocksCheckpoint>, StorageError> {
+    RocksCheckpoint::open_at(files.to_owned(), block_cache(config), ALL_FILES).map(Arc::new)
 }
 
 /// A database whose files are in a directory, read with few of them open. Writes nothing.
@@ -292,7 +353,16 @@ impl RowStore for RocksBackend {
         }
         let mut options = WriteOptions::default();
         options.set_sync(durable);
-        Ok(self.db.write_opt(writes, &options)?)
+        // The log is synced with all that stands before this write. Of an empty one nothing stands in it.
+        let change = match writes.len() as u64 {
+            0 => 0,
+            changes => self.db.latest_sequence_number() + changes,
+        };
+        self.db.write_opt(writes, &options)?;
+        if let Some(acknowledged) = self.acknowledged.as_ref().filter(|_| durable) {
+            acknowledged.note(change);
+        }
+        Ok(())
     }
 
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {

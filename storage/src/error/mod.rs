@@ -429,6 +429,15 @@ impl StorageError {
         ))
     }
 
+    /// Less is there than was acknowledged. Whoever says so has removed nothing.
+    pub(crate) fn cut(dir: &std::path::Path, what: &str) -> StorageError {
+        Self::corrupt(format!(
+            "in {}, {what}. The store would open without what it acknowledged, so it was left as it is: put the file back as it was, from \
+             the place that it came from if it was copied",
+            dir.display()
+        ))
+    }
+
     pub(crate) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> StorageError {
         StorageError::Io { action, path: path.to_owned(), source }
     }

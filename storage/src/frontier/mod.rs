@@ -78,6 +78,9 @@ struct Job {
     kept: Vec<BatchNumber>,
 }
 
+/// In the directory of a store.
+pub(crate) const FRONTIERS_DIR: &str = "frontiers";
+
 /// The directory `frontiers` of a store.
 pub(crate) struct Frontiers {
     dir: PathBuf,
@@ -110,7 +113,7 @@ struct Log {
 impl Frontiers {
     /// Opens the directory, and makes it if it is missing. Returns `None` if it is unusable.
     pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Option<Frontiers> {
-        let dir = dir.join("frontiers");
+        let dir = dir.join(FRONTIERS_DIR);
         if let Err(error) = fs::create_dir_all(&dir) {
             tracing::warn!(%error, dir = %dir.display(), "this cannot be used: each start reads all rows");
             return None;

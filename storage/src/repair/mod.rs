@@ -32,7 +32,6 @@ use crate::{
     config::StorageConfig,
     directory::{self, Content},
     error::{RepairError, StorageError},
-    format,
     history::record::forget,
     ledger::record_write,
     place::Place,
@@ -110,7 +109,6 @@ impl Repair {
     pub fn open(config: &StorageConfig, dir: &FilePath) -> Result<Repair, StorageError> {
         let content = Content::Store(directory::expect(dir)?);
         let backend = Arc::new(RocksBackend::open(config, dir, content)?);
-        format::mark(dir)?;
         Self::with_backend(config, backend)
     }
 

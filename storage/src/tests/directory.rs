@@ -36,8 +36,8 @@ fn copy_tree(from: &FilePath, to: &FilePath) {
 }
 
 /// A closed store with tables and a log.
-fn closed() -> Fixture {
-    let mut fixture = Fixture::initialized(&config(), true);
+fn closed(config: &StorageConfig) -> Fixture {
+    let mut fixture = Fixture::initialized(config, true);
     let mut ledger = Ledger::new();
     ledger.commit_up_to(fixture.store(), 8);
     fixture.reopen();
@@ -73,7 +73,7 @@ fn refused(dir: &FilePath, what: &str) {
 /// Goal: a store that lost a file is never taken for an empty place: nothing else of it goes.
 #[test]
 fn a_store_that_lacks_a_file_is_refused_and_left_alone() {
-    let fixture = closed();
+    let fixture = closed(&config());
     let dir = fixture.dir();
     let tables = of_kind(dir, ".sst");
     let manifest = of_kind(dir, "MANIFEST-").pop().unwrap();
@@ -111,6 +111,85 @@ fn a_store_that_lacks_a_file_is_refused_and_left_alone() {
     drop(Store::open(&config(), dir).unwrap());
 }
 
+/// A store of its own after a change of its files.
+fn changed(dir: &FilePath, change: impl FnOnce(&FilePath)) -> tempfile::TempDir {
+    let copy = store_dir();
+    copy_tree(dir, copy.path());
+    change(copy.path());
+    copy
+}
+
+fn cut(file: &FilePath, len: impl FnOnce(u64) -> u64) {
+    let before = fs::metadata(file).unwrap().len();
+    fs::File::options().write(true).open(file).unwrap().set_len(len(before)).unwrap();
+}
+
+/// Goal: what was acknowledged is there or the store is refused: a log or a list of files whose end is lost is no power cut's work. Put
+/// back, it opens.
+#[test]
+fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
+    let synced = StorageConfig { fsync: true, ..config() };
+    let fixture = closed(&synced);
+    let dir = fixture.dir();
+    let last = |dir: &FilePath, kind: &str| of_kind(dir, kind).pop().unwrap();
+    type Cut = fn(u64) -> u64;
+    let cuts: [(&str, Cut); 3] =
+        [("a byte less", |len| len - 1), ("half", |len| len / 2), ("nothing", |_| 0)];
+    for kind in [".log", "MANIFEST-"] {
+        for (what, len) in cuts {
+            let copy = changed(dir, |copy| cut(&last(copy, kind), len));
+            // The last bytes may be of a write that nobody waited for.
+            if what == "a byte less"
+                && let Ok(store) = Store::open(&synced, copy.path())
+            {
+                assert_eq!(store.head().unwrap().header.number, BatchNumber::new(12), "{kind}");
+                continue;
+            }
+            refused(copy.path(), &format!("{kind} with {what}"));
+            let error = crate::stats_of(&synced, copy.path()).err().unwrap();
+            assert!(matches!(error, StorageError::Corrupt { .. }), "{kind} with {what}: {error}");
+            let error = ReadOnly::open(&synced, copy.path()).err().unwrap();
+            assert!(matches!(error, StorageError::Corrupt { .. }), "{kind} with {what}: {error}");
+            fs::copy(last(dir, kind), last(copy.path(), kind)).unwrap();
+            let store = Store::open(&synced, copy.path()).unwrap();
+            assert_eq!(store.head().unwrap().header.number, BatchNumber::new(12));
+        }
+    }
+    // Of the bytes of a log some are others: what stands behind them is whole, and would go.
+    let copy = changed(dir, |copy| {
+        let log = last(copy, ".log");
+        let mut bytes = fs::read(&log).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(log, bytes).unwrap();
+    });
+    refused(copy.path(), "a flipped byte in the log");
+    let copy = changed(dir, |copy| fs::write(copy.join("db/CURRENT"), "MANIFEST-000001\n").unwrap());
+    fs::copy(last(copy.path(), "MANIFEST-"), copy.path().join("db/MANIFEST-000001")).unwrap();
+    refused(copy.path(), "an older manifest");
+}
+
+/// Goal: a store of a release that marked nothing, or whose mark its operator removed, opens, and is marked from then on.
+#[test]
+fn a_store_without_a_mark_gets_one() {
+    let synced = StorageConfig { fsync: true, ..config() };
+    let fixture = closed(&synced);
+    let format = |dir: &FilePath| fs::read_to_string(dir.join("FORMAT")).unwrap();
+    let unmarked = |text: &str| text.split_inclusive('\n').take(2).collect::<String>();
+    let copy =
+        changed(fixture.dir(), |copy| fs::write(copy.join("FORMAT"), unmarked(&format(copy))).unwrap());
+    drop(Store::open(&synced, copy.path()).unwrap());
+    let marked = format(copy.path());
+    assert!(marked.lines().nth(2).is_some_and(|line| line.starts_with("acknowledged 0000")), "{marked}");
+    fs::write(copy.path().join("FORMAT"), marked.replace("acknowledged 0", "acknowledged 1")).unwrap();
+    refused(copy.path(), "with a damaged mark");
+    // What a power cut takes of the log was not acknowledged.
+    fs::write(copy.path().join("FORMAT"), unmarked(&marked)).unwrap();
+    let log = of_kind(copy.path(), ".log").pop().unwrap();
+    fs::write(log, "torn").unwrap();
+    drop(Store::open(&synced, copy.path()).unwrap());
+}
+
 /// Goal: a first start that was killed at any moment is done again; where no store is, only [`Store::open`] makes one.
 #[test]
 fn a_first_start_that_was_killed_is_done_again() {
@@ -125,6 +204,14 @@ fn a_first_start_that_was_killed_is_done_again() {
     fs::rename(dir.path().join("FORMAT"), dir.path().join("FORMAT.new")).unwrap();
     drop(Store::open(&config(), dir.path()).unwrap());
     assert!(dir.path().join("FORMAT").exists());
+    // Whatever else is left of a store is no empty place.
+    for left in ["db/OPTIONS-000007", "db/IDENTITY", "frontiers/7.tree"] {
+        let dir = tempfile::tempdir().unwrap();
+        let left = dir.path().join(left);
+        fs::create_dir_all(left.parent().unwrap()).unwrap();
+        fs::write(left, "").unwrap();
+        refused(dir.path(), "all but one file are gone");
+    }
 }
 
 /// Goal: a snapshot that cannot be read now may be all there is later: a start keeps it, and what an operator put beside it.

@@ -341,7 +341,7 @@ fn snapshots_leave_small_blobs_in_memory() {
     chunk.verify(snapshot.info().state_root).unwrap();
 }
 
-/// Goal: another fingerprint, or none, is refused by name before the database is touched.
+/// Goal: another fingerprint is refused by name, and one that is cut as damage, before the database is touched.
 #[test]
 fn another_fingerprint_is_refused() {
     let mut fixture = Fixture::initialized(&config(), true);
@@ -349,18 +349,19 @@ fn another_fingerprint_is_refused() {
     let path = fixture.dir().join("FORMAT");
     let good = fs::read_to_string(&path).unwrap();
     let version = good.lines().next().unwrap();
-    for (text, expected) in
-        [(format!("{version}\nfingerprint 0011\n"), "0011"), (format!("{version}\n"), "missing")]
-    {
+    let other = "0011223344556677";
+    // One that is cut, or gone, is damage and no other format.
+    for (fingerprint, is_other) in [(other, true), ("0011", false), ("", false)] {
+        let text = format!("{version}\nfingerprint {fingerprint}\n");
         fs::write(&path, text).unwrap();
         for error in [
             Store::open(&config(), fixture.dir()).err().unwrap(),
             Maintenance::open(&config(), fixture.dir()).err().unwrap(),
         ] {
-            assert!(
-                matches!(&error, StorageError::OtherFormat { found, .. } if found == expected),
-                "{error}"
-            );
+            match error {
+                StorageError::OtherFormat { found, .. } => assert!(is_other && found == other, "{found}"),
+                error => assert!(!is_other && matches!(error, StorageError::Corrupt { .. }), "{error}"),
+            }
         }
     }
     fs::write(&path, good).unwrap();

@@ -9,7 +9,7 @@ fn a_store_is_looked_at_while_it_is_in_use() {
     let dir = store_dir();
     let config = config();
     let look = || ReadOnly::open(&config, dir.path());
-    assert!(matches!(look().err().unwrap(), StorageError::Io { .. }), "there is none");
+    assert!(matches!(look().err().unwrap(), StorageError::NotInitialized), "there is none");
     let store = Store::open(&config, dir.path()).unwrap();
     assert!(matches!(look().err().unwrap(), StorageError::NotInitialized));
     store.initialize(&genesis()).unwrap();

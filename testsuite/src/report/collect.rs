@@ -103,7 +103,8 @@ impl Sampled {
         // The genesis says when the chain was thought of, not that it runs.
         let has_batch = self.head.number.is_some_and(|number| number > 0);
         if let Some(timestamp_ms) = self.head.timestamp_ms.filter(|_| has_batch) {
-            self.health.head_age_seconds = Some(now_ms.saturating_sub(timestamp_ms) as f64 / 1_000.0);
+            // Below 0 where this clock is slow, or that of the validators is fast.
+            self.health.head_age_seconds = Some((now_ms as f64 - timestamp_ms as f64) / 1_000.0);
         }
         self
     }
@@ -354,7 +355,7 @@ mod tests {
             sampled.by_clock(NOW_MS).health.head_age_seconds
         };
         assert_eq!(age(json!({ "number": 7, "timestamp_ms": NOW_MS - 2_500 })), Some(2.5));
-        assert_eq!(age(json!({ "number": 7, "timestamp_ms": NOW_MS + 9_000 })), Some(0.0), "it lies ahead");
+        assert_eq!(age(json!({ "number": 7, "timestamp_ms": NOW_MS + 9_000 })), Some(-9.0), "it lies ahead");
         assert_eq!(age(json!({ "number": 7 })), Some(3_600.0), "it does not tell when");
         let genesis = json!({ "head": { "number": 0, "timestamp_ms": 5 }, "health": {} });
         let genesis: Sampled = serde_json::from_value(genesis).unwrap();

@@ -40,7 +40,8 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.add("waypoint", Some(status.waypoint.to_string()));
     rows.add("epoch", Some(epoch(&status.epoch)));
     rows.add("rules", Some(status.rules.fork.name().to_owned()));
-    rows.add("  next", status.rules.next.clone());
+    let begins = status.rules.next_begins.iter().map(|begins| format!(", {begins}")).collect::<String>();
+    rows.add("  next", status.rules.next.as_ref().map(|fork| format!("{fork}{begins}")));
     for fork in &status.rules.unknown {
         rows.add(
             "  unknown",
@@ -169,10 +170,11 @@ fn speed(rows: &mut Rows, status: &SpeedStatus) {
 }
 
 /// The room on the database's file system, and where it ends.
-fn disk(DiskStatus { free_bytes, min_bytes, .. }: &DiskStatus) -> String {
+fn disk(DiskStatus { free_bytes, min_bytes, free_inodes, .. }: &DiskStatus) -> String {
+    let inodes = free_inodes.iter().map(|free| format!("; {free} inodes free")).collect::<String>();
     match min_bytes >> 20 {
-        0 => format!("{} MiB free", free_bytes >> 20),
-        min => format!("{} MiB free, stops below {min} MiB", free_bytes >> 20),
+        0 => format!("{} MiB free{inodes}", free_bytes >> 20),
+        min => format!("{} MiB free, stops below {min} MiB{inodes}", free_bytes >> 20),
     }
 }
 

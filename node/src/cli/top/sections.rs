@@ -407,6 +407,7 @@ pub(super) fn machine(status: &NodeStatus, cpu_percent: Option<f64>, width: usiz
         let style = if is_low { Style::new().red() } else { Style::new() };
         let stops = if disk.min_bytes > 0 { format!("; stops below {least}") } else { String::new() };
         lines.styled("disk free", Some(format!("{free}{stops}")), style);
+        lines.fact("inodes free", disk.free_inodes.map(|free| free.to_string()));
     }
     if let Some(used) = status.disk.as_ref().and_then(|disk| disk.used) {
         let part = |bytes_used: u64| bytes(bytes_used as f64);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rocksdb::{Cache, DB, ReadOptions};
 use slipstream_types::Path;
 
-use super::{RocksBackend, common_options, family, remove_checkpoint, upkeep::size_of};
+use super::{RocksBackend, common_options, family, refusal, remove_checkpoint, upkeep::size_of};
 use crate::{
     backend::{
         Column, ColumnSize, Direction, Reader, Visit, VisitRange,
@@ -263,6 +263,11 @@ impl RocksCheckpoint {
         Ok(self.db.get_or_init(|| db))
     }
 
+    /// Number of the last change, the log's among them.
+    pub(crate) fn last_change(&self) -> Result<u64, StorageError> {
+        Ok(self.db()?.latest_sequence_number())
+    }
+
     /// Bytes and keys of a column; none of one that a release before did not have.
     pub(crate) fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
         let db = self.db()?;
@@ -295,9 +300,10 @@ impl RocksCheckpoint {
         let options = common_options(open_files_max);
         let shape = Shape { cache: &self.cache, pin_indexes: false, floors: &self.floors };
         // One of a release before has fewer columns.
-        let known = DB::list_cf(&options, &self.dir)?;
+        let refused = |error| refusal(error, &self.dir);
+        let known = DB::list_cf(&options, &self.dir).map_err(refused)?;
         let columns = columns(shape).filter(|column| known.iter().any(|name| name == column.name()));
-        Ok(DB::open_cf_descriptors_read_only(&options, &self.dir, columns, false)?)
+        DB::open_cf_descriptors_read_only(&options, &self.dir, columns, false).map_err(refused)
     }
 
     fn read_options(&self) -> ReadOptions {

@@ -183,7 +183,7 @@ fn table_says_how_fast_the_machine_is() {
 fn table_says_what_the_node_takes() {
     let text = shown(json!({}));
     let expected = "process      4242, up 3 h 02 min, 61.0 MiB of memory, 13 s of CPU time, 30 threads, 42 of 1048576 open files
-disk         2861 MiB free, stops below 512 MiB
+disk         2861 MiB free, stops below 512 MiB; 77000 inodes free
   used       1.1 GiB: database 1.0 GiB, snapshots 124 MiB beside it, journal 4.0 MiB, other 0 B
 snapshots    2 are kept, of batches 200, 100
 ";
@@ -194,4 +194,7 @@ snapshots    2 are kept, of batches 200, 100
         text.contains("\nepoch        3, 1 of 1 validators certify a batch\nrules        prague\n"),
         "{text}"
     );
+    let rules = json!({ "next": "fork summer at batch 500", "next_begins": "begins in 199 batches" });
+    let text = shown(json!({ "rules": rules }));
+    assert!(text.contains("\n  next       fork summer at batch 500, begins in 199 batches\n"), "{text}");
 }

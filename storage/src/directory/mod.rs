@@ -1,11 +1,17 @@
 //! What lies in a store's directory, looked at before RocksDB is: RocksDB makes what it does not find, and then removes every file that the new
 //! manifest does not name.
 
+mod acknowledged;
+mod log;
+
 use std::{fs, io, path::Path};
+
+pub(crate) use self::acknowledged::{Acknowledged, Mark};
 
 use crate::{
     error::StorageError,
     format::{self, Age},
+    frontier::FRONTIERS_DIR,
     snapshots::SNAPSHOTS_DIR,
 };
 
@@ -29,26 +35,21 @@ pub(crate) enum Content {
 /// The kinds of files of a database.
 #[derive(Default)]
 struct Found {
-    is_current: bool,
-    is_manifest: bool,
     has_tables: bool,
     has_logs: bool,
+    /// Whether there is one of any kind, but for RocksDB's lock and what it tells people.
+    has_any: bool,
 }
 
 impl Found {
     fn in_database(dir: &Path) -> Result<Found, StorageError> {
         let mut found = Found::default();
         for name in names(dir)? {
-            found.is_current |= name == CURRENT;
-            found.is_manifest |= name.starts_with(MANIFEST_PREFIX);
             found.has_tables |= name.ends_with(".sst") || name.ends_with(".blob");
             found.has_logs |= name.ends_with(".log");
+            found.has_any |= name != "LOCK" && !name.starts_with("LOG");
         }
         Ok(found)
-    }
-
-    fn is_any(&self) -> bool {
-        self.is_current || self.is_manifest || self.has_tables || self.has_logs
     }
 }
 
@@ -60,12 +61,15 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
     let database = dir.join(DATABASE_DIR);
     let found = Found::in_database(&database)?;
     let has_format = exists(&dir.join(format::FILE))?;
-    let has_snapshots = !names(&dir.join(SNAPSHOTS_DIR))?.is_empty();
-    if !has_format && !found.has_tables && !has_snapshots {
+    let mut has_files_beside = false;
+    for beside in [SNAPSHOTS_DIR, FRONTIERS_DIR] {
+        has_files_beside |= !names(&dir.join(beside))?.is_empty();
+    }
+    if !has_format && !found.has_tables && !has_files_beside {
         if exists(&dir.join(format::BEGUN_FILE))? {
             return Ok(Content::Begun);
         }
-        if !found.is_any() {
+        if !found.has_any {
             return Ok(Content::Nothing);
         }
     }
@@ -73,7 +77,7 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
         return Err(StorageError::incomplete(dir, format::FILE));
     }
     let age = format::check(dir)?;
-    check_manifest(dir)?;
+    check_manifest(dir, &Mark::read(dir)?)?;
     // Also a store that was closed has one: the last writes are there, a validator's vote among them.
     if !found.has_logs {
         return Err(StorageError::incomplete(dir, "db/*.log, the log of the last writes,"));
@@ -105,11 +109,28 @@ pub(crate) fn manifest_name(dir: &Path) -> Result<String, StorageError> {
     }
 }
 
-fn check_manifest(dir: &Path) -> Result<(), StorageError> {
+/// The manifest in use and its bytes: none while another one takes its place. RocksDB appends every change of the tables to it.
+pub(crate) fn manifest(dir: &Path) -> Result<(String, u64), StorageError> {
     let name = manifest_name(dir)?;
     let path = dir.join(DATABASE_DIR).join(&name);
     match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => Ok(()),
+        Ok(metadata) => Ok((name, metadata.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((name, 0)),
+        Err(error) => Err(StorageError::io("look at", &path, error)),
+    }
+}
+
+fn manifest_number(name: &str) -> Option<u64> {
+    name.strip_prefix(MANIFEST_PREFIX)?.parse().ok()
+}
+
+fn check_manifest(dir: &Path, mark: &Mark) -> Result<(), StorageError> {
+    let name = manifest_name(dir)?;
+    let path = dir.join(DATABASE_DIR).join(&name);
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
+            mark.check_manifest(dir, &name, metadata.len())
+        }
         Ok(_) => Err(StorageError::corrupt(format!("{} is empty", path.display()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(StorageError::incomplete(dir, &format!("db/{name}, the list of its files,")))

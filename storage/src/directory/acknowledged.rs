@@ -1,0 +1,189 @@
+//! [`Acknowledged`]: how far the database was when a write to it was last acknowledged. RocksDB takes a log or a list of files whose end is lost
+//! for one that a power cut left: it opens without what is missing, and removes the files that nothing names any more. The third line of
+//! `FORMAT` tells such a loss from a power cut.
+//!
+//! The line is written over after every durable write and never synced. It claims only what is on disk already, so that a power cut
+//! makes it claim less, and never too much.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+
+use super::{DATABASE_DIR, log, manifest, names};
+use crate::{error::StorageError, format};
+
+const PREFIX: &str = "acknowledged ";
+/// The line of `FORMAT` with the mark, from 0.
+const LINE: usize = 2;
+/// A node that runs may write over the line just when it is read.
+const ATTEMPTS: usize = 20;
+
+/// The least that a store's files hold.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Mark {
+    /// Number of the last change of a durable write.
+    pub(crate) change: u64,
+    /// Number of the manifest, and its bytes.
+    pub(crate) manifest: u64,
+    pub(crate) manifest_bytes: u64,
+}
+
+impl Mark {
+    /// Always of the same length, so that it can be written over.
+    pub(crate) fn line(&self) -> String {
+        let text = format!("{PREFIX}{:020} {:020} {:020} ", self.change, self.manifest, self.manifest_bytes);
+        let checksum = crc32c::crc32c(text.as_bytes());
+        format!("{text}{checksum:08x}\n")
+    }
+
+    fn parse(line: &str) -> Option<Mark> {
+        let mut numbers = line.strip_prefix(PREFIX)?.split(' ').map_while(|number| number.parse().ok());
+        let mark =
+            Mark { change: numbers.next()?, manifest: numbers.next()?, manifest_bytes: numbers.next()? };
+        (mark.line().trim_end() == line).then_some(mark)
+    }
+
+    /// The mark of a directory whose format was checked. That of a release that made none claims nothing.
+    pub(crate) fn read(dir: &Path) -> Result<Mark, StorageError> {
+        let path = dir.join(format::FILE);
+        for _ in 0..ATTEMPTS {
+            let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
+            match text.lines().nth(LINE).map(Mark::parse) {
+                None => return Ok(Mark::default()),
+                Some(Some(mark)) => return Ok(mark),
+                Some(None) => {}
+            }
+        }
+        Err(StorageError::corrupt(format!(
+            "the third line of {} is no mark of what was acknowledged. Nothing was changed: put the file back, or remove this line if no \
+             other file of the store was lost",
+            path.display()
+        )))
+    }
+
+    /// Refuses a manifest that is older or shorter than the one that was there.
+    pub(super) fn check_manifest(&self, dir: &Path, name: &str, bytes: u64) -> Result<(), StorageError> {
+        match super::manifest_number(name) {
+            Some(number) if number < self.manifest => Err(StorageError::cut(
+                dir,
+                &format!("db/CURRENT names {name}, and db/MANIFEST-{:06} was in use", self.manifest),
+            )),
+            Some(number) if number == self.manifest && bytes < self.manifest_bytes => {
+                let all = self.manifest_bytes;
+                Err(StorageError::cut(dir, &format!("db/{name} has {bytes} bytes of at least {all}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the logs have the last acknowledged write. Those that do not may have been flushed: the database knows.
+    pub(crate) fn is_in_logs(&self, dir: &Path) -> Result<bool, StorageError> {
+        let database = dir.join(DATABASE_DIR);
+        let mut logs: Vec<(u64, String)> = names(&database)?
+            .into_iter()
+            .filter_map(|name| Some((name.strip_suffix(".log")?.parse().ok()?, name)))
+            .collect();
+        logs.sort_unstable();
+        let (mut end, mut is_whole) = (0, true);
+        for (_, name) in logs {
+            let path = database.join(&name);
+            let span = match log::read(&path) {
+                Ok(span) => span,
+                // Whoever has the database has flushed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(StorageError::io("read", &path, error)),
+            };
+            let Some((first, last)) = span.changes else { continue };
+            // A log whose end a power cut took goes on in the next one if that begins right behind it.
+            if !is_whole && end + 1 != first {
+                break;
+            }
+            (end, is_whole) = (last, span.is_whole);
+        }
+        Ok(end >= self.change)
+    }
+
+    /// Refuses a database that opened without the last acknowledged write.
+    pub(crate) fn check_change(&self, dir: &Path, last: u64) -> Result<(), StorageError> {
+        match last < self.change {
+            true => Err(StorageError::cut(
+                dir,
+                &format!(
+                    "its database ends at change {last}, and change {} was acknowledged: a log (db/*.log) lost its end",
+                    self.change
+                ),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Moves the mark of an opened store.
+#[derive(Debug)]
+pub(crate) struct Acknowledged {
+    dir: PathBuf,
+    file: File,
+    place: u64,
+    mark: Mutex<Mark>,
+    has_failed: AtomicBool,
+}
+
+impl Acknowledged {
+    /// Of a directory whose `FORMAT` has a mark.
+    pub(crate) fn open(dir: &Path, mark: Mark) -> Result<Acknowledged, StorageError> {
+        let path = dir.join(format::FILE);
+        let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
+        let place = text.split_inclusive('\n').take(LINE).map(str::len).sum::<usize>() as u64;
+        let file = File::options()
+            .write(true)
+            .open(&path)
+            .map_err(|error| StorageError::io("write", &path, error))?;
+        let (mark, has_failed) = (Mutex::new(mark), AtomicBool::new(false));
+        let acknowledged = Acknowledged { dir: dir.to_owned(), file, place, mark, has_failed };
+        acknowledged.note(0);
+        Ok(acknowledged)
+    }
+
+    /// Everything up to this change, and the list of files, are on disk. Where that cannot be written, the mark claims less.
+    pub(crate) fn note(&self, change: u64) {
+        let mut mark = self.mark.lock();
+        match self.write(Mark { change: mark.change.max(change), ..*mark }) {
+            Ok(written) => *mark = written,
+            Err(error) if !self.has_failed.swap(true, Ordering::Relaxed) => {
+                let dir = self.dir.display();
+                tracing::warn!(%dir, %error, "FORMAT does not say any more what was acknowledged: a log that loses its end may go unnoticed");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn write(&self, mark: Mark) -> Result<Mark, StorageError> {
+        let (name, manifest_bytes) = manifest(&self.dir)?;
+        let mut next = mark;
+        if let Some(manifest) = super::manifest_number(&name).filter(|_| manifest_bytes > 0) {
+            next = Mark { manifest, manifest_bytes, ..mark };
+        }
+        if next.manifest_bytes != mark.manifest_bytes || next.manifest != mark.manifest {
+            // RocksDB may not have synced what it appended just now. A list of files changes with a flush, not with a batch.
+            let database = self.dir.join(DATABASE_DIR);
+            let sync = |path: &Path| {
+                File::open(path)
+                    .and_then(|file| file.sync_all())
+                    .map_err(|error| StorageError::io("sync", path, error))
+            };
+            sync(&database.join(&name))?;
+            if next.manifest != mark.manifest {
+                sync(&database)?;
+            }
+        }
+        let written = self.file.write_all_at(next.line().as_bytes(), self.place);
+        written.map_err(|error| StorageError::io("write", &self.dir.join(format::FILE), error))?;
+        Ok(next)
+    }
+}

@@ -1,0 +1,95 @@
+//! [`Reserve`]: bytes and inodes that a node keeps on its disk for the commands that make room. RocksDB writes some files before it can
+//! drop one, so that on a full disk nothing could be pruned.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+
+use crate::store::Store;
+
+/// In the directory of a store.
+const RESERVE_DIR: &str = "reserve";
+/// What a manifest, a log and the options of a database take, many times.
+const BYTES: u64 = 16 << 20;
+/// Files that a start and the moves of tables make at a time.
+const FILES: u64 = 64;
+
+/// The reserve of a store that is open for maintenance. It is made again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    dir: PathBuf,
+    is_lent: bool,
+}
+
+impl Reserve {
+    /// Gives the reserve up if the file system has less than it.
+    pub(crate) fn lend(dir: &Path) -> Reserve {
+        let mut reserve = Reserve { dir: dir.join(RESERVE_DIR), is_lent: false };
+        if reserve.has_room(1).is_ok_and(|has_room| !has_room) {
+            match fs::remove_dir_all(&reserve.dir) {
+                Ok(()) => reserve.is_lent = true,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(dir = %reserve.dir.display(), %error, "the reserve on the full disk cannot be removed: remove it by hand");
+                }
+            }
+        }
+        reserve
+    }
+
+    /// Whether the file system has room for the reserve a number of times.
+    fn has_room(&self, times: u64) -> io::Result<bool> {
+        let found = statvfs(self.dir.parent().unwrap_or(&self.dir))?;
+        let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+        // Some file systems make inodes as they are needed, and say that they have none.
+        let has_inodes = found.f_files == 0 || found.f_favail >= times * FILES;
+        Ok(free_bytes >= times * BYTES && has_inodes)
+    }
+
+    /// Makes what lacks of the reserve, where that leaves as much again.
+    fn make(&self) -> io::Result<()> {
+        let path = |index: u64| self.dir.join(index.to_string());
+        let is_whole =
+            fs::metadata(path(0)).is_ok_and(|first| first.len() >= BYTES) && path(FILES - 1).try_exists()?;
+        if is_whole || !self.has_room(2)? {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.dir)?;
+        for index in 0..FILES {
+            let file = File::options().create(true).append(true).open(path(index))?;
+            if index == 0 {
+                fallocate(&file, FallocateFlags::empty(), 0, BYTES)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        // The next start of the node tries again, and says so.
+        if self.is_lent
+            && let Err(error) = self.make()
+        {
+            tracing::debug!(dir = %self.dir.display(), %error, "no reserve can be made");
+        }
+    }
+}
+
+impl Store {
+    /// Keeps some bytes and inodes on the store's disk for `slipstream db prune`, which cannot work without. Does nothing for a store in
+    /// memory, or where there is no room.
+    ///
+    /// # Errors
+    /// Errors of the file system, which may not know how to take room ahead.
+    pub fn keep_reserve(&self) -> Result<(), io::Error> {
+        match &self.0.disk {
+            Some(disk) => Reserve { dir: disk.dir().join(RESERVE_DIR), is_lent: false }.make(),
+            None => Ok(()),
+        }
+    }
+}
