@@ -93,7 +93,9 @@ impl World {
     ) -> Result<()> {
         let ChainConfig { chain_id, base_fee_wei, .. } = self.genesis.chain;
         let nonce = self.load.lock().sent[account].len() as u64;
-        let fees = Fees { max_fee_wei: u128::from(base_fee_wei) + 1, tip_wei: 1 };
+        // Of every other transaction the fee's cap decides what the proposer gets, of the others the tip's.
+        let (above_base_wei, tip_wei) = if nonce.is_multiple_of(2) { (1, 3) } else { (3, 1) };
+        let fees = Fees { max_fee_wei: u128::from(base_fee_wei) + above_base_wei, tip_wei };
         let envelope = Envelope::DynamicFee;
         let request = Request { chain_id, nonce, to, value, gas_limit, fees, input, envelope };
         let signed = sign(&accounts()[account], request);
