@@ -39,6 +39,8 @@ pub enum Fault {
     AdoptLast,
     /// The core believes a validator's claim that an outcome is prepared.
     BelievePrepared,
+    /// What is decided is committed with whatever outcome is here.
+    CommitAnything,
     /// Nobody is convicted.
     ForgetEvidence,
     /// Nothing is repeated.

@@ -26,11 +26,11 @@
 //!
 //! # What is looked for
 //!
-//! In every state: from the given votes and all that the liar could add, no number gets two certificates or two commits. An honest
-//! validator signs at most one statement of a kind for a number and view, and votes in no view that it left. Nobody honest is convicted. A
-//! later view cannot replace what an earlier one may have decided. Somebody honest keeps what a quorum prepared. From one state in so many,
-//! liveness must hold too: once messages arrive and the liar is silent, all honest validators commit a new batch. That tries one fair
-//! schedule of many, see `live`.
+//! In every state: from the given votes and all that the liar could add, no number gets two certificates or two commits. What an honest
+//! validator commits, it executed, and a quorum certified. It signs at most one statement of a kind for a number and view, and votes in no
+//! view that it left. Nobody honest is convicted. A later view cannot replace what an earlier one may have decided. Somebody honest keeps
+//! what a quorum prepared. From some states liveness must hold too: once messages arrive and the liar is silent, all honest validators
+//! commit a new batch. That tries one fair schedule of many, see `live`.
 //!
 //! # What makes it small
 //!

@@ -182,7 +182,7 @@ impl Atlas {
         }
         let honest = |it: &&Evidence| Some(it.author(&self.ground.set)) != self.ground.liar;
         let blamed = told.convicted.iter().filter(honest).map(|it| self.blamed(it)).collect();
-        let wrong = told.wrong.map(|text| Wrong::new(Kind::Forked, text));
+        let wrong = told.wrong.map(|text| Wrong::new(Kind::Unfounded, text));
         let place = self.place(node);
         let is_kept = place.disk != disk;
         Step { place, said, wrong, blamed, is_kept }

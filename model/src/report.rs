@@ -76,7 +76,8 @@ pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
         // The next search inherits the time that others left.
         share += percent;
         let limit = (options.limit * share / 100).saturating_sub(begun.elapsed());
-        let row = search(Consensus::new(bounds), limit, options.threads, Order::Depth);
+        let until = HasDiscoveries::AnyFailures;
+        let row = search(Consensus::new(bounds), limit, options.threads, Order::Depth, until);
         each(&row);
         rows.push(row);
     }
@@ -93,8 +94,14 @@ pub(crate) enum Order {
     Breadth,
 }
 
-pub(crate) fn search(model: Consensus, limit: Duration, threads: usize, order: Order) -> Row {
-    let checker = model.checker().threads(threads.max(1)).finish_when(HasDiscoveries::AnyFailures);
+pub(crate) fn search(
+    model: Consensus,
+    limit: Duration,
+    threads: usize,
+    order: Order,
+    until: HasDiscoveries,
+) -> Row {
+    let checker = model.checker().threads(threads.max(1)).finish_when(until);
     let checker: CheckerBuilder<Consensus> = checker.timeout(limit);
     let begun = Instant::now();
     match order {

@@ -19,7 +19,7 @@ use crate::{
     place::{Atlas, Input, Place, Step},
     react::{Reaction, reactions},
     said::{Archive, Said},
-    wrong::{Kind, Wrong},
+    wrong::{GOES_ON, Kind, Wrong},
 };
 
 /// Where everybody is, and what was said.
@@ -213,13 +213,17 @@ impl Model for Consensus {
         fn lacks(state: &State, kind: Kind) -> bool {
             state.wrong.as_ref().is_none_or(|wrong| wrong.kind != kind)
         }
+        // A property is a plain function: each kind has its own.
+        let always =
+            |kind: Kind, holds: fn(&Consensus, &State) -> bool| Property::always(kind.property(), holds);
         vec![
-            Property::always("no two batches of one number", |_, state| lacks(state, Kind::Forked)),
-            Property::always("nobody honest says two things", |_, state| lacks(state, Kind::TwoFaced)),
-            Property::always("nobody honest is convicted", |_, state| lacks(state, Kind::Convicted)),
-            Property::always("what may be decided is carried on", |_, state| lacks(state, Kind::Forgotten)),
-            Property::always("what is decided is kept", |_, state| lacks(state, Kind::Lost)),
-            Property::always("the chain goes on", |model: &Consensus, state| model.goes_on(state)),
+            always(Kind::Forked, |_, state| lacks(state, Kind::Forked)),
+            always(Kind::Unfounded, |_, state| lacks(state, Kind::Unfounded)),
+            always(Kind::TwoFaced, |_, state| lacks(state, Kind::TwoFaced)),
+            always(Kind::Convicted, |_, state| lacks(state, Kind::Convicted)),
+            always(Kind::Forgotten, |_, state| lacks(state, Kind::Forgotten)),
+            always(Kind::Lost, |_, state| lacks(state, Kind::Lost)),
+            Property::always(GOES_ON, |model: &Consensus, state| model.goes_on(state)),
         ]
     }
 }

@@ -3,21 +3,22 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use slipstream_eve::Fault;
-use stateright::{Checker, Model};
+use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::{
     Bounds, Row,
     report::{Order, search},
     search::{Consensus, State},
+    wrong::{GOES_ON, Kind},
 };
 
 /// Reached only by a search that never ends: one that does takes seconds.
 const LONG: Duration = Duration::from_secs(1_800);
 
-fn with(fault: Option<Fault>, bounds: Bounds, order: Order) -> Row {
+fn with(fault: Option<Fault>, bounds: Bounds, order: Order, until: HasDiscoveries) -> Row {
     let mut model = Consensus::new(bounds);
     model.atlas.ground.fault = fault;
-    search(model, LONG, 2, order)
+    search(model, LONG, 2, order, until)
 }
 
 /// Goal: within small bounds nothing is wrong, all states are reached, and the chain goes on from a share of them.
@@ -31,13 +32,14 @@ fn small_worlds_are_safe_and_live() {
         Bounds { batches: 2, is_prompt: true, live_every: 200, ..silent },
         Bounds { liar: Some(3), ..liar },
     ] {
-        let row = with(None, bounds, Order::Depth);
+        let row = with(None, bounds, Order::Depth, HasDiscoveries::AnyFailures);
         println!("{row}");
         assert!(row.found.is_empty() && row.is_exhaustive && row.lives > 0, "{row}");
     }
 }
 
-/// Goal: each of these defences is needed within the bounds beside it, and the search shows the way to what happens without it.
+/// Goal: each of these defences is needed within the bounds beside it, and the search shows the way to what happens without it: to the
+/// violation of that property.
 #[test]
 fn a_missing_defence_is_found() {
     let liar = |seat| Bounds { liar: Some(seat), ..Bounds::SMALL };
@@ -45,24 +47,31 @@ fn a_missing_defence_is_found() {
     let crash = Bounds { silent: Some(3), crashes: 1, ..Bounds::SMALL };
     let silent = Bounds { silent: Some(3), ..Bounds::SMALL };
     let faults = [
-        (Fault::FewPrepares, Bounds { live_every: 1, ..silent }),
-        (Fault::FewCommits, lying_primary),
-        (Fault::CountTwice, lying_primary),
-        (Fault::OneToken, Bounds { last_view: 0, ..liar(3) }),
-        (Fault::IgnorePrepared, liar(1)),
-        (Fault::BelievePrepared, liar(3)),
-        (Fault::ForgetView, Bounds { is_prompt: true, ..crash }),
-        (Fault::ForgetPrepare, Bounds { crashes: 1, ..lying_primary }),
-        (Fault::ForgetOutcomes, crash),
-        (Fault::NeverTell, Bounds { live_every: 1, ..silent }),
+        (Fault::FewPrepares, GOES_ON, Bounds { live_every: 1, ..silent }),
+        (Fault::FewCommits, Kind::Unfounded.property(), lying_primary),
+        (Fault::CommitAnything, Kind::Unfounded.property(), lying_primary),
+        (Fault::CountTwice, Kind::Unfounded.property(), lying_primary),
+        (Fault::OneToken, Kind::Lost.property(), Bounds { last_view: 0, ..liar(3) }),
+        (Fault::IgnorePrepared, Kind::Forgotten.property(), liar(1)),
+        (Fault::BelievePrepared, Kind::Forgotten.property(), liar(3)),
+        (Fault::ForgetView, Kind::TwoFaced.property(), Bounds { is_prompt: true, ..crash }),
+        (Fault::ForgetPrepare, Kind::TwoFaced.property(), Bounds { crashes: 1, ..lying_primary }),
+        (Fault::ForgetOutcomes, Kind::TwoFaced.property(), crash),
+        (Fault::NeverTell, GOES_ON, Bounds { live_every: 1, ..silent }),
     ];
     let mut missed = Vec::new();
-    for (fault, bounds) in faults {
-        let row = with(Some(fault), bounds, Order::Breadth);
+    for (fault, property, bounds) in faults {
+        let until = HasDiscoveries::AnyOf([property].into());
+        let row = with(Some(fault), bounds, Order::Breadth, until);
         println!("{fault:?}: {row}");
-        missed.extend(row.found.is_empty().then_some(fault));
+        missed.extend(row.found.iter().all(|found| found.property != property).then_some((fault, property)));
     }
     assert_eq!(missed, [], "nothing shows that these are missing");
+    // One of the others is violated before there are two certificates, and no fault here convicts the honest.
+    let violated: BTreeSet<_> = faults.iter().map(|(_, property, _)| *property).collect();
+    let all: BTreeSet<_> = Consensus::new(Bounds::SMALL).properties().iter().map(|it| it.name).collect();
+    let others: BTreeSet<_> = all.difference(&violated).copied().collect();
+    assert_eq!(others, BTreeSet::from([Kind::Convicted.property(), Kind::Forked.property()]));
 }
 
 /// The words, commits and proofs of the honest validators, over all states.

@@ -7,6 +7,8 @@ use std::fmt;
 pub(crate) enum Kind {
     /// Two batches of one number can be certified, or are committed.
     Forked,
+    /// A validator commits what it has not executed, or by what is no certificate.
+    Unfounded,
     /// An honest validator signs two statements where it may sign one, or one of a view that it left.
     TwoFaced,
     /// An honest validator is convicted.
@@ -16,6 +18,23 @@ pub(crate) enum Kind {
     /// Nobody honest keeps what was decided.
     Lost,
 }
+
+impl Kind {
+    /// The property's name in reports.
+    pub(crate) fn property(self) -> &'static str {
+        match self {
+            Kind::Forked => "no two batches of one number",
+            Kind::Unfounded => "what is committed was executed and certified",
+            Kind::TwoFaced => "nobody honest says two things",
+            Kind::Convicted => "nobody honest is convicted",
+            Kind::Forgotten => "what may be decided is carried on",
+            Kind::Lost => "what is decided is kept",
+        }
+    }
+}
+
+/// The property of states that the chain goes on from.
+pub(crate) const GOES_ON: &str = "the chain goes on";
 
 /// A violation, and what it is about.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

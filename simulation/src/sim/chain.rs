@@ -15,10 +15,11 @@ use slipstream_executor::{
     Basis, HintsMode, Outcome, Transaction, decode_body, execute, seal, seal_hints_with_values,
 };
 use slipstream_storage::{StorageConfig, Store};
-use slipstream_testkit::{Batch, Wallet, keys, members, set};
+use slipstream_testkit::{Batch, Wallet, keys, set};
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta, Epoch, Genesis,
-    SecretKey, StateKey, StateValue, U256, genesis::GenesisAccount, keccak256,
+    Address, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig, Delta, Epoch,
+    Failures, Genesis, SecretKey, StateKey, StateValue, U256, ValidatorSet, genesis::GenesisAccount,
+    keccak256,
 };
 
 use crate::altered::falsify;
@@ -70,13 +71,15 @@ impl Chain {
     /// The ledger that all honest nodes share.
     pub(super) fn canonical() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
-        CHAIN.get_or_init(|| Maker::new(1, validators).chain(BATCHES).expect("its transactions are valid"))
+        CHAIN.get_or_init(|| Maker::new(1, TRUE, signers).chain(BATCHES).expect("its transactions are valid"))
     }
 
     /// The ledger that colluders show instead.
     pub(super) fn forged() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
-        CHAIN.get_or_init(|| Maker::new(2, strangers).chain(FORGED_BATCHES).expect("it is as well formed"))
+        CHAIN.get_or_init(|| {
+            Maker::new(2, FORGED, strangers).chain(FORGED_BATCHES).expect("it is as well formed")
+        })
     }
 
     /// A batch; none of genesis and behind the end.
@@ -121,35 +124,60 @@ pub(super) fn epoch(number: BatchNumber) -> Epoch {
     Epoch(number.before(1).get() / EPOCH_BATCHES)
 }
 
-/// The validators of an epoch; one of them stays for the next.
-pub(super) fn validators(epoch: Epoch) -> Vec<SecretKey> {
-    keys((1..=2).map(|seed| seed + epoch.0 as u8))
+/// The quorum that signs in an epoch, and no more: one signature less is none. Somebody stays for the next epoch.
+pub(super) fn signers(epoch: Epoch) -> Vec<SecretKey> {
+    let set = set_of(epoch, TRUE);
+    members_of(epoch, TRUE).into_iter().take(set.quorum()).collect()
 }
 
 /// The signers of the forged ledger; the genesis names none of them.
 fn strangers(epoch: Epoch) -> Vec<SecretKey> {
-    keys((101..=102).map(|seed| seed + epoch.0 as u8))
+    let set = set_of(epoch, FORGED);
+    members_of(epoch, FORGED).into_iter().take(set.quorum()).collect()
+}
+
+/// The seeds of keys from which those of a ledger's validators count.
+const TRUE: u8 = 1;
+const FORGED: u8 = 101;
+
+/// Validators of an epoch by turns, and the failures that they bear: a quorum is never that of thirds, which is three of them.
+const SIZES: [(u8, Failures); 2] =
+    [(4, Failures { any: 0, commission: 3 }), (3, Failures { any: 1, commission: 0 })];
+
+fn members_of(epoch: Epoch, first: u8) -> Vec<SecretKey> {
+    let (count, _) = SIZES[epoch.0 as usize % SIZES.len()];
+    let first = first + 2 * epoch.0 as u8;
+    keys(first..first + count)
+}
+
+fn set_of(epoch: Epoch, first: u8) -> ValidatorSet {
+    let (_, failures) = SIZES[epoch.0 as usize % SIZES.len()];
+    ValidatorSet { failures, ..set(epoch.0, &members_of(epoch, first), PROPOSER) }
 }
 
 struct Maker {
     rng: StdRng,
+    /// Whose keys the later epochs name.
+    first: u8,
     signers: fn(Epoch) -> Vec<SecretKey>,
     wallet: Wallet,
     contracts: Vec<Address>,
 }
 
 impl Maker {
-    fn new(seed: u64, signers: fn(Epoch) -> Vec<SecretKey>) -> Maker {
+    fn new(seed: u64, first: u8, signers: fn(Epoch) -> Vec<SecretKey>) -> Maker {
         let wallet = Wallet::new(9, ChainConfig::default().chain_id, 200_000);
-        Maker { rng: StdRng::seed_from_u64(seed), signers, wallet, contracts: Vec::new() }
+        Maker { rng: StdRng::seed_from_u64(seed), first, signers, wallet, contracts: Vec::new() }
     }
 
     fn genesis(&self) -> Genesis {
         let rich = GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..Default::default() };
         let address = |index: u64| Address::from_word(keccak256(index.to_be_bytes()));
+        let ValidatorSet { validators, failures, .. } = set_of(Epoch(0), TRUE);
         Genesis {
             timestamp_ms: 1_700_000_000_000,
-            validators: members(&validators(Epoch(0)), PROPOSER),
+            validators,
+            failures: Some(failures),
             accounts: (0..ACCOUNTS)
                 .map(|index| (address(index), rich.clone()))
                 .chain([(self.wallet.address(), rich.clone())])
@@ -192,7 +220,7 @@ impl Maker {
         let next = Epoch(epoch.0 + 1);
         let ends = self::epoch(BatchNumber::new(number + 1)) == next;
         let sealed = seal(HintsMode::Values, &basis, &transactions, &outcome, root)?;
-        let next = ends.then(|| set(next.0, &(self.signers)(next), PROPOSER));
+        let next = ends.then(|| set_of(next, self.first));
         let batch = Batch { sealed: &sealed, delta: &outcome.delta, transactions: &transactions, next };
         let certificate = batch.commit(store, speculation, &(self.signers)(epoch))?;
         let number = sealed.header.number;
@@ -262,6 +290,13 @@ mod tests {
             chain.header(BatchNumber::new(1)).unwrap(),
             Chain::forged().header(BatchNumber::new(1)).unwrap()
         );
+        let ends: Vec<_> = chain.store.epoch_ends(Epoch(0), 9).unwrap();
+        let sets = ends.iter().map(|end| end.info.next_validators.clone().unwrap());
+        assert!(
+            ends.len() > 3 && sets.clone().all(|set| set.failures != Failures::thirds(set.validators.len()))
+        );
+        let views: BTreeSet<u64> = chain.made.iter().map(|made| made.certificate.view).collect();
+        assert!(views.len() > 10, "{views:?}");
         let state = chain.state(BatchNumber::new(BATCHES));
         let rows = chain.store.view().unwrap().rows(chain.keys()).unwrap();
         assert!(chain.keys().iter().zip(rows).all(|(key, row)| state.get(key).copied() == row));

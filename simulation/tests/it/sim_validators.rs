@@ -65,7 +65,7 @@ const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::ForgottenOutcomes, 9),
     (Planted::DroppedOutcomes, 1),
     (Planted::UncheckedOutcome, 54),
-    (Planted::EarlyCommit, 6),
+    (Planted::EarlyCommit, 12),
     (Planted::UncheckedBody, 13),
     (Planted::UncheckedClock, 15),
     (Planted::ForgottenEvidence, 1),
@@ -75,9 +75,9 @@ const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::FewPrepares, 2),
     (Planted::FewCommits, 0),
     (Planted::CountTwice, 0),
-    (Planted::OneToken, 46),
-    (Planted::AnyView, 1),
-    (Planted::IgnorePrepared, 7),
+    (Planted::OneToken, 29),
+    (Planted::AnyView, 2),
+    (Planted::IgnorePrepared, 3),
     (Planted::NeverTell, 0),
 ];
 

@@ -10,7 +10,7 @@ use slipstream_types::{
     codec,
 };
 
-use super::super::chain::{Chain, epoch, validators};
+use super::super::chain::{Chain, epoch, signers};
 
 /// The last epoch that is over, both for a node that knows the validators of `known` and for a batch; `None` before the first.
 fn over(known: Epoch, number: BatchNumber) -> Option<Epoch> {
@@ -18,7 +18,7 @@ fn over(known: Epoch, number: BatchNumber) -> Option<Epoch> {
 }
 
 fn sign(info: LedgerInfo) -> Certificate {
-    let signers = validators(info.epoch);
+    let signers = signers(info.epoch);
     slipstream_testkit::sign(info, &signers)
 }
 

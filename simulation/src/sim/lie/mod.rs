@@ -45,6 +45,8 @@ pub(super) enum Lie {
     Empty,
     /// Batches from the next one on.
     Shifted,
+    /// The receipts of another batch beside a true body.
+    Receipts,
     /// A part left out that was asked for.
     Missing,
     /// Batches with a changed header.
@@ -117,7 +119,7 @@ impl Lie {
         &[Lie::Header, Lie::RangeNoQuorum],
         &[Lie::Grafted, Lie::Stranger],
         &[Lie::Header, Lie::Grafted],
-        &[Lie::Body, Lie::Short, Lie::Empty],
+        &[Lie::Body, Lie::Receipts, Lie::Short, Lie::Empty],
         &[Lie::Shifted, Lie::Missing],
         &[Lie::UselessHints, Lie::HugeHints],
         &[Lie::FalseValues],
@@ -135,6 +137,7 @@ impl Lie {
                 matches!(request, Request::Summary)
             }
             Lie::Body => matches!(request, Request::Range(range) if range.parts.has(Parts::BODY)),
+            Lie::Receipts => matches!(request, Request::Range(range) if range.parts.has(Parts::RECEIPTS)),
             Lie::Delta | Lie::Money => {
                 matches!(request, Request::Range(range) if range.parts.has(Parts::DELTA))
             }
@@ -170,7 +173,9 @@ impl Lie {
         match self {
             Lie::ForgedHead | Lie::NoQuorum | Lie::ForeignChain => Fault::FalseSummary,
             Lie::Promises => Fault::BrokenPromise,
-            Lie::Body | Lie::Short | Lie::Empty | Lie::Shifted | Lie::Missing => Fault::FalseRange,
+            Lie::Body | Lie::Receipts | Lie::Short | Lie::Empty | Lie::Shifted | Lie::Missing => {
+                Fault::FalseRange
+            }
             Lie::Delta | Lie::Money => Fault::FalseDelta,
             Lie::Header | Lie::Grafted | Lie::Stranger | Lie::RangeNoQuorum => Fault::FalseProof,
             Lie::UselessHints | Lie::HugeHints => Fault::BadHints,

@@ -7,7 +7,8 @@ use slipstream_sync::{
     protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, Summary},
 };
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, bounded::BoundedVec, codec, hints::HINTS_VERSION, tree::StateRangeProof,
+    BatchNumber, Blob, BlobKind, Certificate, bounded::BoundedVec, codec, hints::HINTS_VERSION,
+    tree::StateRangeProof,
 };
 
 use super::{super::chain::Chain, Lie, Question, expired, waste};
@@ -93,7 +94,7 @@ impl Lie {
                 certificate.info.number = certificate.info.number.after(1_000);
             }
             (Lie::NoQuorum, Some(certificate)) => {
-                *certificate = altered::under_signed(certificate)?;
+                *certificate = one_signature_less(certificate)?;
             }
             (Lie::ForeignChain, _) => altered::foreign(&mut summary),
             _ => altered::promise_everything(&mut summary, head)?,
@@ -107,6 +108,13 @@ impl Lie {
         let at = rng.random_range(0..batches.len());
         match self {
             Lie::Body => batches[at].body = batches[at].body.take().map(flip),
+            Lie::Receipts => {
+                let batch = &mut batches[at];
+                let Some(others) = receipts_of_another(batch.header.number, batch.receipts.as_ref())? else {
+                    return Ok(None);
+                };
+                batch.receipts = Some(others);
+            }
             Lie::Delta => batches[at].delta = batches[at].delta.take().map(flip),
             Lie::Money => {
                 altered::give_money(&mut batches[at])?;
@@ -116,7 +124,7 @@ impl Lie {
             Lie::Missing => (batches[at].body, batches[at].delta) = (None, None),
             Lie::Header => batches[at].header.gas_used += 1,
             Lie::RangeNoQuorum => {
-                range.certificate = altered::under_signed(&range.certificate)?;
+                range.certificate = one_signature_less(&range.certificate)?;
             }
             Lie::Grafted => {
                 let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
@@ -170,6 +178,25 @@ impl Lie {
 fn useless_hints(rng: &mut StdRng) -> Result<Blob> {
     let version = if rng.random() { HINTS_VERSION } else { rng.random() };
     Ok(Blob::compress(BlobKind::Hints, &[version])?)
+}
+
+/// What is no quorum's: those who sign these ledgers are a quorum and no more.
+fn one_signature_less(certificate: &Certificate) -> Result<Certificate> {
+    let mut signatures = certificate.signatures.to_vec();
+    signatures.pop();
+    Ok(Certificate { signatures: BoundedVec::new(signatures)?, ..certificate.clone() })
+}
+
+/// The receipts of the next batch that has others; `None` if there is none. Batches of as many like transactions have the same.
+fn receipts_of_another(number: BatchNumber, own: Option<&Blob>) -> Result<Option<Blob>> {
+    let store = &Chain::canonical().store;
+    for other in number.next().through(store.head()?.header.number) {
+        let receipts = store.blob(BlobKind::Receipts, other)?;
+        if receipts.as_ref() != own {
+            return Ok(receipts);
+        }
+    }
+    Ok(None)
 }
 
 /// Another store's answer.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use slipstream_consensus::simulated::{Ordered, Request, Response};
 use slipstream_eve::{Ballot, Message, Order, Prepared, SignedOrder, Status, Verify, ViewChange, Vote};
 use slipstream_types::{
-    Blob, BlobKind, Body, Certificate, CommitStatement, Digest, LedgerInfo, SecretKey, Signature,
+    Blob, BlobKind, Body, Certificate, CommitStatement, Digest, LedgerInfo, Receipts, SecretKey, Signature,
     bounded::BoundedVec, codec,
 };
 
@@ -130,8 +130,12 @@ impl Traitor<'_> {
         match response {
             Response::Outcome(mut parts) if lies => {
                 self.troubles.insert(Trouble::FalseShown);
-                // All of it fits together but for the agreed outcome.
-                parts.header.timestamp_ms += 1;
+                // All of it fits together but for the agreed outcome; or the receipts of a batch without transactions stand beside a true body.
+                let none = Blob::seal(BlobKind::Receipts, &Receipts::default());
+                match none.ok().filter(|none| *none != parts.receipts && self.rng.random()) {
+                    Some(none) => parts.receipts = none,
+                    None => parts.header.timestamp_ms += 1,
+                }
                 Response::Outcome(parts)
             }
             response => response,
