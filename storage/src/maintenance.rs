@@ -129,7 +129,7 @@ pub fn stats_of(config: &StorageConfig, dir: &Path) -> Result<StoreStats, Storag
     directory::expect(dir)?;
     let mark = Mark::read(dir)?;
     let reader = open_files_of(config, &dir.join(DATABASE_DIR))?;
-    mark.check_change(dir, reader.last_change()?)?;
+    reader.check(dir, &mark)?;
     stats(&reader, |column| reader.size(column))
 }
 

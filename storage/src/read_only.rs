@@ -76,7 +76,7 @@ impl ReadOnly {
         // A node that runs moves it on.
         let mark = Mark::read(dir)?;
         let reader = open_whole(config, dir)?;
-        mark.check_change(dir, reader.last_change()?)?;
+        reader.check_change(dir, &mark)?;
         let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;
         let head = schema::decode("head record", &head)?;
         let (pruned, headers_floor) = (read_record(&*reader)?, read_headers_floor(&*reader)?);

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use slipstream_config::{NodeConfig, Role};
 use slipstream_network::{Ban, Orders, Transport};
-use slipstream_storage::Store;
+use slipstream_storage::{StorageError, Store};
 use slipstream_sync::{Patience, SyncError, fetch_genesis};
 use slipstream_types::{
     BatchNumber, ChainConfig, Clock as _, Genesis, Schedule, SecretKey, Waypoint, schedule::Activation,
@@ -203,7 +203,14 @@ fn agree(
 /// Opening reads the whole state back into the tree: not on a thread that others wait for.
 pub(crate) async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
     let (storage, dir) = (config.storage.clone(), dir.to_owned());
-    let opened = tokio::task::spawn_blocking(move || Store::open(&storage, &dir)).await;
+    let open = move || {
+        let store = Store::open(&storage, &dir)?;
+        if let Err(error) = store.keep_reserve() {
+            tracing::warn!(%error, "no room can be kept for `slipstream db prune`: on a full disk it needs some that is made by hand");
+        }
+        Ok::<_, StorageError>(store)
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
     let store = opened.map_err(|error| NodeError::Io {
         action: "open the store",
         source: std::io::Error::other(error),

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use crate::chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait};
 
 /// Room for the log's preallocation and several memtables.
-const DISK_MIB: u64 = 224;
+const DISK_MIB: u64 = 256;
+/// Those that a node, its reserve and its log take, and some more.
+const DISK_INODES: u64 = 2_000;
 const MIN_MIB: u64 = 16;
 
 /// A file system in memory, of a fixed size, as long as this is kept.
@@ -25,7 +27,7 @@ impl SmallDisk {
     #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
     fn mount() -> Option<SmallDisk> {
         let dir = tempfile::tempdir().unwrap();
-        let size = std::ffi::CString::new(format!("size={DISK_MIB}m")).unwrap();
+        let size = std::ffi::CString::new(format!("size={DISK_MIB}m,nr_inodes={DISK_INODES}")).unwrap();
         let mounted = mount("slipstream", dir.path(), "tmpfs", MountFlags::empty(), Some(size.as_c_str()));
         let required = std::env::var_os("SLIPSTREAM_REQUIRE_TMPFS").is_some_and(|value| value == "1");
         assert!(mounted.is_ok() || !required, "no tmpfs can be mounted: {mounted:?}");
@@ -55,6 +57,14 @@ impl SmallDisk {
                 return;
             }
         }
+    }
+
+    /// Makes files until no more can be made.
+    fn use_inodes_up(&self) {
+        let dir = self.path().join("files");
+        fs::create_dir(&dir).unwrap();
+        let made = (0..DISK_INODES).take_while(|index| File::create(dir.join(index.to_string())).is_ok());
+        assert!(made.count() < DISK_INODES as usize, "there are inodes left");
     }
 
     fn make_room(&self) {
@@ -144,6 +154,53 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     disk.make_room();
     let node = start(&chain, &disk);
     assert!(head(&node) > warned_at);
+    node.stop();
+}
+
+/// Goal: on a disk without a byte and without an inode the room that a node keeps is enough to look, to prune and to make a bundle; then
+/// it is kept again.
+#[test]
+fn a_disk_without_a_byte_and_without_an_inode_is_pruned() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let chain = Chain::new();
+    let data = disk.path().join("data");
+    let large = "storage: { disk_free_min_mib: 0, snapshot_interval_batches: 0, prune: { bodies: 3, receipts: 3, deltas: 3, hints: 3 } }";
+    let configure = |storage: &str| {
+        chain.configure(&format!(
+            "data_dir: {}\n{storage}\nconsensus: {{ batch_interval_ms: 5, empty_batch_interval_ms: 5 }}\n",
+            data.display()
+        ));
+    };
+    configure("storage: { disk_free_min_mib: 0, snapshot_interval_batches: 0 }");
+    // A second start has tables of the first.
+    for _ in 0..2 {
+        let node = start(&chain, &disk);
+        let (deadline, end) = (Instant::now() + PATIENCE, head(&node) + 30);
+        while head(&node) < end {
+            assert!(Instant::now() < deadline, "the chain does not move");
+            wait();
+        }
+        node.stop();
+    }
+    let reserve = data.join("db/reserve");
+    assert_eq!(fs::metadata(reserve.join("0")).unwrap().len(), 16 << 20);
+    configure(large);
+    disk.leave(0);
+    disk.use_inodes_up();
+    let config = chain.config();
+    printed(&["db", "stats", "--config", &config], true);
+    let bundle = chain.path("bundle.tar.zst");
+    printed(&["debug", "bundle", "--config", &config, "--out", bundle.to_str().unwrap()], true);
+    assert!(reserve.exists(), "looking takes nothing of it");
+    let pruned = printed(&["db", "prune", "--config", &config], true);
+    assert!(pruned.contains("freed MiB"), "{pruned}");
+    let before = printed(&["db", "stats", "--config", &config], true);
+    assert!(!before.contains("body      1 to"), "{before}");
+    // Once there is room, the next command keeps it again.
+    disk.make_room();
+    fs::remove_dir_all(disk.path().join("files")).unwrap();
+    let node = start(&chain, &disk);
+    assert!(reserve.join("63").exists(), "the reserve is made again");
     node.stop();
 }
 

@@ -9,6 +9,7 @@ mod bans;
 mod born;
 mod chain;
 mod config;
+mod damaged;
 mod db_get;
 mod debug;
 mod disk;

@@ -164,7 +164,7 @@ fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
     let log =
         error.as_ref().split_once("log number: ").and_then(|(_, rest)| digits(rest).parse::<u64>().ok());
     if let Some(number) = log {
-        return StorageError::cut(dir, &format!("db/{number:06}.log is not as it was ({})", error.as_ref()));
+        return StorageError::cut(dir, &format!("{number:06}.log is not as it was ({})", error.as_ref()));
     }
     // RocksDB has no code of its own for this.
     let locked = ["While lock file", "lock hold by current process"];
@@ -264,17 +264,15 @@ impl RocksBackend {
         let floors = Floors::default();
         let files_dir = dir.join(DATABASE_DIR);
         let mark = match content {
-            Content::Store(_) => Mark::read(dir)?,
+            Content::Store(_) => {
+                let mark = Mark::read(dir)?;
+                // Opened for writing, RocksDB would remove what is left of a log that lost its end.
+                open_files_of(config, &files_dir)?.check(dir, &mark)?;
+                mark
+            }
             Content::Nothing | Content::Begun => Mark::default(),
         };
-        // Opened for writing, RocksDB would remove what is left of a log that lost its end.
-        if !mark.is_in_logs(dir)?
-            && let Ok(reader) = open_files_of(config, &files_dir)
-        {
-            mark.check_change(dir, reader.last_change()?)?;
-        }
         let mut db = open_database(&options, dir, &cache, &floors)?;
-        mark.check_change(dir, db.latest_sequence_number())?;
         legacy::take_over(&mut db, &DiskGuard::of_directory(config, dir))?;
         if config.state_history != StateHistory::Batches(0) {
             for column in [Column::StateA, Column::StateB, Column::History] {

@@ -7,15 +7,15 @@
 
 use std::{
     fs::{self, File},
-    io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 use parking_lot::Mutex;
+use slipstream_types::Digest;
 
-use super::{DATABASE_DIR, log, manifest, names};
+use super::{DATABASE_DIR, manifest};
 use crate::{error::StorageError, format};
 
 const PREFIX: &str = "acknowledged ";
@@ -38,8 +38,8 @@ impl Mark {
     /// Always of the same length, so that it can be written over.
     pub(crate) fn line(&self) -> String {
         let text = format!("{PREFIX}{:020} {:020} {:020} ", self.change, self.manifest, self.manifest_bytes);
-        let checksum = crc32c::crc32c(text.as_bytes());
-        format!("{text}{checksum:08x}\n")
+        let [a, b, c, d, ..] = Digest::tagged("slipstream/acknowledged/1", text.as_bytes()).0;
+        format!("{text}{:08x}\n", u32::from_be_bytes([a, b, c, d]))
     }
 
     fn parse(line: &str) -> Option<Mark> {
@@ -80,33 +80,6 @@ impl Mark {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Whether the logs have the last acknowledged write. Those that do not may have been flushed: the database knows.
-    pub(crate) fn is_in_logs(&self, dir: &Path) -> Result<bool, StorageError> {
-        let database = dir.join(DATABASE_DIR);
-        let mut logs: Vec<(u64, String)> = names(&database)?
-            .into_iter()
-            .filter_map(|name| Some((name.strip_suffix(".log")?.parse().ok()?, name)))
-            .collect();
-        logs.sort_unstable();
-        let (mut end, mut is_whole) = (0, true);
-        for (_, name) in logs {
-            let path = database.join(&name);
-            let span = match log::read(&path) {
-                Ok(span) => span,
-                // Whoever has the database has flushed it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(StorageError::io("read", &path, error)),
-            };
-            let Some((first, last)) = span.changes else { continue };
-            // A log whose end a power cut took goes on in the next one if that begins right behind it.
-            if !is_whole && end + 1 != first {
-                break;
-            }
-            (end, is_whole) = (last, span.is_whole);
-        }
-        Ok(end >= self.change)
     }
 
     /// Refuses a database that opened without the last acknowledged write.

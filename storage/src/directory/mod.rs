@@ -2,7 +2,6 @@
 //! manifest does not name.
 
 mod acknowledged;
-mod log;
 
 use std::{fs, io, path::Path};
 

@@ -131,13 +131,18 @@ fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
     let synced = StorageConfig { fsync: true, ..config() };
     let fixture = closed(&synced);
     let dir = fixture.dir();
-    let last = |dir: &FilePath, kind: &str| of_kind(dir, kind).pop().unwrap();
+    // The longest: a log that was just begun may hold nothing that was waited for.
+    let longest = |kind: &str| {
+        let found = of_kind(dir, kind).into_iter();
+        found.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+    };
+    let place = |copy: &FilePath, kind: &str| copy.join(longest(kind).strip_prefix(dir).unwrap());
     type Cut = fn(u64) -> u64;
     let cuts: [(&str, Cut); 3] =
         [("a byte less", |len| len - 1), ("half", |len| len / 2), ("nothing", |_| 0)];
     for kind in [".log", "MANIFEST-"] {
         for (what, len) in cuts {
-            let copy = changed(dir, |copy| cut(&last(copy, kind), len));
+            let copy = changed(dir, |copy| cut(&place(copy, kind), len));
             // The last bytes may be of a write that nobody waited for.
             if what == "a byte less"
                 && let Ok(store) = Store::open(&synced, copy.path())
@@ -150,14 +155,14 @@ fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
             assert!(matches!(error, StorageError::Corrupt { .. }), "{kind} with {what}: {error}");
             let error = ReadOnly::open(&synced, copy.path()).err().unwrap();
             assert!(matches!(error, StorageError::Corrupt { .. }), "{kind} with {what}: {error}");
-            fs::copy(last(dir, kind), last(copy.path(), kind)).unwrap();
+            fs::copy(longest(kind), place(copy.path(), kind)).unwrap();
             let store = Store::open(&synced, copy.path()).unwrap();
             assert_eq!(store.head().unwrap().header.number, BatchNumber::new(12));
         }
     }
     // Of the bytes of a log some are others: what stands behind them is whole, and would go.
     let copy = changed(dir, |copy| {
-        let log = last(copy, ".log");
+        let log = place(copy, ".log");
         let mut bytes = fs::read(&log).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
@@ -165,7 +170,7 @@ fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
     });
     refused(copy.path(), "a flipped byte in the log");
     let copy = changed(dir, |copy| fs::write(copy.join("db/CURRENT"), "MANIFEST-000001\n").unwrap());
-    fs::copy(last(copy.path(), "MANIFEST-"), copy.path().join("db/MANIFEST-000001")).unwrap();
+    fs::copy(longest("MANIFEST-"), copy.path().join("db/MANIFEST-000001")).unwrap();
     refused(copy.path(), "an older manifest");
 }
 

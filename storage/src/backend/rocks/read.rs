@@ -1,7 +1,8 @@
 //! Reading: the database as it is, a moment of it ([`OwnedSnapshot`]), and a checkpoint on disk ([`RocksCheckpoint`]).
 
 use std::{
-    path::PathBuf,
+    fs, io,
+    path::{Path as FilePath, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -18,6 +19,7 @@ use crate::{
         Column, ColumnSize, Direction, Reader, Visit, VisitRange,
         options::{Floors, Shape, columns, is_blobs},
     },
+    directory::Mark,
     error::StorageError,
     open_files::OpenFilesShare,
 };
@@ -263,9 +265,31 @@ impl RocksCheckpoint {
         Ok(self.db.get_or_init(|| db))
     }
 
-    /// Number of the last change, the log's among them.
-    pub(crate) fn last_change(&self) -> Result<u64, StorageError> {
-        Ok(self.db()?.latest_sequence_number())
+    /// Refuses the database of the store in `dir` if it ends before what was acknowledged, or lacks a table or a part of one. RocksDB opens
+    /// only some tables at a start, and goes on without the others.
+    pub(crate) fn check(&self, dir: &FilePath, mark: &Mark) -> Result<(), StorageError> {
+        let db = self.db()?;
+        for file in db.live_files()? {
+            let name = file.name.trim_start_matches('/');
+            let path = self.dir.join(name);
+            match fs::metadata(&path) {
+                Ok(found) if found.len() == file.size as u64 => {}
+                Ok(found) => {
+                    let what = format!("db/{name} has {} bytes of {}", found.len(), file.size);
+                    return Err(StorageError::cut(dir, &what));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(StorageError::incomplete(dir, &format!("db/{name}")));
+                }
+                Err(error) => return Err(StorageError::io("look at", &path, error)),
+            }
+        }
+        self.check_change(dir, mark)
+    }
+
+    /// Refuses the database of the store in `dir` if it, with its log, ends before what was acknowledged.
+    pub(crate) fn check_change(&self, dir: &FilePath, mark: &Mark) -> Result<(), StorageError> {
+        mark.check_change(dir, self.db()?.latest_sequence_number())
     }
 
     /// Bytes and keys of a column; none of one that a release before did not have.
