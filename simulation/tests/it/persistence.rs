@@ -13,6 +13,7 @@ const COUNTS: Counts = Counts {
     kills: 12,
     torn_tails: 12,
     bit_flips: 20,
+    losses: 60,
     fill_points: 3,
     operations: 40_000,
 };
@@ -65,6 +66,12 @@ fn torn_files_are_noticed() {
 #[test]
 fn flipped_bits_are_never_served() {
     campaign(Phase::BitFlips);
+}
+
+/// Goal: a store that lost a file has all that it acknowledged or is refused by that file's name, and no file of it changes.
+#[test]
+fn lost_files_are_named_and_nothing_else_goes() {
+    campaign(Phase::Losses);
 }
 
 /// Goal: a full disk ends the store with an error that says so, and nothing acknowledged is lost.

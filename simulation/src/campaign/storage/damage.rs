@@ -2,10 +2,7 @@
 
 use std::{
     fs,
-    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +14,7 @@ use slipstream_types::BatchNumber;
 use super::{
     audit::{Demand, audit},
     chain::{Chain, History},
+    child::{copy_links, verdict},
     life::{self, config},
 };
 
@@ -27,8 +25,6 @@ const BODY_BYTES: usize = 3_000;
 /// Most bytes that a torn file loses.
 const TORN_BYTES_MAX: u64 = 64 << 10;
 const FLIPS_MAX: usize = 8;
-/// An audit that takes longer hangs.
-const AUDIT_DEADLINE: Duration = Duration::from_secs(120);
 
 /// How a damaged store ended, all of it well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,29 +139,8 @@ impl Victim {
     }
 
     fn verdict(&self, dir: &Path) -> Result<Outcome> {
-        let mut child = Command::new(&self.program)
-            .args(["campaign-child", "audit", "--dir"])
-            .arg(dir)
-            .args(["--seed", &self.seed.to_string()])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if start.elapsed() > AUDIT_DEADLINE {
-                child.kill()?;
-                child.wait()?;
-                bail!("the audit hangs");
-            }
-            std::thread::park_timeout(Duration::from_millis(2));
-        };
-        let (mut text, mut errors) = (String::new(), String::new());
-        child.stdout.take().context("piped")?.read_to_string(&mut text)?;
-        child.stderr.take().context("piped")?.read_to_string(&mut errors)?;
-        ensure!(status.success(), "{status}: {}", errors.trim());
+        let (dir, seed) = (dir.to_string_lossy(), self.seed.to_string());
+        let text = verdict(&self.program, &["audit", "--dir", &dir, "--seed", &seed])?;
         Ok(match text.split_whitespace().next() {
             Some("unharmed") => Outcome::Unharmed,
             Some("refused") => Outcome::Refused,
@@ -197,26 +172,4 @@ fn newest(dir: &Path, extension: &str) -> Result<PathBuf> {
     collect(&dir.join("db"), &mut files)?;
     files.retain(|file| file.extension().is_some_and(|found| found == extension));
     files.into_iter().max().with_context(|| format!("the store has no .{extension} file"))
-}
-
-/// Copies a directory's files; those that are hard links to each other stay so.
-fn copy_links(from: &Path, to: &Path) -> Result<()> {
-    use std::{collections::BTreeMap, os::unix::fs::MetadataExt};
-    fn copy(from: &Path, to: &Path, copied: &mut BTreeMap<u64, PathBuf>) -> Result<()> {
-        fs::create_dir_all(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            let (meta, target) = (entry.metadata()?, to.join(entry.file_name()));
-            match copied.get(&meta.ino()) {
-                _ if meta.is_dir() => copy(&entry.path(), &target, copied)?,
-                Some(first) => fs::hard_link(first, &target)?,
-                None => {
-                    fs::copy(entry.path(), &target)?;
-                    copied.insert(meta.ino(), target);
-                }
-            }
-        }
-        Ok(())
-    }
-    copy(from, to, &mut BTreeMap::new())
 }

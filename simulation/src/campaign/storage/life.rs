@@ -20,6 +20,7 @@ use super::chain::Chain;
 
 /// Batches between two snapshots.
 pub(super) const SNAPSHOT_INTERVAL: u64 = 8;
+pub(super) const SNAPSHOTS_KEPT: usize = 2;
 /// Every so many batches the certificate comes after the commit.
 pub(super) const LATE_CERTIFICATE_INTERVAL: u64 = 3;
 /// The record that is set after every batch.
@@ -35,7 +36,7 @@ pub(super) fn config(fsync: bool) -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,
         snapshot_interval_batches: SNAPSHOT_INTERVAL,
-        snapshots_kept: 2,
+        snapshots_kept: SNAPSHOTS_KEPT,
         fsync,
         // The small disks of the campaign are below any sensible minimum.
         disk_free_min_mib: 0,

@@ -3,7 +3,8 @@
 //! ```text
 //!  chain (from a seed) ──▶ life: leader + follower, killed ──────▶ crash ─┐
 //!        │            ──▶ a closed store, its files damaged ──▶ damage ─┼─▶ audit: every answer against the chain,
-//!        ▼            ──▶ commits until a small disk is full ──▶ full ──┘   roots by naive
+//!        │            ──▶ one file of it lost, cut or locked ──▶ losses ┤   roots by naive
+//!        ▼            ──▶ commits until a small disk is full ──▶ full ──┘
 //!     naive roots     ──▶ random operations beside a map ──▶ model
 //! ```
 //!
@@ -12,10 +13,12 @@
 
 mod audit;
 mod chain;
+mod child;
 mod crash;
 mod damage;
 mod full;
 mod life;
+mod losses;
 mod model;
 mod naive;
 
@@ -37,11 +40,15 @@ use self::{
     damage::{AuditOptions, Victim},
     full::{SmallDisk, fill, free_bytes},
     life::LifeOptions,
+    losses::{Losses, ReopenOptions},
     model::Backend,
 };
 
 /// Damages done to copies of one store before another one is made.
 const COPIES_MAX: u32 = 100;
+
+/// One in this number of lost files is half a store.
+const HALF_INTERVAL: u32 = 10;
 
 /// One way to try the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -58,13 +65,15 @@ pub enum Phase {
     DiskFull,
     /// Random operations beside a map.
     Model,
+    /// Files are removed, emptied, cut, renamed and locked, one at a time, or half of them is copied.
+    Losses,
 }
 
 /// What to try, and how often.
 #[derive(Clone, Debug, Args)]
 pub struct StorageCampaign {
     /// How often a process dies at each crash point. The rest grows with it: at 20 there are 1,000 random kills, 1,000 bit
-    /// flips, 400 torn tails, 20 fill points of a small disk, and 4 million operations beside a model.
+    /// flips, 400 torn tails, 1,000 lost files, 20 fill points of a small disk, and 4 million operations beside a model.
     #[arg(long, default_value_t = 20)]
     pub runs: u32,
     /// Decides everything but the moments of the kills. Without it: a new one, which is printed.
@@ -89,6 +98,8 @@ pub struct Counts {
     pub torn_tails: u32,
     /// Files whose bits are flipped.
     pub bit_flips: u32,
+    /// Files that are lost, cut or locked; one in ten is half a store.
+    pub losses: u32,
     /// Fill points of a small disk.
     pub fill_points: u32,
     /// Operations beside the model, on each backend.
@@ -103,6 +114,7 @@ impl Counts {
             kills: runs.saturating_mul(50),
             torn_tails: runs.saturating_mul(20),
             bit_flips: runs.saturating_mul(50),
+            losses: runs.saturating_mul(50),
             fill_points: runs,
             operations: u64::from(runs) * 100_000,
         }
@@ -116,6 +128,8 @@ pub enum StorageChild {
     Live(LifeOptions),
     /// Asks a damaged store everything.
     Audit(AuditOptions),
+    /// Starts a store that may lack files.
+    Reopen(ReopenOptions),
 }
 
 impl StorageChild {
@@ -126,12 +140,14 @@ impl StorageChild {
     pub fn run(&self) -> Result<()> {
         match self {
             StorageChild::Live(options) => life::live(options),
-            StorageChild::Audit(options) => {
-                let outcome = damage::audit_damaged(options)?;
-                Ok(std::io::Write::write_all(&mut std::io::stdout(), outcome.as_bytes())?)
-            }
+            StorageChild::Audit(options) => say(&damage::audit_damaged(options)?),
+            StorageChild::Reopen(options) => say(&losses::reopen(options)?),
         }
     }
+}
+
+fn say(outcome: &str) -> Result<()> {
+    Ok(std::io::Write::write_all(&mut std::io::stdout(), outcome.as_bytes())?)
 }
 
 /// One line of the summary.
@@ -188,10 +204,8 @@ pub fn run_counts(
     let seed = options.seed.unwrap_or_else(rand::random);
     progress.step(&format!("storage campaign, seed {seed}"));
     let campaign = Campaign { options, counts, program, progress, seed };
-    let phases =
-        [Phase::CrashPoints, Phase::Kills, Phase::TornTails, Phase::BitFlips, Phase::DiskFull, Phase::Model];
     let mut lines = Vec::new();
-    for phase in phases {
+    for &phase in Phase::value_variants() {
         if !options.only.is_empty() && !options.only.contains(&phase) {
             continue;
         }
@@ -222,6 +236,7 @@ impl Campaign<'_> {
             Phase::Kills => self.kills(&mut rng, counts.kills),
             Phase::TornTails => self.damage(&mut rng, counts.torn_tails, "torn", Victim::tear),
             Phase::BitFlips => self.damage(&mut rng, counts.bit_flips, "flipped", Victim::flip),
+            Phase::Losses => self.losses(&mut rng, counts.losses),
             Phase::DiskFull => self.disk_full(&mut rng, counts.fill_points),
             Phase::Model => self.model(&mut rng, counts.operations),
         }
@@ -284,6 +299,28 @@ impl Campaign<'_> {
         }
         let note: Vec<String> =
             outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
+        Ok((times.into(), note.join(", ")))
+    }
+
+    fn losses(&self, rng: &mut StdRng, times: u32) -> Result<(u64, String)> {
+        let mut task = self.progress.task("lost files", times.into());
+        let mut store = Losses::new(self.program.to_owned(), &self.options.dir, rng)?;
+        let (mut outcomes, mut trial): (BTreeMap<_, u64>, usize) = (BTreeMap::new(), 0);
+        for time in 0..times {
+            task.update(time.into(), "");
+            let outcome = if time % HALF_INTERVAL == 0 {
+                store.halve(rng)?
+            } else {
+                if trial == store.trials() {
+                    (store, trial) = (Losses::new(self.program.to_owned(), &self.options.dir, rng)?, 0);
+                }
+                trial += 1;
+                store.lose(trial - 1)?
+            };
+            *outcomes.entry(outcome).or_default() += 1;
+        }
+        let note: Vec<String> =
+            outcomes.iter().map(|(outcome, count)| format!("{outcome:?} {count}")).collect();
         Ok((times.into(), note.join(", ")))
     }
 

@@ -1,0 +1,290 @@
+//! Takes files of a closed store away, cuts, renames and locks them, one at a time, or copies half of them; then starts and checks. Either
+//! everything acknowledged is there, or the store is refused as damaged, by the name of what is missing, and every file is as it was.
+//! Put back, the store is whole.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use rand::{Rng, seq::SliceRandom as _};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use slipstream_storage::{Maintenance, Repair, StorageError, Store, stats_of};
+use slipstream_types::{BatchNumber, Digest};
+
+use super::{
+    audit::{Demand, audit},
+    chain::{Chain, History},
+    child::{copy_links, verdict},
+    life::{self, config},
+};
+
+/// Batches of the store, and after how many it is opened again, which leaves tables and logs of several ages.
+const BATCHES: u64 = 26;
+const REOPEN_INTERVAL: u64 = 10;
+const BODY_BYTES: usize = 3_000;
+/// Begins a renamed file's name. RocksDB takes `OPTIONS-000007.aside` for a file of its own.
+const ASIDE: &str = "aside.";
+
+/// What may become of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loss {
+    Removed,
+    Emptied,
+    Halved,
+    /// A byte shorter.
+    Shortened,
+    Renamed,
+    /// Another process holds locks of both kinds on it.
+    Locked,
+}
+
+const LOSSES: [Loss; 6] =
+    [Loss::Removed, Loss::Emptied, Loss::Halved, Loss::Shortened, Loss::Renamed, Loss::Locked];
+
+/// How a start ended, all of it well.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Outcome {
+    /// Everything acknowledged is there.
+    Whole,
+    /// Everything is there but for a snapshot, which is refused by its name.
+    WithoutSnapshot,
+    /// The store is refused as damaged.
+    Refused,
+    /// The store is refused as in use.
+    InUse,
+}
+
+/// Arguments of the process that starts.
+#[derive(Clone, Debug, Args)]
+pub struct ReopenOptions {
+    /// The store.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Of the chain.
+    #[arg(long)]
+    pub seed: u64,
+}
+
+fn chain(seed: u64) -> Chain {
+    Chain { seed, body_bytes: BODY_BYTES }
+}
+
+/// Opens the store in each way that commands do, and asks it everything; prints the outcome.
+///
+/// # Errors
+/// If something acknowledged is not there, or an answer is wrong.
+pub(super) fn reopen(options: &ReopenOptions) -> Result<String> {
+    let config = config(true);
+    let store = match Store::open(&config, &options.dir) {
+        Ok(store) => store,
+        Err(StorageError::Locked { .. }) => return Ok("in-use".to_owned()),
+        Err(error @ StorageError::Corrupt { .. }) => {
+            let others = [
+                Maintenance::open(&config, &options.dir).err(),
+                Repair::open(&config, &options.dir).err(),
+                Store::open(&config, &options.dir).err(),
+            ];
+            for other in others {
+                ensure!(
+                    matches!(other, Some(StorageError::Corrupt { .. })),
+                    "the next way in says {other:?}"
+                );
+            }
+            return Ok(format!("refused {error}"));
+        }
+        Err(error) => bail!("it is refused, and not as damaged: {error}"),
+    };
+    let demand = Demand { damaged: true, complete: true };
+    let found = audit(&store, &mut History::new(chain(options.seed))?, demand)?;
+    ensure!(found.head == Some(BatchNumber::new(BATCHES)), "the head is {:?}", found.head);
+    let snapshots = store.snapshots().len();
+    store.close();
+    drop(store);
+    stats_of(&config, &options.dir)?;
+    let report = Maintenance::open(&config, &options.dir)?.check(&mut |_| {})?;
+    ensure!(report.damage.is_empty(), "it opens, and is damaged: {:?}", report.damage);
+    Ok(match (found.refused, snapshots) {
+        (0, life::SNAPSHOTS_KEPT) => "whole".to_owned(),
+        _ => "without-snapshot".to_owned(),
+    })
+}
+
+/// A closed store with all kinds of files, of which copies lose some.
+pub(super) struct Losses {
+    program: PathBuf,
+    original: tempfile::TempDir,
+    copies: PathBuf,
+    seed: u64,
+    /// What to do to which file; the files that a start reads come first.
+    trials: Vec<(PathBuf, Loss)>,
+}
+
+impl Losses {
+    /// Commits a chain below `parent`, closes the store, and plans a trial of each loss of each file.
+    pub(super) fn new(program: PathBuf, parent: &Path, rng: &mut impl Rng) -> Result<Losses> {
+        let original = tempfile::Builder::new().prefix("losses-").tempdir_in(parent)?;
+        let seed = rng.random();
+        let chain = chain(seed);
+        let mut store = Store::open(&config(true), original.path())?;
+        store.initialize(&chain.genesis())?;
+        for batch in 1..=BATCHES {
+            life::step(&store, &chain)?;
+            if batch.is_multiple_of(REOPEN_INTERVAL) {
+                store.close();
+                drop(store);
+                store = Store::open(&config(true), original.path())?;
+            }
+        }
+        store.close();
+        drop(store);
+        let files = digests(original.path())?;
+        let mut trials: Vec<_> =
+            files.keys().flat_map(|file| LOSSES.map(|loss| (file.clone(), loss))).collect();
+        trials.shuffle(rng);
+        trials.sort_by_key(|(file, _)| is_bulk(file));
+        Ok(Losses { program, original, copies: parent.to_owned(), seed, trials })
+    }
+
+    /// How many losses there are of one file at a time.
+    pub(super) fn trials(&self) -> usize {
+        self.trials.len()
+    }
+
+    /// One file is lost in one way; then it is put back.
+    pub(super) fn lose(&self, trial: usize) -> Result<Outcome> {
+        let (file, loss) = &self.trials[trial];
+        let what = format!("{} {loss:?}", file.display());
+        self.kept_if_wrong(&what, |copy| {
+            let (path, locks) = (copy.join(file), Locks::default());
+            let len = fs::metadata(&path)?.len();
+            let cut = |len| fs::File::options().write(true).open(&path)?.set_len(len);
+            match loss {
+                Loss::Removed => fs::remove_file(&path)?,
+                Loss::Renamed => fs::rename(&path, aside(&path))?,
+                Loss::Emptied => cut(0)?,
+                Loss::Halved => cut(len / 2)?,
+                Loss::Shortened => cut(len.saturating_sub(1))?,
+                Loss::Locked => locks.take(&path)?,
+            }
+            let outcome = self.start(copy, &file.to_string_lossy())?;
+            if outcome == Outcome::InUse {
+                ensure!(*loss == Loss::Locked, "it is in use by nobody");
+            }
+            drop(locks);
+            if matches!(outcome, Outcome::Refused | Outcome::InUse) {
+                fs::copy(self.original.path().join(file), &path)?;
+                let again = self.start(copy, "").context("put back")?;
+                ensure!(again == Outcome::Whole, "put back, it is {again:?}");
+            }
+            Ok(outcome)
+        })
+    }
+
+    /// Each file is copied or not.
+    pub(super) fn halve(&self, rng: &mut impl Rng) -> Result<Outcome> {
+        let files = digests(self.original.path())?;
+        let lost: Vec<_> = files.keys().filter(|_| rng.random()).collect();
+        let what = format!("without {lost:?}");
+        self.kept_if_wrong(&what, |copy| {
+            for file in &lost {
+                fs::remove_file(copy.join(file))?;
+            }
+            self.start(copy, "")
+        })
+    }
+
+    fn kept_if_wrong(&self, what: &str, trial: impl FnOnce(&Path) -> Result<Outcome>) -> Result<Outcome> {
+        let mut copy = tempfile::Builder::new().prefix("lost-").tempdir_in(&self.copies)?;
+        copy_links(self.original.path(), copy.path())?;
+        let outcome = trial(copy.path());
+        copy.disable_cleanup(outcome.is_err());
+        outcome.with_context(|| format!("{what}; kept as {}", copy.path().display()))
+    }
+
+    /// Starts in another process, and looks at what became of the files.
+    fn start(&self, copy: &Path, lost: &str) -> Result<Outcome> {
+        let before = digests(copy)?;
+        let seed = self.seed.to_string();
+        let dir = copy.to_string_lossy();
+        let text = verdict(&self.program, &["reopen", "--dir", &dir, "--seed", &seed])?;
+        let after = digests(copy)?;
+        let outcome = match text.split_whitespace().next() {
+            Some("whole") => Outcome::Whole,
+            Some("without-snapshot") => Outcome::WithoutSnapshot,
+            Some("refused") => Outcome::Refused,
+            Some("in-use") => Outcome::InUse,
+            _ => bail!("the start said {text:?}"),
+        };
+        match outcome {
+            Outcome::Refused | Outcome::InUse => {
+                ensure!(after == before, "it was refused, and files changed")
+            }
+            // Tables and logs are rewritten, and what nothing needs goes. All else is somebody's.
+            Outcome::Whole | Outcome::WithoutSnapshot => {
+                for (file, digest) in before.iter().filter(|(file, _)| is_kept(file)) {
+                    ensure!(after.get(file) == Some(digest), "{} is gone or another", file.display());
+                }
+            }
+        }
+        if outcome == Outcome::Refused {
+            let name = Path::new(lost).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            let is_named = text.contains(&*name) || (name.ends_with(".log") && text.contains(".log"));
+            ensure!(is_named, "the refusal does not name {lost}: {text}");
+        }
+        Ok(outcome)
+    }
+}
+
+/// Locks of a file that are held as long as this is kept.
+#[derive(Default)]
+struct Locks(std::cell::RefCell<Vec<File>>);
+
+impl Locks {
+    fn take(&self, path: &Path) -> Result<()> {
+        let file = File::options().read(true).write(true).open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        self.0.borrow_mut().push(file);
+        Ok(())
+    }
+}
+
+/// Tables and what lies in snapshots: most files, and one is like another.
+fn is_bulk(file: &Path) -> bool {
+    file.starts_with("snapshots") || file.extension().is_some_and(|extension| extension == "sst")
+}
+
+/// What no start may take: snapshots, and what somebody put there.
+fn is_kept(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    file.starts_with("snapshots") || name.starts_with(ASIDE)
+}
+
+/// The place of a renamed file.
+fn aside(path: &Path) -> PathBuf {
+    path.with_file_name(format!("{ASIDE}{}", path.file_name().unwrap_or_default().to_string_lossy()))
+}
+
+/// Digests of all files but of RocksDB's own log for people, by their paths in the directory.
+fn digests(dir: &Path) -> Result<BTreeMap<PathBuf, Digest>> {
+    fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, Digest>) -> Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() {
+                collect(root, &path, found)?;
+            } else if name == "LOCK" || !name.starts_with("LOG") {
+                let digest = Digest::tagged("slipstream/campaign-file", &fs::read(&path)?);
+                found.insert(path.strip_prefix(root)?.to_owned(), digest);
+            }
+        }
+        Ok(())
+    }
+    let mut found = BTreeMap::new();
+    collect(dir, dir, &mut found)?;
+    Ok(found)
+}
