@@ -1,13 +1,13 @@
 //! The end of an epoch: the certificate of its last batch names the next validators, and nobody orders anything after it.
 
-use slipstream_executor::{Interrupt, validators::add_call};
+use slipstream_executor::validators::add_call;
 use slipstream_types::{Address, BatchNumber, Epoch, Validator as Member, validators_contract};
 
 use super::*;
 use crate::{
     error::ProposalError,
     testing::{NOW_MS, genesis},
-    validator::execution::Failure,
+    validator::{execution::Failure, stop::Stop},
 };
 
 /// A chain of four whose validators account 0 may change.
@@ -41,7 +41,7 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     assert!(matches!(build(&own, &chain, &pool, NOW_MS, true), BuiltBatch::Overtaken));
     let mut behind = ordered(&chain[0]);
     behind.order.order.number = BatchNumber::new(2);
-    let executed = own.execute(&chain, &behind, false, NOW_MS, &Interrupt::never());
+    let executed = own.execute(&chain, &behind, false, NOW_MS, &Stop::default());
     let Err(Failure::Refused(error)) = executed else { panic!("a batch behind the last is executed") };
     assert!(matches!(*error, ProposalError::EpochOver { .. }), "{error}");
     own.commit(&chain[0], &certificate(&genesis.validator_set(), &chain[0]), &pool).unwrap();

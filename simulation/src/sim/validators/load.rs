@@ -129,7 +129,8 @@ impl World {
         let nonce = self.load.lock().sent[account].len() as u64;
         // Of every other transaction the fee's cap decides what the proposer gets, of the others the tip's.
         let (above_base_wei, tip_wei) = if nonce.is_multiple_of(2) { (1, 3) } else { (3, 1) };
-        let fees = Fees { max_fee_wei: u128::from(self.genesis.chain.base_fee_wei) + above_base_wei, tip_wei };
+        let fees =
+            Fees { max_fee_wei: u128::from(self.genesis.chain.base_fee_wei) + above_base_wei, tip_wei };
         let request = Request { nonce, value, gas_limit, fees, input, ..self.request(to, tip_wei) };
         let transaction = self.signed(account, request)?;
         self.load.lock().sent[account].push(transaction.clone());
