@@ -61,7 +61,7 @@ pub fn sign(info: LedgerInfo, keys: &[SecretKey]) -> Certificate {
     Certificate::signed(info, 0, (0..).zip(keys)).expect("a test has few validators")
 }
 
-/// The certificate of a batch, signed by these keys: validators 0, 1, 2 and so on, in views that end after [`VIEW_BATCHES`]. `before` is the
+/// The certificate of a batch, signed by these keys: validators 0, 1, 2 and so on, in views of three batches each. `before` is the
 /// root over all earlier headers; `next` is the next epoch's validators if the batch ends its own.
 ///
 /// # Panics
