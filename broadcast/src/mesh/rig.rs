@@ -109,7 +109,8 @@ impl Chain {
         let (header, certificate, _) = &self.batches[number - 1];
         let payload: Arc<[u8]> = payload.into();
         let (plan, codec) = encode(kind, payload.clone(), &Parameters::default_for(payload.len())).unwrap();
-        let signed = SignedPlan::sign(header, (part, plan), 0, (seat.into(), &key(seat))).unwrap();
+        let signed =
+            SignedPlan::sign(header, (part, plan), certificate.view, (seat.into(), &key(seat))).unwrap();
         let source = Source { id: signed.id(&header.digest()).unwrap(), part, codec };
         let plans = BoundedVec::new(vec![signed]).unwrap();
         (Announced { header: header.clone(), certificate: certificate.clone(), plans }, vec![source])
