@@ -87,7 +87,7 @@ pub(crate) fn other_code(answer: &mut Codes) -> Result<()> {
     Ok(())
 }
 
-/// The genesis with so many accounts more that its state root takes long.
+/// The genesis with extra accounts, whose state root takes long to compute.
 pub(crate) fn crowded(genesis: &Blob) -> Result<Blob> {
     let mut genesis = Genesis::decode(&genesis.content(BlobKind::Genesis)?)?;
     let address = |at: u32| Address::from_word(Digest::tagged("slipnet/crowd/1", &at.to_be_bytes()).0.into());

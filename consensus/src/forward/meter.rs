@@ -99,7 +99,7 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         Ok(())
     }
 
-    /// The work for which so much was charged is done, and cost so much that was of no use.
+    /// Settles work that was charged for in advance: returns the charge, and takes the cost of what was of no use.
     pub(super) fn settle(&mut self, sender: &K, charged: i64, cost: i64) {
         if let Some(allowance) = self.senders.get_mut(sender) {
             allowance.held -= charged;

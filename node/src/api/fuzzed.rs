@@ -37,7 +37,7 @@ impl JsonRpcDoor {
         self.0.table().names()
     }
 
-    /// The answer to a body of the operator's own hosts; none if it holds notifications alone.
+    /// Answers a body as if it came from one of the operator's own hosts. Returns `None` if it holds only notifications.
     pub async fn answer(&self, body: &[u8]) -> Option<Vec<u8>> {
         self.0.handle(Origin::Trusted, || {}, body).await.map(Vec::from)
     }

@@ -176,6 +176,18 @@ async fn who_was_away_catches_up() {
     agree(&nodes);
 }
 
+/// Gives the last node the first transaction of account 1, and waits until each node has executed it.
+async fn submit_and_execute(nodes: &[Node]) {
+    submit(&nodes[3..], 1, 0);
+    let executed = |node: &Node| {
+        let account = node.store.view().unwrap().account(&Account::new(1).address).unwrap();
+        account.is_some_and(|account| account.nonce == 1)
+    };
+    for node in nodes {
+        until("it is executed", || executed(node)).await;
+    }
+}
+
 /// Goal: a primary that orders empty batches in time, and none of what it is offered, loses its view within some seconds, though a decision
 /// follows the other; what one validator was given is committed by the next primary. On a chain without transactions nobody loses a view.
 #[tokio::test(start_paused = true)]
@@ -200,14 +212,7 @@ async fn a_primary_that_leaves_everything_out_loses_its_view() {
         assert_eq!(node.validator.status().view, 0);
     }
     let begun = tokio::time::Instant::now();
-    submit(&nodes[3..], 1, 0);
-    let executed = |node: &Node| {
-        let account = node.store.view().unwrap().account(&Account::new(1).address).unwrap();
-        account.is_some_and(|account| account.nonce == 1)
-    };
-    for node in &nodes {
-        until("it is executed", || executed(node)).await;
-    }
+    submit_and_execute(&nodes).await;
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     agree(&nodes);
     let view = nodes[1].validator.status().view;
@@ -246,14 +251,7 @@ async fn a_primary_that_orders_only_what_it_likes_loses_its_view() {
         assert_eq!(node.validator.status().view, 0);
     }
     let begun = tokio::time::Instant::now();
-    submit(&nodes[3..], 1, 0);
-    let executed = |node: &Node| {
-        let account = node.store.view().unwrap().account(&Account::new(1).address).unwrap();
-        account.is_some_and(|account| account.nonce == 1)
-    };
-    for node in &nodes {
-        until("it is executed", || executed(node)).await;
-    }
+    submit_and_execute(&nodes).await;
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     assert_eq!(nodes[1].validator.status().view, 1);
     feed.abort();

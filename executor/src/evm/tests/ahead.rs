@@ -54,7 +54,7 @@ fn user(index: u8) -> Address {
     Address::with_last_byte(0x10 + index)
 }
 
-/// Accounts with just enough, with nothing, and with so much that sums could overflow.
+/// Some accounts have just enough, some have nothing, and some have a balance at which sums could overflow.
 fn start(random: &mut Random) -> MemoryState {
     let mut state = MemoryState::default();
     let mut hashes = Vec::new();
