@@ -8,12 +8,11 @@ use tokio::time::Instant;
 use super::{
     Engine,
     bootstrap::{Base, Beginning, Bootstrap},
-    ranges::BATCH_BYTES_UNKNOWN,
     streams::Key,
     tail::Tail,
 };
 use crate::{
-    plan::{self, Candidate, Plan, RANGE_DELTA_BATCHES_MAX, Step, price},
+    plan::{self, Candidate, Inputs, Plan, Step, price},
     range_delta,
 };
 
@@ -65,7 +64,8 @@ impl Engine {
         }
         let told = plan::told_rows(candidates, Some(number));
         let rows = told.into_iter().chain(restore.known_rows()).fold(0.0, f64::max);
-        self.decide_with(self.head, None, &others, rows)
+        let inputs = Inputs { begun: None, rows_known: rows, ..self.inputs(self.head, &others) };
+        plan::decide(&self.config, &inputs)
     }
 
     /// Leaves the peers alone for whose sake a restore was too slow: for longer each time only those that delivered nothing.
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Begins a restore, once what is under way is through.
+    /// Begins a restore. What is under way is dropped: with all of it, the batches would take longer. A commit ends before.
     pub(super) fn leap(
         &mut self,
         number: BatchNumber,
@@ -86,11 +86,8 @@ impl Engine {
         candidates: &[Candidate],
         now: Instant,
     ) {
-        // Requested batches shorten a gap whose headers are too many for an answer.
-        if by_changes && number.since(self.head) > RANGE_DELTA_BATCHES_MAX {
-            return;
-        }
-        self.drop_asked();
+        self.tail.cut_uncommitted(self.head);
+        self.drop_cut();
         if self.tail.is_empty() && !self.jobs.restore.is_any() {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
             let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
@@ -118,18 +115,23 @@ impl Engine {
         let rows =
             offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
         match range_delta {
-            Some(Base { head, .. }) => {
-                let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);
-                rows.min(number.since(head) as f64 * batch)
-            }
+            Some(Base { head, .. }) => rows.min(self.course.amount(head, number).changes * self.ratios.delta),
             None => rows,
         }
     }
 
-    /// Gives up the ranges at the end that did not come yet.
-    fn drop_asked(&mut self) {
-        let dropped = self.tail.cut_asked();
-        let is_dropped = |key: &Key| matches!(key, Key::Range(first) if dropped.contains(first));
-        self.streams.drop_all(is_dropped, &mut self.effects);
+    /// Drops the ranges that are followed in another way from now on. Ranges of the new way are asked for behind what is kept.
+    pub(super) fn replace(&mut self, plan: &Plan) {
+        let kept = self.tail.in_hand(&self.ratios, self.fetched()).kept;
+        tracing::info!(batch = kept.get(), target = plan.target.get(), reason = %plan.reason, "ranges that were asked for are followed in another way");
+        self.tail.cut(kept);
+        self.drop_cut();
+    }
+
+    /// Nobody wants the ranges behind the last one any more.
+    pub(super) fn drop_cut(&mut self) {
+        let next = self.tail.next();
+        let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
+        self.streams.drop_all(is_behind, &mut self.effects);
     }
 }

@@ -1,5 +1,7 @@
 //! Goal: the cheapest way is taken as what is scarce changes, policies are kept, and every plan says why.
 
+use slipstream_types::Totals;
+
 use super::*;
 
 fn peer(id: u8, head: u64) -> Candidate {
@@ -22,6 +24,7 @@ fn offering(id: u8, head: u64, number: u64, bytes: u64) -> Candidate {
 }
 
 /// A node behind some peers. Its batches have 250 transactions.
+#[derive(Clone)]
 struct Case {
     policy: SyncConfig,
     head: u64,
@@ -30,8 +33,42 @@ struct Case {
     given_up: usize,
     current: Option<RangeMode>,
     is_mixed: bool,
-    sizes: Sizes,
+    course: Course,
+    ratios: Ratios,
     costs: Costs,
+    /// The last batch that was asked for, and what is under way.
+    asked: Option<(u64, InHand)>,
+}
+
+/// Batches of 250 transactions.
+const BATCH: Totals = Totals {
+    transactions: 250,
+    gas: 250 * 21_000,
+    body_bytes: 30_000,
+    receipts_bytes: 20_000,
+    delta_bytes: 20_000,
+};
+
+fn times(batch: Totals, batches: u64) -> Totals {
+    Totals {
+        transactions: batch.transactions * batches,
+        gas: batch.gas * batches,
+        body_bytes: batch.body_bytes * batches,
+        receipts_bytes: batch.receipts_bytes * batches,
+        delta_bytes: batch.delta_bytes * batches,
+    }
+}
+
+/// A ledger whose batches are of these kinds, so many of each.
+fn course(stretches: &[(Totals, u64)]) -> Course {
+    let mut course = Course::default();
+    let (mut number, mut sum) = (0, Totals::default());
+    course.mark(BatchNumber::GENESIS, sum);
+    for (batch, batches) in stretches {
+        (number, sum) = (number + batches, sum.plus(times(*batch, *batches)));
+        course.mark(BatchNumber::new(number), sum);
+    }
+    course
 }
 
 impl Case {
@@ -44,29 +81,46 @@ impl Case {
             given_up: 0,
             current: None,
             is_mixed: false,
-            sizes: Sizes::of_header(250.0, 30_000.0, 20_000.0),
-            costs: Costs::default(),
+            course: course(&[(BATCH, 1_000_000)]),
+            ratios: Ratios::default(),
+            costs: Costs::presumed(2.0),
+            asked: None,
         }
     }
 
     fn plan(&self, peers: &[Candidate]) -> Plan {
-        decide(
-            &self.policy,
-            &Inputs {
-                head: BatchNumber::new(self.head),
-                begun: self.begun.map(BatchNumber::new),
-                waypoint: BatchNumber::new(self.waypoint),
-                peers,
-                given_up: self.given_up,
-                rows_known: 0.0,
-                range_delta_max: RANGE_DELTA_BATCHES_MAX,
-                sizes: Some(&self.sizes),
-                costs: &self.costs,
-                machine: Machine { cores: 2.0, history: self.policy.history, hints: true },
-                current: self.current,
-                is_mixed: self.is_mixed,
-            },
-        )
+        decide(&self.policy, &self.inputs(peers))
+    }
+
+    fn inputs<'a>(&'a self, peers: &'a [Candidate]) -> Inputs<'a> {
+        let head = BatchNumber::new(self.head);
+        let none = InHand { kept: head, ..InHand::default() };
+        let (asked, in_hand) =
+            self.asked.map_or((head, none), |(asked, in_hand)| (BatchNumber::new(asked), in_hand));
+        Inputs {
+            head,
+            asked,
+            in_hand,
+            begun: self.begun.map(BatchNumber::new),
+            waypoint: BatchNumber::new(self.waypoint),
+            peers,
+            given_up: self.given_up,
+            rows_known: 0.0,
+            range_delta_max: RANGE_DELTA_BATCHES_MAX,
+            course: &self.course,
+            ratios: &self.ratios,
+            costs: &self.costs,
+            machine: Machine { cores: 2.0, parts: Fetched { history: self.policy.history, hints: true } },
+            current: self.current,
+            is_mixed: self.is_mixed,
+        }
+    }
+
+    /// The work of batches that were asked for in a mode, and have these stages before them.
+    fn in_hand(&self, mode: RangeMode, first: u64, last: u64, before: Before) -> Load {
+        let amount = self.course.amount(BatchNumber::new(first), BatchNumber::new(last));
+        let parts = Fetched { history: self.policy.history, hints: true };
+        Load::of(mode, &amount, before, &self.ratios, parts)
     }
 
     fn step(&self, peers: &[Candidate]) -> Step {
@@ -98,10 +152,11 @@ fn the_mode_follows_the_bottleneck() {
     assert_eq!(wide.step, Step::Range(RangeMode::Delta), "{wide:?}");
     assert!(wide.reason.contains("replay") && wide.reason.contains("cpu"), "{}", wide.reason);
     // Deltas of many slots a transaction, over a thin link: bodies are shorter, and there is time to execute them.
-    let heavy = Case { sizes: Sizes::of_header(250.0, 30_000.0, 200_000.0), ..Case::new(Mode::Auto, 0) };
-    let mut sizes = heavy.sizes;
-    sizes.hints = 5_000.0;
-    let heavy = Case { sizes, ..heavy };
+    let heavy = Case {
+        course: course(&[(Totals { delta_bytes: 200_000, ..BATCH }, 1_000_000)]),
+        ratios: Ratios { hints: 0.025, ..Ratios::default() },
+        ..Case::new(Mode::Auto, 0)
+    };
     let thin = heavy.plan(&near(200e3));
     assert_eq!((thin.step, thin.bound), (Step::Range(RangeMode::Replay), Some(Bound::Network)), "{thin:?}");
     assert_eq!(heavy.step(&near(100e6)), Step::Range(RangeMode::Delta));
@@ -109,11 +164,11 @@ fn the_mode_follows_the_bottleneck() {
 
 #[test]
 fn a_mode_in_use_stays_until_another_is_much_cheaper() {
-    let sizes = Sizes { delta: 10_000.0, body: 10_500.0, hints: 0.0, ..Case::new(Mode::Auto, 0).sizes };
-    let costs = Costs { prepare: 0.0, execute: 0.0, ..Costs::default() };
+    let ratios = Ratios { delta: 0.5, body: 0.35, hints: 0.0, ..Ratios::default() };
+    let costs = Costs { prepare: 0.0, execute: 0.0, ..Costs::presumed(2.0) };
     let thin = [Candidate { bytes_per_second: 1e5, ..peer(1, 5_000) }];
     for current in [RangeMode::Replay, RangeMode::Delta] {
-        let case = Case { current: Some(current), sizes, costs, ..Case::new(Mode::Auto, 0) };
+        let case = Case { current: Some(current), ratios, costs, ..Case::new(Mode::Auto, 0) };
         assert_eq!(case.step(&thin), Step::Range(current));
     }
 }
@@ -122,7 +177,8 @@ fn a_mode_in_use_stays_until_another_is_much_cheaper() {
 fn batches_at_the_head_are_executed() {
     let case = Case::new(Mode::Auto, 100);
     assert_eq!(case.step(&[peer(1, 104)]), Step::Range(RangeMode::Replay));
-    let slow = Case { costs: Costs { execute: 0.1, ..Costs::default() }, ..Case::new(Mode::Auto, 100) };
+    let costs = Costs { execute: 1e-5, ..Costs::presumed(2.0) };
+    let slow = Case { costs, ..Case::new(Mode::Auto, 100) };
     assert_eq!(slow.step(&[peer(1, 104)]), Step::Range(RangeMode::Delta), "it could not keep up");
 }
 
@@ -158,7 +214,7 @@ fn a_range_delta_is_taken_where_rows_change_often() {
     assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)));
     let keeping = SyncConfig { forbid: vec![Mode::Snapshot], history: true, ..Default::default() };
     let case = Case { policy: keeping, ..Case::new(Mode::Auto, 10) };
-    assert!(matches!(case.step(&peers), Step::Range(_)), "it would leave out the history");
+    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)), "history comes afterwards");
     let pinned = Case::new(Mode::RangeDelta, 10);
     assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::RangeDelta(BatchNumber::new(40)));
     assert!(matches!(Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]), Step::Range(_)));
@@ -417,4 +473,139 @@ fn many_offers_below_the_waypoint_do_not_count_more() {
         let case = Case { waypoint, ..Case::new(Mode::Snapshot, 0) };
         assert_eq!(case.step(&peers), Step::Snapshot(BatchNumber::new(taken)), "{waypoint}");
     }
+}
+
+/// Batches of 340 transfers.
+const TRANSFERS: Totals = Totals {
+    transactions: 340,
+    gas: 340 * 21_000,
+    body_bytes: 340 * 110,
+    receipts_bytes: 340 * 40,
+    delta_bytes: 340 * 160,
+};
+/// An empty batch.
+const EMPTY: Totals = Totals { transactions: 0, gas: 0, body_bytes: 8, receipts_bytes: 8, delta_bytes: 200 };
+
+/// A node that keeps history, empty or stopped, as `init` writes it.
+fn by_default(head: u64, stretches: &[(Totals, u64)]) -> Case {
+    Case { policy: SyncConfig::default(), course: course(stretches), ..Case::new(Mode::Auto, head) }
+}
+
+/// One peer on loopback of which nothing is known yet, with a snapshot of so many rows.
+fn loopback(head: u64, snapshot: u64, rows: u64) -> [Candidate; 1] {
+    let offered = SnapshotOffer::new(BatchNumber::new(snapshot), rows);
+    [Candidate { snapshots: vec![offered], bytes_per_second: 2e6, ..peer(1, head) }]
+}
+
+/// Goal: an empty node with the default configuration takes the snapshot of a chain of 680,000 transfers, before anything is measured, and
+/// as soon as something is.
+#[test]
+fn an_empty_node_takes_the_snapshot_at_once() {
+    for (stretches, head, snapshot) in [
+        (&[(TRANSFERS, 2_000)][..], 2_000, 1_900),
+        (&[(Totals { transactions: 200, gas: 200 * 21_000, ..TRANSFERS }, 1_350)], 1_350, 1_300),
+        (&[(EMPTY, 1_000), (TRANSFERS, 1_000)], 2_000, 1_900),
+        (&[(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 900)], 2_000, 1_200),
+    ] {
+        let case = by_default(0, stretches);
+        let [stranger] = loopback(head, snapshot, 20_000);
+        let known = Candidate { is_proven: true, bytes_per_second: 500e6, ..stranger.clone() };
+        for peer in [stranger, known] {
+            let plan = case.plan(std::slice::from_ref(&peer));
+            assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(snapshot)), "{plan:?}");
+        }
+    }
+}
+
+/// Goal: what lies behind a snapshot counts by its own work. One before a burst saves nothing, and empty batches are no work.
+#[test]
+fn a_tail_is_priced_by_its_own_batches() {
+    let burst = [(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 100)];
+    let before = by_default(0, &burst).plan(&loopback(1_200, 1_000, 2_000_000));
+    assert!(matches!(before.step, Step::Range(_)), "it saves empty batches alone: {before:?}");
+    let behind = by_default(0, &burst).plan(&loopback(1_200, 1_100, 20_000));
+    assert!(matches!(behind.step, Step::Snapshot(_)), "{behind:?}");
+    let empty = by_default(0, &[(EMPTY, 5_000)]).plan(&loopback(5_000, 4_900, 2_000_000));
+    assert!(matches!(empty.step, Step::Range(_)), "{empty:?}");
+    assert!(empty.seconds < 10.0, "{empty:?}");
+}
+
+/// Goal: everything was asked for and came over a fast link. What is left to execute counts, so a snapshot is still taken if that is far
+/// cheaper, and not if execution is nearly through.
+#[test]
+fn what_waits_for_execution_counts() {
+    let case = by_default(0, &[(TRANSFERS, 2_000)]);
+    let peers = loopback(2_000, 1_900, 20_000).map(|peer| Candidate { is_proven: true, ..peer });
+    let with = |first: u64, before: Before| {
+        let load = case.in_hand(RangeMode::Replay, first, 2_000, before);
+        let in_hand = InHand { load, kept: BatchNumber::new(first), kept_load: Load::default() };
+        let asked = Some((2_000, in_hand));
+        Case { head: first, asked, current: Some(RangeMode::Replay), ..case.clone() }
+    };
+    let plan = with(100, Before::Prepare).plan(&peers);
+    assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(1_900)), "{plan:?}");
+    let plan = with(1_880, Before::Prepare).plan(&peers);
+    assert_eq!(plan.step, Step::Range(RangeMode::Replay), "{plan:?}");
+    assert!(!plan.reason.contains("at the head") && plan.seconds > 0.1, "{plan:?}");
+    let stranger = peers.map(|peer| Candidate { is_proven: false, ..peer });
+    let plan = with(100, Before::Prepare).plan(&stranger);
+    assert!(
+        matches!(plan.step, Step::Range(_)),
+        "a lone stranger's promise drops nothing that came: {plan:?}"
+    );
+}
+
+/// Goal: deltas replace bodies that wait for execution, if they are far cheaper and their peer has delivered; and nothing flaps.
+#[test]
+fn deltas_replace_ranges_that_wait_for_execution() {
+    let policy =
+        SyncConfig { forbid: vec![Mode::Snapshot, Mode::RangeDelta], history: false, ..Default::default() };
+    let case = Case { policy, ..by_default(0, &[(TRANSFERS, 2_000)]) };
+    let load = case.in_hand(RangeMode::Replay, 0, 2_000, Before::Prepare);
+    let kept_load = case.in_hand(RangeMode::Replay, 0, 64, Before::Execute);
+    let in_hand = InHand { load, kept: BatchNumber::new(64), kept_load };
+    let case = Case { asked: Some((2_000, in_hand)), current: Some(RangeMode::Replay), ..case };
+    let fast = Candidate { bytes_per_second: 100e6, is_proven: true, ..peer(1, 2_000) };
+    let plan = case.plan(std::slice::from_ref(&fast));
+    assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Delta), true), "{plan:?}");
+    for other in [
+        Candidate { bytes_per_second: 1e6, ..fast.clone() },
+        Candidate { is_proven: false, ..fast.clone() },
+        Candidate { delta_from: None, ..fast.clone() },
+    ] {
+        let plan = case.plan(std::slice::from_ref(&other));
+        assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Replay), false), "{plan:?}");
+    }
+    // What was turned stays so: the same facts, with the deltas on their way.
+    let load = kept_load.plus(case.in_hand(RangeMode::Delta, 64, 2_000, Before::Fetch));
+    let turned =
+        Case { asked: Some((2_000, InHand { load, ..in_hand })), current: Some(RangeMode::Delta), ..case };
+    assert!(!turned.plan(&[fast]).replaces);
+}
+
+/// Goal: each way has its price or its reason, whatever the policy takes.
+#[test]
+fn all_ways_are_compared() {
+    let case = by_default(0, &[(TRANSFERS, 2_000)]);
+    let peers = loopback(2_000, 1_900, 20_000);
+    let find = |case: &Case, way: Way| {
+        let ways = compare(&case.policy, &case.inputs(&peers));
+        ways.into_iter().find(|status| status.way == way).unwrap()
+    };
+    for way in [Way::Replay, Way::Delta, Way::Mixed, Way::RangeDelta, Way::Snapshot] {
+        let status = find(&case, way);
+        assert!(status.seconds.is_some_and(|seconds| seconds > 0.0) && status.bound.is_some(), "{status:?}");
+        assert_eq!(status.why_not, None);
+    }
+    assert!(find(&case, Way::Snapshot).seconds < find(&case, Way::Replay).seconds);
+    let pinned = Case { policy: SyncConfig { mode: Mode::Replay, ..Default::default() }, ..case.clone() };
+    let status = find(&pinned, Way::Snapshot);
+    assert!(
+        status.seconds.is_some() && status.why_not.as_deref() == Some("sync.mode is replay"),
+        "{status:?}"
+    );
+    let none = compare(&case.policy, &case.inputs(&[peer(1, 2_000)]));
+    let status = none.iter().find(|status| status.way == Way::Snapshot).unwrap();
+    assert!(status.seconds.is_none() && status.why_not.is_some(), "{status:?}");
+    assert_eq!(compare(&case.policy, &case.inputs(&[peer(1, 0)])), []);
 }

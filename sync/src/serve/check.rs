@@ -19,6 +19,7 @@ pub(super) fn form(request: &Request) -> Result<(), Unserved> {
         Request::RangeDelta(request) => range_delta(request),
         Request::Subtrees(request) => opening(request),
         Request::Headers { first, last } => headers(*first, *last),
+        Request::Survey { numbers, last } => survey(numbers, *last),
         Request::Summary
         | Request::Range(_)
         | Request::Offer { .. }
@@ -55,8 +56,19 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
         Request::Summary
         | Request::Range(_)
         | Request::Headers { .. }
+        | Request::Survey { .. }
         | Request::Origin { .. }
         | Request::Epochs { .. } => Ok(()),
+    }
+}
+
+/// Each header once, and the last one of the ledger at the end.
+fn survey(numbers: &[BatchNumber], last: BatchNumber) -> Result<(), Unserved> {
+    let is_in_order = numbers.is_sorted_by(|one, other| one < other) && numbers.last() == Some(&last);
+    if is_in_order {
+        Ok(())
+    } else {
+        Err(Unserved::Malformed("the headers of a survey are out of order".into()))
     }
 }
 

@@ -232,9 +232,9 @@ impl Bootstrap {
         }
     }
 
-    /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
+    /// Takes in headers; the snapshot's, and the job that begins the restore. The accumulator proves every field of the header; the certificate alone
     /// repeats only a few.
-    pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<Job>, Fault> {
+    pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<(BatchHeader, Job)>, Fault> {
         let first = self.first_header();
         let State::Asking(Asking { offered: Some(offered), early, .. }) = &mut self.state else {
             return Ok(None);
@@ -244,11 +244,11 @@ impl Bootstrap {
         verify::headers(&headers, first, certificate)?;
         let header: Option<BatchHeader> = headers.headers.last().cloned();
         let Some(header) = header else { return Ok(None) };
-        let target = Box::new(RestoreTarget { header, certificate: certificate.clone() });
+        let target = Box::new(RestoreTarget { header: header.clone(), certificate: certificate.clone() });
         let ancestry = Box::new(Ancestry { headers, genesis_proof: genesis_proof.clone(), passes: *passes });
         let range_delta = self.beginning.range_delta.is_some();
         self.state = State::Beginning(std::mem::take(early));
-        Ok(Some(Job::Restore(RestoreJob::Begin { target, ancestry, range_delta })))
+        Ok(Some((header, Job::Restore(RestoreJob::Begin { target, ancestry, range_delta }))))
     }
 
     /// The rows that can be added now; they are kept while the restore has not begun.
