@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slipstream_types::BatchHeader;
+use slipstream_types::{BatchHeader, Totals};
 
 /// The first field in which a header is not the expected one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,8 +41,15 @@ pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Differe
         receipts_root,
         delta_digest,
         state_root,
+        totals,
     } = expected;
-    let fields: [(&'static str, &dyn fmt::Display, &dyn fmt::Display); 14] = [
+    let totals_of = |totals: &Totals| {
+        let Totals { transactions, gas, body_bytes, receipts_bytes, delta_bytes } = totals;
+        format!(
+            "{transactions} transactions, {gas} gas, {body_bytes} + {receipts_bytes} + {delta_bytes} bytes"
+        )
+    };
+    let fields: [(&'static str, &dyn fmt::Display, &dyn fmt::Display); 15] = [
         ("rules", rules, &found.rules),
         ("receipts_root", receipts_root, &found.receipts_root),
         ("gas_used", gas_used, &found.gas_used),
@@ -57,6 +64,7 @@ pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Differe
         ("epoch", epoch, &found.epoch),
         ("timestamp_ms", timestamp_ms, &found.timestamp_ms),
         ("proposer", proposer, &found.proposer),
+        ("totals", &totals_of(totals), &totals_of(&found.totals)),
     ];
     let texts = fields.map(|(field, expected, found)| (field, expected.to_string(), found.to_string()));
     let (field, expected, found) = texts.into_iter().find(|(_, expected, found)| expected != found)?;
@@ -87,6 +95,7 @@ mod tests {
             receipts_root: Digest([10; 32]),
             delta_digest: Digest([11; 32]),
             state_root: Digest([12; 32]),
+            totals: Totals { gas: 13, ..Totals::default() },
         }
     }
 
@@ -95,7 +104,7 @@ mod tests {
     fn every_field_is_compared_and_named() {
         let expected = header();
         assert_eq!(difference(&expected, &header()), None);
-        let changes: [(&str, Change); 14] = [
+        let changes: [(&str, Change); 15] = [
             ("rules", |it| it.rules = RulesId::GENESIS),
             ("number", |it| it.number = BatchNumber::GENESIS),
             ("parent", |it| it.parent = Digest::ZERO),
@@ -110,6 +119,7 @@ mod tests {
             ("receipts_root", |it| it.receipts_root = Digest::ZERO),
             ("delta_digest", |it| it.delta_digest = Digest::ZERO),
             ("state_root", |it| it.state_root = Digest::ZERO),
+            ("totals", |it| it.totals = Totals::default()),
         ];
         for (field, change) in changes {
             let mut found = header();

@@ -3,7 +3,7 @@
 use alloy_primitives::B256;
 use slipstream_storage::CommitBatch;
 use slipstream_types::{
-    BatchHeader, Blob, BlobKind, CodecError, Delta, Digest, SecretKey, batch::content_digest,
+    BatchHeader, Blob, BlobKind, CodecError, Delta, Digest, SecretKey, Totals, batch::content_digest,
     bounded::BoundedVec, codec, hints, limits,
 };
 
@@ -97,6 +97,13 @@ pub fn seal(
         },
     );
     let [body, receipts, delta] = parts?;
+    let more = Totals {
+        transactions: transactions.len() as u64,
+        gas: outcome.gas_used,
+        body_bytes: body.bytes.into(),
+        receipts_bytes: receipts.bytes.into(),
+        delta_bytes: delta.bytes.into(),
+    };
     let header = BatchHeader {
         number: parent.number.next(),
         parent: parent.digest(),
@@ -112,6 +119,7 @@ pub fn seal(
         receipts_root: receipts.digest,
         delta_digest: delta.digest,
         state_root,
+        totals: parent.totals.plus(more),
     };
     Ok(Sealed { header, body: body.blob, receipts: receipts.blob, delta: delta.blob, hints })
 }

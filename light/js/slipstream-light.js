@@ -16,7 +16,7 @@ const PROOF_SIDE_MAX = 256;
 const BYTES_MAX = {
   certificate: 16 << 10,
   ledgerInfo: 8 << 10,
-  header: 232,
+  header: 272,
   accumulatorProof: 2 + 128 * 32,
   stateProof: 4 + 256 * 66,
 };
@@ -423,7 +423,7 @@ const readHeader = (text) => {
   const number = reader.u64();
   reader.take(32 + 8 + 8);
   const timestampMs = reader.u64();
-  return { number, timestampMs, stateRoot: bytes.subarray(200), digest: tagged("slipstream/header/1", bytes) };
+  return { number, timestampMs, stateRoot: bytes.subarray(200, 232), digest: tagged("slipstream/header/1", bytes) };
 };
 
 const PROOF_FIELDS = ["certificate", "genesisProof", "header", "headerProof", "address", "account", "accountProof", "storage"];

@@ -42,7 +42,7 @@ impl Part for LedgerInfo {
 
 impl Part for BatchHeader {
     const NAME: &'static str = "header";
-    const BYTES_MAX: usize = 232;
+    const BYTES_MAX: usize = 272;
 }
 
 impl Part for AccumulatorRangeProof {

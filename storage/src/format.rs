@@ -8,8 +8,8 @@ use std::{fs, io::Write as _, path::Path};
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, BlobKind, Certificate, ChainConfig, Digest, Epoch,
-    Failures, Genesis, LedgerInfo, PublicKey, RulesId, Schedule, Signature, StateKey, StateValue, U256,
-    Validator, ValidatorSet,
+    Failures, Genesis, LedgerInfo, PublicKey, RulesId, Schedule, Signature, StateKey, StateValue, Totals,
+    U256, Validator, ValidatorSet,
     accumulator::{Accumulator, NodePosition},
     batch::content_digest,
     bounded::BoundedVec,
@@ -34,23 +34,11 @@ use crate::{
 
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// Fingerprints of older stores that opening upgrades to this release. One lacks a history; the other's history had no log and is
-/// sealed up to the head. Both have the larger index of transactions.
-const BEFORE: [&str; 2] = ["dbb74315f5cde6d2", "38e654a4e24c0fa0"];
 pub(crate) const FILE: &str = "FORMAT";
-/// The mark of a store that is being made, and of one that is upgraded.
+/// The mark of a store that is being made.
 pub(crate) const BEGUN_FILE: &str = "FORMAT.new";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
-
-/// Which release wrote a directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Age {
-    /// Has all columns of this release.
-    Current,
-    /// Lacks columns that opening makes.
-    Before,
-}
 
 /// Raised when the meaning of a record changes in a way that [`fingerprint`] cannot see.
 const RECORDS: u32 = 2;
@@ -60,20 +48,13 @@ pub(crate) fn begin(dir: &Path) -> Result<(), StorageError> {
     write_aside(dir).map_err(|error| StorageError::io("write", &dir.join(BEGUN_FILE), error))
 }
 
-/// Marks a directory whose database was opened as one of this release, if it is new or of a release before. The mark of what was
-/// acknowledged begins with nothing.
+/// Marks a new directory whose database was made as one of this release. The mark of what was acknowledged begins with nothing.
 pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
-    let is_current = match fs::read_to_string(&path) {
-        // A release before had no mark of what was acknowledged.
-        Ok(text) => !is_before(&text) && text.lines().count() > 2,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        Err(error) => return Err(StorageError::io("read", &path, error)),
-    };
-    if is_current {
-        return Ok(());
-    }
     let write = || {
+        if path.try_exists()? {
+            return Ok(());
+        }
         write_aside(dir)?;
         fs::rename(dir.join(BEGUN_FILE), &path)?;
         fs::File::open(dir)?.sync_all()
@@ -81,19 +62,14 @@ pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     write().map_err(|error| StorageError::io("write", &path, error))
 }
 
-/// Refuses a directory that another format was written to, before the database is touched. Tells whether it is of a release before.
-pub(crate) fn check(dir: &Path) -> Result<Age, StorageError> {
+/// Refuses a directory that another format was written to, before the database is touched.
+pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => StorageError::corrupt(format!("{} is no text", path.display())),
         _ => StorageError::io("read", &path, error),
     })?;
-    check_text(dir, &text)?;
-    Ok(if is_before(&text) { Age::Before } else { Age::Current })
-}
-
-fn is_before(text: &str) -> bool {
-    BEFORE.iter().any(|before| text.contains(before))
+    check_text(dir, &text)
 }
 
 fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
@@ -120,7 +96,7 @@ fn check_text(dir: &Path, text: &str) -> Result<(), StorageError> {
             path.display()
         )));
     }
-    match found == expected || BEFORE.contains(&found) {
+    match found == expected {
         true => Ok(()),
         false => Err(StorageError::OtherFormat { dir: dir.to_owned(), found: found.to_owned(), expected }),
     }
@@ -202,6 +178,7 @@ fn records() -> Vec<u8> {
         receipts_root: digest(30),
         delta_digest: digest(31),
         state_root: digest(32),
+        totals: Totals { transactions: 67, gas: 68, body_bytes: 69, receipts_bytes: 70, delta_bytes: 71 },
     };
     let validator = Validator { public_key: PublicKey([33; 32]), fee_recipient: Address::repeat_byte(34) };
     let validators = BoundedVec::new(vec![validator]).expect("one is within the limit");
@@ -276,6 +253,6 @@ mod tests {
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {
-        assert_eq!(fingerprint(), "8fe71399de541d6b");
+        assert_eq!(fingerprint(), "7e64c333d23a5529");
     }
 }

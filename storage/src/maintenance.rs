@@ -11,7 +11,7 @@ use crate::{
     },
     check::{self, CheckProgress, CheckReport},
     config::{PruneConfig, StorageConfig},
-    directory::{self, Content, DATABASE_DIR, Mark},
+    directory::{self, DATABASE_DIR, Mark},
     error::StorageError,
     floors::{KeptRange, kept_ranges, read_headers_floor, read_record},
     prune::{self, Pruned, drop_files},
@@ -61,7 +61,7 @@ impl Maintenance {
     /// # Errors
     /// As [`crate::Store::open`], but for what only shows in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
-        let content = Content::Store(directory::expect(dir)?);
+        let content = directory::expect(dir)?;
         let reserve = Reserve::lend(dir);
         let backend = RocksBackend::open_unflushed(config, dir, content)?;
         let (tree_memory_mib, dir) = (config.tree_memory_mib, dir.to_owned());

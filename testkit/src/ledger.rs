@@ -1,7 +1,7 @@
 //! Headers and certificates.
 
 use slipstream_types::{
-    Address, BatchHeader, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, RulesId, SecretKey,
+    Address, BatchHeader, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, RulesId, SecretKey, Totals,
     ValidatorSet, accumulator::Accumulator,
 };
 
@@ -28,6 +28,7 @@ pub fn header(number: u64, parent: Digest) -> BatchHeader {
         receipts_root: Digest::ZERO,
         delta_digest: Digest::ZERO,
         state_root: Digest::ZERO,
+        totals: Totals::default(),
     }
 }
 
@@ -37,6 +38,7 @@ pub fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {
         epoch: parent.epoch,
         timestamp_ms: parent.timestamp_ms + BATCH_INTERVAL_MS,
         state_root,
+        totals: parent.totals,
         ..header(parent.number.get() + 1, parent.digest())
     }
 }

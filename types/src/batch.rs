@@ -11,6 +11,7 @@ use crate::{
     digest::Digest,
     limits,
     schedule::RulesId,
+    totals::Totals,
 };
 
 /// Position of a batch in the ledger; genesis is 0. The EVM sees it as the block number.
@@ -153,6 +154,8 @@ pub struct BatchHeader {
     pub delta_digest: Digest,
     /// Root of the state tree after the batch.
     pub state_root: Digest,
+    /// Sums over the ledger up to this batch.
+    pub totals: Totals,
 }
 
 impl BatchHeader {

@@ -19,6 +19,7 @@ use crate::{
     receipt::Receipts,
     schedule::RulesId,
     state::{AccountValue, StateKey, StateValue},
+    totals::Totals,
     tree,
     validators::{Failures, Validator, ValidatorSet},
     validators_contract,
@@ -221,6 +222,7 @@ impl Genesis {
             Some(tree::Leaf { path: entry.key.path(), value_hash: value.hash(&entry.key) })
         });
         let content = self.content()?;
+        let receipts_content = codec::encode("receipts", &Receipts::default())?;
         Ok(BatchHeader {
             number: BatchNumber::GENESIS,
             parent: Digest::ZERO,
@@ -233,12 +235,15 @@ impl Genesis {
             gas_used: 0,
             delta_bytes: delta_content.len() as u32,
             transactions_root: content_digest(BlobKind::Genesis, &content),
-            receipts_root: content_digest(
-                BlobKind::Receipts,
-                &codec::encode("receipts", &Receipts::default())?,
-            ),
+            receipts_root: content_digest(BlobKind::Receipts, &receipts_content),
             delta_digest: content_digest(BlobKind::Delta, &delta_content),
             state_root: tree::root(&leaves.collect::<Vec<_>>()),
+            totals: Totals {
+                body_bytes: content.len() as u64,
+                receipts_bytes: receipts_content.len() as u64,
+                delta_bytes: delta_content.len() as u64,
+                ..Totals::default()
+            },
         })
     }
 

@@ -8,7 +8,7 @@
 //!                                                                                                      Certificate
 //! ```
 //!
-//! * [`batch`]: headers and bodies; [`receipt`], [`delta`], [`hints`], [`conflicts`]: the results of executing a body.
+//! * [`batch`]: headers and bodies; [`Totals`]: sums over the ledger in headers; [`receipt`], [`delta`], [`hints`], [`conflicts`]: the results of executing a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
 //! * [`chain`] and [`schedule`]: the rules, and how they change without another genesis.
 //! * [`certificate`] and [`validators`]: statements and their signers. [`validators_contract`]: the source of later epochs'
@@ -47,6 +47,7 @@ pub mod receipt;
 pub mod schedule;
 mod schema;
 pub mod state;
+mod totals;
 pub mod tree;
 pub mod validators;
 pub mod validators_contract;
@@ -68,5 +69,6 @@ pub use keys::{PublicKey, SecretKey, Signature};
 pub use receipt::{Log, Receipt, Receipts};
 pub use schedule::{Rules, RulesId, Schedule, ScheduledFork};
 pub use state::{AccountValue, Path, StateKey, StateValue};
+pub use totals::Totals;
 pub use validators::{Failures, Validator, ValidatorSet};
 pub use waypoint::Waypoint;

@@ -23,6 +23,7 @@ use slipstream_executor::Envelope;
 use slipstream_storage::{StateHistory, StorageConfig, Store};
 use slipstream_types::{
     BatchHeader, BatchNumber, Body, ChainConfig, Digest, Epoch, Genesis, Log, Receipt, Receipts, RulesId,
+    Totals,
     bounded::{BoundedBytes, BoundedVec},
     genesis::GenesisAccount,
 };
@@ -109,6 +110,7 @@ fn header(body: &Body) -> BatchHeader {
         receipts_root: Digest([5; 32]),
         delta_digest: Digest([6; 32]),
         state_root: Digest([7; 32]),
+        totals: Totals::default(),
     }
 }
 

@@ -20,15 +20,13 @@ use super::{
 use crate::{
     config::{StateHistory, StorageConfig},
     directory::{Acknowledged, Content, DATABASE_DIR, Mark},
-    disk::DiskGuard,
     error::StorageError,
-    format::{self, Age},
+    format,
     open_files::OpenFilesShare,
     snapshots::SNAPSHOTS_DIR,
 };
 
 mod checkpoints;
-mod legacy;
 mod read;
 mod sorted_file;
 mod upkeep;
@@ -143,7 +141,7 @@ fn database_options(config: &StorageConfig, content: Content) -> Options {
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     options.set_use_direct_reads(config.direct_reads);
     options.create_if_missing(matches!(content, Content::Nothing | Content::Begun));
-    options.create_missing_column_families(content != Content::Store(Age::Current));
+    options.create_missing_column_families(content != Content::Store);
     options.set_db_write_buffer_size(WRITE_BUFFERS_BYTES_MAX);
     options.set_max_total_wal_size(LOG_BYTES_MAX);
     options.set_bytes_per_sync(1 << 20);
@@ -153,8 +151,7 @@ fn database_options(config: &StorageConfig, content: Content) -> Options {
 fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) -> Result<DB, StorageError> {
     let shape = Shape { cache, pin_indexes: true, floors };
     let dir_of_db = dir.join(DATABASE_DIR);
-    let columns = columns(shape).chain(legacy::columns(options, &dir_of_db));
-    DB::open_cf_descriptors(options, dir_of_db, columns).map_err(|error| refusal(error, dir))
+    DB::open_cf_descriptors(options, dir_of_db, columns(shape)).map_err(|error| refusal(error, dir))
 }
 
 /// Why a database did not open.
@@ -179,57 +176,6 @@ fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
             StorageError::corrupt(format!("{}: {}", dir.display(), error.as_ref()))
         }
         false => error.into(),
-    }
-}
-
-/// Gives a closed database the transactions' index that releases had before, in place of its own.
-#[cfg(test)]
-pub(crate) fn age_transactions(
-    dir: &Path,
-    entries: impl IntoIterator<Item = (slipstream_types::B256, slipstream_types::BatchNumber, u32)>,
-) {
-    let (config, floors) = (StorageConfig::default(), Floors::default());
-    let mut db = open_database(
-        &database_options(&config, Content::Store(Age::Before)),
-        dir,
-        &block_cache(&config),
-        &floors,
-    )
-    .unwrap();
-    db.drop_cf(Column::Transactions.name()).unwrap();
-    db.create_cf(legacy::TRANSACTION_INDEX, &Options::default()).unwrap();
-    let old = db.cf_handle(legacy::TRANSACTION_INDEX).unwrap();
-    for (hash, number, index) in entries {
-        let place = [&number.get().to_be_bytes()[..], &index.to_be_bytes()].concat();
-        db.put_cf(old, hash, place).unwrap();
-    }
-}
-
-/// Removes the history's log from a closed database, as if a release without a log had made it. Its entries move into the history, or go
-/// with it.
-#[cfg(test)]
-pub(crate) fn drop_history_log(dir: &Path, with_history: bool) {
-    use crate::{history::log::LogValue, schema};
-    let (config, floors) = (StorageConfig::default(), Floors::default());
-    let mut db = open_database(
-        &database_options(&config, Content::Store(Age::Before)),
-        dir,
-        &block_cache(&config),
-        &floors,
-    )
-    .unwrap();
-    for value in db.iterator_cf(family(&db, Column::HistoryLog), rocksdb::IteratorMode::Start) {
-        let (key, value) = value.unwrap();
-        for entry in LogValue::parse(&key, &value).unwrap().iter().map(Result::unwrap) {
-            let key = schema::history_key(&slipstream_types::Path(*entry.path), entry.batch);
-            db.put_cf(family(&db, Column::History), key, entry.row).unwrap();
-        }
-    }
-    db.drop_cf(Column::HistoryLog.name()).unwrap();
-    db.delete(schema::SEALED_KEY).unwrap();
-    if with_history {
-        db.drop_cf(Column::History.name()).unwrap();
-        db.delete(schema::HISTORY_KEY).unwrap();
     }
 }
 
@@ -264,7 +210,7 @@ impl RocksBackend {
         let floors = Floors::default();
         let files_dir = dir.join(DATABASE_DIR);
         let mark = match content {
-            Content::Store(_) => {
+            Content::Store => {
                 let mark = Mark::read(dir)?;
                 // Opened for writing, RocksDB would remove what is left of a log that lost its end.
                 open_files_of(config, &files_dir)?.check(dir, &mark)?;
@@ -272,8 +218,7 @@ impl RocksBackend {
             }
             Content::Nothing | Content::Begun => Mark::default(),
         };
-        let mut db = open_database(&options, dir, &cache, &floors)?;
-        legacy::take_over(&mut db, &DiskGuard::of_directory(config, dir))?;
+        let db = open_database(&options, dir, &cache, &floors)?;
         if config.state_history != StateHistory::Batches(0) {
             for column in [Column::StateA, Column::StateB, Column::History] {
                 db.set_options_cf(family(&db, column), &[BOTTOM_DELAY])?;

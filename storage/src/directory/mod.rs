@@ -7,12 +7,7 @@ use std::{fs, io, path::Path};
 
 pub(crate) use self::acknowledged::{Acknowledged, Mark};
 
-use crate::{
-    error::StorageError,
-    format::{self, Age},
-    frontier::FRONTIERS_DIR,
-    snapshots::SNAPSHOTS_DIR,
-};
+use crate::{error::StorageError, format, frontier::FRONTIERS_DIR, snapshots::SNAPSHOTS_DIR};
 
 /// The database's directory in the store's.
 pub(crate) const DATABASE_DIR: &str = "db";
@@ -28,7 +23,7 @@ pub(crate) enum Content {
     /// A store whose making was interrupted: nothing was committed to it yet.
     Begun,
     /// A store.
-    Store(Age),
+    Store,
 }
 
 /// The kinds of files of a database.
@@ -75,22 +70,22 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
     if !has_format {
         return Err(StorageError::incomplete(dir, format::FILE));
     }
-    let age = format::check(dir)?;
+    format::check(dir)?;
     check_manifest(dir, &Mark::read(dir)?)?;
     // Also a store that was closed has one: the last writes are there, a validator's vote among them.
     if !found.has_logs {
         return Err(StorageError::incomplete(dir, "db/*.log, the log of the last writes,"));
     }
-    Ok(Content::Store(age))
+    Ok(Content::Store)
 }
 
 /// As [`look`], for what only makes sense where there is a store.
 ///
 /// # Errors
 /// As [`look`]; [`StorageError::NotInitialized`] if there is none.
-pub(crate) fn expect(dir: &Path) -> Result<Age, StorageError> {
+pub(crate) fn expect(dir: &Path) -> Result<Content, StorageError> {
     match look(dir)? {
-        Content::Store(age) => Ok(age),
+        Content::Store => Ok(Content::Store),
         Content::Nothing | Content::Begun => Err(StorageError::NotInitialized),
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     backend::{Backend, Column, Rows, WriteBatch, rocks::RocksBackend},
     chunk,
     config::StorageConfig,
-    directory::{self, Content},
+    directory,
     error::{RepairError, StorageError},
     history::record::forget,
     ledger::record_write,
@@ -107,7 +107,7 @@ impl Repair {
     /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk cannot give the rows
     /// at all; and what [`crate::Store::open`] has.
     pub fn open(config: &StorageConfig, dir: &FilePath) -> Result<Repair, StorageError> {
-        let content = Content::Store(directory::expect(dir)?);
+        let content = directory::expect(dir)?;
         let backend = Arc::new(RocksBackend::open(config, dir, content)?);
         Self::with_backend(config, backend)
     }

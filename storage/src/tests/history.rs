@@ -242,30 +242,3 @@ pub(super) fn let_go(store: &Store) {
     let head = store.head().unwrap().header.number;
     store.0.history.held.lock().release(head, head);
 }
-
-/// Goal: a store of an earlier release opens as it is. One without the column begins its window then; one without the log goes on.
-#[test]
-fn a_store_of_before_is_taken_over() {
-    for (fingerprint, with_history, first) in [("dbb74315f5cde6d2", true, 6), ("38e654a4e24c0fa0", false, 0)]
-    {
-        let mut fixture = Fixture::initialized(&window(8), true);
-        let (made, ledgers) = ledgers(&some(12));
-        commit(fixture.store(), &made[..6], 0);
-        fixture.close();
-        crate::backend::rocks::drop_history_log(fixture.dir(), with_history);
-        let path = fixture.dir().join("FORMAT");
-        let text = fs::read_to_string(&path).unwrap();
-        let (line, _) = text.split_once('\n').unwrap();
-        fs::write(&path, format!("{line}\nfingerprint {fingerprint}\n")).unwrap();
-        fixture.reopen();
-        assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is marked as one of this release");
-        check_all(fixture.store(), &ledgers[..7], first);
-        commit(fixture.store(), &made[6..9], 0);
-        check_all(fixture.store(), &ledgers[..10], first.max(1));
-        fixture.reopen();
-        check_all(fixture.store(), &ledgers[..10], first.max(1));
-        commit(fixture.store(), &made[9..], 2);
-        seal(fixture.store());
-        check_all(fixture.store(), &ledgers, first.max(4));
-    }
-}

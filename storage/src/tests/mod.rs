@@ -36,8 +36,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::ProptestConfig;
 use slipstream_types::{
     AccountValue, Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, ChainConfig,
-    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, U256,
-    Validator,
+    Delta, Digest, Epoch, Genesis, LedgerInfo, Receipts, RulesId, SecretKey, StateKey, StateValue, Totals,
+    U256, Validator,
     accumulator::Accumulator,
     batch::content_digest,
     bounded::BoundedVec,
@@ -54,7 +54,6 @@ use crate::{
     backend::{Backend, RowStore, memory::MemoryBackend},
     batch::CommitBatch,
     directory::Content,
-    format::Age,
 };
 
 /// So many cases of a property test, or `PROPTEST_CASES`.
@@ -182,6 +181,7 @@ pub(super) fn seal(parent: &BatchHeader, accumulator: &Accumulator, delta: Delta
         receipts_root: digest(BlobKind::Receipts, &receipts),
         delta_digest: digest(BlobKind::Delta, &delta_blob),
         state_root: root,
+        totals: Totals::default(),
     };
     let mut accumulator = accumulator.clone();
     accumulator.append(header.digest());
@@ -317,7 +317,7 @@ impl Fixture {
 }
 
 /// The content of a directory whose store was closed.
-pub(super) const CURRENT: Content = Content::Store(Age::Current);
+pub(super) const CURRENT: Content = Content::Store;
 
 /// The configuration of most tests: small caches, without snapshots and waits for the disk.
 pub(super) fn config() -> StorageConfig {

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, prelude::*};
 use slipstream_types::{
     Address, B256, BatchHeader, BatchNumber, Body, Certificate, Delta, Digest, Epoch, LedgerInfo, Log,
-    Receipt, Receipts, RulesId, SecretKey, StateKey, StateValue, U256, Validator, ValidatorSet,
+    Receipt, Receipts, RulesId, SecretKey, StateKey, StateValue, Totals, U256, Validator, ValidatorSet,
     accumulator::{Accumulator, AccumulatorRangeProof, NodePosition, prove},
     bounded::{BoundedBytes, BoundedVec},
     delta::DeltaEntry,
@@ -31,6 +31,7 @@ pub(crate) fn header(number: u64) -> BatchHeader {
         receipts_root: digest(2),
         delta_digest: digest(3),
         state_root: digest(4),
+        totals: Totals { transactions: 5, gas: 6, body_bytes: 7, receipts_bytes: 8, delta_bytes: 9 },
     }
 }
 

@@ -235,6 +235,7 @@ fn header_of(header: &BatchHeader) -> Value {
         "receipts_root": header.receipts_root,
         "delta_digest": header.delta_digest,
         "state_root": header.state_root,
+        "totals": header.totals,
     })
 }
 
