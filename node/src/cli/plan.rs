@@ -66,7 +66,7 @@ fn told(WayStatus { seconds, bound, snapshot, why_not, .. }: &WayStatus) -> Stri
     let price = seconds.map(|seconds| {
         let bound = bound.map_or_else(String::new, |bound| format!(", bound by {bound}"));
         let by = snapshot.map_or_else(String::new, |number| format!(" by snapshot {number}"));
-        format!("{seconds:.1} s{by}{bound}")
+        format!("{}{by}{bound}", duration(seconds))
     });
     let why_not = why_not.as_ref().map(|why| format!("not taken: {why}"));
     price.into_iter().chain(why_not).collect::<Vec<_>>().join("; ")
@@ -92,12 +92,13 @@ mod tests {
             "ranges": [{ "first": 1, "last": 64, "way": "replay", "stage": "execute" }],
             "if_empty": { "transactions": 680_000, "way": "snapshot", "reason": "the snapshot takes 1.0 s", "ways": [snapshot] },
         });
-        let sync = json!({ "phase": "replay", "reason": "replay takes 40.8 s", "plan": plan, "eta_seconds": 41.2 });
+        let sync =
+            json!({ "phase": "replay", "reason": "replay takes 40.8 s", "plan": plan, "eta_seconds": 41.2 });
         let text = shown(&fixture::status(json!({ "sync": sync })));
         for line in [
             "ahead        2000 batches, 680 k transactions",
             "does         replay (mode auto)",
-            "  replay     40.8 s, bound by execution",
+            "  replay     41 s, bound by execution",
             "  delta      8.5 s, bound by cpu; not taken: sync.forbid names delta",
             "  range_delta not taken: no peer offers a snapshot",
             "under way    1 to 64 by replay, in execute",

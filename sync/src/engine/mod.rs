@@ -29,6 +29,7 @@ mod head;
 mod jobs;
 mod leap;
 mod links;
+mod mix;
 mod outcomes;
 mod pace;
 mod ranges;
@@ -57,8 +58,8 @@ use tokio::time::Instant;
 
 use self::{
     answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, pace::Pace,
-    ranges::Mix, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
+    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
+    pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
     timers::Timers,
 };
 pub use self::{

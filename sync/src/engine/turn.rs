@@ -139,13 +139,16 @@ impl Engine {
         match plan.step {
             _ if holds => {}
             Step::Range(mode) => {
-                if plan.replayed.is_some() && self.mix.is_none() {
-                    tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "batches are followed in both modes at once");
-                }
                 if plan.replaces {
                     self.replace(&plan);
                 }
-                self.fill(mode, plan.replayed, candidates);
+                if plan.replayed.is_some() && self.mix.is_none() {
+                    tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "batches are followed in both modes at once");
+                }
+                // Where everything is asked for, its modes stay.
+                if self.tail.last() < plan.target {
+                    self.fill(mode, plan.replayed, candidates);
+                }
             }
             Step::Snapshot(number) => self.leap(number, false, candidates, now),
             Step::RangeDelta(number) => self.leap(number, true, candidates, now),

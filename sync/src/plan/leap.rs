@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use slipstream_types::BatchNumber;
 
 use super::{
-    ByBatches, Candidate, Inputs, LEAP_SECONDS, Plan, Planner, RangeMode, SWITCH, Step, WIDE_GAP,
+    ByBatches, Candidate, HEAD_GAP, Inputs, LEAP_SECONDS, Plan, Planner, RangeMode, SWITCH, Step, WIDE_GAP,
     load::Load,
     price::{self, Bound, Price, Supply, touched_rows},
 };
@@ -89,7 +89,7 @@ impl Planner<'_> {
                 "the policy asks for it".into(),
             ));
         }
-        let is_far = gap >= WIDE_GAP || by_batches >= LEAP_SECONDS;
+        let is_far = gap >= WIDE_GAP || (gap > HEAD_GAP && by_batches >= LEAP_SECONDS);
         let pays = |leap: &Leap| {
             let may_drop = begins || is_vouched(peers.iter(), leap.number);
             is_far && may_drop && leap.seconds() < by_batches * LEAP
@@ -194,7 +194,7 @@ impl Planner<'_> {
         let (number, rate) = self.served_range_delta()?;
         let (rows, _) = self.offered_size(number);
         let touched = touched_rows(course.amount(head, number).changes / ROW_BYTES, rows);
-        let rows = price::range_delta(touched * ROW_BYTES, costs, machine.cores, rate);
+        let rows = price::range_delta(touched * ROW_BYTES, number.since(head), costs, machine.cores, rate);
         let leap = Leap { number, rows, tail: self.tail(number, target) };
         (touched <= range_delta::ROWS_MAX as f64).then_some(leap)
     }

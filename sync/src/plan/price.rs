@@ -115,21 +115,24 @@ pub fn best_mix(
 
 /// Compressed bytes of a byte of rows: half of it is hashes.
 const ROWS_RATIO: f64 = 0.75;
+/// Bytes of a header, which a range delta has of each batch.
+const HEADER_BYTES: f64 = 280.0;
 /// Seconds of a leap beside its rows: its beginning, its code, its last write.
 const LEAP_SECONDS: f64 = 0.15;
 
 /// The price of a snapshot's rows.
 pub fn snapshot(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
-    leap(bytes, bytes * costs.restore / cores.max(1.0), bytes_per_second)
+    leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), bytes_per_second)
 }
 
-/// The price of a range delta's changes.
-pub fn range_delta(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
-    leap(bytes, bytes * (costs.open + costs.commit / cores.max(1.0)), bytes_per_second)
+/// The price of a range delta's changes, with the headers of so many batches.
+pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
+    let fetched = bytes * ROWS_RATIO + batches as f64 * HEADER_BYTES;
+    leap(fetched, bytes * (costs.open + costs.commit / cores.max(1.0)), bytes_per_second)
 }
 
-fn leap(bytes: f64, work: f64, bytes_per_second: f64) -> Price {
-    let network = bytes * ROWS_RATIO / bytes_per_second.max(1.0);
+fn leap(fetched: f64, work: f64, bytes_per_second: f64) -> Price {
+    let network = fetched / bytes_per_second.max(1.0);
     let bound = if network > work { Bound::Network } else { Bound::Work };
     Price { seconds: network.max(work) + LEAP_SECONDS, bound }
 }

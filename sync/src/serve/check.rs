@@ -152,6 +152,18 @@ mod tests {
         assert!(refused(1_000).is_some());
     }
 
+    /// Goal: a survey names each header once, in order, and ends with the ledger that proves them.
+    #[test]
+    fn a_survey_is_in_order() {
+        let refused = |numbers: &[u64], last| {
+            let numbers = numbers.iter().map(|number| BatchNumber::new(*number)).collect();
+            let numbers = BoundedVec::new(numbers).unwrap();
+            refused(&Request::Survey { numbers, last: BatchNumber::new(last) }).is_some()
+        };
+        assert!(!refused(&[1, 5, 9], 9) && !refused(&[9], 9));
+        assert!(refused(&[], 9) && refused(&[1, 5], 9) && refused(&[5, 5, 9], 9) && refused(&[5, 1, 9], 9));
+    }
+
     /// Goal: nobody asks for no headers, or for more than an answer may have.
     #[test]
     fn headers_are_as_many_as_an_answer_may_have() {

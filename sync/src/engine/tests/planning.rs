@@ -1,6 +1,8 @@
 //! Goal: the plan is about what is left to do, not about what was asked for: it changes when another way is far cheaper with all that is in
 //! hand, once, and for peers that have delivered.
 
+use slipstream_types::{bounded::BoundedVec, codec};
+
 use crate::{
     Mode, Phase,
     engine::{
@@ -8,7 +10,8 @@ use crate::{
         timers::Timer,
     },
     plan::Way,
-    protocol::Request,
+    protocol::{ANSWER_BYTES_MAX, Request, Survey},
+    serve,
 };
 
 /// A node without a ledger that has all bodies in hand, from `A`, and executes a batch in about so many seconds.
@@ -116,6 +119,47 @@ fn a_lying_offer_costs_once() {
     assert!(!asks_for_rows(&rig));
     rig.serve(A);
     assert_eq!(rig.head(), FAR);
+}
+
+/// Goal: a false survey bans its sender and teaches nothing, and another peer is asked.
+#[test]
+fn a_lying_survey_is_asked_of_somebody_else() {
+    let is_survey = |request: &Request| matches!(request, Request::Survey { .. });
+    let lies: [fn(&mut Survey); 4] = [
+        |survey| survey.headers = BoundedVec::default(),
+        |survey| {
+            let mut headers = survey.headers.to_vec();
+            headers[3].header.totals.gas /= 2;
+            survey.headers = BoundedVec::new(headers).unwrap();
+        },
+        |survey| {
+            let mut headers = survey.headers.to_vec();
+            headers.pop();
+            survey.headers = BoundedVec::new(headers).unwrap();
+        },
+        |survey| {
+            let mut headers = survey.headers.to_vec();
+            headers.swap(0, 1);
+            survey.headers = BoundedVec::new(headers).unwrap();
+        },
+    ];
+    for lie in lies {
+        let rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
+        let mut rig = rig.peer(A, serves(1..=FAR)).peer(B, serves(1..=FAR));
+        rig.step();
+        let asked = rig.open.iter().find(|open| is_survey(&open.request)).expect("somebody is asked");
+        let (liar, request) = (asked.peer, asked.request.clone());
+        let payload = codec::encode("request", &request).unwrap();
+        let truth = serve::answer(&long_chain().store, &payload).unwrap();
+        let mut survey: Survey = codec::decode("survey", &truth, ANSWER_BYTES_MAX).unwrap();
+        lie(&mut survey);
+        rig.lie(liar, &codec::encode("survey", &survey).unwrap());
+        assert!(matches!(&rig.bans[..], [(banned, _)] if *banned == liar), "{:?}", rig.bans);
+        let other = if liar == A { B } else { A };
+        assert!(rig.asked(other).into_iter().any(is_survey), "{:#?}", rig.open);
+        rig.serve(other);
+        assert_eq!(rig.head(), FAR);
+    }
 }
 
 /// Goal: the status says what each way would take, what is under way, and what an empty node would do; and there is a time while there is
