@@ -306,7 +306,7 @@ fn describe(flight: &Flight) -> String {
 /// Describes a key's subject, for reasons.
 pub(super) fn describe_key(key: &Key) -> String {
     match key {
-        Key::Survey => "headers".into(),
+        Key::Survey => "headers along the gap".into(),
         Key::Offer => "snapshot offer".into(),
         Key::Headers => "snapshot headers".into(),
         Key::Range(first) => format!("batches from {first} on"),

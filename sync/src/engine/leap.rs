@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    bootstrap::{Base, Beginning, Bootstrap},
+    bootstrap::{Base, Beginning, Bootstrap, COMPARE},
     streams::Key,
     tail::Tail,
 };
@@ -23,6 +23,8 @@ const PACE_DEADLINES: u32 = 3;
 /// A restore goes on unless another way takes so many times less, beyond the time in which that would show. The other way rests on
 /// promises.
 const OUTPACED: f64 = 3.0;
+/// The same where the other way rests on rates that were seen.
+const OUTPACED_BY_PROVEN: f64 = 2.0;
 
 impl Engine {
     /// Whether a restore, at its recent rate, takes far longer than another way would. Its peers may claim what they do not have, or send
@@ -40,6 +42,23 @@ impl Engine {
         let is_outpaced = is_other && left > plan.seconds * OUTPACED + restore.patience().as_secs_f64();
         if let Some(restore) = self.restore.as_mut().filter(|_| !is_outpaced) {
             restore.look_again(now);
+        }
+        is_outpaced
+    }
+
+    /// Whether a restore, at the rate that shows, takes far longer than a way by peers that have delivered: their rates are no promises, so
+    /// that they are compared sooner. The rows stay, and the snapshot's price is right from then on.
+    pub(super) fn is_outpaced_by_proven(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        let Some(left) = self.restore.as_mut().and_then(|restore| restore.shown_seconds_left(now)) else {
+            return false;
+        };
+        let Some(restore) = &self.restore else { return false };
+        let proven: Vec<Candidate> = candidates.iter().filter(|peer| peer.is_proven).cloned().collect();
+        let plan = self.beside(restore, &proven, now);
+        let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
+        let is_outpaced = is_other && left > plan.seconds * OUTPACED_BY_PROVEN + COMPARE.as_secs_f64();
+        if is_outpaced {
+            self.given_up.rest(restore.suppliers().deliverers().iter().copied(), now);
         }
         is_outpaced
     }

@@ -122,6 +122,10 @@ impl Engine {
                 self.blame_slow(now);
                 return self.abandon();
             }
+            if self.is_outpaced_by_proven(candidates, now) {
+                tracing::info!(batch = %number, "another way is far shorter than the rest of the snapshot; it is taken");
+                return self.abandon();
+            }
             // The end of an epoch is not stored before the ends of those before it.
             let may_finish = !self.keeps_epochs();
             let restore = self.restore.as_mut().filter(|_| may_finish);

@@ -38,6 +38,10 @@ use crate::{
 
 /// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
 const TAIL_HEADERS: u64 = 256;
+/// How often a restore is compared with ways of peers that have delivered.
+pub(super) const COMPARE: Duration = Duration::from_secs(3);
+/// The share of a restore from which on its rate shows.
+const SHOWN_SHARE: f64 = 0.01;
 /// A restore under way.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
@@ -49,6 +53,8 @@ pub(super) struct Bootstrap {
     patience: Duration,
     /// Since when that counts, and the share that was done then; none before it had begun.
     pace: (Instant, Option<f64>),
+    /// When its rate was last compared with another way's.
+    compared_at: Instant,
     /// Bytes that came and passed their checks.
     bytes: u64,
     /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
@@ -129,6 +135,7 @@ impl Bootstrap {
             moved_at: now,
             patience,
             pace: (now, None),
+            compared_at: now,
             bytes: 0,
             arrived: (0, 0.0),
             longest: 0,
@@ -346,6 +353,17 @@ impl Bootstrap {
             State::Fetching(fetching) => fetching.seconds_left(before, seconds, self.moved_at > since),
             State::Finishing(_) => 0.0,
         }
+    }
+
+    /// Seconds to its end at its rate since it began, once that shows; at most once in [`COMPARE`].
+    pub(super) fn shown_seconds_left(&mut self, now: Instant) -> Option<f64> {
+        if now.saturating_duration_since(self.compared_at) < COMPARE {
+            return None;
+        }
+        self.compared_at = now;
+        let fetching = self.fetching().filter(|fetching| fetching.done() >= SHOWN_SHARE)?;
+        let left = fetching.seconds_left(None, self.age(now).as_secs_f64(), true);
+        Some(left)
     }
 
     /// A judgement is over, and the next one counts from now on.

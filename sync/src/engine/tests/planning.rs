@@ -1,6 +1,8 @@
 //! Goal: the plan is about what is left to do, not about what was asked for: it changes when another way is far cheaper with all that is in
 //! hand, once, and for peers that have delivered.
 
+use std::time::Duration;
+
 use slipstream_types::{bounded::BoundedVec, codec};
 
 use crate::{
@@ -119,6 +121,32 @@ fn a_lying_offer_costs_once() {
     assert!(!asks_for_rows(&rig));
     rig.serve(A);
     assert_eq!(rig.head(), FAR);
+}
+
+/// Goal: a restore that shows to be far longer than the batches of a peer that has delivered is left for them within seconds, and its peer is
+/// not blamed.
+#[test]
+fn a_restore_that_shows_to_be_long_is_left() {
+    let mut node = Node::new(Mode::Auto, 0);
+    node.config.forbid = vec![Mode::RangeDelta];
+    let rig = node.rig_on(long_chain());
+    let mut rig = rig.peer(A, serves(1..=FAR).offering(FAR - 10, 100, 8_000));
+    // Half a second for all batches, in either mode.
+    rig.engine.stages.measured.fix(|costs| &mut costs.commit, 4e-6);
+    rig.step().answer_if(A, |request| matches!(request, Request::Survey { .. }));
+    assert_eq!(rig.status().phase, Phase::Snapshot, "{:#?}", rig.status());
+    rig.answer_if(A, |request| !matches!(request, Request::Chunk { .. }));
+    let mut seconds = 0;
+    while rig.status().phase == Phase::Snapshot {
+        assert!(seconds < 10, "{:#?}", rig.status());
+        rig.answer_one(A, |request| matches!(request, Request::Chunk { .. }));
+        rig.wait(Duration::from_secs(1));
+        seconds += 1;
+    }
+    assert!(seconds >= 3, "{seconds}");
+    rig.serve(A);
+    assert_eq!((rig.head(), rig.status().batches), (FAR, FAR));
+    rig.blames_nobody();
 }
 
 /// Goal: a false survey bans its sender and teaches nothing, and another peer is asked.
