@@ -50,8 +50,8 @@ pub enum RepairMode {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
-    /// `auto` takes whatever takes the least time, by what peers deliver and by what each stage costs here; where peers keep
-    /// different things, a share of the ranges of one gap is executed and the others are applied. At the head it executes. `replay`
+    /// `auto` takes whatever takes the least time to the head, by the work ahead that headers tell, by what peers deliver and by what
+    /// each stage costs here; `slipstream plan` shows what each way would take. Where peers keep different things, a share of the ranges of one gap is executed and the others are applied. At the head it executes. `replay`
     /// executes every batch. `delta` applies certified changes without executing. `snapshot` begins from a peer's snapshot if one
     /// is ahead of an empty store, then goes on as `auto`. `range_delta` applies the range delta up to a peer's snapshot ahead,
     /// leaving out the history in between, then goes on as `auto`. Where no peer keeps the next batch any more, all but `replay`

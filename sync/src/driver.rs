@@ -23,11 +23,12 @@ use crate::{
     SyncConfig, SyncError,
     engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
     peers::KEY,
+    plan::COSTS_KEY,
     planted::Defences,
     protocol::{Request, announcement},
     secret,
     status::SyncStatus,
-    work::Worker,
+    work::{Worker, gauge},
 };
 
 /// Batches that the mesh put together, of any size, by who is to be credited: often the same one for all of them. There are at most eight ahead
@@ -41,7 +42,7 @@ const BROADCAST_REST: u32 = 3;
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
 /// How often any other node looks whether its peers changed: the transport does not tell.
 const PEERS_POLL: Duration = Duration::from_millis(250);
-/// How often changed scores are written: a crash costs at most what was learned since.
+/// How often changed scores and costs are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
 /// The following side of sync. See the module.
@@ -59,7 +60,7 @@ pub struct Follower {
 enum Ended {
     Request(RequestId, Result<Vec<u8>, slipstream_network::NetworkError>),
     Job(JobId, Box<Done>, Duration),
-    /// The scores are written, or are not.
+    /// What was learned is written, or is not.
     Saved,
 }
 
@@ -89,7 +90,9 @@ impl Follower {
             defences: Defences::default(),
         };
         let worker = Worker::new(store.clone(), &config, session, waypoint, seed)?;
-        let local = Local::of(&store)?;
+        let mut local = Local::of(&store)?;
+        let began = Instant::now();
+        local.costs = local.costs.or_else(|| Some(gauge::measure(setup.cores as f64, || began.elapsed())));
         let scores = store.record(KEY)?;
         let engine = Engine::new(config, &setup, local, scores.as_deref(), Instant::now());
         Ok(Arc::new(Follower {
@@ -189,32 +192,47 @@ impl Follower {
             done = driver.drive() => done,
         };
         let ended = driver.end().await;
-        self.save_scores_now().await;
+        self.save_now().await;
         done.and(ended)
     }
 
-    async fn save_scores_now(&self) {
-        let record = self.engine.lock().save_scores(Instant::now());
-        let Some(record) = record else { return };
+    async fn save_now(&self) {
+        let Some(advice) = self.advice(Instant::now()) else { return };
         let store = self.store.clone();
-        let write = move || write_scores(&store, record);
-        if let Err(error) = tokio::task::spawn_blocking(write).await {
-            tracing::warn!(%error, "peer scores were not written");
+        if let Err(error) = tokio::task::spawn_blocking(move || advice.write(&store)).await {
+            tracing::warn!(%error, "peer scores and costs were not written");
         }
+    }
+
+    /// What was learned since the last save.
+    fn advice(&self, now: Instant) -> Option<Advice> {
+        let mut engine = self.engine.lock();
+        let advice = Advice { scores: engine.save_scores(now), costs: engine.save_costs() };
+        (advice.scores.is_some() || advice.costs.is_some()).then_some(advice)
     }
 }
 
-/// Scores are advice: if writing them fails, the node logs it and goes on.
-fn write_scores(store: &Store, record: Result<Vec<u8>, slipstream_types::CodecError>) {
-    let written = match record {
-        Ok(record) => store.put_record(KEY, &record),
-        Err(error) => Err(error.into()),
-    };
-    match written {
-        // The commits end for the same reason, and that stops the node with the whole story.
-        Ok(()) | Err(StorageError::DiskLow { .. } | StorageError::Poisoned) => {}
-        Err(error) => {
-            tracing::warn!(%error, "peer scores were not written; a restart measures peers anew");
+/// A record to keep.
+type Record = Result<Vec<u8>, slipstream_types::CodecError>;
+
+/// Records of what was learned. If writing them fails, the node logs it and goes on.
+struct Advice {
+    scores: Option<Record>,
+    costs: Option<Record>,
+}
+
+impl Advice {
+    fn write(self, store: &Store) {
+        let scores = self.scores.map(|record| Ok(store.put_record(KEY, &record?)?));
+        let costs = self.costs.map(|record| Ok(store.put_derived_record(COSTS_KEY, &record?)?));
+        for written in scores.into_iter().chain(costs) {
+            match written {
+                // The commits end for the same reason, and that stops the node with the whole story.
+                Ok(()) | Err(StorageError::DiskLow { .. } | StorageError::Poisoned) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "peer scores or costs were not written; a restart measures them anew");
+                }
+            }
         }
     }
 }
@@ -241,7 +259,7 @@ impl Driver<'_> {
                 connected = peers;
             }
             if now >= save_at {
-                self.save_scores(now);
+                self.save(now);
                 save_at = now + SAVE_EVERY;
             }
             self.act();
@@ -352,12 +370,11 @@ impl Driver<'_> {
         self.requests.insert(id, asked);
     }
 
-    fn save_scores(&mut self, now: Instant) {
-        let record = self.follower.engine.lock().save_scores(now);
-        if let Some(record) = record {
+    fn save(&mut self, now: Instant) {
+        if let Some(advice) = self.follower.advice(now) {
             let store = self.follower.store.clone();
             self.beside.spawn_blocking(move || {
-                write_scores(&store, record);
+                advice.write(&store);
                 Ended::Saved
             });
         }

@@ -33,6 +33,8 @@ pub const PLACES_MAX: usize = 256;
 pub const SUBTREE_HASHES_MAX: usize = 1_024;
 /// Epoch ends in one answer; with the most validators they have 1 MB.
 pub const EPOCH_ENDS_MAX: usize = 64;
+/// Headers in one survey; with their proofs about 40 KB.
+pub const SURVEY_HEADERS_MAX: usize = 32;
 /// Snapshots named in a summary.
 pub const SNAPSHOTS_MAX: usize = 8;
 
@@ -142,6 +144,13 @@ pub struct Headers {
     pub headers: BoundedVec<BatchHeader, { limits::HEADERS_MAX }>,
     /// Against the accumulator that ends with the last of them.
     pub proof: AccumulatorRangeProof,
+}
+
+/// Headers here and there, each with its place. The asker has the certificate already.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Survey {
+    /// Those that the server can prove, in order; the last one asked for is among them.
+    pub headers: BoundedVec<PassedBatch, SURVEY_HEADERS_MAX>,
 }
 
 /// The target of a snapshot.

@@ -11,6 +11,8 @@ use crate::{
 /// Range deltas begin at multiples of this. So nodes that are about as far behind get the same answers, and nobody can make a server
 /// merge a range for every batch. Other requests are refused.
 pub const BASE_STEP: u64 = 64;
+/// Rows that a server merges at most: 32 MiB of memory.
+pub const ROWS_MAX: u64 = 199_728;
 /// Bytes of a chunk beside its changes: ends, count, and a proof of the greatest depth on both sides.
 const FRAME_BYTES_MAX: usize = 40 << 10;
 

@@ -10,6 +10,7 @@ use crate::{
     config::Mode,
     engine::StageStatus,
     plan::{
+        PlanStatus,
         part::{PeerMode, PeerModeReason},
         price::Bound,
     },
@@ -102,8 +103,11 @@ pub struct SyncStatus {
     pub batches_per_second: f64,
     /// Transactions per second, lately.
     pub transactions_per_second: f64,
-    /// Seconds to the target at this rate; none at the target, and while nobody can tell.
+    /// Seconds to the target: the work ahead at the pace of the slowest stage. Never 0 while there is work; none at the target, and while
+    /// nobody can tell.
     pub eta_seconds: Option<f64>,
+    /// What each way to the target would take.
+    pub plan: PlanStatus,
     /// The local head.
     pub head: BatchNumber,
     /// The highest certified batch that peers showed since start, also one that has gone since, or the waypoint's.

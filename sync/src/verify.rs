@@ -17,7 +17,7 @@ use slipstream_types::{
 pub use self::violation::Violation;
 use crate::{
     planted::{Defences, Planted},
-    protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest},
+    protocol::{Announcement, Headers, Offer, Parts, PassedBatch, Range, RangeBatch, RangeRequest, Survey},
     trust::{Trust, TrustError},
 };
 
@@ -219,6 +219,27 @@ pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) 
     let digests: Vec<_> = answer.headers.iter().map(BatchHeader::digest).collect();
     answer.proof.verify(certificate.info.accumulator_root, last.leaves(), first.get(), &digests)?;
     Ok(())
+}
+
+/// Checks a survey: its headers are of those asked for, in order, the last one among them, and stand where they say in the certified
+/// ledger that ends with that.
+///
+/// # Errors
+/// The lie.
+pub fn survey(answer: &Survey, numbers: &[BatchNumber], certificate: &Certificate) -> Result<(), Violation> {
+    let last = certificate.info.number;
+    let mut asked = numbers.iter();
+    for PassedBatch { header, proof } in answer.headers.iter() {
+        if !asked.any(|number| *number == header.number) {
+            return Err(Violation::Unrelated("headers that were not asked for"));
+        }
+        let place = header.number.get();
+        proof.verify(certificate.info.accumulator_root, last.leaves(), place, &[header.digest()])?;
+    }
+    match answer.headers.last() {
+        Some(placed) if placed.header.number == last => Ok(()),
+        _ => Err(Violation::Unrelated("a survey without the last header")),
+    }
 }
 
 /// The waypoint that a ledger has at a batch, given the accumulator that ends with it.

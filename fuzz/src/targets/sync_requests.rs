@@ -56,5 +56,6 @@ pub(super) fn requests() -> Vec<Request> {
             places: BoundedVec::new(vec![Place::ROOT]).expect("one"),
             levels: 4,
         }),
+        Request::Survey { numbers: BoundedVec::new(vec![one, head]).expect("two"), last: head },
     ]
 }

@@ -16,6 +16,7 @@ mod log;
 mod operator;
 mod output;
 mod peers;
+mod plan;
 mod read;
 mod rows;
 mod run;
@@ -51,6 +52,8 @@ enum Command {
     Run(run::RunArgs),
     /// Show what a running node does
     Status(status::StatusArgs),
+    /// Show what each way to the head would take at a running node, and what it would do without a ledger
+    Plan(plan::PlanArgs),
     /// Ask a running node whether it is ready, or alive, and tell by the exit code
     Health(health::HealthArgs),
     /// Show what a running node does on the whole terminal, live, until `q` is pressed
@@ -115,6 +118,7 @@ fn run_command(command: &Command) -> Result<()> {
         Command::Init(args) => init::init(args),
         Command::Run(args) => run::run(args),
         Command::Status(args) => status::status(args),
+        Command::Plan(args) => plan::plan(args),
         Command::Health(args) => health::health(args),
         Command::Top(args) => top::top(args),
         Command::Events(args) => events::events(args),

@@ -96,6 +96,7 @@ fn sync() -> Value {
         "mode": "auto", "phase": "idle", "reason": "no peer has a newer batch",
         "waiting": { "reason": "no peer has a newer batch", "retry_ms": 500 }, "bottleneck": null,
         "batches_per_second": 10.0, "transactions_per_second": 20.0, "eta_seconds": null, "head": 300, "target": 300,
+        "plan": { "batches": 0, "transactions": 0, "gas": 0, "ways": [], "ranges": [], "if_empty": null },
         "waypoint": null, "batches": 100, "batches_replayed": 100, "batches_announced": 90, "transactions": 400,
         "bytes_received": 1024, "active_seconds": 0.0, "hint_recall": null, "hint_precision": null,
         "hints": { "named": 0, "used": 0, "reads": 0, "values_wrong": 0 },

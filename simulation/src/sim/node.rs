@@ -83,7 +83,11 @@ pub(super) enum Thing {
 impl Thing {
     pub(super) fn of(request: &Request) -> Option<Thing> {
         match request {
-            Request::Summary | Request::Epochs { .. } | Request::Origin { .. } | Request::Subtrees(_) => None,
+            Request::Summary
+            | Request::Epochs { .. }
+            | Request::Origin { .. }
+            | Request::Subtrees(_)
+            | Request::Survey { .. } => None,
             Request::Range(range) => Some(Thing::Range(range.first)),
             Request::Offer { number, .. } => Some(Thing::Offer(*number)),
             Request::Headers { last, .. } => Some(Thing::Headers(*last)),

@@ -222,7 +222,7 @@ impl Server {
         let kept = match &request {
             Request::Summary => true,
             Request::Range(range) => range.first <= head && self.keeps_parts(head, range.first, range.parts),
-            Request::Headers { last, .. } => *last <= head,
+            Request::Headers { last, .. } | Request::Survey { last, .. } => *last <= head,
             Request::Offer { number, .. }
             | Request::Chunk { number, .. }
             | Request::Codes { number, .. }

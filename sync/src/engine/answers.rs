@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use slipstream_network::{NetworkError, PeerId};
 use slipstream_storage::Span;
-use slipstream_types::{BatchHeader, BatchNumber, codec};
+use slipstream_types::{BatchNumber, codec};
 use tokio::time::Instant;
 
 use super::{
@@ -18,10 +18,9 @@ use super::{
 use crate::{
     error::Fault,
     peers::Ware,
-    plan::price::Sizes,
     planted::Planted,
-    protocol::{ANSWER_BYTES_MAX, Headers, RangeRequest, Request, Summary},
-    verify::{self, Violation},
+    protocol::{ANSWER_BYTES_MAX, RangeRequest, Request, Summary},
+    verify::Violation,
 };
 
 /// Range answers that are checked at once: each uses all cores for its digests, so that more would only take memory.
@@ -112,14 +111,14 @@ impl Engine {
         takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
     }
 
-    /// A peer may keep its promises and still be unable to merge so many deltas. That breaks no promise, and it would refuse again. Its
-    /// snapshots are left alone for a while. If nobody else has the range delta, the node takes a shorter one or another way.
+    /// A peer may keep its promises and still be unable to merge so many deltas. That breaks no promise, and it would refuse again: it is
+    /// asked for no range delta for a while. If nobody else has the range delta, the node takes a shorter one or another way.
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
         let (number, Some(Base { from, .. })) = (restore.number(), restore.range_delta()) else { return };
-        self.given_up.rest([flight.peer], now);
-        if self.book.serving_range_delta(from, number).all(|peer| self.given_up.has(&peer, now)) {
+        self.given_up.cannot_merge(flight.peer, now);
+        if self.book.serving_range_delta(from, number).all(|peer| self.given_up.is_unmerged(&peer, now)) {
             self.range_delta_too_long(number, now);
             self.abandon();
         }
@@ -249,26 +248,10 @@ impl Engine {
         };
         self.settle(&Key::Headers, now);
         self.credit(flight, now, now, answer.len());
-        if let Some(job) = job {
+        if let Some((header, job)) = job {
+            self.course.mark(header.number, header.totals);
             self.run(Restoring::Begin, job);
         }
-        Ok(())
-    }
-
-    /// The sizes of the last batches, for the first plan.
-    fn take_survey(&mut self, request: &Request, answer: &[u8]) -> Result<(), Fault> {
-        let Request::Headers { first, last } = *request else { return Ok(()) };
-        let headers: Headers = codec::decode("headers", answer, ANSWER_BYTES_MAX)?;
-        if let Some((certificate, _)) = self.survey.as_ref().filter(|(it, _)| it.info.number == last) {
-            verify::headers(&headers, first, certificate)?;
-            let count = headers.headers.len().max(1) as f64;
-            let average = |field: fn(&BatchHeader) -> u32| {
-                headers.headers.iter().map(|header| f64::from(field(header))).sum::<f64>() / count
-            };
-            let (transactions, body) = (average(|it| it.tx_count), average(|it| it.tx_bytes));
-            self.sizes.get_or_insert(Sizes::of_header(transactions, body, average(|it| it.delta_bytes)));
-        }
-        self.streams.settle(&Key::Survey, &mut self.effects);
         Ok(())
     }
 
@@ -323,7 +306,7 @@ fn describe(flight: &Flight) -> String {
 /// Describes a key's subject, for reasons.
 pub(super) fn describe_key(key: &Key) -> String {
     match key {
-        Key::Survey => "headers".into(),
+        Key::Survey => "headers along the gap".into(),
         Key::Offer => "snapshot offer".into(),
         Key::Headers => "snapshot headers".into(),
         Key::Range(first) => format!("batches from {first} on"),

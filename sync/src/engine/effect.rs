@@ -5,12 +5,13 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use slipstream_network::PeerId;
 use slipstream_storage::{RestoreTarget, Span, Store};
 use slipstream_types::{
-    BatchNumber, Certificate, Digest, Epoch, Waypoint, accumulator::AccumulatorRangeProof, schedule::Forks,
+    BatchNumber, Certificate, Digest, Epoch, Totals, Waypoint, accumulator::AccumulatorRangeProof,
+    schedule::Forks,
 };
 
 use crate::{
     error::{Fault, SyncError},
-    plan::RangeMode,
+    plan::{COSTS_KEY, RangeMode, price::Costs},
     protocol::{Announcement, Headers, RangeRequest, Request},
     repair::{RepairRecord, RepairReport},
     trust::Trust,
@@ -218,6 +219,10 @@ pub struct Local {
     pub head: BatchNumber,
     /// The snapshot of a restore that did not finish.
     pub begun: Option<BatchNumber>,
+    /// The totals of the first and the last batch, as far as their headers are here.
+    pub totals: Vec<(BatchNumber, Totals)>,
+    /// What work costs on this machine, as far as that is known.
+    pub costs: Option<Costs>,
     /// The validators whose signatures count.
     pub trust: Trust,
     /// An alarm of an audit that somebody has to look into.
@@ -232,9 +237,13 @@ impl Local {
     /// # Errors
     /// If the store lacks a genesis or is unreadable.
     pub fn of(store: &Store) -> Result<Local, SyncError> {
+        let (genesis, head) = (store.header(BatchNumber::GENESIS)?, store.head()?.header);
+        let ends = genesis.iter().chain([&head]);
         Ok(Local {
-            genesis: store.header(BatchNumber::GENESIS)?.map_or(Digest::ZERO, |header| header.digest()),
-            head: store.head()?.header.number,
+            totals: ends.map(|header| (header.number, header.totals)).collect(),
+            costs: store.record(COSTS_KEY)?.and_then(|record| Costs::of_record(&record)),
+            genesis: genesis.map_or(Digest::ZERO, |header| header.digest()),
+            head: head.number,
             begun: store.recorded_restore()?.map(|target| target.header.number),
             trust: Trust::of(store)?,
             alarm: Alarm::stored(store)?,

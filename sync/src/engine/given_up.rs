@@ -2,7 +2,7 @@
 //!
 //! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many in
 //! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score. An honest server that lacked time
-//! suffers no harm, and a node that needs it is back in a minute. A peer that delivered also rests that minute if another way was faster,
+//! suffers no harm, and a node that needs it is back in a minute. One that cannot merge a range delta rests from these alone. A peer that delivered also rests that minute if another way was faster,
 //! but never longer. Strangers' promises of a faster way can end a progressing restore ever more seldom.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -26,6 +26,8 @@ pub(super) struct GivenUp {
     /// Snapshots of whose ledger no peer shows that it passes through the waypoint.
     unproved: BTreeMap<BatchNumber, Instant>,
     peers: BTreeMap<PeerId, Promised>,
+    /// Peers that cannot merge a range delta, and until when they are not asked for one. Their snapshots count.
+    unmerged: BTreeMap<PeerId, Instant>,
     /// Until when strangers' word that they are faster counts for nothing, and how often it was taken.
     word: Option<Promised>,
     /// How many of both are left alone now.
@@ -54,8 +56,20 @@ impl GivenUp {
         self.trim();
     }
 
-    /// Ignores the snapshots of peers that kept their promises: they delivered slower than another way, or cannot merge so many deltas.
-    /// The time does not grow.
+    /// Asks a peer for no range delta for a while: it cannot merge so many deltas.
+    pub(super) fn cannot_merge(&mut self, peer: PeerId, now: Instant) {
+        self.unmerged.insert(peer, now + FIRST);
+        while self.unmerged.len() > PEERS_MAX {
+            self.unmerged.pop_first();
+        }
+    }
+
+    /// Whether a peer cannot merge a range delta, as far as it has shown of late.
+    pub(super) fn is_unmerged(&self, peer: &PeerId, now: Instant) -> bool {
+        self.unmerged.get(peer).is_some_and(|until| *until > now)
+    }
+
+    /// Ignores the snapshots of peers that kept their promises: they delivered slower than another way. The time does not grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
@@ -65,11 +79,6 @@ impl GivenUp {
     /// A peer delivered part of a snapshot: its earlier promises no longer count against it.
     pub(super) fn kept(&mut self, peer: &PeerId) {
         self.peers.remove(peer);
-    }
-
-    /// Whether a peer's snapshots are left alone.
-    pub(super) fn has(&self, peer: &PeerId, now: Instant) -> bool {
-        self.peers.get(peer).is_some_and(|promised| promised.until > now)
     }
 
     /// Whether strangers' word that they are faster is taken for a restore that gets on.
@@ -95,6 +104,7 @@ impl GivenUp {
     /// Forgets what is long over.
     pub(super) fn expire(&mut self, now: Instant) {
         self.unproved.retain(|_, until| *until > now);
+        self.unmerged.retain(|_, until| *until > now);
         self.peers.retain(|_, promised| promised.until + LONGEST > now);
         self.word = self.word.filter(|word| word.until + LONGEST > now);
         self.active =
@@ -109,12 +119,14 @@ impl GivenUp {
     /// When the next of them may be tried again.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let peers = self.peers.values().map(|promised| promised.until);
-        self.unproved.values().copied().chain(peers).filter(|until| *until > now).min()
+        let apart = self.unproved.values().chain(self.unmerged.values()).copied();
+        apart.chain(peers).filter(|until| *until > now).min()
     }
 
-    /// Removes ignored snapshots from a peer's offers.
+    /// Removes ignored snapshots from a peer's offers, and range deltas that it cannot merge.
     pub(super) fn filter(&self, peer: &mut Candidate, now: Instant) {
         let is_believed = self.peers.get(&peer.peer).is_none_or(|promised| promised.until <= now);
+        peer.range_delta_from = peer.range_delta_from.filter(|_| !self.is_unmerged(&peer.peer, now));
         peer.snapshots.retain(|offered| is_believed && !self.unproved.contains_key(&offered.number));
     }
 }

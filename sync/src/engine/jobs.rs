@@ -17,6 +17,7 @@ use super::{
 use crate::{
     SyncError,
     error::Fault,
+    plan::Load,
     protocol::Request,
     verify::VerifiedRange,
     work::{Audited, Committed, Executed, Prepared, ProvedEnds, Restored},
@@ -46,21 +47,21 @@ pub(super) struct CheckEpochs {
     pub(super) first: Epoch,
 }
 
-/// A range is prepared, which costs by its transactions if it is replayed and by its changes if not.
+/// A range is prepared.
 #[derive(Debug)]
 pub(super) struct Prepare {
     pub(super) first: BatchNumber,
-    pub(super) transactions: f64,
-    pub(super) changes: f64,
+    /// The work that it has before it.
+    pub(super) load: Load,
     pub(super) bytes: u64,
-    pub(super) replay: bool,
 }
 
 /// A range is executed.
 #[derive(Debug)]
 pub(super) struct Execute {
     pub(super) first: BatchNumber,
-    pub(super) transactions: f64,
+    /// The work that it has before it.
+    pub(super) load: Load,
     pub(super) bytes: u64,
     pub(super) from: PeerId,
 }
@@ -68,7 +69,8 @@ pub(super) struct Execute {
 /// Ranges are being committed.
 #[derive(Debug)]
 pub(super) struct Commit {
-    pub(super) changes: f64,
+    /// The work that they have before them.
+    pub(super) load: Load,
     pub(super) bytes: u64,
 }
 

@@ -7,13 +7,12 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
-    bootstrap::{Base, Beginning, Bootstrap},
-    ranges::BATCH_BYTES_UNKNOWN,
+    bootstrap::{Base, Beginning, Bootstrap, COMPARE},
     streams::Key,
     tail::Tail,
 };
 use crate::{
-    plan::{self, Candidate, Plan, RANGE_DELTA_BATCHES_MAX, Step, price},
+    plan::{self, Candidate, Inputs, Plan, Step, price},
     range_delta,
 };
 
@@ -24,6 +23,8 @@ const PACE_DEADLINES: u32 = 3;
 /// A restore goes on unless another way takes so many times less, beyond the time in which that would show. The other way rests on
 /// promises.
 const OUTPACED: f64 = 3.0;
+/// The same where the other way rests on rates that were seen.
+const OUTPACED_BY_PROVEN: f64 = 2.0;
 
 impl Engine {
     /// Whether a restore, at its recent rate, takes far longer than another way would. Its peers may claim what they do not have, or send
@@ -41,6 +42,23 @@ impl Engine {
         let is_outpaced = is_other && left > plan.seconds * OUTPACED + restore.patience().as_secs_f64();
         if let Some(restore) = self.restore.as_mut().filter(|_| !is_outpaced) {
             restore.look_again(now);
+        }
+        is_outpaced
+    }
+
+    /// Whether a restore, at the rate that shows, takes far longer than a way by peers that have delivered: their rates are no promises, so
+    /// that they are compared sooner. The rows stay, and the snapshot's price is right from then on.
+    pub(super) fn is_outpaced_by_proven(&mut self, candidates: &[Candidate], now: Instant) -> bool {
+        let Some(left) = self.restore.as_mut().and_then(|restore| restore.shown_seconds_left(now)) else {
+            return false;
+        };
+        let Some(restore) = &self.restore else { return false };
+        let proven: Vec<Candidate> = candidates.iter().filter(|peer| peer.is_proven).cloned().collect();
+        let plan = self.beside(restore, &proven, now);
+        let is_other = matches!(plan.step, Step::Range(_) | Step::Snapshot(_) | Step::RangeDelta(_));
+        let is_outpaced = is_other && left > plan.seconds * OUTPACED_BY_PROVEN + COMPARE.as_secs_f64();
+        if is_outpaced {
+            self.given_up.rest(restore.suppliers().deliverers().iter().copied(), now);
         }
         is_outpaced
     }
@@ -65,7 +83,8 @@ impl Engine {
         }
         let told = plan::told_rows(candidates, Some(number));
         let rows = told.into_iter().chain(restore.known_rows()).fold(0.0, f64::max);
-        self.decide_with(self.head, None, &others, rows)
+        let inputs = Inputs { begun: None, rows_known: rows, ..self.inputs(self.head, &others) };
+        plan::decide(&self.config, &inputs)
     }
 
     /// Leaves the peers alone for whose sake a restore was too slow: for longer each time only those that delivered nothing.
@@ -78,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Begins a restore, once what is under way is through.
+    /// Begins a restore. What is under way is dropped: with all of it, the batches would take longer. A commit ends before.
     pub(super) fn leap(
         &mut self,
         number: BatchNumber,
@@ -86,11 +105,8 @@ impl Engine {
         candidates: &[Candidate],
         now: Instant,
     ) {
-        // Requested batches shorten a gap whose headers are too many for an answer.
-        if by_changes && number.since(self.head) > RANGE_DELTA_BATCHES_MAX {
-            return;
-        }
-        self.drop_asked();
+        self.tail.cut_uncommitted(self.head);
+        self.drop_cut();
         if self.tail.is_empty() && !self.jobs.restore.is_any() {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
             let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
@@ -118,18 +134,23 @@ impl Engine {
         let rows =
             offered.filter_map(price::plausible_rows).max_by(f64::total_cmp).unwrap_or_default() * ROW_BYTES;
         match range_delta {
-            Some(Base { head, .. }) => {
-                let batch = self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.delta);
-                rows.min(number.since(head) as f64 * batch)
-            }
+            Some(Base { head, .. }) => rows.min(self.course.amount(head, number).changes * self.ratios.delta),
             None => rows,
         }
     }
 
-    /// Gives up the ranges at the end that did not come yet.
-    fn drop_asked(&mut self) {
-        let dropped = self.tail.cut_asked();
-        let is_dropped = |key: &Key| matches!(key, Key::Range(first) if dropped.contains(first));
-        self.streams.drop_all(is_dropped, &mut self.effects);
+    /// Drops the ranges that are followed in another way from now on. Ranges of the new way are asked for behind what is kept.
+    pub(super) fn replace(&mut self, plan: &Plan) {
+        let kept = self.tail.in_hand(&self.ratios, self.fetched()).kept;
+        tracing::info!(batch = kept.get(), target = plan.target.get(), reason = %plan.reason, "ranges that were asked for are followed in another way");
+        self.tail.cut(kept);
+        self.drop_cut();
+    }
+
+    /// Nobody wants the ranges behind the last one any more.
+    pub(super) fn drop_cut(&mut self) {
+        let next = self.tail.next();
+        let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
+        self.streams.drop_all(is_behind, &mut self.effects);
     }
 }

@@ -29,7 +29,9 @@ mod head;
 mod jobs;
 mod leap;
 mod links;
+mod mix;
 mod outcomes;
+mod pace;
 mod ranges;
 mod report;
 #[cfg(test)]
@@ -37,6 +39,7 @@ mod rig;
 mod rumours;
 mod stages;
 mod streams;
+mod survey;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -55,8 +58,9 @@ use tokio::time::Instant;
 
 use self::{
     answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, ranges::Mix,
-    rumours::Rumours, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
+    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
+    pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
+    timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -66,7 +70,7 @@ use crate::{
     SyncConfig, SyncError,
     error::Fault,
     peers::PeerBook,
-    plan::{Plan, RangeMode, price::Sizes},
+    plan::{Course, Plan, RangeMode, Ratios, price::Costs},
     planted::{Defences, Planted},
     protocol::Summary,
     trust::Trust,
@@ -118,8 +122,11 @@ pub struct Engine {
     announcements: Announcements,
     coming: Coming,
     rumours: Rumours,
-    sizes: Option<Sizes>,
+    /// The work along the ledger, by the headers that are known.
+    course: Course,
+    ratios: Ratios,
     stages: Stages,
+    pace: Pace,
     mode: Option<RangeMode>,
     /// Whose turn it is, if ranges are followed in both modes.
     mix: Option<Mix>,
@@ -134,8 +141,7 @@ pub struct Engine {
     /// The peers that the driver named last: some may be banned.
     connected: Vec<PeerId>,
     counters: report::Counters,
-    /// The certificate under which headers were asked for, for the first plan, and when.
-    survey: Option<(Certificate, Instant)>,
+    surveying: Option<Surveying>,
     audit_seed: u64,
     /// Peers to be asked for their summary at once.
     heard: BTreeSet<PeerId>,
@@ -180,11 +186,14 @@ impl Engine {
         let deadline = Duration::from_millis(config.request_deadline_ms.get());
         let mut counters = report::Counters::new(local.head, local.alarm.as_ref(), now);
         counters.repair = local.repair;
+        let cores = setup.cores.max(1) as f64;
+        let mut course = Course::default();
+        local.totals.iter().for_each(|(number, totals)| course.mark(*number, *totals));
         Engine {
             hints: setup.hints,
             patience: setup.patience,
             waypoint: setup.waypoint,
-            cores: setup.cores.max(1) as f64,
+            cores,
             genesis: local.genesis,
             trust: Arc::new(local.trust),
             certified: Certified::default(),
@@ -206,8 +215,10 @@ impl Engine {
             announcements: Announcements::default(),
             coming: Coming::default(),
             rumours: Rumours::default(),
-            sizes: None,
-            stages: Stages::new(now),
+            course,
+            ratios: Ratios::default(),
+            stages: Stages::new(local.costs.unwrap_or(Costs::presumed(cores)), now),
+            pace: Pace::default(),
             mode: None,
             mix: None,
             plan: None,
@@ -218,7 +229,7 @@ impl Engine {
             timers: Timers::default(),
             connected: Vec::new(),
             counters,
-            survey: None,
+            surveying: None,
             audit_seed: setup.seed,
             heard: BTreeSet::new(),
             defences: setup.defences,
@@ -326,6 +337,11 @@ impl Engine {
     /// The record of the peers' scores, if there is anything new since the last one.
     pub fn save_scores(&mut self, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
         self.book.save(now)
+    }
+
+    /// The record of what work costs on this machine, if anything was measured since the last one.
+    pub fn save_costs(&mut self) -> Option<Result<Vec<u8>, CodecError>> {
+        self.stages.measured.save()
     }
 
     /// The batch after which nothing is committed.

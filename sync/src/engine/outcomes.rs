@@ -11,14 +11,13 @@ use super::{
     bootstrap::Bootstrap,
     effect::{Done, Job, JobId, RestoreJob},
     jobs::{Check, CheckAnnounced, Commit, Ended, Execute, Prepare, RestoreAnswer, Restoring},
-    stages::learn,
     streams::Key,
     tail::Tail,
 };
 use crate::{
     SyncError,
     error::Fault,
-    plan::{RANGE_DELTA_BATCHES_MAX, RangeMode, price::Seen},
+    plan::{Amount, Load, RANGE_DELTA_BATCHES_MAX, RangeMode, Ratios},
     protocol::Request,
     verify::{VerifiedRange, Violation},
     work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
@@ -42,28 +41,29 @@ impl Engine {
             Ended::Announced(check, checked) => self.checked_announced(check, checked, now),
             Ended::Epochs(check, proved) => self.checked_epochs(check, *proved, now),
             Ended::Prepare(prepare, prepared) => {
-                let Prepare { first, transactions, changes, bytes, replay } = prepare;
+                let Prepare { first, load, bytes } = prepare;
                 self.stages.worked(Stage::Prepare, now, took, bytes);
-                match replay {
-                    true => learn(&mut self.stages.costs.prepare, took, transactions),
-                    false => learn(&mut self.stages.costs.open, took, changes),
-                }
+                self.stages.measured.learn(|costs| &mut costs.prepare, took, load.prepare);
+                self.stages.measured.learn(|costs| &mut costs.open, took, load.open);
+                self.pace.done(Load { prepare: load.prepare, open: load.open, ..Load::default() }, now);
                 self.tail.prepared(first, prepared?);
             }
             Ended::Execute(execute, executed) => {
-                let Execute { first, transactions, bytes, from } = execute;
+                let Execute { first, load, bytes, from } = execute;
                 self.stages.worked(Stage::Execute, now, took, bytes);
                 match executed? {
                     Executed::Range(range) => {
-                        learn(&mut self.stages.costs.execute, took, transactions);
+                        self.stages.measured.learn(|costs| &mut costs.execute, took, load.execute);
+                        self.pace.done(Load { execute: load.execute, ..Load::default() }, now);
                         self.tail.executed(first, Ready::Executed(range));
                     }
                     Executed::Unprepared(range) => self.tail.unprepared(first, range, from),
                 }
             }
-            Ended::Commit(Commit { changes, bytes }, committed) => {
+            Ended::Commit(Commit { load, bytes }, committed) => {
                 self.stages.worked(Stage::Commit, now, took, bytes);
-                learn(&mut self.stages.costs.commit, took, changes);
+                self.stages.measured.learn(|costs| &mut costs.commit, took, load.commit);
+                self.pace.done(Load { commit: load.commit, ..Load::default() }, now);
                 self.committed(committed?, now);
             }
             Ended::Restore(Restoring::Drop, _) => {}
@@ -101,7 +101,7 @@ impl Engine {
         match (&answer.key, &answer.request) {
             (Key::Chunk(_), Request::Chunk { bytes_max, .. }) => {
                 self.stages.worked(Stage::Restore, now, took, u64::from(*bytes_max));
-                learn(&mut self.stages.costs.restore, took, f64::from(*bytes_max));
+                self.stages.measured.learn(|costs| &mut costs.restore, took, f64::from(*bytes_max));
             }
             (Key::Chunk(_), _) => self.stages.worked(Stage::Restore, now, took, answer.bytes as u64),
             _ => {}
@@ -121,11 +121,11 @@ impl Engine {
         };
         let bytes = range.certified_bytes();
         self.stages.worked(Stage::Check, now, took, bytes as u64);
-        learn(&mut self.stages.costs.check, took, bytes as f64);
+        self.stages.measured.learn(|costs| &mut costs.check, took, bytes as f64);
         self.credit(&flight, at, now, bytes);
         self.book.advance(&flight.peer, now, range.certificate());
         self.learn_end(range.certificate());
-        self.learn_sizes(&range);
+        let amount = self.learn_headers(&range);
         // The range was given up and is asked for again in another way, so this result no longer fits.
         if self.tail.get(first).is_some_and(|piece| !range.has(self.needed(piece.mode))) {
             return;
@@ -133,30 +133,52 @@ impl Engine {
         self.settle(&key, now);
         if let Some(mode) = self.tail.get(first).map(|piece| piece.mode) {
             self.book.sent(&flight.peer, mode, range.batches().len() as u64);
+            let bytes = self.ratios.bytes(mode, &amount, self.fetched());
+            let load = match mode {
+                RangeMode::Replay => Load { replay_bytes: bytes, ..Load::default() },
+                RangeMode::Delta => Load { delta_bytes: bytes, ..Load::default() },
+            };
+            self.pace.done(load, now);
         }
-        if let Some(rest) = self.tail.arrived(first, range, flight.peer) {
+        if let Some(rest) = self.tail.arrived(first, range, amount, flight.peer) {
             self.want_rest(rest);
         }
     }
 
-    fn learn_sizes(&mut self, range: &VerifiedRange) {
+    /// Marks the totals of a range's last header, and how far its parts were compressed. Returns the work in it.
+    fn learn_headers(&mut self, range: &VerifiedRange) -> Amount {
+        let mut amount = Amount::default();
+        let mut receipts_before = None;
         for batch in range.batches() {
             let header = &batch.header;
-            let bytes = |blob: &Option<slipstream_types::Blob>| blob.as_ref().map(|blob| blob.len() as f64);
-            let seen = Seen {
+            let (body, changes) = (f64::from(header.tx_bytes), f64::from(header.delta_bytes));
+            let receipts_up_to = header.totals.receipts_bytes;
+            let receipts = receipts_before.map_or(0, |before| receipts_up_to.saturating_sub(before)) as f64;
+            receipts_before = Some(receipts_up_to);
+            let parts = [
+                (&mut self.ratios.body, &batch.body, body),
+                (&mut self.ratios.receipts, &batch.receipts, receipts),
+                (&mut self.ratios.delta, &batch.delta, changes),
+                (&mut self.ratios.hints, &batch.hints, changes),
+            ];
+            for (ratio, blob, content) in parts {
+                if let Some(blob) = blob {
+                    Ratios::learn(ratio, blob.len() as f64, content);
+                }
+            }
+            amount = amount.plus(Amount {
+                batches: 1.0,
                 transactions: header.tx_count.into(),
-                changes: header.delta_bytes.into(),
-                body: bytes(&batch.body),
-                receipts: bytes(&batch.receipts),
-                delta: bytes(&batch.delta),
-                hints: bytes(&batch.hints),
-            };
-            let of_header = || {
-                let (count, body) = (header.tx_count.into(), header.tx_bytes.into());
-                crate::plan::price::Sizes::of_header(count, body, header.delta_bytes.into())
-            };
-            self.sizes.get_or_insert_with(of_header).learn(&seen);
+                gas: header.gas_used as f64,
+                body,
+                receipts,
+                changes,
+            });
         }
+        if let Some(last) = range.batches().last() {
+            self.course.mark(last.header.number, last.header.totals);
+        }
+        amount
     }
 
     fn committed(&mut self, committed: Committed, now: Instant) {
@@ -313,9 +335,9 @@ impl Engine {
                 self.counters.bytes_received += range.certified_bytes() as u64;
                 self.learn_end(range.certificate());
                 self.announcements.passed(number);
-                self.learn_sizes(&range);
+                let amount = self.learn_headers(&range);
                 let is_next = self.executes_head() && self.restore.is_none() && number > self.head;
-                if is_next && self.tail.announced(range, from) {
+                if is_next && self.tail.announced(range, amount, from) {
                     self.book.sent(&from, RangeMode::Replay, 1);
                     self.announcements.taken(number);
                     self.counters.announced += 1;

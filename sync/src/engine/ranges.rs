@@ -5,11 +5,12 @@ use tokio::time::Instant;
 
 use super::{
     Engine,
+    mix::Mix,
     streams::{Key, Needs, Streams},
 };
 use crate::{
     config::Mode,
-    plan::{Candidate, RangeMode, Step, price::Machine},
+    plan::{Amount, Before, Candidate, Load, RangeMode, Step},
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
@@ -17,8 +18,8 @@ use crate::{
 const PIECE_SECONDS: f64 = 0.25;
 /// Compressed bytes of a range, at least.
 const PIECE_BYTES_MIN: f64 = 128e3;
-/// Compressed bytes of a batch's parts while nothing is known.
-pub(super) const BATCH_BYTES_UNKNOWN: f64 = 16e3;
+/// A range is as long as so many batches behind its begin let it be.
+const LOOK_BATCHES: u64 = 64;
 /// Ranges that wait for a peer with time: more would have the length of now when their turn comes.
 const WAITING_RANGES: usize = 4;
 /// Beside ranges of deltas one that is replayed is executed in about so long.
@@ -26,52 +27,8 @@ const REPLAY_SECONDS: f64 = 0.5;
 /// The first ranges beside ranges of deltas are replayed, as many as are executed in about so long, as far as costs are known then. On a
 /// slow link the first deltas take as long to come, and what is replayed behind them would wait for them.
 const HEAD_START_SECONDS: f64 = 0.5;
-/// Batches by which one of both modes is ahead of its share at most, as far as that is made up for.
-const OWED_MAX: f64 = 1_024.0;
 /// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
 const LENT_MAX: usize = 2;
-/// If the share changes by more than this, what one mode is ahead by is not made up for. It was right by what was known then; made up
-/// for, it would leave the peers of that mode without work for hundreds of batches.
-const SHARE_STEP: f64 = 0.1;
-
-/// Both modes at once, in turns.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) struct Mix {
-    /// The share of the batches that is replayed.
-    share: f64,
-    /// Batches that replay has to make up for; below zero, those that deltas have.
-    owed: f64,
-    /// Batches that are replayed before the share counts.
-    head_start: f64,
-}
-
-impl Mix {
-    /// The same with a share that was planned anew.
-    fn with_share(self, share: f64) -> Mix {
-        let is_alike = (share - self.share).abs() <= SHARE_STEP;
-        Mix { share, owed: if is_alike { self.owed } else { 0.0 }, ..self }
-    }
-
-    /// Whose turn it is.
-    fn turn(&self) -> RangeMode {
-        if self.head_start > 0.0 || self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
-    }
-
-    /// So many batches are followed in a mode.
-    fn take(&mut self, mode: RangeMode, batches: f64) {
-        if mode == RangeMode::Replay && self.head_start > 0.0 {
-            self.head_start -= batches;
-            return;
-        }
-        let by_replay = if mode == RangeMode::Replay { batches } else { 0.0 };
-        self.owed = (self.owed + self.share * batches - by_replay).clamp(-OWED_MAX, OWED_MAX);
-    }
-
-    /// So many batches that were to be applied are replayed.
-    fn took_over(&mut self, batches: f64) {
-        self.owed = (self.owed - batches).max(-OWED_MAX);
-    }
-}
 
 impl Engine {
     /// Asks for ranges as far as the buffer allows. All have one mode, or a share of the batches is replayed and the others are
@@ -84,9 +41,7 @@ impl Engine {
             self.end_mix(mode, candidates);
         }
         self.mix = replayed.map(|share| {
-            let mix = self
-                .mix
-                .unwrap_or_else(|| Mix { head_start: self.head_start(share, candidates), ..Mix::default() });
+            let mix = self.mix.unwrap_or_else(|| Mix::after(self.head_start(share, candidates)));
             mix.with_share(share)
         });
         while self.tail.has_room(budget) {
@@ -101,12 +56,13 @@ impl Engine {
             if self.streams.waiting_ranges(turn) >= WAITING_RANGES {
                 return;
             }
-            let batch = self.batch_bytes(turn);
+            let batch = self.batch_bytes(turn, first);
             let count = self.piece_batches(first, turn, candidates, batch);
             let last = first.after(count - 1).min(target);
             let batches = last.since(first) + 1;
-            let bytes = (batches as f64 * batch) as u64;
-            self.tail.push(last, turn, bytes);
+            let amount = self.course.amount(first.before(1), last);
+            let bytes = self.ratios.bytes(turn, &amount, self.fetched()) as u64;
+            self.tail.push(last, turn, bytes, amount);
             self.want_range(first, last, turn, bytes);
             if let Some(mix) = &mut self.mix {
                 mix.take(turn, batches as f64);
@@ -119,7 +75,7 @@ impl Engine {
     fn head_start(&self, share: f64, candidates: &[Candidate]) -> f64 {
         let target = candidates.iter().map(|peer| peer.head).max();
         let left = target.map_or(0, |target| target.since(self.tail.last()));
-        let batches = self.replay_seconds().map_or(0.0, |seconds| HEAD_START_SECONDS / seconds.max(1e-6));
+        let batches = HEAD_START_SECONDS / self.replay_seconds(self.tail.next()).max(1e-6);
         batches.min(share * left as f64)
     }
 
@@ -141,10 +97,14 @@ impl Engine {
         }
     }
 
-    /// Compressed bytes of a batch, as far as is known.
-    fn batch_bytes(&self, mode: RangeMode) -> f64 {
-        let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
-        self.sizes.as_ref().map_or(BATCH_BYTES_UNKNOWN, |sizes| sizes.bytes(mode, &machine)).max(64.0)
+    /// The work of a batch from there on, on an average of the next ones.
+    fn batch(&self, first: BatchNumber) -> Amount {
+        self.course.amount(first.before(1), first.after(LOOK_BATCHES - 1)).times(1.0 / LOOK_BATCHES as f64)
+    }
+
+    /// Compressed bytes of a batch from there on, as far as is known.
+    fn batch_bytes(&self, mode: RangeMode, first: BatchNumber) -> f64 {
+        self.ratios.bytes(mode, &self.batch(first), self.fetched()).max(64.0)
     }
 
     /// Batches of a range: a power of two, ending at a multiple of it. So followers whose links are alike ask for the same ranges,
@@ -161,15 +121,15 @@ impl Engine {
         let bytes_max = f64::from(self.config.range_bytes_max.get().min(RANGE_BYTES_MAX));
         let bytes = (rate * PIECE_SECONDS).max(PIECE_BYTES_MIN).min(bytes_max * 0.75);
         let most = u64::from(self.config.range_batches_max.get().min(RANGE_BATCHES_MAX));
-        let most = most.min(self.mixed_batches_max(mode)).max(1);
+        let most = most.min(self.mixed_batches_max(mode, first)).max(1);
         let count = ((bytes / batch) as u64).clamp(1, most);
         to_boundary(first, 1 << count.ilog2())
     }
 
     /// Batches of a range beside which there are ranges in the other mode: those must not wait for it for long.
-    fn mixed_batches_max(&self, mode: RangeMode) -> u64 {
-        match (self.mix, self.replay_seconds(), mode) {
-            (Some(_), Some(seconds), RangeMode::Replay) => (REPLAY_SECONDS / seconds.max(1e-6)) as u64,
+    fn mixed_batches_max(&self, mode: RangeMode, first: BatchNumber) -> u64 {
+        match (self.mix, mode) {
+            (Some(_), RangeMode::Replay) => (REPLAY_SECONDS / self.replay_seconds(first).max(1e-6)) as u64,
             _ => u64::MAX,
         }
     }
@@ -211,17 +171,14 @@ impl Engine {
                 continue;
             }
             let before = first.before(1);
-            match self.decide(before, candidates).step {
+            match self.decide_behind(before, candidates).step {
                 Step::Range(other) if other != mode => {
                     tracing::info!(batch = first.get(), from = %mode, to = %other, "nobody serves the range as it was asked for");
                     self.turn_into(first, other);
                 }
                 Step::Snapshot(_) | Step::RangeDelta(_) => {
                     self.tail.cut(before);
-                    let next = self.tail.next();
-                    let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);
-                    self.streams.drop_all(is_behind, &mut self.effects);
-                    return;
+                    return self.drop_cut();
                 }
                 _ => {}
             }
@@ -280,8 +237,8 @@ impl Engine {
         if asked >= LENT_MAX || !self.may_change(Mode::Delta) {
             return false;
         }
-        let Some((first, last, before)) = self.tail.last_to_replay() else { return false };
-        let bytes = ((last.since(first) + 1) as f64 * self.batch_bytes(RangeMode::Delta)) as u64;
+        let Some((first, last)) = self.tail.last_to_replay() else { return false };
+        let bytes = self.range_bytes(RangeMode::Delta, first, last);
         let has_deltas_alone = |peer: &&Candidate| {
             let has_deltas = |number| peer.serves(RangeMode::Delta, number);
             has_deltas(first) && has_deltas(last) && !peer.serves(RangeMode::Replay, first)
@@ -290,7 +247,8 @@ impl Engine {
         let has_room = |peer: &&Candidate| self.streams.links.has_room(&peer.peer, bytes);
         let serving = candidates.iter().filter(has_deltas_alone).filter(has_room);
         let comes = serving.map(|peer| self.streams.links.expected(&peer.peer, bytes)).min();
-        let executes = self.replay_seconds().map_or(0.0, |seconds| seconds * before as f64);
+        let before = self.tail.left(|at, _| at < first, &self.ratios, self.fetched());
+        let executes = self.seconds_to_replay(&before);
         let lends = comes.is_some_and(|comes| comes.as_secs_f64() < executes)
             && !self.checking.has(&Key::Range(first), &self.jobs.checks);
         if lends {
@@ -304,10 +262,22 @@ impl Engine {
         self.config.mode == Mode::Auto && !self.config.forbid.contains(&mode) && self.restore.is_none()
     }
 
-    /// Seconds that replaying a batch takes here, as far as that is known.
-    fn replay_seconds(&self) -> Option<f64> {
-        let (sizes, costs) = (self.sizes.as_ref()?, &self.stages.costs);
-        Some(sizes.transactions * (costs.execute + costs.prepare / self.cores.max(1.0)))
+    /// Seconds that replaying a batch takes here, from there on.
+    fn replay_seconds(&self, first: BatchNumber) -> f64 {
+        let amount = self.batch(first);
+        let load = Load::of(RangeMode::Replay, &amount, Before::Prepare, &self.ratios, self.fetched());
+        self.seconds_to_replay(&load)
+    }
+
+    /// Seconds that preparing and executing takes here.
+    fn seconds_to_replay(&self, load: &Load) -> f64 {
+        let costs = self.stages.costs();
+        load.execute * costs.execute + load.prepare * costs.prepare
+    }
+
+    /// Compressed bytes of a range, as far as is known.
+    fn range_bytes(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> u64 {
+        self.ratios.bytes(mode, &self.course.amount(first.before(1), last), self.fetched()) as u64
     }
 
     /// Whether a range can still be asked for in another way.
@@ -319,10 +289,11 @@ impl Engine {
     /// Asks for a range in another mode.
     fn turn_into(&mut self, first: BatchNumber, mode: RangeMode) {
         self.streams.settle(&Key::Range(first), &mut self.effects);
-        let batches = self.tail.get(first).map_or(0, |piece| piece.last.since(first) + 1) as f64;
-        self.tail.remode(first, mode, (batches * self.batch_bytes(mode)) as u64);
-        if let Some(mix) = self.mix.as_mut().filter(|_| mode == RangeMode::Replay) {
-            mix.took_over(batches);
+        if let Some(last) = self.tail.get(first).map(|piece| piece.last) {
+            self.tail.remode(first, mode, self.range_bytes(mode, first, last));
+            if let Some(mix) = self.mix.as_mut().filter(|_| mode == RangeMode::Replay) {
+                mix.took_over((last.since(first) + 1) as f64);
+            }
         }
         self.want_rest(first);
     }
@@ -336,52 +307,6 @@ fn to_boundary(first: BatchNumber, batches: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: over some ranges, whatever their length, each mode has its share.
-    #[test]
-    fn each_mode_has_its_share() {
-        for share in [0.1, 0.5, 0.8] {
-            let mut mix = Mix { share, ..Mix::default() };
-            let (mut replayed, mut all) = (0.0, 0.0);
-            for range in 0..200 {
-                let turn = mix.turn();
-                let batches = if turn == RangeMode::Replay { 32.0 } else { f64::from(1 << (range % 4)) };
-                mix.take(turn, batches);
-                all += batches;
-                replayed += if turn == RangeMode::Replay { batches } else { 0.0 };
-            }
-            let found: f64 = replayed / all;
-            assert!((found - share).abs() < 0.05, "{found}, {share}");
-        }
-    }
-
-    /// Goal: what one mode is ahead by is made up for while the share is about the same. A share that is planned anew counts from then on.
-    #[test]
-    fn a_new_share_lets_go_of_what_was_owed() {
-        let ahead = Mix { share: 0.7, owed: -200.0, ..Mix::default() };
-        assert_eq!(ahead.with_share(0.65).turn(), RangeMode::Delta);
-        let mut mix = ahead.with_share(0.35);
-        let mut replayed = 0;
-        for _ in 0..20 {
-            let turn = mix.turn();
-            mix.take(turn, 16.0);
-            replayed += usize::from(turn == RangeMode::Replay);
-        }
-        assert!((6..=8).contains(&replayed), "{replayed} of 20 ranges");
-    }
-
-    /// Goal: replay goes first, by so many batches, and nobody makes up for these. Then the share counts.
-    #[test]
-    fn replay_has_the_first_batches() {
-        let mut mix = Mix { head_start: 30.0, ..Mix::default() }.with_share(0.5);
-        let mut turns = Vec::new();
-        for _ in 0..8 {
-            turns.push(mix.turn());
-            mix.take(mix.turn(), 16.0);
-        }
-        let (replay, delta) = (RangeMode::Replay, RangeMode::Delta);
-        assert_eq!(turns, [replay, replay, replay, delta, replay, delta, replay, delta]);
-    }
 
     #[test]
     fn ranges_end_at_the_same_batches_wherever_they_begin() {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Engine, SUMMARY_AGE, Stage, answers::describe_key, stages::IDLE_AFTER};
 use crate::{
-    plan::{Plan, RangeMode, Step, part::part},
+    plan::{self, Amount, EmptyPlan, Inputs, Load, Plan, PlanStatus, RangeMode, Step, part::part, price},
     repair::RepairReport,
     status::{Phase, SnapshotStatus, SyncStatus, Waiting},
     work::{Alarm, Committed, HintUse},
@@ -15,6 +15,8 @@ use crate::{
 
 /// Rates are of so long.
 const RATE_WINDOW: Duration = IDLE_AFTER;
+/// Runs of batches under way that the status lists.
+const RANGES_SHOWN_MAX: usize = 32;
 /// How many samples of the rate are kept.
 const RATE_SAMPLES: usize = 64;
 
@@ -139,16 +141,8 @@ impl Engine {
         let target = self.newest.max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
         let gap = target.since(self.head);
-        let eta = match &self.plan {
-            _ if gap == 0 => None,
-            _ if batches_per_second > 0.0 => Some(gap as f64 / batches_per_second),
-            // The plan's expectation holds for connected peers.
-            Some(plan) if !self.book.is_empty() && plan.seconds > 0.0 && plan.seconds.is_finite() => {
-                Some(plan.seconds)
-            }
-            _ => None,
-        };
         let snapshot = self.restore.as_ref().and_then(|restore| restore.status(now));
+        let eta = (gap > 0).then(|| self.eta_seconds(snapshot.as_ref(), now)).flatten();
         let [fetch, prepare, execute, commit] = self.tail.queues();
         let queues = |stage| match stage {
             Stage::Fetch => fetch,
@@ -166,7 +160,8 @@ impl Engine {
             bottleneck: self.plan.as_ref().filter(|_| gap > 0).and_then(|plan| plan.bound),
             batches_per_second,
             transactions_per_second,
-            eta_seconds: snapshot.as_ref().map_or(eta, |snapshot| snapshot.eta_seconds),
+            eta_seconds: eta,
+            plan: self.plan_status(now),
             head: self.head,
             target,
             waypoint,
@@ -191,6 +186,60 @@ impl Engine {
             peers: self
                 .book
                 .statuses(now, self.config.history, |peer| part(self.plan.as_ref(), self.head.next(), peer)),
+        }
+    }
+
+    /// Seconds to the target: the work ahead at the pipeline's pace, behind the rows of a restore. None while nobody can tell: no peer is
+    /// connected, or none has the next batch.
+    fn eta_seconds(&self, snapshot: Option<&SnapshotStatus>, now: Instant) -> Option<f64> {
+        let plan = match &self.restore {
+            Some(restore) => restore.behind.as_ref().or(self.plan.as_ref())?,
+            None => self.plan.as_ref()?,
+        };
+        if self.book.is_empty() || matches!(plan.step, Step::Idle | Step::Stuck) && self.tail.is_empty() {
+            return None;
+        }
+        let price = |load: &Load| price::of(load, self.stages.costs(), self.cores, &plan.supply).seconds;
+        let seconds = match (&self.restore, snapshot.and_then(|snapshot| snapshot.eta_seconds)) {
+            // Its rows come first, and nothing else moves meanwhile.
+            (Some(_), Some(rows)) => rows + price(&plan.load),
+            (Some(restore), None) => {
+                let all = self.plan.as_ref().map_or(0.0, |plan| plan.seconds);
+                (all - restore.age(now).as_secs_f64()).max(price(&plan.load))
+            }
+            (None, _) if matches!(plan.step, Step::Snapshot(_) | Step::RangeDelta(_)) => plan.seconds,
+            (None, _) => price(&plan.load),
+        };
+        Some(self.pace.seconds(now, seconds.max(0.0), price)).filter(|seconds| seconds.is_finite())
+    }
+
+    /// Each way on with its price, and the batches under way.
+    fn plan_status(&self, now: Instant) -> PlanStatus {
+        let candidates = self.candidates(now);
+        let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
+        let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(self.head, &candidates) };
+        let target = self.newest.max(self.head);
+        let Amount { transactions, gas, .. } = self.course.amount(self.head, target);
+        let empty = Inputs {
+            begun: None,
+            current: None,
+            is_mixed: false,
+            ..self.inputs(BatchNumber::GENESIS, &candidates)
+        };
+        let step = plan::decide(&self.config, &empty);
+        let if_empty = EmptyPlan {
+            transactions: self.course.amount(BatchNumber::GENESIS, target).transactions as u64,
+            way: step.way(),
+            ways: plan::compare(&self.config, &empty),
+            reason: step.reason,
+        };
+        PlanStatus {
+            batches: target.since(self.head),
+            transactions: transactions as u64,
+            gas: gas as u64,
+            ways: plan::compare(&self.config, &inputs),
+            ranges: self.tail.alike(RANGES_SHOWN_MAX),
+            if_empty: (!candidates.is_empty()).then_some(if_empty),
         }
     }
 
@@ -220,6 +269,7 @@ impl Engine {
     pub(super) fn mark_active(&mut self, now: Instant) {
         let active = !self.tail.is_empty() || self.restore.is_some();
         self.counters.mark_active(active, now);
+        self.pace.mark(!self.tail.is_empty() && self.restore.is_none(), now);
     }
 }
 

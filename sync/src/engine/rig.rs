@@ -164,6 +164,16 @@ impl Rig {
         self.step()
     }
 
+    /// Does the checks among the jobs that are held.
+    pub(super) fn work_checks(&mut self) -> &mut Rig {
+        let is_check = |(_, job): &(JobId, Job)| matches!(job, Job::CheckRange { .. });
+        let (checks, held) = std::mem::take(&mut self.held).into_iter().partition(is_check);
+        self.held = held;
+        let checks: Vec<(JobId, Job)> = checks;
+        checks.into_iter().for_each(|(id, job)| self.run(id, job));
+        self.step()
+    }
+
     /// Has the jobs that are held done in the other order.
     pub(super) fn reverse_held(&mut self) {
         self.held.reverse();

@@ -1,11 +1,11 @@
-//! [`Stages`]: how busy each stage is, how fast, and what that says about the costs of the next ranges.
+//! [`Stages`]: how busy each stage is, how fast, and what its work costs.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::plan::price::Costs;
+use crate::plan::{Measured, price::Costs};
 
 /// The stages of the pipeline, in their order.
 #[derive(
@@ -76,8 +76,6 @@ pub struct StageStatus {
 const HALF_LIFE: Duration = Duration::from_secs(2);
 /// When nothing came for so long, rates are 0.
 pub(super) const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// The share of one measurement in a cost, if it is as much work as a usual range.
-const LEARN: f64 = 0.2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
@@ -94,12 +92,17 @@ pub(super) struct Stages {
     /// Time that the decayed sums stand for.
     window: f64,
     at: Instant,
-    pub(super) costs: Costs,
+    pub(super) measured: Measured,
 }
 
 impl Stages {
-    pub(super) fn new(now: Instant) -> Stages {
-        Stages { meters: Default::default(), window: 0.0, at: now, costs: Costs::default() }
+    pub(super) fn new(costs: Costs, now: Instant) -> Stages {
+        Stages { meters: Default::default(), window: 0.0, at: now, measured: Measured::new(costs) }
+    }
+
+    /// What the work costs here.
+    pub(super) fn costs(&self) -> &Costs {
+        &self.measured.costs
     }
 
     /// Notes work of a stage.
@@ -144,13 +147,6 @@ impl Stages {
     }
 }
 
-/// Takes a measurement of `units` in `took` into a cost per unit.
-pub(super) fn learn(cost: &mut f64, took: Duration, units: f64) {
-    if units > 0.0 {
-        *cost += (took.as_secs_f64() / units - *cost) * LEARN;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +154,7 @@ mod tests {
     #[test]
     fn busy_shares_follow_the_last_seconds() {
         let start = Instant::now();
-        let mut stages = Stages::new(start);
+        let mut stages = Stages::new(Costs::presumed(2.0), start);
         for second in 1..=20 {
             let now = start + Duration::from_secs(second);
             stages.worked(Stage::Execute, now, Duration::from_millis(500), 1_000);

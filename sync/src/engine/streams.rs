@@ -23,7 +23,7 @@ use crate::{
 /// Names a thing wanted; things are asked for in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Key {
-    /// The last headers, for their sizes.
+    /// Headers along the gap, for their totals.
     Survey,
     /// The first part of a snapshot.
     Offer,

@@ -5,6 +5,8 @@
 //!    (in any order)                             └── replay only, in order ──┘  (in order, as many at once as there are)
 //! ```
 
+mod left;
+
 use std::collections::BTreeMap;
 
 use slipstream_network::PeerId;
@@ -12,7 +14,7 @@ use slipstream_types::BatchNumber;
 
 use super::effect::Job;
 use crate::{
-    plan::RangeMode,
+    plan::{Amount, RangeMode},
     verify::VerifiedRange,
     work::{Prepared, Ready},
 };
@@ -33,6 +35,8 @@ pub(super) struct Piece {
     pub(super) mode: RangeMode,
     /// Compressed bytes that it holds: as estimated, then as they came, hints included.
     pub(super) bytes: u64,
+    /// The work in its batches: as presumed, then by their headers.
+    amount: Amount,
     pub(super) state: State,
 }
 
@@ -86,18 +90,11 @@ impl Tail {
         }
     }
 
-    /// The last piece that is to be replayed and is not prepared, its last batch, and how many batches are to be replayed before it.
-    pub(super) fn last_to_replay(&self) -> Option<(BatchNumber, BatchNumber, u64)> {
-        let (mut before, mut found) = (0, None);
-        for (first, piece) in self.pieces.iter().filter(|(_, piece)| piece.mode == RangeMode::Replay) {
-            match piece.state {
-                State::Ready(_) | State::Committing => continue,
-                State::Asked | State::Checked(..) => found = Some((*first, piece.last, before)),
-                State::Preparing | State::Prepared(_) | State::Executing => {}
-            }
-            before += piece.last.since(*first) + 1;
-        }
-        found
+    /// The last piece that is to be replayed and is not prepared, and its last batch.
+    pub(super) fn last_to_replay(&self) -> Option<(BatchNumber, BatchNumber)> {
+        let to_replay =
+            |(_, piece): &(&BatchNumber, &Piece)| piece.mode == RangeMode::Replay && piece.state.is_open();
+        self.pieces.iter().rev().find(to_replay).map(|(first, piece)| (*first, piece.last))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -131,10 +128,10 @@ impl Tail {
     }
 
     /// Begins a piece behind the last one.
-    pub(super) fn push(&mut self, last: BatchNumber, mode: RangeMode, bytes: u64) {
+    pub(super) fn push(&mut self, last: BatchNumber, mode: RangeMode, bytes: u64, amount: Amount) {
         let first = self.next;
         self.next = last.next();
-        self.pieces.insert(first, Piece { last, mode, bytes, state: State::Asked });
+        self.pieces.insert(first, Piece { last, mode, bytes, amount, state: State::Asked });
     }
 
     pub(super) fn get(&self, first: BatchNumber) -> Option<&Piece> {
@@ -156,22 +153,26 @@ impl Tail {
         matches!(piece.state, State::Asked).then_some(*first)
     }
 
-    /// Takes a checked range in. If it ends before its piece, the rest becomes a piece of its own, whose first batch is returned.
+    /// Takes a checked range in, with the work that its headers tell. If it ends before its piece, the rest becomes a piece of its own, whose first batch is returned.
     pub(super) fn arrived(
         &mut self,
         first: BatchNumber,
         range: VerifiedRange,
+        amount: Amount,
         from: PeerId,
     ) -> Option<BatchNumber> {
         let piece = self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Asked))?;
         let end = range.batches().last()?.header.number;
         let rest = (end < piece.last).then(|| {
             let batches = piece.last.since(first) + 1;
-            let bytes = piece.bytes * piece.last.since(end) / batches;
-            (end.next(), Piece { last: piece.last, mode: piece.mode, bytes, state: State::Asked })
+            let left = piece.last.since(end);
+            let (bytes, amount) =
+                (piece.bytes * left / batches, piece.amount.times(left as f64 / batches as f64));
+            (end.next(), Piece { last: piece.last, mode: piece.mode, bytes, amount, state: State::Asked })
         });
         piece.last = end.min(piece.last);
         piece.bytes = range.held_bytes() as u64;
+        piece.amount = amount;
         piece.state = State::Checked(Box::new(range), from);
         let (first, rest) = rest?;
         self.pieces.insert(first, rest);
@@ -179,15 +180,16 @@ impl Tail {
     }
 
     /// Takes in the batch right behind the head as it was announced. False if that batch is past the asking stage already.
-    pub(super) fn announced(&mut self, range: VerifiedRange, from: PeerId) -> bool {
+    pub(super) fn announced(&mut self, range: VerifiedRange, amount: Amount, from: PeerId) -> bool {
         let Some(number) = range.batches().first().map(|batch| batch.header.number) else { return false };
         if number == self.next {
-            self.push(number, RangeMode::Replay, 0);
+            self.push(number, RangeMode::Replay, 0, amount);
         }
         match self.pieces.get_mut(&number) {
             Some(piece) if piece.last == number && matches!(piece.state, State::Asked) => {
                 piece.mode = RangeMode::Replay;
                 piece.bytes = range.held_bytes() as u64;
+                piece.amount = amount;
                 piece.state = State::Checked(Box::new(range), from);
                 true
             }
@@ -202,25 +204,11 @@ impl Tail {
         !dropped.is_empty()
     }
 
-    /// The batch behind which [`Tail::cut_asked`] drops everything.
-    pub(super) fn last_that_came(&self) -> BatchNumber {
-        let asked = self.pieces.iter().rev().take_while(|(_, piece)| matches!(piece.state, State::Asked));
-        asked.last().map_or(self.last(), |(first, _)| first.before(1))
-    }
-
-    /// Drops the unsent pieces from `first` on, if no piece behind them came.
-    pub(super) fn cut_asked(&mut self) -> Vec<BatchNumber> {
-        let mut dropped = Vec::new();
-        while let Some((first, piece)) = self.pieces.last_key_value() {
-            if !matches!(piece.state, State::Asked) {
-                break;
-            }
-            let first = *first;
-            self.pieces.remove(&first);
-            self.next = first;
-            dropped.push(first);
-        }
-        dropped
+    /// Drops what is not being committed.
+    pub(super) fn cut_uncommitted(&mut self, head: BatchNumber) {
+        let committing = self.pieces.values().rev().find(|piece| matches!(piece.state, State::Committing));
+        let last = committing.map_or(head, |piece| piece.last);
+        self.cut(last);
     }
 
     /// Notes that the head moved, by a commit of these pieces or by somebody else.

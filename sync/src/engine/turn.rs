@@ -1,8 +1,6 @@
 //! A turn of the engine: decides what follows, after any event.
 
-use std::time::Duration;
-
-use slipstream_types::{BatchNumber, Certificate};
+use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
 use super::{
@@ -10,22 +8,17 @@ use super::{
     bootstrap::{Base, Bootstrap},
     effect::Job,
     jobs::{Auditing, Commit, Execute, Prepare, Restoring},
-    streams::{About, Key, Needs},
-    tail::Free,
+    streams::{About, Key},
+    tail::{Free, State},
     timers::Timer,
 };
 use crate::{
-    config::Mode,
-    plan::{self, Candidate, Inputs, Plan, RangeMode, Step, price::Machine},
+    plan::{self, Candidate, Fetched, InHand, Inputs, Plan, Step, price::Machine},
     protocol::Request,
 };
 
 /// A node that leaves new batches to consensus does so while it is at most this far behind: further, consensus cannot help it.
 const PATIENCE_BATCHES: u64 = 2;
-/// Headers that the first plan looks at.
-const SURVEY_HEADERS: u64 = 64;
-/// The first plan waits so long for them.
-const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
@@ -129,6 +122,10 @@ impl Engine {
                 self.blame_slow(now);
                 return self.abandon();
             }
+            if self.is_outpaced_by_proven(candidates, now) {
+                tracing::info!(batch = %number, "another way is far shorter than the rest of the snapshot; it is taken");
+                return self.abandon();
+            }
             // The end of an epoch is not stored before the ends of those before it.
             let may_finish = !self.keeps_epochs();
             let restore = self.restore.as_mut().filter(|_| may_finish);
@@ -141,15 +138,21 @@ impl Engine {
         if self.awaits_survey(candidates, now) {
             return;
         }
-        let plan = self.decide_next(candidates);
+        let plan = self.decide(candidates);
         let holds = self.leaves_to_others(&plan, now);
         match plan.step {
             _ if holds => {}
             Step::Range(mode) => {
+                if plan.replaces {
+                    self.replace(&plan);
+                }
                 if plan.replayed.is_some() && self.mix.is_none() {
                     tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "batches are followed in both modes at once");
                 }
-                self.fill(mode, plan.replayed, candidates);
+                // Where everything is asked for, its modes stay.
+                if self.tail.last() < plan.target {
+                    self.fill(mode, plan.replayed, candidates);
+                }
             }
             Step::Snapshot(number) => self.leap(number, false, candidates, now),
             Step::RangeDelta(number) => self.leap(number, true, candidates, now),
@@ -169,7 +172,10 @@ impl Engine {
         if !self.restore.as_ref().is_some_and(|restore| restore.is_all_asked(streams, running)) {
             return;
         }
-        let plan = self.decide(self.tail.last(), candidates);
+        let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
+        let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
+        let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(number, candidates) };
+        let plan = plan::decide(&self.config, &inputs);
         if let Step::Range(mode) = plan.step {
             self.fill(mode, plan.replayed, candidates);
             if let Some(restore) = &mut self.restore {
@@ -178,45 +184,42 @@ impl Engine {
         }
     }
 
-    pub(super) fn decide(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
-        self.decide_with(head, self.begun, candidates, 0.0)
+    /// The next step, with all that is under way.
+    fn decide(&self, candidates: &[Candidate]) -> Plan {
+        let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
+        let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(self.head, candidates) };
+        plan::decide(&self.config, &inputs)
     }
 
-    /// The next step behind the requested batches. A leap drops requests that are still open, and so begins before them: it must be the
-    /// best step from there too. Otherwise a range delta would find no base there, and a restore would forget its rows. If it is not, the
-    /// batches come first.
-    fn decide_next(&self, candidates: &[Candidate]) -> Plan {
-        let plan = self.decide(self.tail.last(), candidates);
-        match plan.step {
-            Step::Snapshot(_) | Step::RangeDelta(_) => self.decide(self.tail.last_that_came(), candidates),
-            Step::Range(_) | Step::Idle | Step::Stuck => plan,
-        }
+    /// The step behind a batch, as if nothing were under way.
+    pub(super) fn decide_behind(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
+        plan::decide(&self.config, &self.inputs(head, candidates))
     }
 
-    /// As [`Engine::decide`], as if `begun` were the restore that did not finish, and the state known to have so many rows.
-    pub(super) fn decide_with(
-        &self,
-        head: BatchNumber,
-        begun: Option<BatchNumber>,
-        candidates: &[Candidate],
-        rows_known: f64,
-    ) -> Plan {
-        let machine = Machine { cores: self.cores, history: self.config.history, hints: self.hints };
-        let inputs = Inputs {
+    /// What a plan from that batch on rests on, as if nothing were under way.
+    pub(super) fn inputs<'a>(&'a self, head: BatchNumber, candidates: &'a [Candidate]) -> Inputs<'a> {
+        Inputs {
             head,
-            begun,
+            asked: head,
+            in_hand: InHand { kept: head, ..InHand::default() },
+            begun: self.begun,
             waypoint: self.waypoint,
             peers: candidates,
             given_up: self.given_up.len(),
-            rows_known,
+            rows_known: 0.0,
             range_delta_max: self.range_delta_max,
-            sizes: self.sizes.as_ref(),
-            costs: &self.stages.costs,
-            machine,
+            course: &self.course,
+            ratios: &self.ratios,
+            costs: self.stages.costs(),
+            machine: Machine { cores: self.cores, parts: self.fetched() },
             current: self.mode,
             is_mixed: self.mix.is_some(),
-        };
-        plan::decide(&self.config, &inputs)
+        }
+    }
+
+    /// The parts that are fetched beside those that are needed.
+    pub(super) fn fetched(&self) -> Fetched {
+        Fetched { history: self.config.history, hints: self.hints }
     }
 
     /// Whether the next batches are still left to this process's consensus, or to its mesh.
@@ -231,34 +234,6 @@ impl Engine {
         self.coming.until(self.tail.next())
     }
 
-    /// Looks at the last headers before the first plan, if the gap is wide: their sizes decide between the modes.
-    fn awaits_survey(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        // Pinned modes need no prices.
-        if self.sizes.is_some() || self.config.mode != Mode::Auto {
-            return false;
-        }
-        if let Some(ends) = self.survey_ends() {
-            return now < ends && self.streams.is_wanted(&Key::Survey);
-        }
-        let keeping = candidates.iter().filter(|peer| peer.keeps_batches());
-        let Some(target) = keeping.map(|peer| peer.head).max() else { return false };
-        if target.since(self.head) <= SURVEY_HEADERS {
-            return false;
-        }
-        let certificate: Option<Certificate> = self.book.certificate(target).cloned();
-        let Some(certificate) = certificate else { return false };
-        self.survey = Some((certificate, now));
-        let first = target.before(SURVEY_HEADERS - 1);
-        let request = Request::Headers { first, last: target };
-        self.streams.want(Key::Survey, request, Needs::Head(target), SURVEY_HEADERS * 400);
-        true
-    }
-
-    /// When the first plan does without the headers that it asked for, if it did.
-    pub(super) fn survey_ends(&self) -> Option<Instant> {
-        self.survey.as_ref().map(|(_, since)| *since + SURVEY_PATIENCE)
-    }
-
     /// Hands the pipeline's next jobs to the worker. Batches behind a snapshot wait for it.
     fn start_work(&mut self) {
         if self.restore.is_some() || self.keeps_epochs() {
@@ -271,25 +246,17 @@ impl Engine {
         };
         for (first, job) in self.tail.work(self.head, self.book.target(), free) {
             let bytes = self.tail.get(first).map_or(0, |piece| piece.bytes);
+            let load = self.tail.left(|at, _| at == first, &self.ratios, self.fetched());
             match &job {
-                Job::Prepare { range, mode, .. } => {
-                    let batches = range.batches();
-                    let prepare = Prepare {
-                        first,
-                        transactions: batches.iter().map(|batch| f64::from(batch.header.tx_count)).sum(),
-                        changes: batches.iter().map(|batch| f64::from(batch.header.delta_bytes)).sum(),
-                        bytes,
-                        replay: *mode == RangeMode::Replay,
-                    };
-                    self.run(prepare, job);
-                }
+                Job::Prepare { .. } => self.run(Prepare { first, load, bytes }, job),
                 Job::Execute { range } => {
-                    let (transactions, from) = (range.transactions() as f64, range.from());
-                    self.run(Execute { first, transactions, bytes, from }, job);
+                    let from = range.from();
+                    self.run(Execute { first, load, bytes, from }, job);
                 }
-                Job::Commit { ranges, .. } => {
-                    let changes = ranges.iter().map(|ready| ready.changes() as f64).sum();
-                    self.run(Commit { changes, bytes: self.tail.committing_bytes() }, job);
+                Job::Commit { .. } => {
+                    let is_it = |_, state: &State| matches!(state, State::Committing);
+                    let load = self.tail.left(is_it, &self.ratios, self.fetched());
+                    self.run(Commit { load, bytes: self.tail.committing_bytes() }, job);
                 }
                 _ => {}
             }

@@ -6,13 +6,15 @@ use std::collections::BTreeSet;
 use slipstream_types::BatchNumber;
 
 use super::{
-    Candidate, Inputs, Plan, Planner, RangeMode, Step, WIDE_GAP, Way,
-    price::{self, touched_rows},
+    ByBatches, Candidate, HEAD_GAP, Inputs, LEAP_SECONDS, Plan, Planner, RangeMode, SWITCH, Step, WIDE_GAP,
+    load::Load,
+    price::{self, Bound, Price, Supply, touched_rows},
 };
 use crate::{config::Mode, protocol::SnapshotOffer, range_delta};
 
-/// A snapshot, or a range delta, must be so much cheaper than the batches one by one: it leaves their history out.
-const LEAP: f64 = 0.6;
+/// A snapshot, or a range delta, must be so much cheaper than the batches one by one: its size is a promise, and what it leaves out is
+/// fetched later.
+const LEAP: f64 = 0.8;
 /// A batch behind a snapshot, while nobody serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
 /// Presumed bytes of a snapshot whose size is unknown or implausible, so that promising a short one earns nothing.
@@ -45,65 +47,109 @@ pub(crate) fn retain_vouched(peers: &mut [Candidate]) {
     }
 }
 
+/// A way past batches, with its price.
+#[derive(Clone, Copy)]
+pub(super) struct Leap {
+    /// The snapshot that it leads to.
+    pub(super) number: BatchNumber,
+    /// Its rows, or what changed in them.
+    rows: Price,
+    /// The work behind it, and the rates of the peers that serve it.
+    tail: (Load, Supply, Price),
+}
+
+impl Leap {
+    /// Seconds to the target. The batches behind it are fetched beside the rows, and followed after them.
+    pub(super) fn seconds(&self) -> f64 {
+        self.rows.seconds + self.tail.2.seconds
+    }
+
+    /// What bounds the longer part.
+    pub(super) fn bound(&self) -> Bound {
+        let (_, _, tail) = &self.tail;
+        if tail.seconds > self.rows.seconds { tail.bound } else { self.rows.bound }
+    }
+}
+
 impl Planner<'_> {
-    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one.
-    pub(super) fn leap(&self, target: BatchNumber, way: Option<Way>) -> Option<Plan> {
-        let head = self.inputs.head;
+    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one. Where batches were asked for, it must be
+    /// cheaper than what is left of them, and vouched: it drops them.
+    pub(super) fn leap(&self, target: BatchNumber, way: Option<&ByBatches>) -> Option<Plan> {
+        let Inputs { head, asked, peers, .. } = *self.inputs;
         let gap = target.since(head);
         let pinned = self.policy.mode;
-        let by_batches = way.map_or(f64::INFINITY, |way| way.seconds);
-        if pinned == Mode::Snapshot && head == BatchNumber::GENESIS {
-            let (number, seconds) = self.snapshot_at(target)?;
-            return Some(self.plan(
-                Step::Snapshot(number),
+        let by_batches = way.map_or(f64::INFINITY, |way| way.price.seconds);
+        let begins = asked == head;
+        if pinned == Mode::Snapshot && head == BatchNumber::GENESIS && begins {
+            let leap = self.snapshot_at(target)?;
+            return Some(self.take(
+                Step::Snapshot(leap.number),
                 target,
-                seconds,
-                None,
+                &leap,
                 "the policy asks for it".into(),
             ));
         }
-        let worth = |seconds: f64, mode| pinned == mode || (gap >= WIDE_GAP && seconds < by_batches * LEAP);
-        // A range delta keeps the history before it and leaves out that of the gap, as a snapshot leaves out all.
-        let changes = self.range_delta_at(target).filter(|_| {
-            self.allows(Mode::RangeDelta) && (!self.policy.history || pinned == Mode::RangeDelta)
-        });
-        let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
-        let changes = changes.filter(|(_, seconds)| worth(*seconds, Mode::RangeDelta));
-        let snapshot = snapshot.filter(|(_, seconds)| gap >= WIDE_GAP && *seconds < by_batches * LEAP);
-        let (step, seconds, what) = match (changes, snapshot) {
-            (Some((number, changes)), snapshot) if snapshot.is_none_or(|(_, seconds)| changes <= seconds) => {
-                (Step::RangeDelta(number), changes, "the range delta")
-            }
-            (_, Some((number, seconds))) => (Step::Snapshot(number), seconds, "the snapshot"),
-            _ => return None,
+        let is_far = gap >= WIDE_GAP || (gap > HEAD_GAP && by_batches >= LEAP_SECONDS);
+        let pays = |leap: &Leap| {
+            let may_drop = begins || is_vouched(peers.iter(), leap.number);
+            is_far && may_drop && leap.seconds() < by_batches * LEAP
         };
+        let changes = self.range_delta_at(target).filter(|_| self.allows(Mode::RangeDelta));
+        let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
+        let snapshot = snapshot.filter(pays);
+        // Its server has to merge the deltas first: about as cheap as a snapshot is no better.
+        let is_best = |leap: &Leap| snapshot.is_none_or(|other| leap.seconds() < SWITCH * other.seconds());
+        let changes =
+            changes.filter(|leap| (pinned == Mode::RangeDelta && begins) || (pays(leap) && is_best(leap)));
+        let (step, leap, what) = match (changes, snapshot) {
+            (Some(changes), _) => (Step::RangeDelta(changes.number), changes, "the range delta"),
+            (None, Some(snapshot)) => (Step::Snapshot(snapshot.number), snapshot, "the snapshot"),
+            (None, None) => return None,
+        };
+        let seconds = leap.seconds();
         let reason = match by_batches.is_finite() {
             true => format!("{what} takes {seconds:.1} s, {gap} batches one by one {by_batches:.1} s"),
             false => format!("{what} takes {seconds:.1} s, and nobody keeps the next batch"),
         };
-        Some(self.plan(step, target, seconds, None, reason))
+        Some(self.take(step, target, &leap, reason))
     }
 
-    /// Seconds for the batches behind a snapshot; a guess where nobody shows yet that he serves them.
-    fn tail(&self, number: BatchNumber, target: BatchNumber) -> f64 {
-        let left = target.since(number);
-        let modes = [RangeMode::Replay, RangeMode::Delta].into_iter();
-        let ways = modes.filter_map(|mode| self.way(mode, number, left)).map(|way| way.seconds);
-        ways.min_by(f64::total_cmp).unwrap_or(left as f64 * TAIL_BATCH_SECONDS)
+    /// The plan that takes a leap.
+    pub(super) fn take(&self, step: Step, target: BatchNumber, leap: &Leap, reason: String) -> Plan {
+        let (load, supply, _) = leap.tail;
+        let plan = self.plan(step, target, leap.seconds(), reason);
+        Plan { bound: Some(leap.bound()), load, supply, ..plan }
+    }
+
+    /// The batches behind a snapshot, in the cheaper mode; a guess where nobody shows yet that he serves them.
+    fn tail(&self, number: BatchNumber, target: BatchNumber) -> (Load, Supply, Price) {
+        let modes = [RangeMode::Replay, RangeMode::Delta].into_iter().filter(|mode| self.allows_range(*mode));
+        let ways = modes.filter_map(|mode| {
+            let supply = Supply { either: self.rate(mode, number.next(), |_| true)?, ..Supply::default() };
+            Some(self.priced(mode, self.load(mode, number, target), supply))
+        });
+        let best = ways.min_by(|one, other| one.price.seconds.total_cmp(&other.price.seconds));
+        best.map_or_else(
+            || {
+                let seconds = target.since(number) as f64 * TAIL_BATCH_SECONDS;
+                (Load::default(), Supply::default(), Price { seconds, bound: Bound::Network })
+            },
+            |best| (best.load, best.supply, best.price),
+        )
     }
 
     /// The snapshot to restore, and its cost. A begun restore is finished while a peer serves it. Otherwise it is the best
     /// peer's newest: with the highest, the boldest claim would decide.
-    pub(super) fn snapshot_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
-        let Inputs { head, peers, begun, .. } = *self.inputs;
+    pub(super) fn snapshot_at(&self, target: BatchNumber) -> Option<Leap> {
+        let Inputs { head, peers, begun, costs, machine, .. } = *self.inputs;
         let fits = |number: BatchNumber| number > head;
         let begun = begun.filter(|number| fits(*number) && peers.iter().any(|peer| peer.offers(*number)));
         let number = begun.or_else(|| self.newest(peers.iter(), fits))?;
         let offering = peers.iter().filter(|peer| peer.offers(number));
         let rate = offering.map(|peer| peer.bytes_per_second).sum();
         let (_, bytes) = self.offered_size(number);
-        let seconds = price::snapshot(bytes, self.inputs.costs, &self.inputs.machine, rate);
-        Some((number, seconds + self.tail(number, target)))
+        let rows = price::snapshot(bytes, costs, machine.cores, rate);
+        Some(Leap { number, rows, tail: self.tail(number, target) })
     }
 
     /// The best peer's newest snapshot that fits. A snapshot from the waypoint on shows the waypoint before anything is stored, so it goes
@@ -142,27 +188,32 @@ impl Planner<'_> {
         rows.map_or((0.0, SNAPSHOT_BYTES_UNKNOWN), |rows| (rows, rows * ROW_BYTES))
     }
 
-    /// The snapshot up to which the range delta is applied, and what that takes at most.
-    fn range_delta_at(&self, target: BatchNumber) -> Option<(BatchNumber, f64)> {
-        let Inputs { head, peers, machine, costs, .. } = *self.inputs;
+    /// The snapshot up to which the range delta is applied, and what that takes at most. Servers merge no more than some rows.
+    pub(super) fn range_delta_at(&self, target: BatchNumber) -> Option<Leap> {
+        let Inputs { head, machine, costs, course, .. } = *self.inputs;
+        let (number, rate) = self.served_range_delta()?;
+        let (rows, _) = self.offered_size(number);
+        let touched = touched_rows(course.amount(head, number).changes / ROW_BYTES, rows);
+        let rows = price::range_delta(touched * ROW_BYTES, number.since(head), costs, machine.cores, rate);
+        let leap = Leap { number, rows, tail: self.tail(number, target) };
+        (touched <= range_delta::ROWS_MAX as f64).then_some(leap)
+    }
+
+    /// The snapshot up to which peers serve the range delta, and their rate.
+    fn served_range_delta(&self) -> Option<(BatchNumber, f64)> {
+        let Inputs { head, peers, range_delta_max, .. } = *self.inputs;
         let serves = |peer: &&Candidate| {
             peer.range_delta_from.is_some_and(|from| range_delta::base(head, from).is_some())
         };
-        let fits = |number: BatchNumber| number > head && number.since(head) <= self.inputs.range_delta_max;
+        let fits = |number: BatchNumber| number > head && number.since(head) <= range_delta_max;
         let number = self.newest(peers.iter().filter(serves), fits)?;
         let offering = peers.iter().filter(serves).filter(|peer| peer.offers(number));
-        let rate: f64 = offering.map(|peer| peer.bytes_per_second).sum();
-        let sizes = self.sizes();
-        let (rows, _) = self.offered_size(number);
-        let updates = number.since(head) as f64 * sizes.changes / ROW_BYTES;
-        let bytes = touched_rows(updates, rows) * ROW_BYTES;
-        let work = bytes * (costs.open + costs.commit) / machine.cores.max(1.0);
-        Some((number, (bytes / rate.max(1.0)).max(work) + self.tail(number, target)))
+        Some((number, offering.map(|peer| peer.bytes_per_second).sum()))
     }
 
     /// Why the leap that the policy asks for cannot be made. Near the head none is due.
     pub(super) fn unusable(&self, target: BatchNumber) -> Option<String> {
-        let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
+        let head = self.inputs.head;
         let is_far = target.since(head) >= WIDE_GAP;
         let (mode, is_due) = match self.policy.mode {
             Mode::Snapshot => {
@@ -171,16 +222,24 @@ impl Planner<'_> {
             Mode::RangeDelta => ("range_delta", is_far && self.range_delta_at(target).is_none()),
             _ => return None,
         };
+        is_due.then(|| format!("{mode} asked for, but {}", self.no_leap()))
+    }
+
+    /// Why no leap can be had.
+    pub(super) fn no_leap(&self) -> String {
+        let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
         let mut ahead = peers.iter().flat_map(|peer| &peer.snapshots).filter(|offered| offered.number > head);
-        let why = match ahead.next() {
+        match ahead.next() {
             None if given_up > 0 => "nobody sends the snapshots that peers offer".into(),
             None => "no peer offers a snapshot ahead of this node".into(),
+            Some(_) if self.served_range_delta().is_some() => {
+                format!("more than {} rows changed", range_delta::ROWS_MAX)
+            }
             Some(_) => format!(
                 "no peer that offers a snapshot at most {range_delta_max} batches ahead keeps the deltas from batch {} on",
                 head.before(head.get() % range_delta::BASE_STEP).next()
             ),
-        };
-        is_due.then(|| format!("{mode} asked for, but {why}"))
+        }
     }
 
     /// Whether to begin anew from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive keeps none.

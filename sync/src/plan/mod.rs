@@ -1,16 +1,33 @@
-//! Decides the next step, as a pure function of the local head, the policy, the peers' offers and the costs here.
+//! Decides the next step, as a pure function of the local head, the work ahead of it, the policy, the peers' offers and the costs here.
 
+mod batches;
+mod costs;
+mod course;
 mod leap;
+mod load;
 pub mod part;
 pub mod price;
+mod ways;
 
 use std::fmt;
 
 use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 
-pub(crate) use self::leap::{retain_vouched, told_rows};
-use self::price::{Bound, Costs, Machine, Price, Sizes, Supply};
+use self::{
+    batches::ByBatches,
+    price::{Bound, Costs, Machine, Supply},
+};
+pub(crate) use self::{
+    costs::{KEY as COSTS_KEY, Measured},
+    leap::{retain_vouched, told_rows},
+    ways::compare,
+};
+pub use self::{
+    course::{Amount, Course},
+    load::{Before, Fetched, Load, Ratios},
+    ways::{EmptyPlan, PlanStatus, RangesStatus, Way, WayStatus},
+};
 use crate::{
     config::{Mode, SyncConfig},
     protocol::SnapshotOffer,
@@ -98,21 +115,42 @@ pub struct Plan {
     pub step: Step,
     /// Of a range whose batches are followed in both modes at once: the share that is replayed.
     pub replayed: Option<f64>,
+    /// Whether ranges that are not prepared yet are dropped, and their batches followed as the step says.
+    pub replaces: bool,
     /// The highest certified batch that is known.
     pub target: BatchNumber,
-    /// Seconds that it is thought to take.
+    /// Seconds from the committed head to the target, with all that is under way.
     pub seconds: f64,
     /// The bottleneck, if it is known.
     pub bound: Option<Bound>,
+    /// The work in these seconds; of a leap, that behind it.
+    pub load: Load,
+    /// The peers' rates that they rest on.
+    pub supply: Supply,
     /// Why this and nothing else, for operators.
     pub reason: String,
+}
+
+/// Work under way between the committed head and the last batch that was asked for.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct InHand {
+    /// What is left to do of it.
+    pub load: Load,
+    /// The last batch of it that is being prepared, or is further: these ranges are not followed in another mode any more.
+    pub kept: BatchNumber,
+    /// What is left to do up to that batch.
+    pub kept_load: Load,
 }
 
 /// The facts that a plan rests on.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
-    /// The next batch that nothing was asked for yet is behind this one.
+    /// The last committed batch.
     pub head: BatchNumber,
+    /// The last batch that was asked for; the head if nothing is under way.
+    pub asked: BatchNumber,
+    /// What is under way between the two.
+    pub in_hand: InHand,
     /// The snapshot of a restore that did not finish.
     pub begun: Option<BatchNumber>,
     /// The batch of the operator's waypoint. Until the ledger has passed it nobody vouches for it.
@@ -125,8 +163,10 @@ pub struct Inputs<'a> {
     pub rows_known: f64,
     /// Most batches that a range delta may pass; at most [`RANGE_DELTA_BATCHES_MAX`].
     pub range_delta_max: u64,
-    /// Average sizes of the batches ahead, or `None` before the first header.
-    pub sizes: Option<&'a Sizes>,
+    /// The work along the ledger.
+    pub course: &'a Course,
+    /// Compressed bytes of batches' parts.
+    pub ratios: &'a Ratios,
     /// Costs of work on this machine.
     pub costs: &'a Costs,
     /// Cores and settings of this machine.
@@ -139,10 +179,16 @@ pub struct Inputs<'a> {
 
 /// A gap of so many batches is the head: there it matters to know a batch soon, and to have executed it.
 const HEAD_GAP: u64 = 16;
-/// Gaps below this are not worth a snapshot or a range delta.
+/// The head is executed only if that takes less.
+const HEAD_SECONDS: f64 = 1.0;
+/// In gaps below this the modes are not mixed, and a leap takes more than [`LEAP_SECONDS`] of work to pay.
 const WIDE_GAP: u64 = 64;
+/// Batches whose work takes so long are worth a snapshot or a range delta, however few they are.
+const LEAP_SECONDS: f64 = 2.0;
 /// Another mode must be so much cheaper than the one in use.
 const SWITCH: f64 = 0.8;
+/// Another mode must be so much cheaper for ranges to be dropped that were asked for in the mode in use.
+const REPLACE: f64 = 0.6;
 /// Both modes at once must be so much cheaper than the cheaper one of them; and so much to go on with that.
 const MIX: f64 = 0.8;
 const STAY_MIXED: f64 = 0.9;
@@ -150,7 +196,8 @@ const STAY_MIXED: f64 = 0.9;
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// Decides the next step.
 ///
-/// In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is ahead,
+/// Every way is priced from the committed head to the target, with all that is under way: what was fetched costs no network any more. In
+/// the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is ahead,
 /// and then batches as with `auto`. If none can be had, the reason says why. `auto` takes the cheapest allowed way. If nobody keeps the
 /// next batch, a snapshot is the only way on. It is then taken whatever it costs, except under a pinned mode that excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
@@ -162,42 +209,41 @@ struct Planner<'a> {
     inputs: &'a Inputs<'a>,
 }
 
-/// A mode with its price for the whole gap.
-#[derive(Clone, Copy)]
-struct Way {
-    mode: RangeMode,
-    price: Price,
-    seconds: f64,
-    /// The share that is replayed, if the other mode is used beside this one.
-    replayed: Option<f64>,
+impl RangeMode {
+    fn other(self) -> RangeMode {
+        match self {
+            RangeMode::Replay => RangeMode::Delta,
+            RangeMode::Delta => RangeMode::Replay,
+        }
+    }
 }
 
 impl Planner<'_> {
     fn decide(&self) -> Plan {
-        let Inputs { head, peers, .. } = *self.inputs;
-        let Some(target) = peers.iter().map(|peer| peer.head).max().filter(|target| *target > head) else {
+        let Inputs { head, asked, peers, .. } = *self.inputs;
+        let Some(target) = self.target() else {
             let reason = match self.inputs.waypoint {
                 _ if peers.is_empty() => "no peer can be asked".into(),
                 waypoint if head < waypoint => format!("no peer has batch {waypoint}, the waypoint's, yet"),
                 _ => "no peer has a newer batch".into(),
             };
-            return self.plan(Step::Idle, head, 0.0, None, reason);
+            return self.plan(Step::Idle, head, 0.0, reason);
         };
-        let gap = target.since(head);
-        let way = self.range(gap);
-        if let Some(plan) = self.leap(target, way) {
+        let way = self.by_batches(target);
+        if let Some(plan) = self.leap(target, way.as_ref()) {
             return plan;
         }
         let plan = match way {
-            Some(way) => self.follow(target, way),
+            Some(way) => self.follow(target, &way),
             None => match self.snapshot_at(target) {
-                Some((number, seconds)) if self.may_restore() => {
-                    let reason = format!("no peer keeps batch {} any more", head.next());
-                    self.plan(Step::Snapshot(number), target, seconds, None, reason)
+                Some(leap) if self.may_restore() => {
+                    let reason = format!("no peer keeps batch {} any more", asked.next());
+                    self.take(Step::Snapshot(leap.number), target, &leap, reason)
                 }
                 _ => {
-                    let reason = format!("no connected peer serves batch {} as the policy asks", head.next());
-                    self.plan(Step::Stuck, target, 0.0, None, reason)
+                    let reason =
+                        format!("no connected peer serves batch {} as the policy asks", asked.next());
+                    self.plan(Step::Stuck, target, 0.0, reason)
                 }
             },
         };
@@ -207,15 +253,23 @@ impl Planner<'_> {
         }
     }
 
-    fn plan(
-        &self,
-        step: Step,
-        target: BatchNumber,
-        seconds: f64,
-        bound: Option<Bound>,
-        reason: String,
-    ) -> Plan {
-        Plan { step, replayed: None, target, seconds, bound, reason }
+    /// The highest certified batch, if it is ahead.
+    fn target(&self) -> Option<BatchNumber> {
+        self.inputs.peers.iter().map(|peer| peer.head).max().filter(|target| *target > self.inputs.head)
+    }
+
+    fn plan(&self, step: Step, target: BatchNumber, seconds: f64, reason: String) -> Plan {
+        Plan {
+            step,
+            replayed: None,
+            replaces: false,
+            target,
+            seconds,
+            bound: None,
+            load: Load::default(),
+            supply: Supply::default(),
+            reason,
+        }
     }
 
     fn allows(&self, mode: Mode) -> bool {
@@ -226,92 +280,6 @@ impl Planner<'_> {
             }
             pinned => pinned == mode,
         }
-    }
-
-    /// The cheapest mode in which somebody serves the next batch; the one in use if another is not much cheaper.
-    fn range(&self, gap: u64) -> Option<Way> {
-        let ways: Vec<Way> = [RangeMode::Replay, RangeMode::Delta]
-            .into_iter()
-            .filter_map(|mode| self.way(mode, self.inputs.head, gap))
-            .collect();
-        let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
-        // At the head a node executes if it can keep up: it then serves and answers by its own result.
-        if let Some(replay) = replay.filter(|replay| gap <= HEAD_GAP && replay.seconds < 1.0) {
-            return Some(*replay);
-        }
-        let best = ways.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
-        let current = ways.iter().find(|way| Some(way.mode) == self.inputs.current);
-        let way = *current.filter(|current| best.seconds > current.seconds * SWITCH).unwrap_or(best);
-        let mixed = (gap >= WIDE_GAP && ways.len() == 2).then(|| self.mixed(way, gap));
-        let worth = if self.inputs.is_mixed { STAY_MIXED } else { MIX };
-        Some(mixed.filter(|mixed| mixed.seconds < worth * best.seconds).unwrap_or(way))
-    }
-
-    /// A way with the other mode beside it, each with the share that suits both best.
-    fn mixed(&self, way: Way, gap: u64) -> Way {
-        let next = self.inputs.head.next();
-        let rate = |serves: (bool, bool)| {
-            let is_of = |peer: &&Candidate| {
-                (peer.serves(RangeMode::Replay, next), peer.serves(RangeMode::Delta, next)) == serves
-            };
-            let (proven, strangers): (Vec<_>, Vec<_>) =
-                self.inputs.peers.iter().filter(is_of).partition(|peer| peer.is_proven);
-            let sum = |peers: &[&Candidate]| peers.iter().map(|peer| peer.bytes_per_second).sum::<f64>();
-            // Strangers promise; all that serve the same are worth one peer. A node that begins knows nobody: if all were worth one, it would
-            // leave one mode's peers without work.
-            sum(&proven) + sum(&strangers) / strangers.len().max(1) as f64
-        };
-        let supply =
-            Supply { replay: rate((true, false)), delta: rate((false, true)), either: rate((true, true)) };
-        let (replayed, price) =
-            price::best_mix(&self.sizes(), self.inputs.costs, &self.inputs.machine, &supply);
-        Way { replayed: Some(replayed), price, seconds: price.seconds * gap as f64, ..way }
-    }
-
-    /// The cost of `gap` batches behind a batch in a mode, if it is allowed and a peer serves the first of them.
-    fn way(&self, mode: RangeMode, behind: BatchNumber, gap: u64) -> Option<Way> {
-        let named = match mode {
-            RangeMode::Replay => Mode::Replay,
-            RangeMode::Delta => Mode::Delta,
-        };
-        let next = behind.next();
-        let serving = self.inputs.peers.iter().filter(|peer| peer.serves(mode, next));
-        let (count, rate) = serving.fold((0, 0.0), |(n, rate), peer| (n + 1, rate + peer.bytes_per_second));
-        if count == 0 || !self.allows(named) {
-            return None;
-        }
-        let price = price::batch(mode, &self.sizes(), self.inputs.costs, &self.inputs.machine, rate);
-        Some(Way { mode, price, seconds: price.seconds * gap as f64, replayed: None })
-    }
-
-    fn sizes(&self) -> Sizes {
-        self.inputs.sizes.copied().unwrap_or_else(|| Sizes::of_header(200.0, 24_000.0, 16_000.0))
-    }
-
-    fn follow(&self, target: BatchNumber, way: Way) -> Plan {
-        let gap = target.since(self.inputs.head);
-        let ms = |way: &Way| {
-            format!("{} {:.2} ms a batch, bound by {}", way.mode, way.price.seconds * 1e3, way.price.bound)
-        };
-        let other = match way.mode {
-            RangeMode::Replay => self.way(RangeMode::Delta, self.inputs.head, gap),
-            RangeMode::Delta => self.way(RangeMode::Replay, self.inputs.head, gap),
-        };
-        let reason = match (other, way.replayed) {
-            (None, _) => format!("{}; nothing else is served or allowed", ms(&way)),
-            (Some(_), None) if gap <= HEAD_GAP && way.mode == RangeMode::Replay => {
-                "at the head batches are executed".into()
-            }
-            (Some(other), None) => format!("{}; {}", ms(&way), ms(&other)),
-            (Some(_), Some(replayed)) => format!(
-                "replay of {:.0} % of the batches beside deltas of the others {:.2} ms a batch, bound by {}",
-                100.0 * replayed,
-                way.price.seconds * 1e3,
-                way.price.bound
-            ),
-        };
-        let plan = self.plan(Step::Range(way.mode), target, way.seconds, Some(way.price.bound), reason);
-        Plan { replayed: way.replayed, ..plan }
     }
 }
 

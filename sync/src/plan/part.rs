@@ -120,11 +120,24 @@ mod tests {
     use slipstream_types::SecretKey;
 
     use super::*;
-    use crate::protocol::SnapshotOffer;
+    use crate::{
+        plan::{Load, price::Supply},
+        protocol::SnapshotOffer,
+    };
 
     fn plan(step: Step, replayed: Option<f64>) -> Plan {
         let target = BatchNumber::new(900);
-        Plan { step, replayed, target, seconds: 1.0, bound: None, reason: String::new() }
+        Plan {
+            step,
+            replayed,
+            replaces: false,
+            target,
+            seconds: 1.0,
+            bound: None,
+            load: Load::default(),
+            supply: Supply::default(),
+            reason: String::new(),
+        }
     }
 
     /// A peer at batch 900 that serves bodies and deltas from these batches on.

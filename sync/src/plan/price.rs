@@ -1,9 +1,9 @@
-//! The cost of following: bytes over the network and seconds of work, per batch and mode.
+//! The cost of following: seconds of a [`Load`] on this machine, from these peers.
 //!
 //! ```text
 //! network  = bytes of the parts that the mode needs / what its peers deliver together
-//! work     = every stage's seconds; the stages overlap, so their sum counts over the cores
 //! in order = the stages that take one range after the other (execute, commit), each by itself
+//! work     = every stage's seconds: those that use all cores in full, the others over the cores
 //! price    = the largest of these: the pipeline is as fast as its slowest part
 //! ```
 
@@ -11,49 +11,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::RangeMode;
+pub use super::costs::Costs;
+use super::load::{Fetched, Load};
 use crate::protocol::SnapshotOffer;
-
-/// Sizes of a batch, averaged over those seen last. Header fields give the uncompressed ones, answers the compressed ones.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Sizes {
-    /// Transactions in a batch.
-    pub transactions: f64,
-    /// Compressed bytes of the body.
-    pub body: f64,
-    /// Compressed bytes of the receipts.
-    pub receipts: f64,
-    /// Compressed bytes of the delta.
-    pub delta: f64,
-    /// Compressed bytes of the hints.
-    pub hints: f64,
-    /// Uncompressed bytes of the delta.
-    pub changes: f64,
-}
-
-/// Seconds of work on this machine, averaged over what was done last.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Costs {
-    /// Checking signatures and digests, per compressed byte.
-    pub check: f64,
-    /// Decoding a body and recovering senders, per transaction.
-    pub prepare: f64,
-    /// Executing a batch, per transaction.
-    pub execute: f64,
-    /// Opening deltas, per uncompressed byte of them.
-    pub open: f64,
-    /// Roots and writes, per uncompressed byte of the deltas.
-    pub commit: f64,
-    /// Checking and writing a snapshot's rows, per byte of them.
-    pub restore: f64,
-}
-
-impl Default for Costs {
-    /// The needs of a core of 2020. Only the first plans use them: measurements replace them.
-    fn default() -> Costs {
-        Costs { check: 2e-9, prepare: 30e-6, execute: 15e-6, open: 5e-9, commit: 40e-9, restore: 5e-9 }
-    }
-}
 
 /// What bounds the pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -81,7 +41,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Seconds that a batch takes, and why.
+/// Seconds that some work takes, and why.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Price {
     /// Seconds of the whole pipeline.
@@ -95,66 +55,8 @@ pub struct Price {
 pub struct Machine {
     /// Cores that work in parallel.
     pub cores: f64,
-    /// Whether bodies, receipts and hints come with deltas.
-    pub history: bool,
-    /// Whether hints come with bodies.
-    pub hints: bool,
-}
-
-impl Sizes {
-    /// Compressed bytes of a batch in a mode.
-    pub fn bytes(&self, mode: RangeMode, machine: &Machine) -> f64 {
-        match mode {
-            RangeMode::Replay if machine.hints => self.body + self.hints,
-            RangeMode::Replay => self.body,
-            RangeMode::Delta if machine.history => self.delta + self.body + self.receipts + self.hints,
-            RangeMode::Delta => self.delta,
-        }
-    }
-
-    /// Takes in the sizes of another batch.
-    pub fn learn(&mut self, seen: &Seen) {
-        let parts = [
-            (&mut self.transactions, Some(seen.transactions)),
-            (&mut self.changes, Some(seen.changes)),
-            (&mut self.body, seen.body),
-            (&mut self.receipts, seen.receipts),
-            (&mut self.delta, seen.delta),
-            (&mut self.hints, seen.hints),
-        ];
-        for (average, value) in parts {
-            if let Some(value) = value {
-                *average += (value - *average) * LEARN;
-            }
-        }
-    }
-
-    /// Sizes of a batch whose header is known and whose parts are not. LZ4 halves transactions and outputs (measured: 2.2
-    /// times), and takes a sixth off rows.
-    pub fn of_header(transactions: f64, body: f64, changes: f64) -> Sizes {
-        let (body, delta) = (body * 0.6, changes * 0.85);
-        Sizes { transactions, body, receipts: body, delta, hints: delta * 0.6, changes }
-    }
-}
-
-/// The share of one batch in an average: some hundred batches decide.
-const LEARN: f64 = 0.02;
-
-/// The parts of a batch that came.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Seen {
-    /// Transactions in the batch.
-    pub transactions: f64,
-    /// Compressed bytes of the body, if it came.
-    pub changes: f64,
-    /// Compressed bytes of the parts that came.
-    pub body: Option<f64>,
-    /// Compressed bytes of the receipts, if they came.
-    pub receipts: Option<f64>,
-    /// Compressed bytes of the delta, if it came.
-    pub delta: Option<f64>,
-    /// Compressed bytes of the hints, if they came.
-    pub hints: Option<f64>,
+    /// The parts that are fetched beside those that are needed.
+    pub parts: Fetched,
 }
 
 /// The combined rate of peers in bytes per second, apart for those that serve one mode and those that serve both.
@@ -168,39 +70,20 @@ pub struct Supply {
     pub either: f64,
 }
 
-/// The price of a batch in a mode, from peers that deliver so many bytes a second together.
-pub fn batch(
-    mode: RangeMode,
-    sizes: &Sizes,
-    costs: &Costs,
-    machine: &Machine,
-    bytes_per_second: f64,
-) -> Price {
-    let replayed = if mode == RangeMode::Replay { 1.0 } else { 0.0 };
-    let supply = Supply { either: bytes_per_second, ..Supply::default() };
-    mixed(replayed, sizes, costs, machine, &supply)
-}
-
-/// The price of one batch in a gap of which this share is replayed while the rest is applied. Both use the cores and links at once.
-pub fn mixed(replayed: f64, sizes: &Sizes, costs: &Costs, machine: &Machine, supply: &Supply) -> Price {
-    let applied = 1.0 - replayed;
-    let (replay, delta) = (
-        replayed * sizes.bytes(RangeMode::Replay, machine),
-        applied * sizes.bytes(RangeMode::Delta, machine),
-    );
-    let Supply { replay: for_replay, delta: for_delta, either } = *supply;
+/// The price of some work. What is replayed and what is applied use the cores and links at once.
+pub fn of(load: &Load, costs: &Costs, cores: f64, supply: &Supply) -> Price {
+    let Supply { replay, delta, either } = *supply;
     let over = |bytes: f64, rate: f64| bytes / rate.max(1.0);
-    let network = over(replay, for_replay + either)
-        .max(over(delta, for_delta + either))
-        .max(over(replay + delta, for_replay + for_delta + either));
-    let commit = sizes.changes * costs.commit;
-    let execute = replayed * sizes.transactions * costs.execute;
-    let prepare = replayed * sizes.transactions * costs.prepare;
-    let open = applied * sizes.changes * costs.open;
-    let work = (replay + delta) * costs.check + prepare + execute + open + commit;
+    let bytes = load.replay_bytes + load.delta_bytes;
+    let network = over(load.replay_bytes, replay + either)
+        .max(over(load.delta_bytes, delta + either))
+        .max(over(bytes, replay + delta + either));
+    let execute = load.execute * costs.execute;
+    let commit = load.commit * costs.commit;
+    let on_all = bytes * costs.check + load.prepare * costs.prepare + load.open * costs.open;
     let parts = [
         (network, Bound::Network),
-        (work / machine.cores.max(1.0), Bound::Work),
+        (on_all + (execute + commit) / cores.max(1.0), Bound::Work),
         (execute, Bound::Execution),
         (commit, Bound::Commit),
     ];
@@ -212,18 +95,46 @@ pub fn mixed(replayed: f64, sizes: &Sizes, costs: &Costs, machine: &Machine, sup
 /// Shares that [`best_mix`] tries.
 const SHARES: u32 = 32;
 
-/// The share of replay with which both modes together are the cheapest, and the price. Each part of a price is linear in the share, so
-/// that there is one lowest place.
-pub fn best_mix(sizes: &Sizes, costs: &Costs, machine: &Machine, supply: &Supply) -> (f64, Price) {
+/// The share of replay with which both modes together are the cheapest, the load, and the price. `rest` tells what is left in each mode, and
+/// `in_hand` what is under way. Each part of a price is linear in the share, so that there is one lowest place.
+pub fn best_mix(
+    in_hand: Load,
+    [replay, delta]: [Load; 2],
+    costs: &Costs,
+    cores: f64,
+    supply: &Supply,
+) -> (f64, Load, Price) {
     let shares = (1..SHARES).map(|part| f64::from(part) / f64::from(SHARES));
-    let priced = shares.map(|share| (share, mixed(share, sizes, costs, machine, supply)));
-    let best = priced.min_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds));
+    let priced = shares.map(|share| {
+        let load = in_hand.plus(replay.times(share)).plus(delta.times(1.0 - share));
+        (share, load, of(&load, costs, cores, supply))
+    });
+    let best = priced.min_by(|(_, _, one), (_, _, other)| one.seconds.total_cmp(&other.seconds));
     best.expect("there are shares")
 }
 
-/// Seconds for a snapshot's rows.
-pub fn snapshot(bytes: f64, costs: &Costs, machine: &Machine, bytes_per_second: f64) -> f64 {
-    (bytes / bytes_per_second.max(1.0)).max(bytes * costs.restore / machine.cores.max(1.0))
+/// Compressed bytes of a byte of rows: half of it is hashes.
+const ROWS_RATIO: f64 = 0.75;
+/// Bytes of a header, which a range delta has of each batch.
+const HEADER_BYTES: f64 = 280.0;
+/// Seconds of a leap beside its rows: its beginning, its code, its last write.
+const LEAP_SECONDS: f64 = 0.15;
+
+/// The price of a snapshot's rows.
+pub fn snapshot(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
+    leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), bytes_per_second)
+}
+
+/// The price of a range delta's changes, with the headers of so many batches.
+pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
+    let fetched = bytes * ROWS_RATIO + batches as f64 * HEADER_BYTES;
+    leap(fetched, bytes * (costs.open + costs.commit / cores.max(1.0)), bytes_per_second)
+}
+
+fn leap(fetched: f64, work: f64, bytes_per_second: f64) -> Price {
+    let network = fetched / bytes_per_second.max(1.0);
+    let bound = if network > work { Bound::Network } else { Bound::Work };
+    Price { seconds: network.max(work) + LEAP_SECONDS, bound }
 }
 
 /// Plausible bytes of a row with its path, on an average over a state; an offer outside this range is false.
@@ -246,58 +157,73 @@ pub fn touched_rows(updates: f64, rows: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{
+            RangeMode,
+            course::Amount,
+            load::{Before, Ratios},
+        },
+        *,
+    };
 
-    const MACHINE: Machine = Machine { cores: 2.0, history: false, hints: true };
+    const CORES: f64 = 2.0;
+    const PARTS: Fetched = Fetched { history: false, hints: true };
 
-    fn sizes() -> Sizes {
-        Sizes::of_header(250.0, 30_000.0, 20_000.0)
+    fn load(mode: RangeMode) -> Load {
+        Load::of(mode, &Amount::presumed(1_000.0), Before::Fetch, &Ratios::default(), PARTS)
+    }
+
+    fn from(rate: f64) -> Supply {
+        Supply { either: rate, ..Supply::default() }
     }
 
     #[test]
     fn the_slowest_part_is_the_price() {
-        let (sizes, costs) = (sizes(), Costs::default());
-        let thin = batch(RangeMode::Replay, &sizes, &costs, &MACHINE, 100_000.0);
+        let costs = Costs::presumed(CORES);
+        let price = |mode, costs: &Costs, rate| of(&load(mode), costs, CORES, &from(rate));
+        let thin = price(RangeMode::Replay, &costs, 100e3);
         assert_eq!(thin.bound, Bound::Network);
-        let wide = batch(RangeMode::Replay, &sizes, &costs, &MACHINE, 1e9);
+        let wide = price(RangeMode::Replay, &costs, 1e9);
         assert_eq!(wide.bound, Bound::Work);
         assert!(wide.seconds < thin.seconds);
-        let slow = Costs { execute: 1e-3, ..costs };
-        assert_eq!(batch(RangeMode::Replay, &sizes, &slow, &MACHINE, 1e9).bound, Bound::Execution);
-        assert!(batch(RangeMode::Delta, &sizes, &slow, &MACHINE, 1e9).seconds < wide.seconds);
+        let slow = Costs { execute: 1e-7, ..costs };
+        assert_eq!(price(RangeMode::Replay, &slow, 1e9).bound, Bound::Execution);
+        assert!(price(RangeMode::Delta, &slow, 1e9).seconds < wide.seconds);
     }
 
     /// Goal: a thin link with deltas works beside cores that execute what a wide link brings. If one thing bounds both modes, mixing
     /// gains nothing.
     #[test]
     fn both_modes_together_use_what_each_leaves() {
-        let (sizes, costs) = (sizes(), Costs { prepare: 60e-6, execute: 40e-6, ..Costs::default() });
-        let alone = |mode, rate| batch(mode, &sizes, &costs, &MACHINE, rate).seconds;
-        let by_replay = alone(RangeMode::Replay, 1e9);
+        let costs = Costs { prepare: 30e-6, execute: 2e-9, ..Costs::presumed(CORES) };
+        let loads = [RangeMode::Replay, RangeMode::Delta].map(load);
+        let by_replay = of(&loads[0], &costs, CORES, &from(1e9)).seconds;
         // As fast by deltas as by replay.
-        let thin = sizes.bytes(RangeMode::Delta, &MACHINE) / by_replay;
-        let apart = Supply { replay: 1e9, delta: thin, either: 0.0 };
-        let (share, price) = best_mix(&sizes, &costs, &MACHINE, &apart);
+        let apart = Supply { replay: 1e9, delta: loads[1].delta_bytes / by_replay, either: 0.0 };
+        let (share, _, price) = best_mix(Load::default(), loads, &costs, CORES, &apart);
         assert!((0.4..0.6).contains(&share), "{share}");
         assert!(price.seconds < 0.65 * by_replay, "{price:?}, {by_replay}");
         // A machine that applies as it executes: the cores are all there is.
-        let even = Costs { open: 40e-6 * 250.0 / 20_000.0, prepare: 0.0, check: 0.0, commit: 0.0, ..costs };
-        let wide = Supply { either: 1e9, ..Supply::default() };
-        let one = Machine { cores: 1.0, ..MACHINE };
-        let (_, price) = best_mix(&sizes, &even, &one, &wide);
-        let best = batch(RangeMode::Replay, &sizes, &even, &one, 1e9).seconds;
+        let even = Costs {
+            open: costs.execute * loads[0].execute / loads[1].open,
+            prepare: 0.0,
+            check: 0.0,
+            commit: 0.0,
+            ..costs
+        };
+        let (_, _, price) = best_mix(Load::default(), loads, &even, 1.0, &from(1e9));
+        let best = of(&loads[0], &even, 1.0, &from(1e9)).seconds;
         assert!(price.seconds > 0.95 * best, "{price:?}, {best}");
     }
 
+    /// Goal: a restore takes at least its rows over the link, or their work.
     #[test]
-    fn averages_follow_what_came_and_keep_what_did_not() {
-        let mut sizes = sizes();
-        let receipts = sizes.receipts;
-        for _ in 0..1_000 {
-            sizes.learn(&Seen { transactions: 10.0, body: Some(500.0), ..Default::default() });
-        }
-        assert!((sizes.transactions - 10.0).abs() < 0.1 && (sizes.body - 500.0).abs() < 1.0, "{sizes:?}");
-        assert_eq!(sizes.receipts, receipts);
+    fn a_snapshot_costs_its_rows() {
+        let costs = Costs::presumed(CORES);
+        let thin = snapshot(80e6, &costs, CORES, 1e6);
+        assert!(thin.bound == Bound::Network && (50.0..90.0).contains(&thin.seconds), "{thin:?}");
+        let wide = snapshot(80e6, &costs, CORES, 1e9);
+        assert!(wide.bound == Bound::Work && (0.2..2.0).contains(&wide.seconds), "{wide:?}");
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Goal: the cheapest way is taken as what is scarce changes, policies are kept, and every plan says why.
 
+mod situations;
+
+use slipstream_types::Totals;
+
 use super::*;
 
 fn peer(id: u8, head: u64) -> Candidate {
@@ -22,6 +26,7 @@ fn offering(id: u8, head: u64, number: u64, bytes: u64) -> Candidate {
 }
 
 /// A node behind some peers. Its batches have 250 transactions.
+#[derive(Clone)]
 struct Case {
     policy: SyncConfig,
     head: u64,
@@ -30,8 +35,42 @@ struct Case {
     given_up: usize,
     current: Option<RangeMode>,
     is_mixed: bool,
-    sizes: Sizes,
+    course: Course,
+    ratios: Ratios,
     costs: Costs,
+    /// The last batch that was asked for, and what is under way.
+    asked: Option<(u64, InHand)>,
+}
+
+/// Batches of 250 transactions.
+const BATCH: Totals = Totals {
+    transactions: 250,
+    gas: 250 * 21_000,
+    body_bytes: 30_000,
+    receipts_bytes: 20_000,
+    delta_bytes: 20_000,
+};
+
+fn times(batch: Totals, batches: u64) -> Totals {
+    Totals {
+        transactions: batch.transactions * batches,
+        gas: batch.gas * batches,
+        body_bytes: batch.body_bytes * batches,
+        receipts_bytes: batch.receipts_bytes * batches,
+        delta_bytes: batch.delta_bytes * batches,
+    }
+}
+
+/// A ledger whose batches are of these kinds, so many of each.
+fn course(stretches: &[(Totals, u64)]) -> Course {
+    let mut course = Course::default();
+    let (mut number, mut sum) = (0, Totals::default());
+    course.mark(BatchNumber::GENESIS, sum);
+    for (batch, batches) in stretches {
+        (number, sum) = (number + batches, sum.plus(times(*batch, *batches)));
+        course.mark(BatchNumber::new(number), sum);
+    }
+    course
 }
 
 impl Case {
@@ -44,29 +83,46 @@ impl Case {
             given_up: 0,
             current: None,
             is_mixed: false,
-            sizes: Sizes::of_header(250.0, 30_000.0, 20_000.0),
-            costs: Costs::default(),
+            course: course(&[(BATCH, 1_000_000)]),
+            ratios: Ratios::default(),
+            costs: Costs::presumed(2.0),
+            asked: None,
         }
     }
 
     fn plan(&self, peers: &[Candidate]) -> Plan {
-        decide(
-            &self.policy,
-            &Inputs {
-                head: BatchNumber::new(self.head),
-                begun: self.begun.map(BatchNumber::new),
-                waypoint: BatchNumber::new(self.waypoint),
-                peers,
-                given_up: self.given_up,
-                rows_known: 0.0,
-                range_delta_max: RANGE_DELTA_BATCHES_MAX,
-                sizes: Some(&self.sizes),
-                costs: &self.costs,
-                machine: Machine { cores: 2.0, history: self.policy.history, hints: true },
-                current: self.current,
-                is_mixed: self.is_mixed,
-            },
-        )
+        decide(&self.policy, &self.inputs(peers))
+    }
+
+    fn inputs<'a>(&'a self, peers: &'a [Candidate]) -> Inputs<'a> {
+        let head = BatchNumber::new(self.head);
+        let none = InHand { kept: head, ..InHand::default() };
+        let (asked, in_hand) =
+            self.asked.map_or((head, none), |(asked, in_hand)| (BatchNumber::new(asked), in_hand));
+        Inputs {
+            head,
+            asked,
+            in_hand,
+            begun: self.begun.map(BatchNumber::new),
+            waypoint: BatchNumber::new(self.waypoint),
+            peers,
+            given_up: self.given_up,
+            rows_known: 0.0,
+            range_delta_max: RANGE_DELTA_BATCHES_MAX,
+            course: &self.course,
+            ratios: &self.ratios,
+            costs: &self.costs,
+            machine: Machine { cores: 2.0, parts: Fetched { history: self.policy.history, hints: true } },
+            current: self.current,
+            is_mixed: self.is_mixed,
+        }
+    }
+
+    /// The work of batches that were asked for in a mode, and have these stages before them.
+    fn in_hand(&self, mode: RangeMode, first: u64, last: u64, before: Before) -> Load {
+        let amount = self.course.amount(BatchNumber::new(first), BatchNumber::new(last));
+        let parts = Fetched { history: self.policy.history, hints: true };
+        Load::of(mode, &amount, before, &self.ratios, parts)
     }
 
     fn step(&self, peers: &[Candidate]) -> Step {
@@ -98,10 +154,11 @@ fn the_mode_follows_the_bottleneck() {
     assert_eq!(wide.step, Step::Range(RangeMode::Delta), "{wide:?}");
     assert!(wide.reason.contains("replay") && wide.reason.contains("cpu"), "{}", wide.reason);
     // Deltas of many slots a transaction, over a thin link: bodies are shorter, and there is time to execute them.
-    let heavy = Case { sizes: Sizes::of_header(250.0, 30_000.0, 200_000.0), ..Case::new(Mode::Auto, 0) };
-    let mut sizes = heavy.sizes;
-    sizes.hints = 5_000.0;
-    let heavy = Case { sizes, ..heavy };
+    let heavy = Case {
+        course: course(&[(Totals { delta_bytes: 200_000, ..BATCH }, 1_000_000)]),
+        ratios: Ratios { hints: 0.025, ..Ratios::default() },
+        ..Case::new(Mode::Auto, 0)
+    };
     let thin = heavy.plan(&near(200e3));
     assert_eq!((thin.step, thin.bound), (Step::Range(RangeMode::Replay), Some(Bound::Network)), "{thin:?}");
     assert_eq!(heavy.step(&near(100e6)), Step::Range(RangeMode::Delta));
@@ -109,11 +166,11 @@ fn the_mode_follows_the_bottleneck() {
 
 #[test]
 fn a_mode_in_use_stays_until_another_is_much_cheaper() {
-    let sizes = Sizes { delta: 10_000.0, body: 10_500.0, hints: 0.0, ..Case::new(Mode::Auto, 0).sizes };
-    let costs = Costs { prepare: 0.0, execute: 0.0, ..Costs::default() };
+    let ratios = Ratios { delta: 0.5, body: 0.35, hints: 0.0, ..Ratios::default() };
+    let costs = Costs { prepare: 0.0, execute: 0.0, ..Costs::presumed(2.0) };
     let thin = [Candidate { bytes_per_second: 1e5, ..peer(1, 5_000) }];
     for current in [RangeMode::Replay, RangeMode::Delta] {
-        let case = Case { current: Some(current), sizes, costs, ..Case::new(Mode::Auto, 0) };
+        let case = Case { current: Some(current), ratios, costs, ..Case::new(Mode::Auto, 0) };
         assert_eq!(case.step(&thin), Step::Range(current));
     }
 }
@@ -122,7 +179,8 @@ fn a_mode_in_use_stays_until_another_is_much_cheaper() {
 fn batches_at_the_head_are_executed() {
     let case = Case::new(Mode::Auto, 100);
     assert_eq!(case.step(&[peer(1, 104)]), Step::Range(RangeMode::Replay));
-    let slow = Case { costs: Costs { execute: 0.1, ..Costs::default() }, ..Case::new(Mode::Auto, 100) };
+    let costs = Costs { execute: 1e-5, ..Costs::presumed(2.0) };
+    let slow = Case { costs, ..Case::new(Mode::Auto, 100) };
     assert_eq!(slow.step(&[peer(1, 104)]), Step::Range(RangeMode::Delta), "it could not keep up");
 }
 
@@ -158,7 +216,7 @@ fn a_range_delta_is_taken_where_rows_change_often() {
     assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)));
     let keeping = SyncConfig { forbid: vec![Mode::Snapshot], history: true, ..Default::default() };
     let case = Case { policy: keeping, ..Case::new(Mode::Auto, 10) };
-    assert!(matches!(case.step(&peers), Step::Range(_)), "it would leave out the history");
+    assert_eq!(case.step(&peers), Step::RangeDelta(BatchNumber::new(4_000)), "history comes afterwards");
     let pinned = Case::new(Mode::RangeDelta, 10);
     assert_eq!(pinned.step(&[offering(1, 60, 40, 100_000)]), Step::RangeDelta(BatchNumber::new(40)));
     assert!(matches!(Case::new(Mode::RangeDelta, 40).step(&[offering(1, 60, 40, 100_000)]), Step::Range(_)));

@@ -8,7 +8,7 @@ use slipstream_types::{
 
 use super::{
     ANSWER_BYTES_MAX, CHUNK_BYTES_MAX, CODES_MAX, EPOCH_ENDS_MAX, PLACES_MAX, RANGE_BATCHES_MAX,
-    RANGE_BYTES_MAX, REQUEST_BYTES_MAX, SUBTREE_HASHES_MAX,
+    RANGE_BYTES_MAX, REQUEST_BYTES_MAX, SUBTREE_HASHES_MAX, SURVEY_HEADERS_MAX,
 };
 
 /// One request to a peer.
@@ -75,6 +75,13 @@ pub enum Request {
     RangeDelta(RangeDeltaRequest),
     /// Subtrees of the state after a batch, for who compares its own with them; answered by [`Subtrees`](super::Subtrees).
     Subtrees(SubtreesRequest),
+    /// Headers here and there, for who wants to know how much work lies between them; answered by [`Survey`](super::Survey).
+    Survey {
+        /// Numbers of the headers, in order.
+        numbers: BoundedVec<BatchNumber, SURVEY_HEADERS_MAX>,
+        /// The last batch of the ledger that the proofs are against: the last of the numbers.
+        last: BatchNumber,
+    },
 }
 
 /// Bytes that are added to what a request asks for: proofs, signatures, and some of the batch that passes its limit.
@@ -86,6 +93,8 @@ const CODE_BYTES: usize = 24_576;
 const PROOF_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a header, at most.
 const HEADER_BYTES_MAX: usize = 512;
+/// Bytes of a header with its place in the accumulator, at most: a proof has 64 hashes on either side.
+const PLACED_HEADER_BYTES_MAX: usize = HEADER_BYTES_MAX + 2 * 64 * 32 + 64;
 /// Bytes of the end of an epoch, at most: signatures of as many validators as there may be, and the validators of the next epoch.
 const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
 
@@ -102,6 +111,7 @@ impl Request {
             Request::Chunk { bytes_max, .. } => chunk_bytes_max(*bytes_max),
             Request::RangeDelta(delta) => chunk_bytes_max(delta.bytes_max),
             Request::Codes { hashes, .. } => hashes.len() * (limits::CODE_BYTES_MAX + 8),
+            Request::Survey { numbers, .. } => numbers.len() * PLACED_HEADER_BYTES_MAX,
             Request::Epochs { .. } => EPOCH_ENDS_MAX * EPOCH_END_BYTES_MAX,
             Request::Origin { .. } => ANSWER_BYTES_MAX,
             Request::Subtrees(request) => request.answer_bytes(),
@@ -119,6 +129,7 @@ impl Request {
             Request::RangeDelta(delta) => delta.bytes_max.min(CHUNK_BYTES_MAX) as usize,
             Request::Codes { hashes, .. } => hashes.len() * CODE_BYTES,
             Request::Headers { .. } | Request::RangeProof { .. } | Request::Epochs { .. } => 1 << 20,
+            Request::Survey { numbers, .. } => numbers.len() * PLACED_HEADER_BYTES_MAX,
             Request::Offer { .. } => 0,
             Request::Origin { .. } => return ANSWER_BYTES_MAX,
             Request::Subtrees(request) => return request.answer_bytes(),

@@ -17,7 +17,7 @@ use super::{
 use crate::protocol::{
     CHUNK_BYTES_MAX, CODES_MAX, Codes, EPOCH_ENDS_MAX, EpochEnds, Headers, Offer, Origin, Parts, PassedBatch,
     RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeBatch, RangeDeltaRequest, RangeRequest, Request, SNAPSHOTS_MAX,
-    SnapshotOffer, Subtrees, SubtreesRequest, Summary,
+    SnapshotOffer, Subtrees, SubtreesRequest, Summary, Survey,
 };
 
 pub(super) fn not_kept(what: &str, number: BatchNumber) -> Unserved {
@@ -77,6 +77,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
         Request::Subtrees(request) => return Ok(Prepared::Shared(Common::Subtrees(request))),
         Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
         Request::Summary => bytes(&summary(store)?)?,
+        Request::Survey { numbers, last } => bytes(&survey(store, &numbers, last)?)?,
         Request::Offer { number, passing } => bytes(&offer(store, number, passing)?)?,
         Request::RangeProof { number, first, last } => {
             bytes(&snapshot(store, number)?.range_proof(first, last)?)?
@@ -246,6 +247,24 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
     }
     let proof = store.header_range_proof(last.leaves(), first, count)?;
     Ok(Headers { headers: bounded(headers)?, proof })
+}
+
+/// The headers that this node can prove: one that began at a snapshot lacks most of those before it.
+fn survey(store: &Store, numbers: &[BatchNumber], last: BatchNumber) -> Result<Survey, Unserved> {
+    let place = |number: BatchNumber| -> Result<Option<PassedBatch>, Unserved> {
+        let Some(header) = store.header(number)? else { return Ok(None) };
+        match store.header_range_proof(last.leaves(), number, 1) {
+            Ok(proof) => Ok(Some(PassedBatch { header, proof })),
+            Err(StorageError::Accumulator(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let placed = numbers.iter().filter_map(|number| place(*number).transpose());
+    let headers: Vec<PassedBatch> = placed.collect::<Result<_, _>>()?;
+    match headers.last().filter(|placed| placed.header.number == last) {
+        Some(_) => Ok(Survey { headers: bounded(headers)? }),
+        None => Err(not_kept("header", last)),
+    }
 }
 
 pub(super) fn snapshot(store: &Store, number: BatchNumber) -> Result<Arc<Snapshot>, Unserved> {

@@ -19,6 +19,7 @@ pub(super) fn form(request: &Request) -> Result<(), Unserved> {
         Request::RangeDelta(request) => range_delta(request),
         Request::Subtrees(request) => opening(request),
         Request::Headers { first, last } => headers(*first, *last),
+        Request::Survey { numbers, last } => survey(numbers, *last),
         Request::Summary
         | Request::Range(_)
         | Request::Offer { .. }
@@ -55,8 +56,19 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
         Request::Summary
         | Request::Range(_)
         | Request::Headers { .. }
+        | Request::Survey { .. }
         | Request::Origin { .. }
         | Request::Epochs { .. } => Ok(()),
+    }
+}
+
+/// Each header once, and the last one of the ledger at the end.
+fn survey(numbers: &[BatchNumber], last: BatchNumber) -> Result<(), Unserved> {
+    let is_in_order = numbers.is_sorted_by(|one, other| one < other) && numbers.last() == Some(&last);
+    if is_in_order {
+        Ok(())
+    } else {
+        Err(Unserved::Malformed("the headers of a survey are out of order".into()))
     }
 }
 
@@ -138,6 +150,18 @@ mod tests {
         assert_eq!((0..1_000).filter(|from| refused(*from).is_none()).count(), 16);
         assert!(refused(63).is_some_and(|it| it.contains("after a multiple of 64, not after batch 63")));
         assert!(refused(1_000).is_some());
+    }
+
+    /// Goal: a survey names each header once, in order, and ends with the ledger that proves them.
+    #[test]
+    fn a_survey_is_in_order() {
+        let refused = |numbers: &[u64], last| {
+            let numbers = numbers.iter().map(|number| BatchNumber::new(*number)).collect();
+            let numbers = BoundedVec::new(numbers).unwrap();
+            refused(&Request::Survey { numbers, last: BatchNumber::new(last) }).is_some()
+        };
+        assert!(!refused(&[1, 5, 9], 9) && !refused(&[9], 9));
+        assert!(refused(&[], 9) && refused(&[1, 5], 9) && refused(&[5, 5, 9], 9) && refused(&[5, 1, 9], 9));
     }
 
     /// Goal: nobody asks for no headers, or for more than an answer may have.

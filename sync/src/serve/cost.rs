@@ -61,6 +61,8 @@ impl Cost {
             Request::RangeDelta(request) => (Kind::Disk, u64::from(request.bytes_max.min(CHUNK_BYTES_MAX))),
             Request::Codes { hashes, .. } => (Kind::Disk, hashes.len() as u64 * CODE_BYTES),
             Request::RangeProof { .. } => (Kind::Disk, SHORT_BYTES),
+            // Some twenty reads for the proof of each.
+            Request::Survey { numbers, .. } => (Kind::Disk, numbers.len() as u64 * SHORT_BYTES),
             Request::Subtrees(_) => (Kind::Disk, request.answer_bytes_expected() as u64),
         };
         (kind, Cost { bytes, work: WORK_LEAST + WORK_PER_MIB.mul_f64(bytes as f64 / f64::from(1 << 20)) })

@@ -25,20 +25,6 @@ pub enum Ready {
     Opened(Box<Prepared>),
 }
 
-impl Ready {
-    /// Uncompressed bytes of the deltas.
-    pub(crate) fn changes(&self) -> u64 {
-        let bytes = |batch: &crate::protocol::RangeBatch| u64::from(batch.header.delta_bytes);
-        match self {
-            Ready::Executed(range) => range.batches.iter().map(|it| bytes(&it.batch)).sum(),
-            Ready::Opened(prepared) => match &prepared.kind {
-                Kind::Delta(range) => range.batches.iter().map(|it| bytes(&it.batch)).sum(),
-                Kind::Replay { .. } => 0,
-            },
-        }
-    }
-}
-
 /// Most batches in one group, and about how many bytes of deltas. A group has one root and one write, so a larger one is cheaper for
 /// every batch. But its commit comes later, and the next group can only be hashed while this one is written.
 const GROUP_BATCHES: usize = 64;

@@ -10,6 +10,7 @@ mod ahead;
 mod audit;
 mod commit;
 mod epochs;
+pub(crate) mod gauge;
 mod opened;
 mod prepare;
 mod replay;

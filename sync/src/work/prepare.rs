@@ -55,14 +55,6 @@ impl Prepared {
         self.from
     }
 
-    /// Transactions that are to be executed.
-    pub(crate) fn transactions(&self) -> u64 {
-        match &self.kind {
-            Kind::Replay { batches, .. } => batches.iter().map(|it| it.transactions.len() as u64).sum(),
-            Kind::Delta(_) => 0,
-        }
-    }
-
     /// Whether it has to be executed before it is committed.
     pub fn is_replay(&self) -> bool {
         matches!(self.kind, Kind::Replay { .. })

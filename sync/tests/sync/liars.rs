@@ -260,7 +260,7 @@ liars! {
     a_missing_part_is_refused: missing_part, Delta, true, "is missing";
     an_invented_head_is_refused: summary_without_quorum, Replay, true, "does not verify";
     garbage_is_refused: garbage, Replay, true, "summary: ";
-    a_silent_peer_only_pauses: silence, Replay, false, "batches from";
+    a_silent_peer_only_pauses: silence, Replay, false, "did not answer";
     a_hidden_row_is_refused: hidden_row, Snapshot, true, "state root";
     a_wrong_offer_is_refused: wrong_offer, Snapshot, true, "disagree on the state root";
     an_offer_without_the_genesis_is_refused: wrong_genesis, Snapshot, true, "range proof";

@@ -70,6 +70,7 @@ function progress(status) {
   facts('progress-facts', [
     ['sync', `${sync.phase} (mode ${sync.mode})${sync.bottleneck ? `, bound by ${sync.bottleneck}` : ''}`],
     ['because', sync.reason || null],
+    ['ways', sync.plan.ways.length ? sync.plan.ways.map(priced).join('; ') : null],
     ['waiting', sync.phase !== 'idle' && sync.waiting ? sync.waiting.reason : null],
     ['behind', several(health.behind_batches, 'batch', 'batches')],
     ['transactions', `${count(sync.transactions_per_second)}/s; ${status.pool.pending} executable and ${status.pool.queued} waiting in the pool`],
@@ -151,6 +152,12 @@ function peers(status) {
 }
 
 /** Who is not let in, until when, by whom and why. */
+// What a way to the head would take, or why it is not taken.
+function priced({ way, seconds, why_not }) {
+  const price = seconds === null ? '' : ` ${seconds.toFixed(1)} s`;
+  return `${words(way)}${price}${why_not ? ` (${why_not})` : ''}`;
+}
+
 function banned({ id, name, by, reason, seconds_left }) {
   const until = seconds_left === null ? 'until it is unbanned' : `for ${duration(seconds_left)}`;
   return `${name ? `${name} ` : ''}${short(id)} ${until}, by this node${by === 'operator' ? "'s operator" : ''}: ${reason}`;

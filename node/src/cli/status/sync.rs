@@ -2,7 +2,7 @@
 
 use slipstream_sync::{Phase, SnapshotStatus, SyncStatus, Waiting};
 
-use super::units::{bytes, count, duration, progress};
+use super::units::{bytes, count, duration, progress, ways};
 use crate::{cli::rows::Rows, status::NodeStatus};
 
 /// Describes sync's work and its progress.
@@ -15,6 +15,7 @@ pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
     rows.add("sync", Some(format!("{} (mode {}){bound}", sync.phase, sync.mode.name())));
     if !is_idle {
         rows.add("  because", Some(sync.reason.clone()).filter(|reason| !reason.is_empty()));
+        rows.add("  ways", ways(&sync.plan.ways));
         rows.add("  waiting", sync.waiting.as_ref().map(waiting));
     }
     rows.add("  target", Some(target(sync)));

@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use slipstream_sync::plan::WayStatus;
+
 use crate::status::{Eta, Progress, Unit};
 
 /// Three digits and a unit of thousands.
@@ -36,6 +38,15 @@ pub(in crate::cli) fn duration(seconds: f64) -> String {
         _ if whole < 172_800 => format!("{} h {:02} min", whole / 3_600, whole / 60 % 60),
         _ => format!("{} days {:02} h", whole / 86_400, whole / 3_600 % 24),
     }
+}
+
+/// The ways to the head that can be had, each with its time.
+pub(in crate::cli) fn ways(ways: &[WayStatus]) -> Option<String> {
+    let priced = ways.iter().filter_map(|WayStatus { way, seconds, .. }| {
+        Some(format!("{} {}", way.name(), duration((*seconds)?)))
+    });
+    let priced: Vec<String> = priced.collect();
+    (!priced.is_empty()).then(|| priced.join("; "))
 }
 
 /// The age of something that a clock stamped, which may be another one than this machine's.

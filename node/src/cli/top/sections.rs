@@ -12,7 +12,7 @@ use super::lines::{Cell, Lines};
 use crate::{
     cli::status::{
         peers as text,
-        units::{age, bytes, count, duration},
+        units::{age, bytes, count, duration, ways},
     },
     status::{
         HEARD_WITHIN_MS, NodeStatus,
@@ -60,6 +60,7 @@ pub(super) fn progress(status: &NodeStatus, width: usize) -> Vec<Line<'static>> 
     let bound = sync.bottleneck.map_or_else(String::new, |bound| format!(", bound by {bound}"));
     lines.fact("sync", Some(format!("{} (mode {}){bound}", sync.phase, sync.mode.name())));
     lines.fact("because", Some(sync.reason.clone()).filter(|reason| !reason.is_empty()));
+    lines.fact("ways", ways(&sync.plan.ways));
     let waiting = sync.waiting.as_ref().filter(|_| sync.phase != Phase::Idle);
     lines.fact("waiting", waiting.map(|waiting| waiting.reason.clone()));
     lines.fact("behind", Some(format!("{} batches", status.health.behind_batches)));

@@ -158,7 +158,7 @@ impl Lie {
             | Lie::Stranger
             | Lie::RangeNoQuorum => matches!(request, Request::Range(_)),
             Lie::Offer | Lie::SubtleOffer => matches!(request, Request::Offer { .. }),
-            Lie::Headers => matches!(request, Request::Headers { .. }),
+            Lie::Headers => matches!(request, Request::Headers { .. } | Request::Survey { .. }),
             Lie::HiddenRow | Lie::ChangedRow => matches!(request, Request::Chunk { .. }),
             Lie::Siblings => matches!(request, Request::RangeProof { .. }),
             Lie::Code => matches!(request, Request::Codes { .. }),

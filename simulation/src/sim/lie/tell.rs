@@ -4,7 +4,7 @@ use anyhow::Result;
 use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
 use slipstream_sync::{
     answer,
-    protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, Summary},
+    protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, Summary, Survey},
 };
 use slipstream_types::{
     BatchNumber, Blob, BlobKind, Certificate, bounded::BoundedVec, codec, hints::HINTS_VERSION,
@@ -52,6 +52,15 @@ impl Lie {
                 }
                 answer.headers = BoundedVec::new(headers)?;
                 Ok(Some(codec::encode("headers", &answer)?))
+            }
+            (_, Request::Survey { .. }) => {
+                let mut answer: Survey = codec::decode("survey", honest, ANSWER_BYTES_MAX)?;
+                let mut headers = answer.headers.to_vec();
+                if let Some(placed) = headers.choose_mut(rng) {
+                    placed.header.totals.gas /= 2;
+                }
+                answer.headers = BoundedVec::new(headers)?;
+                Ok(Some(codec::encode("survey", &answer)?))
             }
             (_, Request::Chunk { .. }) => self.chunk(honest, rng),
             (_, Request::RangeProof { .. }) => {

@@ -38,6 +38,10 @@ use crate::{
 
 /// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
 const TAIL_HEADERS: u64 = 256;
+/// How often a restore is compared with ways of peers that have delivered.
+pub(super) const COMPARE: Duration = Duration::from_secs(3);
+/// The share of a restore from which on its rate shows.
+const SHOWN_SHARE: f64 = 0.01;
 /// A restore under way.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
@@ -49,6 +53,8 @@ pub(super) struct Bootstrap {
     patience: Duration,
     /// Since when that counts, and the share that was done then; none before it had begun.
     pace: (Instant, Option<f64>),
+    /// When its rate was last compared with another way's.
+    compared_at: Instant,
     /// Bytes that came and passed their checks.
     bytes: u64,
     /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
@@ -129,6 +135,7 @@ impl Bootstrap {
             moved_at: now,
             patience,
             pace: (now, None),
+            compared_at: now,
             bytes: 0,
             arrived: (0, 0.0),
             longest: 0,
@@ -232,9 +239,9 @@ impl Bootstrap {
         }
     }
 
-    /// Takes in headers; the job that begins the restore. The accumulator proves every field of the header; the certificate alone
+    /// Takes in headers; the snapshot's, and the job that begins the restore. The accumulator proves every field of the header; the certificate alone
     /// repeats only a few.
-    pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<Job>, Fault> {
+    pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<(BatchHeader, Job)>, Fault> {
         let first = self.first_header();
         let State::Asking(Asking { offered: Some(offered), early, .. }) = &mut self.state else {
             return Ok(None);
@@ -244,11 +251,11 @@ impl Bootstrap {
         verify::headers(&headers, first, certificate)?;
         let header: Option<BatchHeader> = headers.headers.last().cloned();
         let Some(header) = header else { return Ok(None) };
-        let target = Box::new(RestoreTarget { header, certificate: certificate.clone() });
+        let target = Box::new(RestoreTarget { header: header.clone(), certificate: certificate.clone() });
         let ancestry = Box::new(Ancestry { headers, genesis_proof: genesis_proof.clone(), passes: *passes });
         let range_delta = self.beginning.range_delta.is_some();
         self.state = State::Beginning(std::mem::take(early));
-        Ok(Some(Job::Restore(RestoreJob::Begin { target, ancestry, range_delta })))
+        Ok(Some((header, Job::Restore(RestoreJob::Begin { target, ancestry, range_delta }))))
     }
 
     /// The rows that can be added now; they are kept while the restore has not begun.
@@ -346,6 +353,17 @@ impl Bootstrap {
             State::Fetching(fetching) => fetching.seconds_left(before, seconds, self.moved_at > since),
             State::Finishing(_) => 0.0,
         }
+    }
+
+    /// Seconds to its end at its rate since it began, once that shows; at most once in [`COMPARE`].
+    pub(super) fn shown_seconds_left(&mut self, now: Instant) -> Option<f64> {
+        if now.saturating_duration_since(self.compared_at) < COMPARE {
+            return None;
+        }
+        self.compared_at = now;
+        let fetching = self.fetching().filter(|fetching| fetching.done() >= SHOWN_SHARE)?;
+        let left = fetching.seconds_left(None, self.age(now).as_secs_f64(), true);
+        Some(left)
     }
 
     /// A judgement is over, and the next one counts from now on.

@@ -13,14 +13,14 @@ use crate::{
     protocol::Request,
 };
 
-/// Execution is so dear that deltas are chosen; `A` keeps bodies only, and `B` deltas only. The sizes of headers are known.
+/// Execution is so dear that deltas are chosen; `A` keeps bodies only, and `B` deltas only. The headers along the gap are known.
 fn apart() -> Rig {
     let mut rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
-    rig.engine.stages.costs.execute = 1.0;
+    rig.engine.stages.measured.fix(|costs| &mut costs.execute, 1e-4);
     let mut rig = rig.peer(A, serves(1..=FAR).without_deltas()).peer(B, serves(1..=FAR).without_bodies());
     rig.step();
-    let is_headers = |request: &Request| matches!(request, Request::Headers { .. });
-    rig.answer_if(A, is_headers).answer_if(B, is_headers);
+    let is_survey = |request: &Request| matches!(request, Request::Survey { .. });
+    rig.answer_if(A, is_survey).answer_if(B, is_survey);
     rig.expect_range(B, 1);
     rig
 }
@@ -47,9 +47,9 @@ fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
     rig.step().until(Timer::Hedge);
     assert_eq!(rig.asked_for_range(1), [B]);
     let mut rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
-    rig.engine.stages.costs.execute = 1.0;
+    rig.engine.stages.measured.fix(|costs| &mut costs.execute, 1e-4);
     let mut rig = rig.peer(B, serves(1..=FAR));
-    rig.step().answer_if(B, |request| matches!(request, Request::Headers { .. }));
+    rig.step().answer_if(B, |request| matches!(request, Request::Survey { .. }));
     rig.expect_range(B, 1).until(Timer::Hedge);
     assert!(rig.open.iter().all(|open| open.peer == B));
     assert_eq!(rig.asked_for_range(1).len(), 1, "it is on its way");
@@ -64,8 +64,8 @@ fn a_node_that_begins_asks_for_bodies_and_then_for_deltas_too() {
     let rig = node.rig_on(long_chain());
     let mut rig = rig.peer(A, serves(1..=FAR).without_deltas()).peer(B, serves(1..=FAR).without_bodies());
     rig.step();
-    let is_headers = |request: &Request| matches!(request, Request::Headers { .. });
-    rig.answer_if(A, is_headers).answer_if(B, is_headers);
+    let is_survey = |request: &Request| matches!(request, Request::Survey { .. });
+    rig.answer_if(A, is_survey).answer_if(B, is_survey);
     assert_eq!([1, 8].map(|first| rig.asked_for_range(first)), [vec![A], vec![A]]);
     assert!(!rig.asked(B).is_empty(), "{:#?}", rig.open);
     rig.serve(A).serve(B);
@@ -78,9 +78,9 @@ fn replaying(execute: f64) -> Rig {
     let mut node = Node::new(Mode::Auto, 0);
     node.config.range_batches_max = 8.try_into().unwrap();
     let mut rig = node.rig_on(long_chain());
-    rig.engine.stages.costs.execute = execute;
+    rig.engine.stages.measured.fix(|costs| &mut costs.execute, execute);
     let mut rig = rig.peer(A, serves(1..=FAR).without_deltas());
-    rig.step().answer_if(A, |request| matches!(request, Request::Headers { .. }));
+    rig.step().answer_if(A, |request| matches!(request, Request::Survey { .. }));
     rig.expect_range(A, 1).expect_range(A, FAR);
     rig
 }
@@ -88,7 +88,7 @@ fn replaying(execute: f64) -> Rig {
 /// Goal: a peer with deltas works while others' bodies are executed, from the end on, even where everything was asked for before it came.
 #[test]
 fn what_execution_comes_to_last_is_asked_for_as_deltas() {
-    let mut rig = replaying(1.0);
+    let mut rig = replaying(1e-4);
     rig.holds_jobs = true;
     // The bodies are here, and not checked.
     rig.answer_if(A, |request| matches!(request, Request::Range(range) if range.first.get() == 64));
@@ -111,7 +111,7 @@ fn what_execution_comes_to_last_is_asked_for_as_deltas() {
     rig.serve(A).serve(B);
     assert_eq!(rig.head(), FAR);
     let applied = rig.status().peers.into_iter().map(|peer| peer.batches_applied).sum::<u64>();
-    assert!((25..FAR).contains(&applied), "{applied}");
+    assert!(applied >= 25, "{applied}");
     rig.blames_nobody();
 }
 
@@ -119,7 +119,7 @@ fn what_execution_comes_to_last_is_asked_for_as_deltas() {
 /// the one that was asked, and not for each of them in turn.
 #[test]
 fn silent_strangers_with_deltas_hold_up_two_ranges_for_a_moment() {
-    let mut rig = replaying(1.0);
+    let mut rig = replaying(1e-4);
     rig.answer_if(A, |request| matches!(request, Request::Range(range) if range.first.get() == 1));
     let meet = |rig: &mut Rig, keys: std::ops::Range<u8>| {
         keys.for_each(|key| rig.meet(PublicKey([key; 32]), serves(1..=FAR).without_bodies()));
@@ -149,13 +149,13 @@ fn silent_strangers_with_deltas_hold_up_two_ranges_for_a_moment() {
 /// Goal: what is executed sooner than its deltas come is left alone, and so is what the operator forbids.
 #[test]
 fn what_is_executed_soon_is_not_asked_for_as_deltas() {
-    let mut rig = replaying(1e-9);
-    rig.engine.stages.costs.prepare = 0.0;
+    let mut rig = replaying(1e-14);
+    rig.engine.stages.measured.fix(|costs| &mut costs.prepare, 1e-14);
     rig.meet(B, serves(1..=FAR).without_bodies());
     rig.step();
     assert!(rig.asked(B).is_empty(), "{:#?}", rig.open);
 
-    let mut rig = replaying(1.0);
+    let mut rig = replaying(1e-4);
     rig.engine.config.forbid = vec![Mode::Delta];
     rig.meet(B, serves(1..=FAR).without_bodies());
     rig.step();

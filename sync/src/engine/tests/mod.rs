@@ -3,6 +3,7 @@
 mod epochs;
 mod following;
 mod mixing;
+mod planning;
 mod restoring;
 mod siege;
 mod timing;

@@ -1,0 +1,101 @@
+//! [`Pace`]: how fast the pipeline works, beside what its prices say, and so when the target will be reached.
+//!
+//! Prices tell how different kinds of work compare, and which stage is the slowest. How long that really takes shows in the last seconds:
+//! what was done in them has a price too.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::plan::Load;
+
+/// The rate is that of so long.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Samples are so far apart at least: together they span the window.
+const STEP: Duration = Duration::from_millis(250);
+/// Before so long nothing shows, and the price counts alone.
+const SHOWS: Duration = Duration::from_secs(1);
+/// Least seconds that are told while there is work.
+const LEAST_SECONDS: f64 = 0.01;
+/// The pipeline is at most so many times slower than its price, as far as that is told: one that stands still waits for something.
+const SLOWER_MAX: f64 = 100.0;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// The work done since the node began to catch up.
+    done: Load,
+    /// How much it was at some moments, oldest first. Empty at the target.
+    samples: VecDeque<(Instant, Load)>,
+}
+
+impl Pace {
+    /// Notes work that a stage did.
+    pub(super) fn done(&mut self, load: Load, now: Instant) {
+        self.done = self.done.plus(load);
+        let age = |at: Instant| now.saturating_duration_since(at);
+        if self.samples.back().is_some_and(|(at, _)| age(*at) >= STEP) {
+            self.samples.push_back((now, self.done));
+        }
+        while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= WINDOW) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Notes whether there is work. What lies before a pause says nothing of what comes after it.
+    pub(super) fn mark(&mut self, has_work: bool, now: Instant) {
+        match (has_work, self.samples.is_empty()) {
+            (true, true) => self.samples.push_back((now, self.done)),
+            (false, false) => self.samples.clear(),
+            _ => {}
+        }
+    }
+
+    /// Seconds that work takes which has a price, by how long the work of the last seconds took beside its price.
+    pub(super) fn seconds(&self, now: Instant, left: f64, price: impl Fn(&Load) -> f64) -> f64 {
+        let shown = self.samples.front().and_then(|(at, before)| {
+            let seconds = now.saturating_duration_since(*at).as_secs_f64();
+            let priced = price(&self.done.plus(before.times(-1.0)));
+            let is_shown = seconds >= SHOWS.as_secs_f64() && priced > 0.0;
+            is_shown.then(|| left * (seconds / priced).min(SLOWER_MAX))
+        });
+        shown.unwrap_or(left).max(LEAST_SECONDS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gas(execute: f64) -> Load {
+        Load { execute, ..Load::default() }
+    }
+
+    /// A second for each unit of gas: half as much as it takes.
+    fn price(load: &Load) -> f64 {
+        load.execute
+    }
+
+    /// Goal: where the pipeline is half as fast as its price, so it is thought to go on, after a second.
+    #[test]
+    fn the_last_seconds_correct_the_price() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut pace = Pace::default();
+        pace.mark(true, start);
+        assert_eq!(pace.seconds(at(500), 100.0, price), 100.0, "nothing shows yet");
+        for ms in (0..30_000).step_by(100) {
+            pace.done(gas(0.05), at(ms));
+            pace.mark(true, at(ms));
+        }
+        let seconds = pace.seconds(at(30_000), 100.0, price);
+        assert!((195.0..205.0).contains(&seconds), "{seconds}");
+        assert!(pace.samples.len() <= 42, "{}", pace.samples.len());
+        assert_eq!(pace.seconds(at(30_000), 0.0, price), LEAST_SECONDS, "there is work");
+        let standing = pace.seconds(at(3_600_000), 100.0, price);
+        assert!((1_000.0..=10_000.0).contains(&standing), "{standing}");
+        pace.mark(false, at(40_000));
+        pace.mark(true, at(90_000));
+        assert_eq!(pace.seconds(at(90_500), 100.0, price), 100.0, "a pause is no slow work");
+    }
+}

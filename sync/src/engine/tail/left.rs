@@ -1,0 +1,84 @@
+//! What is left to do of the ranges under way.
+
+use slipstream_types::BatchNumber;
+
+use super::{State, Tail};
+use crate::{
+    engine::Stage,
+    plan::{Before, Fetched, InHand, Load, RangesStatus, Ratios, Way},
+};
+
+impl State {
+    /// The stages that it has before it.
+    fn before(&self) -> Before {
+        match self {
+            State::Asked => Before::Fetch,
+            State::Checked(..) | State::Preparing => Before::Prepare,
+            State::Prepared(_) | State::Executing => Before::Execute,
+            State::Ready(_) | State::Committing => Before::Commit,
+        }
+    }
+
+    /// The stage that it waits for, or is in.
+    fn stage(&self) -> Stage {
+        match self.before() {
+            Before::Fetch => Stage::Fetch,
+            Before::Prepare => Stage::Prepare,
+            Before::Execute => Stage::Execute,
+            Before::Commit => Stage::Commit,
+        }
+    }
+
+    /// Whether its range can still be followed in another mode: nothing was done with it here.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, State::Asked | State::Checked(..))
+    }
+}
+
+impl Tail {
+    /// The work that is left of the pieces.
+    pub(in crate::engine) fn in_hand(&self, ratios: &Ratios, parts: Fetched) -> InHand {
+        let mut in_hand = InHand { kept: self.first().before(1), ..InHand::default() };
+        for piece in self.pieces.values() {
+            let load = Load::of(piece.mode, &piece.amount, piece.state.before(), ratios, parts);
+            in_hand.load = in_hand.load.plus(load);
+            if !piece.state.is_open() {
+                (in_hand.kept, in_hand.kept_load) = (piece.last, in_hand.load);
+            }
+        }
+        in_hand
+    }
+
+    /// The work that is left of some pieces, by their first batch and their state.
+    pub(in crate::engine) fn left(
+        &self,
+        which: impl Fn(BatchNumber, &State) -> bool,
+        ratios: &Ratios,
+        parts: Fetched,
+    ) -> Load {
+        let pieces = self.pieces.iter().filter(|(first, piece)| which(**first, &piece.state));
+        pieces.fold(Load::default(), |sum, (_, piece)| {
+            sum.plus(Load::of(piece.mode, &piece.amount, piece.state.before(), ratios, parts))
+        })
+    }
+
+    /// The first batch of the first piece.
+    fn first(&self) -> BatchNumber {
+        self.pieces.first_key_value().map_or(self.next, |(first, _)| *first)
+    }
+
+    /// The pieces, alike ones together; at most `max`.
+    pub(in crate::engine) fn alike(&self, max: usize) -> Vec<RangesStatus> {
+        let mut alike: Vec<RangesStatus> = Vec::new();
+        for (first, piece) in &self.pieces {
+            let (way, stage) = (Way::of(piece.mode), piece.state.stage());
+            let is_full = alike.len() == max;
+            match alike.last_mut() {
+                Some(last) if (last.way, last.stage) == (way, stage) => last.last = piece.last,
+                _ if is_full => break,
+                _ => alike.push(RangesStatus { first: *first, last: piece.last, way, stage }),
+            }
+        }
+        alike
+    }
+}

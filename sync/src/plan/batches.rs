@@ -1,0 +1,162 @@
+//! The ways batch by batch: replay, deltas, both at once, and one in place of the other for what was asked for.
+
+use slipstream_types::BatchNumber;
+
+use super::{
+    Before, Candidate, HEAD_GAP, HEAD_SECONDS, InHand, Inputs, Load, MIX, Plan, Planner, REPLACE, RangeMode,
+    STAY_MIXED, SWITCH, Step, WIDE_GAP,
+    price::{self, Price, Supply},
+};
+use crate::config::Mode;
+
+/// A way batch by batch, with its price for the whole gap.
+#[derive(Clone, Copy)]
+pub(super) struct ByBatches {
+    pub(super) mode: RangeMode,
+    pub(super) load: Load,
+    pub(super) supply: Supply,
+    pub(super) price: Price,
+    /// The share that is replayed, if the other mode is used beside this one.
+    pub(super) replayed: Option<f64>,
+    pub(super) replaces: bool,
+}
+
+impl Planner<'_> {
+    /// The cheapest mode in which somebody serves the next batch; the one in use if another is not much cheaper.
+    pub(super) fn by_batches(&self, target: BatchNumber) -> Option<ByBatches> {
+        let Inputs { head, asked, current, is_mixed, .. } = *self.inputs;
+        if asked >= target {
+            let way = self.under_way();
+            return Some(self.replacing(target, &way).unwrap_or(way));
+        }
+        let gap = target.since(head);
+        let ways: Vec<ByBatches> = [RangeMode::Replay, RangeMode::Delta]
+            .into_iter()
+            .filter_map(|mode| self.way(mode, target))
+            .collect();
+        let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
+        // At the head a node executes if it can keep up: it then serves and answers by its own result.
+        if let Some(replay) = replay.filter(|replay| gap <= HEAD_GAP && replay.price.seconds < HEAD_SECONDS) {
+            return Some(*replay);
+        }
+        let best = ways.iter().min_by(|one, other| one.price.seconds.total_cmp(&other.price.seconds))?;
+        let used = ways.iter().find(|way| Some(way.mode) == current);
+        let stays = |used: &&ByBatches| best.price.seconds > used.price.seconds * SWITCH;
+        let way = *used.filter(stays).unwrap_or(best);
+        let mixed = (gap >= WIDE_GAP && ways.len() == 2).then(|| self.mixed(&way, target));
+        let worth = if is_mixed { STAY_MIXED } else { MIX };
+        let mixed = mixed.filter(|mixed| mixed.price.seconds < worth * best.price.seconds);
+        Some(mixed.or_else(|| self.replacing(target, &way)).unwrap_or(way))
+    }
+
+    /// Everything is asked for: what is left of it.
+    pub(super) fn under_way(&self) -> ByBatches {
+        let Inputs { in_hand: InHand { load, .. }, peers, current, .. } = *self.inputs;
+        let keeping = peers.iter().filter(|peer| peer.keeps_batches());
+        let supply = Supply { either: keeping.map(|peer| peer.bytes_per_second).sum(), ..Supply::default() };
+        let mode = current.unwrap_or(RangeMode::Replay);
+        ByBatches { replayed: None, replaces: false, ..self.priced(mode, load, supply) }
+    }
+
+    /// The other mode from the last range on that is not prepared, if that is far cheaper than to go on. Ranges that came are dropped only
+    /// for peers that have delivered: promises are free.
+    fn replacing(&self, target: BatchNumber, way: &ByBatches) -> Option<ByBatches> {
+        let Inputs { head, asked, in_hand: InHand { kept, kept_load, .. }, current, is_mixed, .. } =
+            *self.inputs;
+        let mode = current.filter(|_| asked > kept && !is_mixed && target.since(head) > HEAD_GAP)?.other();
+        let rate = self.rate(mode, kept.next(), |peer| peer.is_proven).filter(|_| self.allows_range(mode))?;
+        let load = kept_load.plus(self.load(mode, kept, target));
+        let supply = Supply { either: rate, ..Supply::default() };
+        let other = ByBatches { replaces: true, ..self.priced(mode, load, supply) };
+        (other.price.seconds < REPLACE * way.price.seconds).then_some(other)
+    }
+
+    pub(super) fn priced(&self, mode: RangeMode, load: Load, supply: Supply) -> ByBatches {
+        let price = price::of(&load, self.inputs.costs, self.inputs.machine.cores, &supply);
+        ByBatches { mode, load, supply, price, replayed: None, replaces: false }
+    }
+
+    /// A way with the other mode beside it, each with the share that suits both best.
+    pub(super) fn mixed(&self, way: &ByBatches, target: BatchNumber) -> ByBatches {
+        let Inputs { asked, in_hand, costs, machine, .. } = *self.inputs;
+        let next = asked.next();
+        let rate = |serves: (bool, bool)| {
+            let is_of = |peer: &&Candidate| {
+                (peer.serves(RangeMode::Replay, next), peer.serves(RangeMode::Delta, next)) == serves
+            };
+            let (proven, strangers): (Vec<_>, Vec<_>) =
+                self.inputs.peers.iter().filter(is_of).partition(|peer| peer.is_proven);
+            let sum = |peers: &[&Candidate]| peers.iter().map(|peer| peer.bytes_per_second).sum::<f64>();
+            // Strangers promise; all that serve the same are worth one peer. A node that begins knows nobody: if all were worth one, it would
+            // leave one mode's peers without work.
+            sum(&proven) + sum(&strangers) / strangers.len().max(1) as f64
+        };
+        let supply =
+            Supply { replay: rate((true, false)), delta: rate((false, true)), either: rate((true, true)) };
+        let rest = [RangeMode::Replay, RangeMode::Delta].map(|mode| self.load(mode, asked, target));
+        let (replayed, load, price) = price::best_mix(in_hand.load, rest, costs, machine.cores, &supply);
+        ByBatches { mode: way.mode, load, supply, price, replayed: Some(replayed), replaces: false }
+    }
+
+    pub(super) fn allows_range(&self, mode: RangeMode) -> bool {
+        self.allows(match mode {
+            RangeMode::Replay => Mode::Replay,
+            RangeMode::Delta => Mode::Delta,
+        })
+    }
+
+    /// The rate of such peers as serve a batch in a mode, together; `None` if there is none.
+    pub(super) fn rate(
+        &self,
+        mode: RangeMode,
+        number: BatchNumber,
+        which: impl Fn(&Candidate) -> bool,
+    ) -> Option<f64> {
+        let serving = self.inputs.peers.iter().filter(|peer| which(peer) && peer.serves(mode, number));
+        let (count, rate) = serving.fold((0, 0.0), |(n, rate), peer| (n + 1, rate + peer.bytes_per_second));
+        (count > 0).then_some(rate)
+    }
+
+    /// What is under way, and then all other batches in a mode, if it is allowed and a peer serves the first of them.
+    pub(super) fn way(&self, mode: RangeMode, target: BatchNumber) -> Option<ByBatches> {
+        let Inputs { asked, in_hand, .. } = *self.inputs;
+        let rate = self.rate(mode, asked.next(), |_| true).filter(|_| self.allows_range(mode))?;
+        let load = in_hand.load.plus(self.load(mode, asked, target));
+        Some(self.priced(mode, load, Supply { either: rate, ..Supply::default() }))
+    }
+
+    /// The work of batches in a mode, all stages of it.
+    pub(super) fn load(&self, mode: RangeMode, after: BatchNumber, last: BatchNumber) -> Load {
+        let Inputs { course, ratios, machine, .. } = *self.inputs;
+        Load::of(mode, &course.amount(after, last), Before::Fetch, ratios, machine.parts)
+    }
+
+    pub(super) fn follow(&self, target: BatchNumber, way: &ByBatches) -> Plan {
+        let gap = target.since(self.inputs.head);
+        let per_batch = |way: &ByBatches| {
+            let ms = way.price.seconds * 1e3 / gap.max(1) as f64;
+            format!("{:.1} s, {ms:.2} ms a batch, bound by {}", way.price.seconds, way.price.bound)
+        };
+        let told = |way: &ByBatches| format!("{} takes {}", way.mode, per_batch(way));
+        let other = self.way(way.mode.other(), target);
+        let reason = match (other, way.replayed) {
+            _ if way.replaces => format!("{} in place of what was asked for", told(way)),
+            (_, Some(replayed)) => format!(
+                "replay of {:.0} % of the batches beside deltas of the others takes {}",
+                100.0 * replayed,
+                per_batch(way)
+            ),
+            (None, _) if self.inputs.asked < target => {
+                format!("{}; nothing else is served or allowed", told(way))
+            }
+            _ if gap <= HEAD_GAP && way.mode == RangeMode::Replay => {
+                "at the head batches are executed".into()
+            }
+            (None, _) => format!("all is asked for; what is left takes {}", per_batch(way)),
+            (Some(other), _) => format!("{}; {}", told(way), told(&other)),
+        };
+        let plan = self.plan(Step::Range(way.mode), target, way.price.seconds, reason);
+        let ByBatches { replayed, replaces, load, supply, .. } = *way;
+        Plan { replayed, replaces, bound: Some(way.price.bound), load, supply, ..plan }
+    }
+}

@@ -1,0 +1,175 @@
+//! [`Costs`]: what the stages take on this machine, as presumed, as measured, and across restarts.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::{CodecError, codec};
+
+/// The name of the store's record.
+pub(crate) const KEY: &str = "sync/costs";
+/// Bytes of the record, at most.
+const RECORD_BYTES_MAX: usize = 128;
+/// Seconds of work that a cost counts for which this run has not measured: the first ranges outweigh it.
+const PRESUMED_SECONDS: f64 = 0.02;
+/// After so much work of the same kind a measurement counts half.
+const HALF_LIFE_SECONDS: f64 = 1.0;
+/// Costs that a record or a measurement may give. Others come of a clock that jumped.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-14..=10.0;
+
+/// Seconds that the stages take on this machine, from when a range begins to when it ends. Checking, preparing and opening use all cores.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Costs {
+    /// Checking signatures and digests, per compressed byte.
+    pub check: f64,
+    /// Decoding a body and recovering senders, per transaction.
+    pub prepare: f64,
+    /// Executing, per gas.
+    pub execute: f64,
+    /// Opening deltas, per uncompressed byte of them.
+    pub open: f64,
+    /// Roots and writes, per uncompressed byte of the deltas.
+    pub commit: f64,
+    /// Checking and writing a snapshot's rows, per byte of them, on one core.
+    pub restore: f64,
+}
+
+/// The bits of IEEE 754 doubles, in the order of the fields: BCS has no fractions.
+#[derive(Serialize, Deserialize)]
+struct Saved([u64; 6]);
+
+impl Costs {
+    /// The costs on so many cores of 2020. Measurements replace them.
+    pub fn presumed(cores: f64) -> Costs {
+        let all = |seconds: f64| seconds / cores.max(1.0);
+        Costs {
+            check: all(2e-9),
+            prepare: all(30e-6),
+            execute: 1e-9,
+            open: all(5e-9),
+            commit: 40e-9,
+            restore: 10e-9,
+        }
+    }
+
+    /// These costs on a machine that takes so many times as long for arithmetic, and for hashing.
+    pub(crate) fn scaled(self, arithmetic: f64, hashing: f64) -> Costs {
+        Costs {
+            check: self.check * hashing,
+            prepare: self.prepare * arithmetic,
+            execute: self.execute * arithmetic,
+            open: self.open * hashing,
+            commit: self.commit * hashing,
+            restore: self.restore * hashing,
+        }
+    }
+
+    /// The store's record of them.
+    ///
+    /// # Errors
+    /// None that happens: the record is short.
+    pub(crate) fn to_record(self) -> Result<Vec<u8>, CodecError> {
+        let Costs { check, prepare, execute, open, commit, restore } = self;
+        codec::encode("costs", &Saved([check, prepare, execute, open, commit, restore].map(f64::to_bits)))
+    }
+
+    /// The costs of a record; none of one that is damaged or implausible.
+    pub(crate) fn of_record(record: &[u8]) -> Option<Costs> {
+        let Saved(bits) = codec::decode("costs", record, RECORD_BYTES_MAX).ok()?;
+        let costs = bits.map(f64::from_bits);
+        let [check, prepare, execute, open, commit, restore] = costs;
+        let is_plausible = costs.iter().all(|cost| PLAUSIBLE.contains(cost));
+        is_plausible.then_some(Costs { check, prepare, execute, open, commit, restore })
+    }
+}
+
+/// One of the costs.
+pub(crate) type Which = fn(&mut Costs) -> &mut f64;
+
+/// Costs that measurements change. Each is the time of the last seconds of that work, over its amount: so a short job counts little.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) costs: Costs,
+    /// Seconds of work that each rests on.
+    seconds: Costs,
+    /// Whether a cost was measured since the last save.
+    is_new: bool,
+}
+
+impl Measured {
+    /// Nothing is measured yet.
+    pub(crate) fn new(costs: Costs) -> Measured {
+        let presumed = PRESUMED_SECONDS;
+        let seconds = Costs {
+            check: presumed,
+            prepare: presumed,
+            execute: presumed,
+            open: presumed,
+            commit: presumed,
+            restore: presumed,
+        };
+        Measured { costs, seconds, is_new: false }
+    }
+
+    /// Takes in a job of `units` that took so long.
+    pub(crate) fn learn(&mut self, which: Which, took: Duration, units: f64) {
+        let (cost, seconds) = (which(&mut self.costs), which(&mut self.seconds));
+        if units <= 0.0 {
+            return;
+        }
+        let took = took.as_secs_f64();
+        let before = *seconds * 0.5f64.powf(took / HALF_LIFE_SECONDS);
+        let (all, units) = (before + took, before / *cost + units);
+        *seconds = all;
+        *cost = (all / units).clamp(*PLAUSIBLE.start(), *PLAUSIBLE.end());
+        self.is_new = true;
+    }
+
+    /// Fixes a cost, whatever is measured.
+    #[cfg(test)]
+    pub(crate) fn fix(&mut self, which: Which, cost: f64) {
+        *which(&mut self.costs) = cost;
+        *which(&mut self.seconds) = 1e12;
+    }
+
+    /// The record to keep, if anything was measured since the last one.
+    pub(crate) fn save(&mut self) -> Option<Result<Vec<u8>, CodecError>> {
+        std::mem::take(&mut self.is_new).then(|| self.costs.to_record())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Goal: a presumed cost decides no longer than it takes to measure one, and a job of next to nothing says next to nothing.
+    #[test]
+    fn measurements_replace_what_was_presumed() {
+        let mut measured = Measured::new(Costs::presumed(2.0));
+        let presumed = measured.costs.prepare;
+        measured.learn(|costs| &mut costs.prepare, MS, 1.0);
+        assert!(measured.costs.prepare < 1.1 * presumed, "one transaction: {:?}", measured.costs);
+        measured.learn(|costs| &mut costs.prepare, 200 * MS, 2_000.0);
+        assert!((60e-6..100e-6).contains(&measured.costs.prepare), "{:?}", measured.costs);
+        (0..50).for_each(|_| measured.learn(|costs| &mut costs.prepare, 100 * MS, 10_000.0));
+        assert!((10e-6..10.1e-6).contains(&measured.costs.prepare), "{:?}", measured.costs);
+        assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
+        measured.learn(|costs| &mut costs.execute, MS, 0.0);
+        assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
+    }
+
+    #[test]
+    fn costs_outlive_a_restart_and_damage_is_none() {
+        let mut measured = Measured::new(Costs::presumed(3.0));
+        assert!(measured.save().is_none(), "nothing is new");
+        measured.learn(|costs| &mut costs.open, MS, 1e6);
+        let record = measured.save().unwrap().unwrap();
+        assert_eq!(Costs::of_record(&record), Some(measured.costs));
+        assert!(measured.save().is_none());
+        let odd = Costs { check: f64::NAN, ..measured.costs }.to_record().unwrap();
+        for damaged in [&record[1..], b"", &odd] {
+            assert_eq!(Costs::of_record(damaged), None);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Goal: real situations are decided right, by the work ahead and all that is in hand.
+
+use super::*;
+
+/// Batches of 340 transfers.
+const TRANSFERS: Totals = Totals {
+    transactions: 340,
+    gas: 340 * 21_000,
+    body_bytes: 340 * 110,
+    receipts_bytes: 340 * 40,
+    delta_bytes: 340 * 160,
+};
+/// An empty batch.
+const EMPTY: Totals = Totals { transactions: 0, gas: 0, body_bytes: 8, receipts_bytes: 8, delta_bytes: 200 };
+
+/// A node that keeps history, empty or stopped, as `init` writes it.
+fn by_default(head: u64, stretches: &[(Totals, u64)]) -> Case {
+    Case { policy: SyncConfig::default(), course: course(stretches), ..Case::new(Mode::Auto, head) }
+}
+
+/// One peer on loopback of which nothing is known yet, with a snapshot of so many rows.
+fn loopback(head: u64, snapshot: u64, rows: u64) -> [Candidate; 1] {
+    let offered = SnapshotOffer::new(BatchNumber::new(snapshot), rows);
+    [Candidate { snapshots: vec![offered], bytes_per_second: 2e6, ..peer(1, head) }]
+}
+
+/// Goal: an empty node with the default configuration takes the snapshot of a chain of 680,000 transfers, before anything is measured, and
+/// as soon as something is.
+#[test]
+fn an_empty_node_takes_the_snapshot_at_once() {
+    for (stretches, head, snapshot) in [
+        (&[(TRANSFERS, 2_000)][..], 2_000, 1_900),
+        (&[(Totals { transactions: 200, gas: 200 * 21_000, ..TRANSFERS }, 1_350)], 1_350, 1_300),
+        (&[(EMPTY, 1_000), (TRANSFERS, 1_000)], 2_000, 1_900),
+        (&[(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 900)], 2_000, 1_200),
+    ] {
+        let case = by_default(0, stretches);
+        let [stranger] = loopback(head, snapshot, 20_000);
+        let known = Candidate { is_proven: true, bytes_per_second: 500e6, ..stranger.clone() };
+        for peer in [stranger, known] {
+            let plan = case.plan(std::slice::from_ref(&peer));
+            assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(snapshot)), "{plan:?}");
+        }
+    }
+}
+
+/// Goal: what lies behind a snapshot counts by its own work. One before a burst saves nothing, and empty batches are no work.
+#[test]
+fn a_tail_is_priced_by_its_own_batches() {
+    let burst = [(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 100)];
+    let before = by_default(0, &burst).plan(&loopback(1_200, 1_000, 2_000_000));
+    assert!(matches!(before.step, Step::Range(_)), "it saves empty batches alone: {before:?}");
+    let behind = by_default(0, &burst).plan(&loopback(1_200, 1_100, 20_000));
+    assert!(matches!(behind.step, Step::Snapshot(_)), "{behind:?}");
+    let peers = loopback(5_000, 4_900, 2_000_000).map(|peer| Candidate { range_delta_from: None, ..peer });
+    let empty = by_default(0, &[(EMPTY, 5_000)]).plan(&peers);
+    assert!(matches!(empty.step, Step::Range(_)), "{empty:?}");
+    assert!(empty.seconds < 10.0, "{empty:?}");
+}
+
+/// Goal: everything was asked for and came over a fast link. What is left to execute counts, so a snapshot is still taken if that is far
+/// cheaper, and not if execution is nearly through.
+#[test]
+fn what_waits_for_execution_counts() {
+    let case = by_default(0, &[(TRANSFERS, 2_000)]);
+    let peers = loopback(2_000, 1_900, 20_000).map(|peer| Candidate { is_proven: true, ..peer });
+    let with = |first: u64, before: Before| {
+        let load = case.in_hand(RangeMode::Replay, first, 2_000, before);
+        let in_hand = InHand { load, kept: BatchNumber::new(first), kept_load: Load::default() };
+        let asked = Some((2_000, in_hand));
+        Case { head: first, asked, current: Some(RangeMode::Replay), ..case.clone() }
+    };
+    let plan = with(100, Before::Prepare).plan(&peers);
+    assert_eq!(plan.step, Step::Snapshot(BatchNumber::new(1_900)), "{plan:?}");
+    let plan = with(1_880, Before::Prepare).plan(&peers);
+    assert_eq!(plan.step, Step::Range(RangeMode::Replay), "{plan:?}");
+    assert!(!plan.reason.contains("at the head") && plan.seconds > 0.1, "{plan:?}");
+    let stranger = peers.map(|peer| Candidate { is_proven: false, ..peer });
+    let plan = with(100, Before::Prepare).plan(&stranger);
+    assert!(
+        matches!(plan.step, Step::Range(_)),
+        "a lone stranger's promise drops nothing that came: {plan:?}"
+    );
+}
+
+/// Goal: deltas replace bodies that wait for execution, if they are far cheaper and their peer has delivered; and nothing flaps.
+#[test]
+fn deltas_replace_ranges_that_wait_for_execution() {
+    let policy =
+        SyncConfig { forbid: vec![Mode::Snapshot, Mode::RangeDelta], history: false, ..Default::default() };
+    let case = Case { policy, ..by_default(0, &[(TRANSFERS, 2_000)]) };
+    let load = case.in_hand(RangeMode::Replay, 0, 2_000, Before::Prepare);
+    let kept_load = case.in_hand(RangeMode::Replay, 0, 64, Before::Execute);
+    let in_hand = InHand { load, kept: BatchNumber::new(64), kept_load };
+    let case = Case { asked: Some((2_000, in_hand)), current: Some(RangeMode::Replay), ..case };
+    let fast = Candidate { bytes_per_second: 100e6, is_proven: true, ..peer(1, 2_000) };
+    let plan = case.plan(std::slice::from_ref(&fast));
+    assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Delta), true), "{plan:?}");
+    for other in [
+        Candidate { bytes_per_second: 1e6, ..fast.clone() },
+        Candidate { is_proven: false, ..fast.clone() },
+        Candidate { delta_from: None, ..fast.clone() },
+    ] {
+        let plan = case.plan(std::slice::from_ref(&other));
+        assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Replay), false), "{plan:?}");
+    }
+    // What was turned stays so: the same facts, with the deltas on their way.
+    let load = kept_load.plus(case.in_hand(RangeMode::Delta, 64, 2_000, Before::Fetch));
+    let turned =
+        Case { asked: Some((2_000, InHand { load, ..in_hand })), current: Some(RangeMode::Delta), ..case };
+    assert!(!turned.plan(&[fast]).replaces);
+}
+
+/// Goal: each way has its price or its reason, whatever the policy takes.
+#[test]
+fn all_ways_are_compared() {
+    let case = by_default(0, &[(TRANSFERS, 2_000)]);
+    let peers = loopback(2_000, 1_900, 20_000);
+    let find = |case: &Case, way: Way| {
+        let ways = compare(&case.policy, &case.inputs(&peers));
+        ways.into_iter().find(|status| status.way == way).unwrap()
+    };
+    for way in [Way::Replay, Way::Delta, Way::Mixed, Way::RangeDelta, Way::Snapshot] {
+        let status = find(&case, way);
+        assert!(status.seconds.is_some_and(|seconds| seconds > 0.0) && status.bound.is_some(), "{status:?}");
+        assert_eq!(status.why_not, None);
+    }
+    assert!(find(&case, Way::Snapshot).seconds < find(&case, Way::Replay).seconds);
+    let pinned = Case { policy: SyncConfig { mode: Mode::Replay, ..Default::default() }, ..case.clone() };
+    let status = find(&pinned, Way::Snapshot);
+    assert!(
+        status.seconds.is_some() && status.why_not.as_deref() == Some("sync.mode is replay"),
+        "{status:?}"
+    );
+    let none = compare(&case.policy, &case.inputs(&[peer(1, 2_000)]));
+    let status = none.iter().find(|status| status.way == Way::Snapshot).unwrap();
+    assert!(status.seconds.is_none() && status.why_not.is_some(), "{status:?}");
+    assert_eq!(compare(&case.policy, &case.inputs(&[peer(1, 0)])), []);
+}

@@ -1,0 +1,212 @@
+//! All ways on beside each other, with what each would take: for operators, who see why one is taken.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::BatchNumber;
+
+use super::{
+    Inputs, Plan, Planner, RangeMode, Step, WIDE_GAP,
+    leap::Leap,
+    price::{Bound, Price},
+};
+use crate::config::{Mode, SyncConfig};
+
+/// A way from the committed head to the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Every batch is executed.
+    Replay,
+    /// Every batch is applied by its delta.
+    Delta,
+    /// A share of the batches is executed, the others are applied.
+    Mixed,
+    /// The range delta up to a snapshot, and then the batches behind it.
+    RangeDelta,
+    /// A snapshot, and then the batches behind it.
+    Snapshot,
+}
+
+impl Way {
+    /// That of a range.
+    pub(crate) fn of(mode: RangeMode) -> Way {
+        match mode {
+            RangeMode::Replay => Way::Replay,
+            RangeMode::Delta => Way::Delta,
+        }
+    }
+
+    /// As it is serialized.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Replay => "replay",
+            Way::Delta => "delta",
+            Way::Mixed => "mixed",
+            Way::RangeDelta => "range_delta",
+            Way::Snapshot => "snapshot",
+        }
+    }
+}
+
+impl Plan {
+    /// The way that it takes, if it takes one.
+    pub(crate) fn way(&self) -> Option<Way> {
+        match self.step {
+            Step::Idle | Step::Stuck => None,
+            Step::Range(_) if self.replayed.is_some() => Some(Way::Mixed),
+            Step::Range(mode) => Some(Way::of(mode)),
+            Step::Snapshot(_) => Some(Way::Snapshot),
+            Step::RangeDelta(_) => Some(Way::RangeDelta),
+        }
+    }
+}
+
+/// What one way would take.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct WayStatus {
+    /// Which.
+    pub way: Way,
+    /// Seconds from the committed head to the target, with all that is under way; none where no peer makes the way possible.
+    pub seconds: Option<f64>,
+    /// What bounds it.
+    pub bound: Option<Bound>,
+    /// The snapshot that it leads to.
+    pub snapshot: Option<BatchNumber>,
+    /// Why it is not to be had, or excluded; none of a way that the node may take.
+    pub why_not: Option<String>,
+}
+
+/// The ways on, as they stand.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PlanStatus {
+    /// Batches between the committed head and the target.
+    pub batches: u64,
+    /// Transactions in them: exact where headers are known, else as in the batches before.
+    pub transactions: u64,
+    /// Gas that they use, likewise.
+    pub gas: u64,
+    /// Each way; none at the target.
+    pub ways: Vec<WayStatus>,
+    /// The batches under way, alike ones together, in order; the first 32.
+    pub ranges: Vec<RangesStatus>,
+    /// What the node would do if it were started again without a ledger; none while no peer can be asked.
+    pub if_empty: Option<EmptyPlan>,
+}
+
+/// Consecutive batches under way, all in the same stage.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RangesStatus {
+    /// The first batch.
+    pub first: BatchNumber,
+    /// The last batch.
+    pub last: BatchNumber,
+    /// How they are followed.
+    pub way: Way,
+    /// What they wait for, or what is done with them.
+    pub stage: crate::engine::Stage,
+}
+
+/// The plan of a node without a ledger, beside the same peers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct EmptyPlan {
+    /// Transactions of the whole ledger.
+    pub transactions: u64,
+    /// The way that it would take.
+    pub way: Option<Way>,
+    /// Why that.
+    pub reason: String,
+    /// Each way.
+    pub ways: Vec<WayStatus>,
+}
+
+/// Each way from the committed head to the target; none at the target. What the policy excludes has a price too.
+pub(crate) fn compare(policy: &SyncConfig, inputs: &Inputs<'_>) -> Vec<WayStatus> {
+    let open = SyncConfig { mode: Mode::Auto, forbid: Vec::new(), ..policy.clone() };
+    let planner = Planner { policy: &open, inputs };
+    let Some(target) = planner.target() else { return Vec::new() };
+    let ways = [
+        planner.status_of_range(RangeMode::Replay, target),
+        planner.status_of_range(RangeMode::Delta, target),
+        planner.status_of_mixed(target),
+        planner.status_of_leap(Way::RangeDelta, planner.range_delta_at(target)),
+        planner.status_of_leap(Way::Snapshot, planner.snapshot_at(target)),
+    ];
+    let excluded = |way: Way| {
+        let modes: &[Mode] = match way {
+            Way::Replay => &[Mode::Replay],
+            Way::Delta => &[Mode::Delta],
+            Way::Mixed => &[Mode::Replay, Mode::Delta],
+            Way::RangeDelta => &[Mode::RangeDelta],
+            Way::Snapshot => &[Mode::Snapshot],
+        };
+        modes.iter().find_map(|mode| Planner { policy, inputs }.excluded(*mode))
+    };
+    let told = |status: WayStatus| {
+        let why_not = excluded(status.way).or(status.why_not);
+        WayStatus { why_not, ..status }
+    };
+    ways.map(told).to_vec()
+}
+
+impl WayStatus {
+    fn possible(way: Way, Price { seconds, bound }: Price) -> WayStatus {
+        WayStatus { way, seconds: Some(seconds), bound: Some(bound), snapshot: None, why_not: None }
+    }
+
+    fn impossible(way: Way, why: impl Into<String>) -> WayStatus {
+        WayStatus { way, seconds: None, bound: None, snapshot: None, why_not: Some(why.into()) }
+    }
+}
+
+impl Planner<'_> {
+    /// Why the policy excludes a way, if it does.
+    fn excluded(&self, mode: Mode) -> Option<String> {
+        let excluded = || match self.policy.forbid.contains(&mode) {
+            true => format!("sync.forbid names {}", mode.name()),
+            false => format!("sync.mode is {}", self.policy.mode.name()),
+        };
+        (!self.allows(mode)).then(excluded)
+    }
+
+    fn status_of_range(&self, mode: RangeMode, target: BatchNumber) -> WayStatus {
+        let way = Way::of(mode);
+        let is_under_way = self.inputs.asked >= target && self.inputs.current == Some(mode);
+        let by_batches = if is_under_way { Some(self.under_way()) } else { self.way(mode, target) };
+        match by_batches {
+            Some(by_batches) => WayStatus::possible(way, by_batches.price),
+            None if self.inputs.asked >= target => {
+                WayStatus::impossible(way, "all batches are asked for in another way")
+            }
+            None => {
+                let next = self.inputs.asked.next();
+                WayStatus::impossible(way, format!("no peer that can be asked serves batch {next} so"))
+            }
+        }
+    }
+
+    fn status_of_mixed(&self, target: BatchNumber) -> WayStatus {
+        let modes = [RangeMode::Replay, RangeMode::Delta].map(|mode| self.way(mode, target));
+        let [Some(replay), Some(_)] = modes else {
+            return WayStatus::impossible(
+                Way::Mixed,
+                "it needs replay and deltas, of which one cannot be had",
+            );
+        };
+        if target.since(self.inputs.head) < WIDE_GAP {
+            return WayStatus::impossible(Way::Mixed, format!("less than {WIDE_GAP} batches are ahead"));
+        }
+        WayStatus::possible(Way::Mixed, self.mixed(&replay, target).price)
+    }
+
+    fn status_of_leap(&self, way: Way, leap: Option<Leap>) -> WayStatus {
+        match leap {
+            None => WayStatus::impossible(way, self.no_leap()),
+            Some(_) if way == Way::Snapshot && !self.may_restore() => {
+                WayStatus::impossible(way, "no peer that can be asked keeps batches")
+            }
+            Some(leap) => {
+                let price = Price { seconds: leap.seconds(), bound: leap.bound() };
+                WayStatus { snapshot: Some(leap.number), ..WayStatus::possible(way, price) }
+            }
+        }
+    }
+}

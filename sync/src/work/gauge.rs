@@ -1,0 +1,66 @@
+//! The gauge: a few milliseconds of work that tell how fast this machine is, before it has followed anything.
+
+use std::time::Duration;
+
+use slipstream_types::{Digest, SecretKey};
+
+use crate::plan::price::Costs;
+
+/// Each kind of work is repeated for so long.
+const RUN: Duration = Duration::from_millis(2);
+/// Most repetitions, so that a clock that stands still ends the measurement.
+const REPEATS_MAX: u32 = 4_096;
+/// Seconds that checking a signature takes on the machine of [`Costs::presumed`].
+const SIGNATURE_SECONDS: f64 = 50e-6;
+/// Seconds that hashing 64 KiB takes there.
+const HASH_SECONDS: f64 = 50e-6;
+/// No machine is so many times faster or slower than that one.
+const SCALE_MAX: f64 = 50.0;
+
+/// What work costs on this machine with so many cores, as far as checking signatures and hashing tell. `now` is the time since any point.
+pub(crate) fn measure(cores: f64, now: impl Fn() -> Duration) -> Costs {
+    let key = SecretKey::from_seed([7; 32]);
+    let (public, signature) = (key.public(), key.sign(b"gauge"));
+    let arithmetic = seconds(&now, || public.verify(b"gauge", &signature));
+    let content = vec![7; 64 << 10];
+    let hashing = seconds(&now, || Digest::tagged("slipstream/gauge/1", &content) != Digest::ZERO);
+    let scale = |seconds: f64, there: f64| (seconds / there).clamp(1.0 / SCALE_MAX, SCALE_MAX);
+    Costs::presumed(cores).scaled(scale(arithmetic, SIGNATURE_SECONDS), scale(hashing, HASH_SECONDS))
+}
+
+/// Seconds of one repetition.
+fn seconds(now: &impl Fn() -> Duration, work: impl Fn() -> bool) -> f64 {
+    let begun = now();
+    let mut repeats = 0;
+    loop {
+        std::hint::black_box(work());
+        repeats += 1;
+        let passed = now().saturating_sub(begun);
+        if passed >= RUN || repeats == REPEATS_MAX {
+            return passed.as_secs_f64() / f64::from(repeats);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Goal: a machine that takes ten times as long has ten times the costs, and a clock that stands still ends the measurement.
+    #[test]
+    fn costs_are_as_this_machine_is_fast() {
+        let by = |step: Duration| {
+            let ticks = Cell::new(0);
+            measure(2.0, || {
+                ticks.set(ticks.get() + 1);
+                step * ticks.get()
+            })
+        };
+        let (fast, slow) = (by(Duration::from_micros(50)), by(Duration::from_micros(500)));
+        assert!((9.9..10.1).contains(&(slow.prepare / fast.prepare)), "{fast:?} {slow:?}");
+        assert!((9.9..10.1).contains(&(slow.commit / fast.commit)), "{fast:?} {slow:?}");
+        assert!(by(Duration::ZERO).check > 0.0);
+    }
+}
