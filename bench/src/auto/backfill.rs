@@ -70,7 +70,7 @@ pub(super) async fn measure(chain: &Chain, dir: &Path, progress: Progress) -> Re
     let options = NodeOptions {
         mode: "auto",
         snapshot_interval: SNAPSHOT_INTERVAL,
-        consensus: "  empty_batch_interval_ms: 1000\n".to_owned(),
+        consensus: "  empty_batch_interval_ms: 0\n".to_owned(),
         ..NodeOptions::default()
     };
     let validator = NodeProcess::start(&validator_dir, &chain.genesis(), &validator_key(), &options).await?;
@@ -112,8 +112,8 @@ struct Runs<'a> {
 
 impl Runs<'_> {
     async fn all(&self) -> Result<HeadCost> {
-        // Only then the load has begun.
-        while self.validator.head().await? < self.chain.head + 10 {
+        // No batch is made before the load begins.
+        while self.validator.head().await? < self.chain.head + 3 {
             tokio::time::sleep(POLL).await;
         }
         let mut cost = HeadCost::default();

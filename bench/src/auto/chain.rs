@@ -96,6 +96,8 @@ impl Recipe {
             (transactions, extended) = (maker.transactions, maker.extended);
             if let Some(behind) = stop {
                 store.close();
+                // The directory is in use as long as there is a handle.
+                drop(store);
                 clone_store(&db, &stopped(dir, behind))?;
                 store = open(&db)?;
             }

@@ -26,9 +26,13 @@ const GAP_MIN: u64 = 80;
 pub(super) fn plan(rng: &mut StdRng) -> Plan {
     let certified = rng.random_range(GAP_MIN + 10..BATCHES - GROWTH);
     let head = if rng.random() { 0 } else { rng.random_range(1..=certified - GAP_MIN) };
+    let servers = servers(rng);
+    // A history that nobody keeps would leave a node that applies deltas nobody to ask.
+    let history = servers[0].keeps.bodies == 0 && rng.random();
+    let nodes = vec![node(BatchNumber::new(head), history, rng)];
     Plan {
-        servers: servers(rng),
-        nodes: vec![node(BatchNumber::new(head), rng)],
+        servers,
+        nodes,
         loss: 0.0,
         partition: None,
         flap_interval: SECOND,
@@ -39,12 +43,12 @@ pub(super) fn plan(rng: &mut StdRng) -> Plan {
     }
 }
 
-fn node(head: BatchNumber, rng: &mut StdRng) -> NodePlan {
+fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
     NodePlan {
         id: PublicKey([200; 32]),
         sync: SyncConfig {
             mode: Mode::Auto,
-            history: rng.random(),
+            history,
             range_batches_max: NonZeroU32::new([2, 8][rng.random_range(0..2)]).expect("not zero"),
             request_deadline_ms: NonZeroU64::new(1_000).expect("not zero"),
             ..SyncConfig::default()
