@@ -9,6 +9,7 @@ use slipstream_sync::engine::{Done, Job, JobId, RestoreJob};
 
 use super::{
     oracle::Claim,
+    plan::NodePlan,
     queue::Moment,
     world::{Event, To, Work, World},
 };
@@ -76,8 +77,9 @@ impl World {
             Job::Restore(_) | Job::KeepEpochs(_) => (1_000, 0),
             Job::Audit(_) => (5_000, 0),
         };
-        let slowness = self.nodes[to.node].plan.slowness;
-        let micros = (least as f64 + bytes as f64 / 100.0) * slowness * self.rng.random_range(0.5..3.0);
+        let NodePlan { slowness, is_steady, .. } = self.nodes[to.node].plan;
+        let luck = if is_steady { 1.0 } else { self.rng.random_range(0.5..3.0) };
+        let micros = (least as f64 + bytes as f64 / 100.0) * slowness * luck;
         micros as Moment
     }
 }

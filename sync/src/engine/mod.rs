@@ -209,7 +209,7 @@ impl Engine {
             tail: Tail::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),
-            given_up: GivenUp::default(),
+            given_up: GivenUp::new(setup.defences),
             range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
             range_delta_grows: None,
             announcements: Announcements::default(),
