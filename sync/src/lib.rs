@@ -50,6 +50,8 @@ pub use protocol::announcement;
 #[doc(hidden)]
 pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
-pub use status::{PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus, Waiting};
+pub use status::{
+    BackfillStatus, PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus, Waiting,
+};
 pub use trust::{Trust, TrustError};
 pub use waypoint::{Patience, fetch_genesis};

@@ -18,6 +18,7 @@
 //! per peer by its window.
 
 mod answers;
+mod backfill;
 mod bootstrap;
 mod certified;
 mod claims;
@@ -54,9 +55,9 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, ranges::Mix,
-    rumours::Rumours, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
+    answers::Checking, backfill::Backfill, bootstrap::Bootstrap, certified::Certified, claims::Claim,
+    coming::Coming, effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements,
+    jobs::Jobs, ranges::Mix, rumours::Rumours, stages::Stages, streams::Streams, tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -127,6 +128,8 @@ pub struct Engine {
     /// Answers of ranges that wait to be checked, and those that are.
     checking: Checking,
     jobs: Jobs,
+    /// The history below the state that the node began at.
+    backfill: Backfill,
     /// Batches that were drawn to be executed again.
     audits: VecDeque<Audit>,
     effects: Effects,
@@ -213,6 +216,7 @@ impl Engine {
             plan: None,
             checking: Checking::default(),
             jobs: Jobs::default(),
+            backfill: Backfill::default(),
             audits: VecDeque::new(),
             effects: Effects::new(),
             timers: Timers::default(),
