@@ -81,6 +81,18 @@ pub struct Backlog {
     pub kept_to: Option<BatchNumber>,
 }
 
+impl Backlog {
+    /// The part of the windows that is missing: from which batch on everything is stored, and from which on it is wanted. None if nothing
+    /// is missing. Hints do not count, because batches may lack them.
+    pub fn missing(backlog: &[Backlog]) -> Option<(BatchNumber, BatchNumber)> {
+        let is_missing =
+            |of_kind: &&Backlog| of_kind.kind != BlobKind::Hints && of_kind.wanted_from < of_kind.lowest;
+        let lowest = backlog.iter().filter(is_missing).map(|of_kind| of_kind.lowest).max()?;
+        let wanted_from = backlog.iter().filter(is_missing).map(|of_kind| of_kind.wanted_from).min()?;
+        Some((lowest, wanted_from))
+    }
+}
+
 impl Store {
     /// What a backfill has to fetch, per kind of blob: body, receipts, delta, hints.
     ///

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use self::{
     pieces::{Arrived, Pieces, State},
     progress::Progress,
-    span::{missing, next_span},
+    span::next_span,
 };
 use super::{
     Engine, Stage,
@@ -120,7 +120,7 @@ impl Engine {
             }
             return;
         };
-        if missing(&backlog).is_none() || self.is_behind() {
+        if Backlog::missing(&backlog).is_none() || self.is_behind() {
             return;
         }
         let peers = self.book.holdings(now);
@@ -298,7 +298,7 @@ impl Engine {
         self.backfill.backlog = Some(backlog);
         let Some(from) = from else {
             self.backfill.progress = Progress::began(now);
-            if let Some((lowest, wanted_from)) = missing(&backlog) {
+            if let Some((lowest, wanted_from)) = Backlog::missing(&backlog) {
                 tracing::info!(
                     lowest = lowest.get(),
                     wanted_from = wanted_from.get(),
@@ -319,7 +319,7 @@ impl Engine {
             // It met what was kept below a gap, or was pruned.
             self.backfill.pieces = Pieces::default();
         }
-        match missing(&backlog) {
+        match Backlog::missing(&backlog) {
             None => tracing::info!("the backfill of history is complete"),
             Some((lowest, wanted_from)) if self.backfill.progress.is_log_due(now) => {
                 let (per_second, eta_seconds) = self.past_pace(lowest, wanted_from, now);
@@ -345,7 +345,7 @@ impl Engine {
 
     /// The backfill for operators, while something is missing.
     pub(super) fn backfill_status(&self, now: Instant) -> Option<BackfillStatus> {
-        let (lowest, wanted_from) = missing(self.backfill.backlog.as_ref()?)?;
+        let (lowest, wanted_from) = Backlog::missing(self.backfill.backlog.as_ref()?)?;
         let (batches_per_second, eta_seconds) = self.past_pace(lowest, wanted_from, now);
         let (_, bytes_per_second) = self.backfill.progress.rates(now);
         Some(BackfillStatus {
@@ -359,6 +359,12 @@ impl Engine {
         })
     }
 
+    /// Whether a connected peer keeps some of the history that is missing.
+    pub fn is_backfilling(&self, now: Instant) -> bool {
+        let Backfill { backlog: Some(backlog), .. } = &self.backfill else { return false };
+        next_span(backlog, &self.book.holdings(now)).is_some()
+    }
+
     /// Who is asked, or why the backfill waits.
     fn backfill_reason(&self, now: Instant) -> String {
         if self.is_behind() || self.restore.is_some() {
@@ -370,7 +376,6 @@ impl Engine {
             _ => None,
         });
         let asked: Vec<PeerId> = asked.collect();
-        let backlog = self.backfill.backlog.as_ref();
         match (asked.first(), pieces().next()) {
             (Some(peer), Some(newest)) => {
                 let others = match asked.len() - 1 {
@@ -381,11 +386,7 @@ impl Engine {
                 format!("asks {}{others}; the next are batches {first} to {last}", peer.short())
             }
             (None, Some(_)) => "checks and stores what came, or waits for a peer that has time".into(),
-            (_, None)
-                if backlog.is_some_and(|backlog| next_span(backlog, &self.book.holdings(now)).is_some()) =>
-            {
-                "the head comes first".into()
-            }
+            (_, None) if self.is_backfilling(now) => "the head comes first".into(),
             (_, None) => "no connected peer keeps older batches".into(),
         }
     }

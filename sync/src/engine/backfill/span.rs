@@ -45,13 +45,6 @@ impl Span {
     }
 }
 
-/// The part of the window that is missing: how far down everything is stored, and how far down it is wanted. None if nothing is missing.
-pub(super) fn missing(backlog: &[Backlog; 4]) -> Option<(BatchNumber, BatchNumber)> {
-    let missing = || backlog[..HINTS].iter().filter(|of_part| of_part.wanted_from < of_part.lowest);
-    let lowest = missing().map(|of_part| of_part.lowest).max()?;
-    Some((lowest, missing().map(|of_part| of_part.wanted_from).min()?))
-}
-
 /// The newest missing batches that some peer keeps: with as many of their parts as one peer has, and as far down as a peer has those.
 pub(super) fn next_span(backlog: &[Backlog; 4], peers: &[Holdings]) -> Option<Span> {
     let spans = peers.iter().filter_map(|peer| span_of(backlog, peer));
@@ -147,10 +140,5 @@ mod tests {
         assert_eq!(next_span(&backlog([(1, 1), (1, 1), (200, 1), (300, 1)]), &peers), None);
         let behind = Holdings { head: BatchNumber::new(499), peer: B, ..all };
         assert_eq!(next_span(&backlog([(501, 1); 4]), &[behind]), None);
-        assert_eq!(
-            missing(&backlog([(1, 1), (1, 1), (200, 1), (300, 1)])).map(|(lowest, _)| lowest.get()),
-            Some(200)
-        );
-        assert_eq!(missing(&backlog([(1, 1), (1, 1), (9, 9), (300, 1)])), None, "hints may be missing");
     }
 }
