@@ -166,8 +166,7 @@ impl Engine {
     fn ask_past(&mut self, peers: &[Holdings], now: Instant) {
         let (backfill, streams) = (&mut self.backfill, &mut self.streams);
         let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
-        let wanted = backfill.pieces.iter_mut().filter(|piece| matches!(piece.state, State::Wanted));
-        for piece in wanted {
+        for piece in backfill.pieces.wanted() {
             let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
             let is_free = |peer: &&Holdings| {
                 piece.span.is_kept_by(peer)
@@ -207,23 +206,13 @@ impl Engine {
         fault: &Fault,
         now: Instant,
     ) -> bool {
-        self.want_past(first, peer);
+        self.backfill.pieces.want(first, |state| matches!(state, State::Asked(asked) if asked == peer));
         let is_refused = fault.is_refusal() && !fault.is_busy();
         if is_refused {
             self.backfill.resting.insert(*peer, now + REST);
             self.book.expire(peer);
         }
         is_refused
-    }
-
-    /// Wants a piece again that a peer was asked for, or sent.
-    fn want_past(&mut self, first: BatchNumber, peer: &PeerId) {
-        if let Some(piece) = self.backfill.pieces.get_mut(first)
-            && (matches!(&piece.state, State::Asked(asked) if asked == peer)
-                || matches!(piece.state, State::Checking))
-        {
-            piece.state = State::Wanted;
-        }
     }
 
     /// Hands the newest answer to the worker, one at a time.
@@ -250,7 +239,7 @@ impl Engine {
         let range = match checked {
             Ok(range) => range,
             Err(fault) => {
-                self.want_past(first, &flight.peer);
+                self.backfill.pieces.want(first, |state| matches!(state, State::Checking));
                 let what = describe(first);
                 return match fault {
                     // It may only be an epoch ahead: its next summary leads there.
@@ -308,7 +297,10 @@ impl Engine {
             return Ok(());
         };
         if let Some(violation) = refused {
-            self.backfill.pieces.want_newest();
+            let newest = self.backfill.pieces.iter().next().map(|newest| newest.span.first);
+            if let Some(first) = newest {
+                self.backfill.pieces.want(first, |state| matches!(state, State::Storing));
+            }
             self.punish(from, "batches of the backfill", &violation.into(), now);
             return Ok(());
         }

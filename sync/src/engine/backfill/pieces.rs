@@ -13,8 +13,10 @@ use tokio::time::Instant;
 use super::span::Span;
 use crate::{engine::streams::Flight, protocol::RangeRequest, work::PastRange};
 
-/// Ranges on their way at once: as many peers serve side by side. Bounds the memory, beside [`super::PIECE_BYTES_MAX`].
+/// Ranges on their way at once: as many peers serve side by side.
 const PIECES_MAX: usize = 8;
+/// Bytes of answers that wait to be checked or stored, beyond which only the newest range is asked for.
+const HELD_BYTES_MAX: u64 = 16 << 20;
 
 /// A range on its way.
 #[derive(Debug)]
@@ -84,9 +86,17 @@ impl Pieces {
         self.pieces.iter()
     }
 
-    /// As [`Pieces::iter`].
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Piece> {
-        self.pieces.iter_mut()
+    /// The pieces that nobody is asked for, newest first, as far as there is memory for their answers. The newest is always among them:
+    /// the others wait for it.
+    pub(super) fn wanted(&mut self) -> impl Iterator<Item = &mut Piece> {
+        let held = self.pieces.iter().map(|piece| match &piece.state {
+            State::Arrived(arrived) => arrived.answer.len() as u64,
+            State::Checked(range, _) => range.bytes(),
+            State::Wanted | State::Asked(_) | State::Checking | State::Storing => 0,
+        });
+        let pieces_max = if held.sum::<u64>() < HELD_BYTES_MAX { PIECES_MAX } else { 1 };
+        let pieces = self.pieces.iter_mut().take(pieces_max);
+        pieces.filter(|piece| matches!(piece.state, State::Wanted))
     }
 
     /// Takes the newest answer, to be checked.
@@ -124,9 +134,9 @@ impl Pieces {
         self.pieces.truncate(index);
     }
 
-    /// The newest piece is wanted again: it was of another ledger.
-    pub(super) fn want_newest(&mut self) {
-        if let Some(piece) = self.pieces.front_mut() {
+    /// A piece is wanted again, if it is in this state: what came of it is of no use.
+    pub(super) fn want(&mut self, first: BatchNumber, is_it: impl Fn(&State) -> bool) {
+        if let Some(piece) = self.get_mut(first).filter(|piece| is_it(&piece.state)) {
             piece.state = State::Wanted;
         }
     }
