@@ -297,7 +297,8 @@ impl Engine {
             return Ok(());
         };
         if let Some(violation) = refused {
-            if let Some(first) = self.backfill.pieces.iter().next().map(|newest| newest.span.first) {
+            let newest = self.backfill.pieces.iter().next().map(|newest| newest.span.first);
+            if let Some(first) = newest {
                 self.backfill.pieces.want(first, |state| matches!(state, State::Storing));
             }
             self.punish(from, "batches of the backfill", &violation.into(), now);
