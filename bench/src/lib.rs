@@ -15,6 +15,7 @@
 //! * Absolute figures depend on the machine, so ratios of one run are quoted.
 //! * No later run repeats the keys of an earlier one on a directory that is kept.
 
+mod auto;
 mod broadcast;
 pub mod cli;
 mod consensus;
@@ -66,6 +67,8 @@ pub enum Bench {
     Growth,
     /// Catching up with a chain in each mode, with latency, and with hostile peers.
     Sync,
+    /// `sync.mode: auto` beside each way pinned, in many situations.
+    Auto,
     /// One node that serves many.
     Serve,
     /// How far behind its validator a fullnode is at the head.
@@ -97,8 +100,8 @@ pub struct BenchOptions {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `hints`, `predictors`, `sweep`
-    /// and `replay` keep what they filled there, for the next run, unless this is the working directory.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `auto`, `hints`, `predictors`,
+    /// `sweep` and `replay` keep what they filled there, for the next run, unless this is the working directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
     /// Sizes that `state`, `open` and `history` measure, such as `1m,100m`. Without it: those of a full or a quick run; `state` and `open` add
@@ -106,6 +109,10 @@ pub struct BenchOptions {
     /// `--dir` keeps.
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub keys: Vec<u64>,
+    /// Measure only these, separated by commas: situations of `auto`, `WORKLOAD.MODE` of `sync`, parts of `consensus`, beginnings of rows of
+    /// `replay`. The other benchmarks measure all that they have.
+    #[arg(long, value_delimiter = ',')]
+    pub only: Vec<String>,
     /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
     #[arg(long)]
     pub data: Option<PathBuf>,
@@ -175,6 +182,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Ledger => ledger::run(options, progress)?,
         Bench::Growth => growth::run(options, progress)?,
         Bench::Sync => sync::run(options, progress)?,
+        Bench::Auto => auto::run(options, progress)?,
         Bench::Serve => serve::run(options, progress)?,
         Bench::Head => head::run(options, progress)?,
         Bench::Parallel => parallel::run(options, progress)?,

@@ -66,13 +66,15 @@ pub enum Step {
     HistoryDrop,
     /// Rows and code that were wrong are put right.
     Repair,
+    /// Batches below those that are stored are added.
+    Backfill,
     /// An earlier batch becomes the head.
     Rollback,
 }
 
 impl Step {
     /// Every step of a store in use. [`Step::Repair`] and [`Step::Rollback`] are made on one that is not.
-    pub const ALL: [Step; 23] = [
+    pub const ALL: [Step; 24] = [
         Step::Open,
         Step::Initialize,
         Step::Commit,
@@ -96,6 +98,7 @@ impl Step {
         Step::HistoryRows,
         Step::HistoryRecord,
         Step::HistoryDrop,
+        Step::Backfill,
     ];
 
     fn name(self) -> &'static str {
@@ -124,6 +127,7 @@ impl Step {
             Step::HistoryRecord => "history-record",
             Step::HistoryDrop => "history-drop",
             Step::Repair => "repair",
+            Step::Backfill => "backfill",
             Step::Rollback => "rollback",
         }
     }

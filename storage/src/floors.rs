@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use slipstream_types::{BatchNumber, BlobKind};
 
 use crate::{
@@ -14,13 +15,15 @@ use crate::{
 };
 
 /// For each kind of [`KINDS`], and for headers, the batch below which the store serves nothing. The floor equals the one on
-/// disk or is ahead of it.
+/// disk or is ahead of it. Only a backfill moves one down, to where it stored everything.
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     blobs: [AtomicU64; 4],
     headers: Arc<AtomicU64>,
     /// Up to where files of headers were dropped by this process.
     headers_dropped: AtomicU64,
+    /// Held by who moves a floor and acts on it: files below a floor must be gone before it moves down.
+    moving: Mutex<()>,
 }
 
 impl Floors {
@@ -32,7 +35,18 @@ impl Floors {
             blobs: record.below.map(|number| AtomicU64::new(number.get())),
             headers: Arc::new(AtomicU64::new(headers.get())),
             headers_dropped: AtomicU64::default(),
+            moving: Mutex::default(),
         })
+    }
+
+    /// Waits until nobody else moves a floor. Taken before the writer's lock.
+    pub(crate) fn moving(&self) -> MutexGuard<'_, ()> {
+        self.moving.lock()
+    }
+
+    /// The floors of blobs.
+    pub(crate) fn record(&self) -> PrunedRecord {
+        PrunedRecord { below: std::array::from_fn(|index| self.get(index)) }
     }
 
     pub(crate) fn get(&self, index: usize) -> BatchNumber {

@@ -16,6 +16,7 @@
 //! * [`Store::scrub`]: compares rows with the tree while the store is in use.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
 //! * [`RangeDelta`]: the changes between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
+//! * [`Store::backfill`]: the history below a state that was taken over, newest first; [`Backlog`]: what of it is missing.
 //! * [`Takeover`]: the common interface of both receiving sides.
 //! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
 //! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
@@ -46,6 +47,7 @@
 // and snapshots. Then the handles' shared part (`shared`), the handle (`store`) and the right to write (`writer`). Then each
 // kind of work. On top stand opening (`open`), inspection (`maintenance`) and `repair`.
 mod backend;
+mod backfill;
 mod batch;
 mod beside;
 mod blobs;
@@ -66,6 +68,7 @@ mod floors;
 mod format;
 mod frontier;
 mod history;
+mod kept;
 mod ledger;
 mod lineage;
 mod maintenance;
@@ -106,6 +109,7 @@ mod writer;
 
 pub use backend::ReadCounts;
 pub use backend::rocks::{plain_database, plain_state_options};
+pub use backfill::{Backlog, PastBatch, PastRun};
 pub use batch::CommitBatch;
 pub use beside::snapshots_beside;
 pub use blobs::Blobs;

@@ -8,10 +8,12 @@
 //! A batch whose header goes also loses its certificate, its index entry, and the accumulator nodes that no later header needs. The store
 //! is then like one that began from a snapshot at the floor.
 
+use std::ops::ControlFlow;
+
 use slipstream_types::{BatchHeader, BatchNumber, BlobKind, accumulator::NodePosition};
 
 use crate::{
-    backend::{Backend, Column, Dropped, Upkeep, WriteBatch},
+    backend::{Backend, Column, Direction, Dropped, Upkeep, WriteBatch},
     config::PruneConfig,
     error::StorageError,
     restore::RESTORE_HEADERS_MAX,
@@ -59,7 +61,8 @@ impl PrunedKind {
     }
 }
 
-/// The floors of blobs that the windows ask for at a head. A floor never moves down, because dropped data stays gone.
+/// The floors of blobs that the windows ask for at a head. Pruning moves no floor down, because dropped data stays gone; a backfill
+/// does, once it has fetched that data again.
 pub(crate) fn target(
     backend: &dyn Backend,
     head: &HeadRecord,
@@ -93,21 +96,48 @@ fn first_kept(
     Ok(first.min(head))
 }
 
-/// The first batch that is not older than the head by more than so many seconds. Timestamps never descend. A missing header counts as too old: it is
-/// in the gap that a restore left, and whatever is before that is promised to nobody.
+/// The first batch that a backfill should reach, at least 1, where all from `lowest` on are stored. Batches of the gap that a leap left
+/// have an unknown age and length, so all of them are wanted while their window may have room.
+pub(crate) fn first_wanted(
+    backend: &dyn Backend,
+    head: BatchNumber,
+    lowest: BatchNumber,
+    column: Column,
+    window: Window,
+) -> Result<BatchNumber, StorageError> {
+    let all = BatchNumber::new(1);
+    let first = match window {
+        Window::All | Window::Batches(_) => first_kept(backend, head, column, window)?,
+        Window::Seconds(seconds) => {
+            let first = first_since(backend, head, seconds)?;
+            match backend.get(Column::Headers, &schema::number_key(first.before(1)))? {
+                Some(_) => first,
+                None => all,
+            }
+        }
+        // Pruning drops whole files: a window that is nearly full is left alone, or both would undo each other's work.
+        Window::Bytes(bytes) if backend.size(column)?.bytes >= bytes - bytes / 8 => lowest,
+        Window::Bytes(_) => all,
+    };
+    Ok(first.max(all))
+}
+
+/// The first batch that is not older than the head by more than so many seconds. Timestamps never descend. A batch of the gap that a leap
+/// left counts as old as the last one before the gap.
 fn first_since(reader: &dyn Backend, head: BatchNumber, seconds: u64) -> Result<BatchNumber, StorageError> {
     let timestamp_ms = |number| {
-        let header = reader.get(Column::Headers, &schema::number_key(number))?;
-        let header = header.map(|header| schema::decode::<BatchHeader>("header", &header)).transpose()?;
-        Ok::<_, StorageError>(header.map(|header| header.timestamp_ms))
+        let mut found = 0;
+        reader.scan(Column::Headers, &schema::number_key(number), Direction::Down, &mut |_, header| {
+            found = schema::decode::<BatchHeader>("header", header)?.timestamp_ms;
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok::<_, StorageError>(found)
     };
-    let newest_ms = timestamp_ms(head)?
-        .ok_or_else(|| StorageError::corrupt(format!("the header of the head, batch {head}, is missing")))?;
-    let oldest_ms = newest_ms.saturating_sub(seconds.saturating_mul(1_000));
+    let oldest_ms = timestamp_ms(head)?.saturating_sub(seconds.saturating_mul(1_000));
     let (mut too_old, mut kept) = (0, head.get());
     while kept - too_old > 1 {
         let middle = too_old + (kept - too_old) / 2;
-        match timestamp_ms(BatchNumber::new(middle))?.is_some_and(|at| at >= oldest_ms) {
+        match timestamp_ms(BatchNumber::new(middle))? >= oldest_ms {
             true => kept = middle,
             false => too_old = middle,
         }
@@ -184,6 +214,7 @@ impl Store {
     /// # Errors
     /// Errors of the disk; the store refuses further work then. Announced data is still there.
     pub fn prune(&self) -> Result<Vec<Pruned>, StorageError> {
+        let _moving = self.0.floors.moving();
         let (blobs, headers) = self.writer().raise_floors()?;
         let floors = &self.0.floors;
         self.guard(|backend| {
@@ -217,7 +248,7 @@ impl Writer<'_> {
         let current = self.store.current()?;
         let backend = &*self.store.0.backend;
         let floors = &self.store.0.floors;
-        let pruned = PrunedRecord { below: std::array::from_fn(|index| floors.get(index)) };
+        let pruned = floors.record();
         let target = target(backend, &current.record, &pruned, &self.store.0.config.prune)?;
         let headers = self.headers_floor(&current, &target)?;
         let mut writes = WriteBatch::default();

@@ -17,6 +17,8 @@ pub(crate) const RESTORE_KEY: &[u8] = b"restore";
 pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 /// The batch below which headers were pruned; missing if none was.
 pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
+/// What is kept below the gap that a leap left: see [`crate::kept`]. A program that does not know it reads the store right.
+pub(crate) const KEPT_KEY: &[u8] = b"kept";
 /// The first batch behind which the state is still known; missing if that is the head alone.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";
 /// Up to this batch the history has entries by path; those behind it are in its log. Written once there is something behind.

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use slipstream_types::{BatchHeader, BatchNumber, BlobKind, Certificate, Digest, Epoch, StateValue};
+use slipstream_types::{
+    B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest, Epoch, StateValue,
+};
 
 use crate::{
     backend::{Column, Reader, WriteBatch},
@@ -183,19 +185,30 @@ impl Writer<'_> {
 
     fn put_parts(&self, writes: &mut WriteBatch, batch: &CommitBatch<'_>) {
         let number = batch.header.number;
+        self.put_blobs(writes, number, batch.blobs(), batch.transaction_hashes);
+        if let Some(certificate) = batch.certificate {
+            writes.put(Column::Certificates, schema::number_key(number), schema::encode(certificate));
+        }
+    }
+
+    /// Adds a batch's blobs to a write, and the places of its transactions, whose hashes are given in their order.
+    pub(crate) fn put_blobs(
+        &self,
+        writes: &mut WriteBatch,
+        number: BatchNumber,
+        blobs: [(BlobKind, Option<&Blob>); 4],
+        transaction_hashes: &[B256],
+    ) {
         let key = schema::number_key(number);
-        for (kind, blob) in batch.blobs() {
+        for (kind, blob) in blobs {
             match (kind, schema::blob_column(kind), blob) {
                 (BlobKind::Genesis, _, Some(blob)) => writes.put(Column::Meta, GENESIS_KEY, blob.as_bytes()),
                 (_, Some(column), Some(blob)) => writes.put(column, key, blob.as_bytes()),
                 _ => {}
             }
         }
-        if let Some(certificate) = batch.certificate {
-            writes.put(Column::Certificates, key, schema::encode(certificate));
-        }
         if self.store.0.config.transaction_index {
-            let indexed = (0..).zip(batch.transaction_hashes);
+            let indexed = (0..).zip(transaction_hashes);
             for key in indexed.filter_map(|(index, hash)| place_key(hash, number, index)) {
                 writes.put(Column::Transactions, key, []);
             }

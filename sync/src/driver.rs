@@ -157,6 +157,11 @@ impl Follower {
         self.engine.lock().status(Instant::now())
     }
 
+    /// Whether history that is missing here is fetched, because a connected peer keeps it.
+    pub fn is_backfilling(&self) -> bool {
+        self.engine.lock().is_backfilling(Instant::now())
+    }
+
     /// Says once of every fork that it is missing here, while there is time to do something about it.
     fn hear(&self, peer: PeerId, forks: &Forks) {
         match self.store.hear_forks(forks) {

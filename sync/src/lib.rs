@@ -13,6 +13,7 @@
 //! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store, once for all who ask alike.
 //! * [`verify`]: pure checks of an answer against a certificate and its signers; [`Trust`]: the validators of every epoch.
 //! * [`range_delta`]: how a node that is far behind asks for what changed since, instead of batch after batch.
+//! * `engine/backfill`: how a node that began at a state fetches the history below it, newest first, while the head needs nothing.
 //! * [`repair`]: how a node whose state went wrong compares it with others' and fetches what differs.
 //! * [`plan`]: what to do next, as a pure function of local head, policy, what peers offer and what everything costs here.
 //! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver that moves bytes and
@@ -50,6 +51,8 @@ pub use protocol::announcement;
 #[doc(hidden)]
 pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
-pub use status::{PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus, Waiting};
+pub use status::{
+    BackfillStatus, PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus, Waiting,
+};
 pub use trust::{Trust, TrustError};
 pub use waypoint::{Patience, fetch_genesis};

@@ -77,11 +77,13 @@ pub enum Planted {
     BelievedValues,
     /// Nobody else is asked before a request's deadline, however late its answer is.
     LateHedge,
+    /// Snapshots that peers promised and did not send are chosen again at once.
+    RepeatedPromise,
 }
 
 impl Planted {
     /// All planted faults.
-    pub const ALL: [Planted; 17] = [
+    pub const ALL: [Planted; 18] = [
         Planted::UnsignedSummary,
         Planted::ForeignSummary,
         Planted::UnsignedRange,
@@ -99,6 +101,7 @@ impl Planted {
         Planted::NoWaypoint,
         Planted::BelievedValues,
         Planted::LateHedge,
+        Planted::RepeatedPromise,
     ];
 
     fn name(self) -> &'static str {
@@ -120,6 +123,7 @@ impl Planted {
             Planted::NoWaypoint => "no-waypoint",
             Planted::BelievedValues => "believed-values",
             Planted::LateHedge => "late-hedge",
+            Planted::RepeatedPromise => "repeated-promise",
         }
     }
 }

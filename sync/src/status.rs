@@ -136,6 +136,8 @@ pub struct SyncStatus {
     pub foretold: HintUse,
     /// The running or last restore.
     pub snapshot: Option<SnapshotStatus>,
+    /// The history that is fetched beside the head, newest first; none while nothing is missing.
+    pub backfill: Option<BackfillStatus>,
     /// The pipeline, stage by stage.
     pub stages: Vec<StageStatus>,
     /// Requests under way.
@@ -182,6 +184,25 @@ pub struct SnapshotStatus {
     pub rows_kept: u64,
     /// Bytes of these, which were not fetched again.
     pub bytes_kept: u64,
+}
+
+/// Progress of the history below the state that the node began at.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct BackfillStatus {
+    /// The first batch that the windows of `storage.prune` keep. Of a window of time or of bytes it is 1 until it is known.
+    pub wanted_from: BatchNumber,
+    /// From this batch on bodies, receipts and deltas are stored, as far as they are wanted.
+    pub lowest: BatchNumber,
+    /// Batches from the first wanted one to this.
+    pub batches_left: u64,
+    /// Batches stored per second, lately.
+    pub batches_per_second: f64,
+    /// Compressed bytes of them per second, lately.
+    pub bytes_per_second: f64,
+    /// Seconds until all are stored at this rate; none while it rests.
+    pub eta_seconds: Option<f64>,
+    /// Who is asked for what, or why it waits.
+    pub reason: String,
 }
 
 /// One peer.

@@ -16,7 +16,25 @@ pub struct NodePosition {
     pub index: u64,
 }
 
-fn join(left: Digest, right: Digest) -> Digest {
+impl NodePosition {
+    /// The subtree that this one is a half of.
+    pub const fn parent(self) -> NodePosition {
+        NodePosition { level: self.level + 1, index: self.index / 2 }
+    }
+
+    /// The other half of the same subtree.
+    pub const fn sibling(self) -> NodePosition {
+        NodePosition { level: self.level, index: self.index ^ 1 }
+    }
+
+    /// Whether a tree of `leaves` leaves has the whole subtree.
+    pub const fn is_within(self, leaves: u64) -> bool {
+        self.level < 64 && self.index < leaves >> self.level
+    }
+}
+
+/// The hash of a subtree whose halves have these.
+pub fn join(left: Digest, right: Digest) -> Digest {
     let mut bytes = [0; 64];
     bytes[..32].copy_from_slice(&left.0);
     bytes[32..].copy_from_slice(&right.0);
@@ -61,7 +79,7 @@ impl Accumulator {
         while position.index % 2 == 1 {
             let left = peaks.pop().expect("a right child's full left sibling is a peak");
             node = join(left, node);
-            position = NodePosition { level: position.level + 1, index: position.index / 2 };
+            position = position.parent();
             filled.push((position, node));
         }
         peaks.push(node);

@@ -32,9 +32,8 @@ use object::Request;
 use super::{Aim, BenchOptions, Figure, Report, harness::ratios};
 use slipnet::progress::Progress;
 
-/// The parts, and the variable that names those to measure, for somebody who works on one of them.
+/// The parts, as `--only` names them.
 const PARTS: [&str; 5] = ["replay", "nodes", "delays", "bugs", "sweep"];
-const ONLY: &str = "SLIPNET_BENCH_ONLY";
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -99,20 +98,20 @@ impl Weight {
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let plan = if options.quick { QUICK } else { FULL };
     let dir = options.temporary_dir()?;
-    run_in(&plan, dir.path(), progress).map_err(|error| {
+    run_in(&plan, &options.only, dir.path(), progress).map_err(|error| {
         let dir = dir.keep();
         error.context(format!("the bench failed; the nodes' files and logs are in {}", dir.display()))
     })
 }
 
-fn run_in(plan: &Plan, dir: &Path, progress: Progress) -> Result<Report> {
+fn run_in(plan: &Plan, only: &[String], dir: &Path, progress: Progress) -> Result<Report> {
     progress.step("timing a hash");
     let hash_ns = sweep::hash_ns()?;
     let is_chosen = |weight: &Weight| !plan.is_quick || weight.name == Weight::MIDDLE;
     let weights: Vec<Weight> = Weight::all(hash_ns).into_iter().filter(is_chosen).collect();
-    let only = std::env::var(ONLY).ok();
     let mut figures = vec![Figure::new("hash_ns", "ns", vec![hash_ns])];
-    for part in PARTS.into_iter().filter(|part| only.as_ref().is_none_or(|only| only.contains(part))) {
+    let is_named = |part: &&str| only.is_empty() || only.iter().any(|named| named == part);
+    for part in PARTS.into_iter().filter(is_named) {
         progress.step(&format!("part {part}"));
         figures.extend(run_part(part, &weights, plan, dir, progress)?);
     }

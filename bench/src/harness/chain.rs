@@ -9,7 +9,7 @@ use slipstream_storage::{CommitBatch, Store};
 use slipstream_testkit::{Batch, certify};
 use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, Epoch, Genesis, SecretKey};
 
-use super::workload::{Signer, Workload};
+use super::workload::{BATCH_TRANSACTIONS, Signer, Workload};
 use slipnet::{
     accounts::{Account, node_key},
     devnet::genesis,
@@ -40,6 +40,8 @@ pub(crate) struct Maker<'a> {
     hints: HintsMode,
     /// In the batches that were appended.
     pub(crate) transactions: u64,
+    /// The workload's transactions in the batches before [`Maker::extend`] goes on.
+    pub(crate) extended: u64,
 }
 
 impl Source {
@@ -58,24 +60,21 @@ impl Source {
         let genesis = one_validator(&signer.funded());
         store.initialize(&genesis)?;
         let mut maker = Maker::new(store, &genesis, HintsMode::Keys);
-        for batch in signer.prelude()? {
-            maker.append(&batch)?;
-        }
+        signer.prelude(0).try_for_each(|batch| maker.append(&batch?))?;
         let batches = batches - store.head()?.header.number.get();
-        let mut task = progress.task("batches", batches);
-        let mut ready = signer.batches(0..SIGNED_AHEAD.min(batches))?;
-        for first in (0..batches).step_by(SIGNED_AHEAD as usize) {
-            let next = batches.min(first + SIGNED_AHEAD)..batches.min(first + 2 * SIGNED_AHEAD);
-            let append = || ready.iter().try_for_each(|batch| maker.append(batch));
-            let (appended, signed) = rayon::join(append, || signer.batches(next));
-            appended?;
-            ready = signed?;
-            task.update(first + SIGNED_AHEAD, "");
-        }
+        maker.extend(&signer, Stretch { batches, transactions: BATCH_TRANSACTIONS }, progress)?;
         let transactions = maker.transactions;
         let head = store.head()?.header;
         Ok(Source { workload, genesis, head: head.number, state_root: head.state_root, transactions })
     }
+}
+
+/// Batches of one size in a row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) batches: u64,
+    /// Transactions of each.
+    pub(crate) transactions: usize,
 }
 
 /// A genesis of whose one validator the bench has the key.
@@ -91,7 +90,30 @@ pub(crate) fn validator_key() -> SecretKey {
 impl<'a> Maker<'a> {
     /// For a store that is on a chain of [`one_validator`]; with hints as a validator makes them in this mode.
     pub(crate) fn new(store: &'a Store, genesis: &'a Genesis, hints: HintsMode) -> Maker<'a> {
-        Maker { store, genesis, key: validator_key(), hints, transactions: 0 }
+        Maker { store, genesis, key: validator_key(), hints, transactions: 0, extended: 0 }
+    }
+
+    /// Appends batches of a workload behind those that it appended before: all cores sign those that come next while one executes.
+    ///
+    /// # Errors
+    /// As [`Maker::append`].
+    pub(crate) fn extend(&mut self, signer: &Signer, stretch: Stretch, progress: Progress) -> Result<()> {
+        let Stretch { batches, transactions } = stretch;
+        let mut task = progress.task("batches", batches);
+        let sign = |first: u64, left: u64| signer.batches_of(first, left.min(SIGNED_AHEAD), transactions);
+        let mut left = batches;
+        let mut ready = sign(self.extended, left)?;
+        while !ready.is_empty() {
+            left -= ready.len() as u64;
+            self.extended += ready.len() as u64 * transactions as u64;
+            let first = self.extended;
+            let append = || ready.iter().try_for_each(|batch| self.append(batch));
+            let (appended, signed) = rayon::join(append, || sign(first, left));
+            appended?;
+            ready = signed?;
+            task.update(batches - left, "");
+        }
+        Ok(())
     }
 
     /// Executes, certifies and commits a batch.
@@ -147,7 +169,6 @@ mod tests {
     use slipstream_storage::StorageConfig;
 
     use super::*;
-    use crate::harness::workload::BATCH_TRANSACTIONS;
 
     #[test]
     fn every_workload_makes_a_chain_that_repeats() {

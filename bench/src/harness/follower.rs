@@ -67,7 +67,7 @@ impl Goal {
     ) -> Result<CaughtUp> {
         let mut node = NodeProcess::start(dir, genesis, &node_key(SEED, 0), options).await?;
         let ready = Instant::now();
-        self.wait_started(&mut node, ready).await?;
+        self.wait_started(&mut node, 0, ready).await?;
         let begin = Instant::now();
         let (cpu_before, before) = (node.cpu_s()?, around()?);
         while node.head().await? < self.head {
@@ -80,9 +80,7 @@ impl Goal {
         let seconds = begin.elapsed().as_secs_f64();
         let (cpu_after, after, peak_mib) = (node.cpu_s()?, around()?, node.peak_mib()?);
         let status = node.status().await?;
-        let root = status["head"]["state_root"].as_str().unwrap_or_default();
-        let expected = self.state_root.to_string();
-        ensure!(root == expected, "its state root is {root}, the chain's is {expected}");
+        self.check_root(&status)?;
         Ok(CaughtUp {
             seconds,
             connect_seconds: (begin - ready).as_secs_f64(),
@@ -94,12 +92,27 @@ impl Goal {
         })
     }
 
-    /// Waits until the follower knows a peer's certified head: in that moment its first request for data leaves.
-    async fn wait_started(&self, node: &mut NodeProcess, ready: Instant) -> Result<()> {
+    /// Compares the state root in a follower's status at the head with the chain's.
+    ///
+    /// # Errors
+    /// If they differ.
+    pub(crate) fn check_root(&self, status: &Value) -> Result<()> {
+        let root = status["head"]["state_root"].as_str().unwrap_or_default();
+        let expected = self.state_root.to_string();
+        ensure!(root == expected, "its state root is {root}, the chain's is {expected}");
+        Ok(())
+    }
+
+    /// Waits until a follower that begins behind batch `from` knows a peer's certified head: in that moment its first request for data
+    /// leaves.
+    ///
+    /// # Errors
+    /// If the follower ends, or hears of no head in time.
+    pub(crate) async fn wait_started(&self, node: &mut NodeProcess, from: u64, ready: Instant) -> Result<()> {
         loop {
             let status = node.status().await?;
             let number = |value: &Value| value.as_u64().unwrap_or_default();
-            if number(&status["sync"]["target"]) > 0 || number(&status["head"]["number"]) > 0 {
+            if number(&status["sync"]["target"]) > from || number(&status["head"]["number"]) > from {
                 return Ok(());
             }
             node.check_alive()?;

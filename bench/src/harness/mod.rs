@@ -12,6 +12,7 @@ pub(super) mod follower;
 pub(super) mod kept;
 pub(super) mod node;
 pub(super) mod relay;
+pub(super) mod watch;
 pub(super) mod workload;
 
 use std::time::Duration;

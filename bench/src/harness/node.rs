@@ -39,7 +39,7 @@ pub(crate) struct NodeOptions {
     /// `sync.mode`.
     pub(crate) mode: &'static str,
     /// Further keys of the `sync` section, as lines of YAML.
-    pub(crate) sync: &'static str,
+    pub(crate) sync: String,
     /// Keys of the `executor` section, as lines of YAML.
     pub(crate) executor: String,
     /// Further keys of the `storage` section, as lines of YAML.

@@ -78,41 +78,53 @@ impl Signer {
         self.accounts.iter().chain([&self.deployer]).cloned().collect()
     }
 
-    /// Batches that come before the workload.
-    pub(crate) fn prelude(&self) -> Result<Vec<Vec<Transaction>>> {
-        if self.workload != Workload::Erc20 {
-            return Ok(Vec::new());
-        }
-        let code = contracts::token_init_code("Slip", "SLP");
-        let deploy = sign(&self.chain, &self.deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?;
-        let amount = parse_ether("1000000000")?;
-        let mint = |(accounts, nonce): (&[Account], u64)| {
-            let to: Vec<_> = accounts.iter().map(|account| account.address).collect();
-            let gas = 100_000 + GAS_PER_MINT * to.len() as u64;
-            sign(
-                &self.chain,
-                &self.deployer,
-                nonce,
-                self.token.into(),
-                0,
-                gas,
-                contracts::mint_many(to, amount),
-            )
-        };
-        let mints: Vec<_> = self.accounts.chunks(MINTS).zip(1..).map(mint).collect::<Result<_>>()?;
+    /// Batches that come before the workload, signed one by one: the token of an ERC-20 chain with a balance for each sender, and `rows`
+    /// further balances that no transaction of the workload touches.
+    pub(crate) fn prelude(&self, rows: u64) -> impl Iterator<Item = Result<Vec<Transaction>>> {
+        let senders = if self.workload == Workload::Erc20 { &self.accounts[..] } else { &[] };
+        let holders: Vec<Address> =
+            senders.iter().map(|account| account.address).chain((0..rows).map(holder)).collect();
         // As many mints in a batch as its gas allows.
         let per_batch = (self.chain.gas_limit / (100_000 + GAS_PER_MINT * MINTS as u64)).max(1) as usize;
-        let batches = mints.chunks(per_batch).map(<[Transaction]>::to_vec);
-        Ok([vec![deploy]].into_iter().chain(batches).collect())
+        let deploys = !holders.is_empty();
+        let mints = holders.len().div_ceil(MINTS);
+        let deploy = move || {
+            let code = contracts::token_init_code("Slip", "SLP");
+            Ok(vec![sign(&self.chain, &self.deployer, 0, TxKind::Create, 0, DEPLOY_GAS, code)?])
+        };
+        let minted = (0..mints).step_by(per_batch).map(move |first| {
+            let batch = first..mints.min(first + per_batch);
+            batch.map(|mint| self.mint(mint as u64 + 1, &holders[mint * MINTS..])).collect()
+        });
+        deploys.then(deploy).into_iter().chain(minted)
+    }
+
+    /// Mints for the first of these holders, as the deployer's transaction of this nonce.
+    fn mint(&self, nonce: u64, holders: &[Address]) -> Result<Transaction> {
+        let to = holders[..holders.len().min(MINTS)].to_vec();
+        let gas = 100_000 + GAS_PER_MINT * to.len() as u64;
+        let input = contracts::mint_many(to, parse_ether("1000000000")?);
+        sign(&self.chain, &self.deployer, nonce, self.token.into(), 0, gas, input)
     }
 
     /// The transactions of some batches after the prelude, the first of them being 0.
     pub(crate) fn batches(&self, batches: std::ops::Range<u64>) -> Result<Vec<Vec<Transaction>>> {
+        let first = batches.start * BATCH_TRANSACTIONS as u64;
+        self.batches_of(first, batches.end - batches.start, BATCH_TRANSACTIONS)
+    }
+
+    /// The transactions of some batches of one size, from the workload's transaction `first` on.
+    pub(crate) fn batches_of(
+        &self,
+        first: u64,
+        batches: u64,
+        transactions: usize,
+    ) -> Result<Vec<Vec<Transaction>>> {
         let batch = |batch: u64| {
-            let first = batch * BATCH_TRANSACTIONS as u64;
-            (first..first + BATCH_TRANSACTIONS as u64).map(|index| self.transaction(index)).collect()
+            let first = first + batch * transactions as u64;
+            (first..first + transactions as u64).map(|index| self.transaction(index)).collect()
         };
-        batches.into_par_iter().map(batch).collect()
+        (0..batches).into_par_iter().map(batch).collect()
     }
 
     /// Accounts take turns, so that nonces follow from the index.
@@ -167,5 +179,10 @@ pub(crate) fn sign(
 }
 
 fn receiver(index: u32) -> Address {
+    Address::from_word(keccak256(index.to_le_bytes()))
+}
+
+/// Somebody who holds a balance and neither sends nor receives.
+fn holder(index: u64) -> Address {
     Address::from_word(keccak256(index.to_le_bytes()))
 }

@@ -3,20 +3,18 @@
 //! One validator and one fullnode are real processes; the load goes to the validator. A watcher with a thread of its own asks
 //! both for their head every two milliseconds and notes when it first saw each batch.
 
-mod watch;
-
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use slipstream_network::PeerAddress;
 
-use self::watch::Watcher;
 use super::{
     Aim, BenchOptions, Figure, Report,
     harness::{
         ONE_WAY,
         node::{NodeOptions, NodeProcess},
         relay::Relay,
+        watch::Watcher,
     },
 };
 use slipnet::{

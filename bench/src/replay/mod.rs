@@ -37,10 +37,6 @@ use super::{
 };
 use slipnet::{accounts::node_key, progress::Progress};
 
-/// Names the measurements to make, by beginnings of names: `erc20.cold,amm.warm.keys_off`, or `erc20,amm` for all of both. Without
-/// it a full run measures the subject of the aims, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open
-/// them.
-const ONLY: &str = "SLIPNET_BENCH_ONLY";
 const SERVER_SEED: &str = "slipnet-replay-server";
 
 /// Rows of a traffic that its figures compare; they come first.
@@ -54,16 +50,22 @@ struct Plan {
     runs: usize,
     size: Size,
     batches: usize,
-    only: Option<String>,
+    /// Beginnings of the names of what is measured: `erc20.cold`, `amm.warm.keys_off`, or `erc20` for all of it. Without any a full run
+    /// measures the subject of the aims, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open them.
+    only: Vec<String>,
 }
 
 impl Plan {
-    fn new(quick: bool) -> Plan {
+    fn new(quick: bool, only: &[String]) -> Plan {
         let (runs, batches, size) = match quick {
             true => (1, 60, Size { rows: 1_000_000, senders: 5_000 }),
             false => (3, 400, Size { rows: 50_000_000, senders: 200_000 }),
         };
-        Plan { is_quick: quick, runs, size, batches, only: std::env::var(ONLY).ok() }
+        Plan { is_quick: quick, runs, size, batches, only: only.to_vec() }
+    }
+
+    fn names(&self, name: &str) -> bool {
+        self.only.iter().any(|beginning| name.starts_with(beginning.as_str()))
     }
 
     /// The rows of the batches' maker.
@@ -77,7 +79,7 @@ impl Plan {
         };
         let is_named = |row: &Row| {
             let name = format!("{}.proposer.{}", traffic.name(), row.name());
-            self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.starts_with(part)))
+            self.only.is_empty() || self.names(&name)
         };
         rows.retain(is_named);
         rows
@@ -106,10 +108,12 @@ impl Plan {
         }
         let is_named = |row: &Row| {
             let name = format!("{}.{}", traffic.name(), row.name());
-            let Some(only) = &self.only else { return self.is_quick || traffic == Traffic::Erc20 };
-            only.split(',').any(|part| name.starts_with(part))
+            match self.only.is_empty() {
+                true => self.is_quick || traffic == Traffic::Erc20,
+                false => self.names(&name),
+            }
         };
-        if self.only.is_none() {
+        if self.only.is_empty() {
             rows.truncate(AIMED);
         }
         rows.retain(is_named);
@@ -133,7 +137,7 @@ struct Samples {
 }
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
-    let plan = Plan::new(options.quick);
+    let plan = Plan::new(options.quick, &options.only);
     let data = mainnet::data_dir(options.data.as_deref())?;
     let lists: Vec<Vec<B256>> =
         access_lists(&data)?.iter().map(|keys| keys.iter().map(listed_slot).collect()).collect();
@@ -150,7 +154,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
             samples.push((traffic, tokio::runtime::Handle::current().block_on(bench.measure(traffic))?));
         }
     }
-    ensure!(!samples.is_empty(), "{ONLY} names nothing");
+    ensure!(!samples.is_empty(), "--only names nothing that is measured");
     Ok(report::report(&plan, world.rows(), &samples))
 }
 

@@ -170,7 +170,7 @@ impl NetworkBench<'_> {
         let addresses: Vec<_> = relays.iter().map(Relay::address).collect();
         let options = NodeOptions {
             mode: "snapshot",
-            sync: "  history: false\n",
+            sync: "  history: false\n".to_owned(),
             storage: format!("  block_cache_mib: {CACHE_MIB}\n  tree_memory_mib: {TREE_MIB}\n"),
             peers: peers.addresses_at(&addresses),
             ..NodeOptions::default()

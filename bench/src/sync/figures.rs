@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_plan_can_be_cut_to_a_few_modes() {
         let mut plan = Plan::new(false);
-        plan.retain("erc20.v1,transfers.replay");
+        plan.retain(&["erc20.v1", "transfers.replay"].map(str::to_owned));
         let modes: Vec<_> = plan.cases.iter().map(|case| (case.workload, case.modes.clone())).collect();
         assert_eq!(modes, [(Workload::Transfers, vec![Mode::Replay]), (Workload::Erc20, vec![Mode::V1])]);
         assert!(!plan.floors && plan.cases.iter().all(|case| !case.hostile));

@@ -83,8 +83,8 @@ impl Supply<'_> {
         let (sync, executor) = mode.settings();
         let options = NodeOptions {
             mode: mode.sync_mode(),
-            sync,
-            executor: executor.into(),
+            sync: sync.to_owned(),
+            executor: executor.to_owned(),
             peers: self.peers.clone(),
             ..NodeOptions::default()
         };

@@ -84,7 +84,7 @@ impl Keeper {
     ) -> Result<Keeper> {
         let options = NodeOptions {
             mode,
-            sync,
+            sync: sync.to_owned(),
             storage: storage.to_owned(),
             peers: vec![server.peer_at(server.address())],
             ..NodeOptions::default()

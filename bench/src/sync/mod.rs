@@ -45,8 +45,6 @@ pub(super) use v1::{V1Options, run as run_v1};
 
 /// Batches between two snapshots of a source. Each chain ends between two of them, so that a snapshot has a tail.
 const SNAPSHOT_INTERVAL: u64 = 100;
-/// Names the measurements to make, for somebody who works on one of them.
-const ONLY: &str = "SLIPNET_BENCH_ONLY";
 const SERVER_SEED: &str = "slipnet-bench-server";
 
 /// One chain, and its followers.
@@ -76,12 +74,16 @@ struct Plan {
 
 impl Plan {
     fn new(quick: bool) -> Plan {
-        use Mode::{Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1};
+        use Mode::{
+            Auto, AutoHistory, Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1,
+        };
         // Each of the first two is long enough for ten seconds of work without latency, in deltas and in replay.
         let (long, short, erc20) = if quick { (120, 60, 110) } else { (9_020, 1_420, 620) };
         let contracts: &[Mode] = match quick {
-            true => &[V1, Replay, Delta],
-            false => &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot],
+            true => &[V1, Replay, Delta, AutoHistory],
+            false => {
+                &[V1, ReplayUnhinted, Replay, Delta, DeltaHistory, RangeDelta, Snapshot, Auto, AutoHistory]
+            }
         };
         let case = |workload, batches, modes: &[Mode]| Case {
             workload,
@@ -92,13 +94,13 @@ impl Plan {
             mixed: false,
         };
         // Two chains of transfers: one that deltas need some seconds for, and one that replay does.
-        let deltas = case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot]);
-        let replays = case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay]);
+        let deltas = case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot, Auto]);
+        let replays = case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay, AutoHistory]);
         let cases = vec![
             Case { both_latencies: true, hostile: true, ..deltas },
             Case { both_latencies: true, ..replays },
             Case { mixed: true, ..case(Workload::Erc20, erc20, contracts) },
-            case(Workload::Hot, long, &[Delta, RangeDelta]),
+            case(Workload::Hot, long, &[Delta, RangeDelta, Auto]),
         ];
         match quick {
             true => Plan { runs: 1, floors: true, senders: 1_000, cases, v1_batches: 16 },
@@ -109,9 +111,8 @@ impl Plan {
 
 impl Plan {
     /// Leaves out what is not among these labels: `transfers.delta`, `erc20.v1`, `floor`, `hostile`, `mixed`.
-    fn retain(&mut self, labels: &str) {
-        let labels: Vec<_> = labels.split(',').collect();
-        let named = |label: &str| labels.contains(&label);
+    fn retain(&mut self, labels: &[String]) {
+        let named = |label: &str| labels.iter().any(|named| named == label);
         for case in &mut self.cases {
             let workload = case.workload.name();
             case.modes.retain(|mode| named(&format!("{workload}.{}", mode.name())));
@@ -125,8 +126,8 @@ impl Plan {
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
     let mut plan = Plan::new(options.quick);
-    if let Ok(labels) = std::env::var(ONLY) {
-        plan.retain(&labels);
+    if !options.only.is_empty() {
+        plan.retain(&options.only);
     }
     let dir = options.temporary_dir()?;
     run_in(&plan, dir.path(), progress).map_err(|error| {

@@ -21,6 +21,8 @@ pub(super) enum Mode {
     ReplayAlone,
     /// The node's own choice, without history.
     Auto,
+    /// The same with history, as by default.
+    AutoHistory,
 }
 
 impl Mode {
@@ -36,6 +38,7 @@ impl Mode {
             Mode::Snapshot => "snapshot",
             Mode::ReplayAlone => "replay_alone",
             Mode::Auto => "auto",
+            Mode::AutoHistory => "auto_history",
         }
     }
 
@@ -43,7 +46,7 @@ impl Mode {
     pub(super) fn sync_mode(self) -> &'static str {
         match self {
             Mode::V1 | Mode::ReplayUnhinted | Mode::Replay | Mode::ReplayAlone => "replay",
-            Mode::Auto => "auto",
+            Mode::Auto | Mode::AutoHistory => "auto",
             Mode::Delta | Mode::DeltaHistory => "delta",
             Mode::RangeDelta => "range_delta",
             Mode::Snapshot => "snapshot",
@@ -57,7 +60,7 @@ impl Mode {
             Mode::Delta | Mode::RangeDelta | Mode::Snapshot | Mode::ReplayAlone | Mode::Auto => {
                 ("  history: false\n", "")
             }
-            Mode::V1 | Mode::Replay | Mode::DeltaHistory => ("", ""),
+            Mode::V1 | Mode::Replay | Mode::DeltaHistory | Mode::AutoHistory => ("", ""),
         }
     }
 }

@@ -165,6 +165,12 @@ metrics! {
     "slipstream_progress_ratio" progress_ratio: Gauge;
     /// Share of the running or last restore that is done, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
+    /// Batches of the history's window that are not stored yet and are fetched beside the head; 0 if none is missing.
+    "slipstream_sync_backfill_batches_left" sync_backfill_batches_left: IntGauge;
+    /// Compressed bytes of history that are stored per second; 0 while the backfill rests.
+    "slipstream_sync_backfill_bytes_per_second" sync_backfill_bytes_per_second: Gauge;
+    /// Seconds until the history's window is complete; 0 if nothing is missing, NaN while the backfill rests.
+    "slipstream_sync_backfill_eta_seconds" sync_backfill_eta_seconds: Gauge;
     /// Seconds to the target at the present rate; 0 at the head of a chain that goes on, NaN while nobody can tell.
     "slipstream_sync_eta_seconds" sync_eta_seconds: Gauge;
     /// Answers to peers that sync from this node, since start.

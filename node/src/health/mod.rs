@@ -184,6 +184,11 @@ impl HealthSource {
         HealthSource { store, follower, seat, transport, clock, names, judge }
     }
 
+    /// Whether history that is missing here is being fetched.
+    pub(crate) fn is_backfilling(&self) -> bool {
+        self.follower.is_backfilling()
+    }
+
     /// The time by the node's clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()

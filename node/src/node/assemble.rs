@@ -288,7 +288,7 @@ fn context(
 ) -> Result<RpcContext, NodeError> {
     let Core { store, pool, .. } = core;
     Ok(RpcContext {
-        batches: Batches::new(store.clone(), pool.senders().clone()),
+        batches: Batches::new(store.clone(), pool.senders().clone(), config.sync.history),
         congestion: Congestion::default(),
         keeps: Keeps::of(config),
         log_index,

@@ -29,13 +29,35 @@ impl RpcContext {
     pub(crate) fn batch_number(&self, id: BlockId) -> Result<Option<BatchNumber>, RpcError> {
         let head = self.store.head()?.header.number;
         let number = match id {
-            BlockId::Hash(hash) => return Ok(self.store.find_header(&hash.block_hash.into())?),
+            BlockId::Hash(hash) => {
+                let found = self.store.find_header(&hash.block_hash.into())?;
+                if found.is_none() {
+                    self.check_known("block")?;
+                }
+                return Ok(found);
+            }
             BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
             // A certified batch is final, and the one in the making has no number here.
             BlockId::Number(_) => head,
         };
         Ok((number <= head).then_some(number))
+    }
+
+    /// # Errors
+    /// If a hash that nothing was found by may be of a batch that is not here yet.
+    fn check_known(&self, what: &'static str) -> Result<(), RpcError> {
+        match self.batches.to_come()?.filter(|_| self.health.is_backfilling()) {
+            Some(to_come) => Err(RpcError::NotYetKnown { what, to_come }),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// If a transaction that was not found may have been executed, which this node does not know, or not yet.
+    pub(super) fn check_found(&self) -> Result<(), RpcError> {
+        self.keeps.check_found()?;
+        self.check_known("transaction")
     }
 
     /// The batch that a block id names, with some of its parts: `None` if it is missing.
@@ -53,7 +75,7 @@ impl RpcContext {
         }
         let Some(number) = self.batch_number(id)? else { return Ok(None) };
         let batch = self.batches.get(number, parts, reader)?;
-        batch.ok_or(RpcError::NotStored { what: "header", number }).map(Some)
+        batch.ok_or_else(|| self.batches.missing("header", number)).map(Some)
     }
 
     /// The batch in the making. Nobody knows which transactions its proposer takes, so it has none here, and no root of the state
@@ -80,7 +102,7 @@ impl RpcContext {
         }
         let Some(number) = self.batch_number(id)? else { return Ok(None) };
         let header = self.store.header(number)?;
-        header.ok_or(RpcError::NotStored { what: "header", number }).map(Some)
+        header.ok_or_else(|| self.batches.missing("header", number)).map(Some)
     }
 }
 

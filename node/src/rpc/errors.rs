@@ -12,6 +12,7 @@ use slipstream_executor::{ExecuteError, TransactionError};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError};
 
+use super::to_come::ToCome;
 use crate::sparse::Sparse;
 
 /// "Invalid input" in Ethereum's list; geth uses it for everything that a server refuses.
@@ -67,6 +68,12 @@ pub(crate) enum RpcError {
          change or from a snapshot; ask a node that keeps it"
     )]
     NotStored { what: &'static str, number: BatchNumber },
+    #[error("pruned history unavailable: this node has no {what} of batch {number} yet: {to_come}")]
+    NotYetStored { what: &'static str, number: BatchNumber, to_come: ToCome },
+    #[error(
+        "pruned history unavailable: this node knows no {what} with this hash yet, and not all of them: {to_come}"
+    )]
+    NotYetKnown { what: &'static str, to_come: ToCome },
     #[error(
         "pruned history unavailable: this node has no header of batch {number}: it pruned that part, or took the batch as a state \
          change or from a snapshot; ask from batch {kept_from} (0x{:x}) on", kept_from.get()
@@ -206,6 +213,8 @@ impl From<RpcError> for ErrorObjectOwned {
             | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
             RpcError::LogsNotStored { .. }
             | RpcError::NotStored { .. }
+            | RpcError::NotYetStored { .. }
+            | RpcError::NotYetKnown { .. }
             | RpcError::HeaderNotStored { .. }
             | RpcError::NoTransactions
             | RpcError::NoPlaces => PRUNED_CODE,

@@ -60,7 +60,7 @@ pub(crate) fn over(genesis: &Genesis, store: Store) -> RpcContext {
     );
     let forwarder = Forwarder::new(pool.clone(), &chain, transport.clone(), &[validator], None);
     RpcContext {
-        batches: Batches::new(store.clone(), pool.senders().clone()),
+        batches: Batches::new(store.clone(), pool.senders().clone(), false),
         congestion: Congestion::default(),
         keeps: Keeps { bodies: true, places: true },
         chain,

@@ -29,6 +29,7 @@ mod subscriptions;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod to_come;
 mod trace;
 mod transactions;
 mod txpool;

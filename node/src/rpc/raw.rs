@@ -24,7 +24,7 @@ fn of(context: &RpcContext, hash: &B256, reader: Reader<'_>) -> Result<Bytes, Rp
         return Ok(batch.raw(index)?.unwrap_or_default());
     }
     let Some(waiting) = context.pool.get(hash) else {
-        context.keeps.check_found()?;
+        context.check_found()?;
         return Ok(Bytes::new());
     };
     Ok(waiting.raw)

@@ -37,7 +37,7 @@ pub(super) fn by_hash(
     }
     let waiting = context.pool.get(&hash);
     if waiting.is_none() {
-        context.keeps.check_found()?;
+        context.check_found()?;
     }
     Ok(waiting.map(|transaction| pending(&transaction)))
 }
@@ -70,7 +70,7 @@ pub(super) fn receipt(
 /// # Errors
 /// If a transaction that was not found may have been executed: it is not in the pool, and this node cannot know.
 pub(super) fn check_unknown(context: &RpcContext, hash: &B256) -> Result<(), RpcError> {
-    if context.pool.contains(hash) { Ok(()) } else { context.keeps.check_found() }
+    if context.pool.contains(hash) { Ok(()) } else { context.check_found() }
 }
 
 /// The receipt of a transaction, if it is committed.

@@ -181,6 +181,11 @@ fn sample_pipeline(sync: &SyncStatus, metrics: &Metrics) {
         metrics.sync_repair_rows.set(gauge(repair.rows_put + repair.rows_removed + repair.codes));
     }
     metrics.sync_restore_ratio.set(sync.snapshot.as_ref().map_or(0.0, |snapshot| snapshot.share));
+    let backfill = sync.backfill.as_ref();
+    metrics.sync_backfill_batches_left.set(gauge(backfill.map_or(0, |backfill| backfill.batches_left)));
+    metrics.sync_backfill_bytes_per_second.set(backfill.map_or(0.0, |backfill| backfill.bytes_per_second));
+    let eta = backfill.map_or(Some(0.0), |backfill| backfill.eta_seconds);
+    metrics.sync_backfill_eta_seconds.set(eta.unwrap_or(f64::NAN));
 }
 
 pub(super) fn gauge(value: u64) -> i64 {

@@ -96,7 +96,9 @@ impl World {
         self.trace.mark(self.now, Kind::World, format_args!("nothing goes wrong any more"));
         self.is_quiet = true;
         self.sides = None;
-        self.cut.fill(false);
+        for (cut, server) in self.cut.iter_mut().zip(&self.servers) {
+            *cut &= server.habit != Habit::Flapping;
+        }
         self.refresh_peers()
     }
 

@@ -9,6 +9,7 @@ use slipstream_sync::engine::{Done, Job, JobId, RestoreJob};
 
 use super::{
     oracle::Claim,
+    plan::NodePlan,
     queue::Moment,
     world::{Event, To, Work, World},
 };
@@ -75,9 +76,12 @@ impl World {
             Job::Restore(RestoreJob::Finish) => (20_000, 0),
             Job::Restore(_) | Job::KeepEpochs(_) => (1_000, 0),
             Job::Audit(_) => (5_000, 0),
+            Job::CheckPast { answer, .. } => (200, answer.len()),
+            Job::Backfill(_) => (1_000, 0),
         };
-        let slowness = self.nodes[to.node].plan.slowness;
-        let micros = (least as f64 + bytes as f64 / 100.0) * slowness * self.rng.random_range(0.5..3.0);
+        let NodePlan { slowness, is_steady, .. } = self.nodes[to.node].plan;
+        let luck = if is_steady { 1.0 } else { self.rng.random_range(0.5..3.0) };
+        let micros = (least as f64 + bytes as f64 / 100.0) * slowness * luck;
         micros as Moment
     }
 }
@@ -99,6 +103,8 @@ fn name(job: &Job) -> &'static str {
         Job::Restore(RestoreJob::Drop) => "putting a restore down",
         Job::Audit(_) => "an audit",
         Job::KeepEpochs(_) => "keeping epochs",
+        Job::CheckPast { .. } => "checking a range of the backfill",
+        Job::Backfill(_) => "storing a range of the backfill",
     }
 }
 
@@ -115,5 +121,7 @@ fn outcome(done: &Done) -> String {
         Done::Restored(restored) => format!("restoring, good: {}", restored.is_ok()),
         Done::Audited(audited) => format!("an audit, good: {}", audited.is_ok()),
         Done::Kept(kept) => format!("keeping epochs, good: {}", kept.is_ok()),
+        Done::PastChecked(checked) => format!("checking a range of the backfill, good: {}", checked.is_ok()),
+        Done::Backfilled(stored) => format!("storing a range of the backfill, good: {}", stored.is_ok()),
     }
 }

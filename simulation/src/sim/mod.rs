@@ -17,6 +17,7 @@ mod lie;
 mod link;
 mod node;
 mod oracle;
+mod pace;
 mod plan;
 mod queue;
 mod server;

@@ -13,7 +13,10 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use rand::{Rng, rngs::StdRng};
 use slipstream_network::{NetworkError, PeerId};
-use slipstream_sync::engine::{Done, Job, JobId, RequestId};
+use slipstream_sync::{
+    Mode,
+    engine::{Done, Job, JobId, RequestId},
+};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
@@ -22,6 +25,7 @@ use super::{
     fault::Fired,
     link::Link,
     node::Node,
+    pace::Due,
     plan::{Plan, Scenario},
     queue::{Moment, Queue},
     server::{Habit, Server},
@@ -113,6 +117,8 @@ pub(super) struct World {
     /// On which side each participant is, while the network is apart.
     pub(super) sides: Option<Vec<bool>>,
     pub(super) certified: BatchNumber,
+    /// When all nodes must be at the head, where a world is held to a time.
+    pub(super) due: Option<Due>,
     pub(super) is_quiet: bool,
     pub(super) trace: Trace,
     pub(super) fired: Fired,
@@ -138,8 +144,25 @@ impl World {
         planted: Option<slipstream_sync::Planted>,
         verbose: bool,
     ) -> Result<World> {
+        let due = (scenario == Scenario::Promises).then(|| Due::of(seed)).transpose()?;
+        let mut world = World::build(scenario, seed, planted, verbose, None)?;
+        world.due = due;
+        Ok(world)
+    }
+
+    /// The world of a seed; with a mode it is the one in which the nodes have this mode and nobody but honest peers is connected.
+    pub(super) fn build(
+        scenario: Scenario,
+        seed: u64,
+        planted: Option<slipstream_sync::Planted>,
+        verbose: bool,
+        pinned: Option<Mode>,
+    ) -> Result<World> {
         let mut rng = super::plan::rng(seed);
         let mut plan = Plan::draw(scenario, &mut rng);
+        for node in &mut plan.nodes {
+            node.sync.mode = pinned.unwrap_or(node.sync.mode);
+        }
         let servers = std::mem::take(&mut plan.servers);
         let defences = slipstream_sync::Defences::without(planted)?;
         let nodes: Vec<Node> =
@@ -157,12 +180,13 @@ impl World {
             now: 0,
             base: Instant::now(),
             queue: Queue::new(),
-            cut: vec![false; servers.len()],
+            cut: servers.iter().map(|server| pinned.is_some() && server.habit != Habit::Honest).collect(),
             servers,
             nodes,
             links,
             sides: None,
             certified: plan.certified,
+            due: None,
             is_quiet: false,
             trace: Trace::new(verbose),
             fired: Fired::new(),
@@ -259,7 +283,16 @@ impl World {
     /// # Errors
     /// The fault that an oracle found.
     pub(super) fn run(mut self) -> (Result<()>, Outcome) {
-        let done = self.drive().and_then(|()| self.check_end());
+        let end = self.due.map_or(self.plan.quiet_at + CATCH_UP, |due| due.at);
+        let done = self.drive(end).and_then(|is_caught_up| match (is_caught_up, self.due) {
+            (true, _) => self.check_end(),
+            (false, Some(due)) => self.fail(&format!("speed: a node is not at the head: {due}")),
+            (false, None) => self.fail(&format!(
+                "liveness: {} s after the last fault a node is not caught up with batch {}",
+                CATCH_UP / 1_000_000,
+                self.certified
+            )),
+        });
         let took = Duration::from_micros(self.now);
         let is_recorded = self.trace.is_recorded();
         // A reader sees in words how the nodes stood; somebody who runs a campaign sees all their own words.
@@ -272,7 +305,8 @@ impl World {
         (done, Outcome { trace, fired: self.fired, took, recording, stands })
     }
 
-    fn drive(&mut self) -> Result<()> {
+    /// Lets things happen until all nodes are caught up and nothing goes wrong any more. Returns false if they are not by `end`.
+    pub(super) fn drive(&mut self, end: Moment) -> Result<bool> {
         let mut at_once = 0;
         while !(self.is_quiet && self.is_caught_up()) {
             let (at, event) =
@@ -280,18 +314,14 @@ impl World {
             at_once = if at == self.now { at_once + 1 } else { 0 };
             ensure!(at_once < EVENTS_PER_MOMENT_MAX, "time stands still");
             self.now = at;
-            let end = self.plan.quiet_at + CATCH_UP;
-            ensure!(
-                at < end,
-                "liveness: {} s after the last fault a node is not caught up with batch {}",
-                CATCH_UP / 1_000_000,
-                self.certified
-            );
+            if at >= end {
+                return Ok(false);
+            }
             let happened = self.happen(event);
             self.think();
             happened?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn is_caught_up(&self) -> bool {

@@ -16,6 +16,14 @@ fn two_hundred_worlds_hold() {
     assert_eq!(report.runs, 200);
 }
 
+/// Goal: whatever peers promise, `auto` is about as fast as the best way among honest ones, but for what a lie costs once.
+#[test]
+fn promises_cost_little() {
+    let options = SimOptions { scenario: Some(Scenario::Promises), ..options(0..60) };
+    let report = sim::run(&options, Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(report.runs, 60);
+}
+
 /// Goal: a failure can be looked at again: nothing but the seed decides what happens.
 #[test]
 fn a_seed_is_one_run() {
@@ -50,6 +58,7 @@ const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::NoWaypoint, 11),
     (Planted::BelievedValues, 24),
     (Planted::LateHedge, 2),
+    (Planted::RepeatedPromise, 0),
 ];
 
 /// How the first of these seeds fails without the defence; none if all of them hold.
@@ -93,6 +102,7 @@ fn scene(planted: Planted) -> Option<Scenario> {
         Planted::ForgottenRestore => Some(Scenario::Crash),
         Planted::LateHedge => Some(Scenario::Stallers),
         Planted::BelievedValues => Some(Scenario::Liars),
+        Planted::RepeatedPromise => Some(Scenario::Promises),
         _ => None,
     }
 }

@@ -13,7 +13,10 @@ use super::{
 use crate::{
     crash::{CrashPoint, Faults, Step},
     error::StorageError,
-    schema::{self, HEAD_KEY, HeadRecord, PRUNED_HEADERS_KEY, PRUNED_KEY, RESTORE_KEY, SEALED_KEY},
+    schema::{
+        self, HEAD_KEY, HISTORY_KEY, HeadRecord, KEPT_KEY, PRUNED_HEADERS_KEY, PRUNED_KEY, RESTORE_KEY,
+        SEALED_KEY,
+    },
 };
 
 pub(crate) struct FaultyBackend {
@@ -85,12 +88,15 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     let sets = |name: &[u8]| any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == name));
     let progress = sets(RESTORE_KEY);
     let ends = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == RESTORE_KEY));
+    // A leap begins the history of states anew, and a backfill leaves it as it is.
+    let leaps = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == HISTORY_KEY));
     let clears = any(&|write| matches!(write, Write::Clear(_)));
     let drops_headers = any(&|write| matches!(write, Write::ClearRange(Column::Headers, ..)));
     let removes_records = any(&|write| matches!(write, Write::ClearRange(Column::Records, ..)));
     Some(match head {
         Some(_) if ends => Step::RestoreFinish,
         Some(_) if drops_headers => Step::Rollback,
+        Some(_) if sets(KEPT_KEY) && !leaps => Step::Backfill,
         Some(record) => match schema::decode::<HeadRecord>("head record", record) {
             Ok(record) if record.number > BatchNumber::GENESIS => Step::Commit,
             _ => Step::Initialize,

@@ -73,6 +73,18 @@ pub enum StorageError {
         /// The batch that was given.
         number: BatchNumber,
     },
+    /// A backfill goes down from what is stored, without a gap.
+    #[error(
+        "batches up to {number} cannot be stored below the head, batch {head}: they do not follow each other, or the header of batch {} is not \
+         stored",
+        number.next()
+    )]
+    NotBelow {
+        /// The last batch that was given.
+        number: BatchNumber,
+        /// Number of the store's head.
+        head: BatchNumber,
+    },
     /// The batch continues another ledger.
     #[error("batch {number} names the parent {found}, the head's digest is {expected}")]
     WrongParent {

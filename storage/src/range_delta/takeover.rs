@@ -190,6 +190,7 @@ impl RangeDeltaTakeover {
             writes.put(Column::Codes, hash.0, code);
         }
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
+        store.leave_behind(&current, &mut writes)?;
         forget(&mut writes, current.record.number);
         if let Err(error) = store.write(writes, true) {
             // The tree stays: the same changes make the same of it again.

@@ -57,6 +57,7 @@ impl Restore {
         writes.put(Column::Certificates, schema::number_key(target), schema::encode(certificate));
         let epoch = writer.stage_epoch_end(store.epoch(), certificate, &mut writes)?;
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
+        store.leave_behind(&current, &mut writes)?;
         forget(&mut writes, current.record.number);
         writes.delete(Column::Meta, RESTORE_KEY);
         writes.clear(current.record.active.column());

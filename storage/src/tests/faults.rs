@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::{
+    backfill::fill_all,
     restore::{headers, served, target},
     *,
 };
@@ -42,7 +43,9 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
         restore.add_code(&snapshot.code(&hash)?.unwrap())?;
     }
     let (headers, proof, genesis) = headers(source, 20, 3);
-    restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })
+    restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })?;
+    // The last batches of the windows, in runs.
+    fill_all(store, source, 1)
 }
 
 /// Checks what survives a failure at `point`: a head with its state, and no record of a later batch.
@@ -63,6 +66,26 @@ fn check_left(store: &Store, source: &Store) {
     assert!(vote <= number && number.min(12) <= vote + 1, "record {vote} at batch {number}");
     if number <= 12 {
         check_pruned(store, number);
+    } else {
+        check_backfilled(store, source);
+    }
+}
+
+/// Checks that a restored store serves what it announces, and that the rest of its windows can be fetched.
+fn check_backfilled(store: &Store, source: &Store) {
+    for filled in [false, true] {
+        if filled {
+            fill_all(store, source, 1).unwrap();
+        }
+        for (kind, window) in [(BlobKind::Body, WINDOWS[0]), (BlobKind::Delta, WINDOWS[2])] {
+            let lowest = store.lowest(kind).unwrap().map_or(21, |lowest| lowest.get());
+            assert!(!filled || lowest <= 21 - window, "{} from {lowest} on", kind.name());
+            for number in (lowest..=20).map(BatchNumber::new) {
+                let expected = source.blob(kind, number).unwrap();
+                assert!(expected.is_some() && store.blob(kind, number).unwrap() == expected, "{number}");
+                assert_eq!(store.header(number).unwrap(), source.header(number).unwrap());
+            }
+        }
     }
 }
 

@@ -20,7 +20,7 @@ fn windows(blobs: u64, headers: Window) -> StorageConfig {
 }
 
 /// The first header but the genesis' that is served, with everything that goes with it; and nothing of those before.
-fn check_from(store: &Store, headers: &[BatchHeader], first: u64) {
+pub(super) fn check_from(store: &Store, headers: &[BatchHeader], first: u64) {
     let last = headers.len() as u64 - 1;
     let number = BatchNumber::new;
     for header in headers {

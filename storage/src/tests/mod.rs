@@ -1,5 +1,6 @@
 //! One suite for both backends: a small ledger that makes valid batches, and a model of the state beside it.
 
+mod backfill;
 mod beside;
 mod born;
 mod chunk;

@@ -91,6 +91,13 @@ impl Served {
         store.take_range_delta(&target(self.source.store(), self.last()), ranges_bits, MERGE_BYTES).unwrap()
     }
 
+    /// Takes another store from a batch to the last one.
+    pub(super) fn leap(&self, store: &Store, from: u64) {
+        let takeover = self.takeover(store, 1);
+        self.fill(&takeover, from, 8_000, 1);
+        finish(&takeover, &self.headers(from)).unwrap();
+    }
+
     pub(super) fn headers(&self, head: u64) -> Vec<BatchHeader> {
         self.made[head as usize..].iter().map(|made| made.header.clone()).collect()
     }

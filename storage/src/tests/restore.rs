@@ -46,7 +46,7 @@ pub(super) fn headers(
     (store.headers(first, count as usize).unwrap(), proof, genesis)
 }
 
-fn fetch(restore: &Restore, snapshot: &Snapshot, chunks_max: usize) {
+pub(super) fn fetch(restore: &Restore, snapshot: &Snapshot, chunks_max: usize) {
     for _ in 0..chunks_max {
         let Some(next) = restore.next_path() else { break };
         restore.add_chunk(&snapshot.chunk(next, 300).unwrap()).unwrap();
@@ -64,7 +64,7 @@ pub(super) fn check_all(restore: &Restore, snapshot: &Snapshot) {
 }
 
 /// Restores `number`, dropping the handle and reopening the store after every few chunks.
-fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
+pub(super) fn restored(source: &Store, number: u64, on_disk: bool) -> Fixture {
     let mut fixture = Fixture::initialized(&serving(), on_disk);
     let snapshot = source.snapshot(BatchNumber::new(number)).unwrap().unwrap();
     let mut rows = 0;

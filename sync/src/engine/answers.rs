@@ -8,7 +8,7 @@ use slipstream_types::{BatchNumber, codec};
 use tokio::time::Instant;
 
 use super::{
-    Engine,
+    Engine, backfill,
     bootstrap::{Base, Bootstrap, EarlyChunk},
     effect::{Effect, Job, RequestId, RestoreJob},
     epochs::EPOCH_ENDS,
@@ -68,6 +68,11 @@ impl Engine {
                     self.settle(&key, now);
                 }
                 let fault = Fault::Network(error);
+                if let About::Past { first, .. } = flight.about
+                    && self.past_failed(first, &flight.peer, &fault, now)
+                {
+                    return;
+                }
                 if let (About::Wanted(key), Some(restore)) = (flight.about, &mut self.restore)
                     && Bootstrap::owns(&key)
                 {
@@ -96,6 +101,10 @@ impl Engine {
             }
             About::Epochs { first } => {
                 self.epochs.arrived(flight.peer, first, answer);
+                Ok(())
+            }
+            About::Past { first, .. } => {
+                self.past_arrived(first, flight.clone(), answer, now);
                 Ok(())
             }
             About::Wanted(key) => self.take(key, &flight, answer, now),
@@ -288,7 +297,7 @@ impl Engine {
 fn ware(flight: &Flight) -> Option<Ware> {
     match flight.about {
         About::Summary | About::Epochs { .. } => None,
-        About::Wanted(Key::Survey | Key::Range(_)) => Some(Ware::Batches),
+        About::Past { .. } | About::Wanted(Key::Survey | Key::Range(_)) => Some(Ware::Batches),
         About::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
             Some(Ware::Snapshots)
         }
@@ -299,6 +308,7 @@ fn describe(flight: &Flight) -> String {
     match flight.about {
         About::Summary => "summary".into(),
         About::Epochs { .. } => EPOCH_ENDS.into(),
+        About::Past { first, .. } => backfill::describe(first),
         About::Wanted(key) => describe_key(&key),
     }
 }

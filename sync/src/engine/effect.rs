@@ -16,7 +16,10 @@ use crate::{
     repair::{RepairRecord, RepairReport},
     trust::Trust,
     verify::VerifiedRange,
-    work::{Alarm, Audit, Audited, Committed, Executed, Prepared, ProvedEnds, Ready, Restored},
+    work::{
+        Alarm, Audit, Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Ready,
+        Restored,
+    },
 };
 
 /// Names a request that is under way.
@@ -133,6 +136,19 @@ pub enum Job {
     Audit(Audit),
     /// Keep the certificates that end epochs.
     KeepEpochs(Vec<Certificate>),
+    /// Check the answer to a range request of the backfill.
+    CheckPast {
+        /// The answer's bytes, as the peer sent them.
+        answer: Vec<u8>,
+        /// The request that was sent.
+        request: RangeRequest,
+        /// Batches from the first on that the peer's head allows.
+        due: u64,
+        /// The validators whose signatures count.
+        trust: Arc<Trust>,
+    },
+    /// Store a checked range below what is stored; without one, look at what is missing.
+    Backfill(Option<Box<PastRange>>),
 }
 
 /// Work on the state that a snapshot, or the range delta up to one, gives.
@@ -208,6 +224,10 @@ pub enum Done {
     Audited(Result<Audited, SyncError>),
     /// Result of [`Job::KeepEpochs`].
     Kept(Result<(), SyncError>),
+    /// Result of [`Job::CheckPast`].
+    PastChecked(Result<PastRange, Fault>),
+    /// Result of [`Job::Backfill`].
+    Backfilled(Result<Backfilled, SyncError>),
 }
 
 /// The node's own ledger, as the engine begins with it.

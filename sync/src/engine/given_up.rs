@@ -11,7 +11,10 @@ use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use crate::plan::Candidate;
+use crate::{
+    plan::Candidate,
+    planted::{Defences, Planted},
+};
 
 /// How long the first time.
 const FIRST: Duration = Duration::from_secs(60);
@@ -23,6 +26,7 @@ const PEERS_MAX: usize = 1_024;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
+    defences: Defences,
     /// Snapshots of whose ledger no peer shows that it passes through the waypoint.
     unproved: BTreeMap<BatchNumber, Instant>,
     peers: BTreeMap<PeerId, Promised>,
@@ -41,6 +45,10 @@ struct Promised {
 }
 
 impl GivenUp {
+    pub(super) fn new(defences: Defences) -> GivenUp {
+        GivenUp { defences, ..GivenUp::default() }
+    }
+
     /// Ignores a snapshot, whichever peer offers it.
     pub(super) fn unproved(&mut self, number: BatchNumber, now: Instant) {
         self.unproved.insert(number, now + FIRST);
@@ -48,6 +56,9 @@ impl GivenUp {
 
     /// Leaves the snapshots of peers alone whose offer came to nothing.
     pub(super) fn broken(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
+        if self.defences.lacks(Planted::RepeatedPromise) {
+            return;
+        }
         for peer in peers {
             let times = self.peers.get(&peer).map_or(0, |promised| promised.times);
             let pause = FIRST.saturating_mul(2u32.saturating_pow(times)).min(LONGEST);

@@ -20,7 +20,7 @@ use crate::{
     plan::Load,
     protocol::Request,
     verify::VerifiedRange,
-    work::{Audited, Committed, Executed, Prepared, ProvedEnds, Restored},
+    work::{Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Restored},
 };
 
 /// An answer to a range request is checked.
@@ -101,6 +101,25 @@ pub(super) struct RestoreAnswer {
 /// An applied batch is executed again.
 #[derive(Debug)]
 pub(super) struct Auditing;
+
+/// An answer of the backfill is checked.
+#[derive(Debug)]
+pub(super) struct CheckPast {
+    pub(super) first: BatchNumber,
+    pub(super) flight: Flight,
+    /// When the answer arrived.
+    pub(super) at: Instant,
+}
+
+/// Batches of the backfill are stored; from nobody if it is only looked at what is missing.
+#[derive(Debug, Default)]
+pub(super) struct StorePast {
+    pub(super) from: Option<PeerId>,
+    pub(super) batches: u64,
+    pub(super) bytes: u64,
+    /// How often the head had leapt when it began.
+    pub(super) leaps: u64,
+}
 
 /// The ends of epochs are stored.
 #[derive(Debug)]
@@ -183,6 +202,8 @@ pub(super) struct Jobs {
     pub(super) restore: Running<Restoring>,
     pub(super) audit: Running<Auditing>,
     pub(super) keep: Running<Keeping>,
+    pub(super) check_past: Running<CheckPast>,
+    pub(super) store_past: Running<StorePast>,
 }
 
 /// The data kept of a job while it runs; its type is the kind of the job.
@@ -211,6 +232,8 @@ places! {
     Restoring => restore,
     Auditing => audit,
     Keeping => keep,
+    CheckPast => check_past,
+    StorePast => store_past,
 }
 
 /// A finished job: its kept data, and its result.
@@ -225,6 +248,8 @@ pub(super) enum Ended {
     Restore(Restoring, Result<Restored, SyncError>),
     Audit(Auditing, Result<Audited, SyncError>),
     Keep(Keeping, Result<(), SyncError>),
+    CheckPast(CheckPast, Result<PastRange, Fault>),
+    StorePast(StorePast, Result<Backfilled, SyncError>),
 }
 
 impl Jobs {
@@ -251,10 +276,12 @@ impl Jobs {
             Done::Restored(result) => Ended::Restore(self.restore.end(id)?, result),
             Done::Audited(result) => Ended::Audit(self.audit.end(id)?, result),
             Done::Kept(result) => Ended::Keep(self.keep.end(id)?, result),
+            Done::PastChecked(result) => Ended::CheckPast(self.check_past.end(id)?, result),
+            Done::Backfilled(result) => Ended::StorePast(self.store_past.end(id)?, result),
         })
     }
 
-    /// Whether anything runs that the node waits for: audits are for its spare time.
+    /// Whether anything runs that the node waits for: audits and the backfill are for its spare time.
     pub(super) fn is_working(&self) -> bool {
         self.checks.is_any()
             || self.announced.is_any()

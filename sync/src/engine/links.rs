@@ -179,6 +179,11 @@ impl Links {
         }
     }
 
+    /// Whether nothing is under way to a peer.
+    pub(super) fn is_idle(&self, peer: &PeerId) -> bool {
+        self.0.get(peer).is_none_or(|link| link.requests == 0)
+    }
+
     /// How long an answer of so many bytes takes from its request on, behind what is under way already.
     pub(super) fn expected(&self, peer: &PeerId, bytes: u64) -> Duration {
         let Some(link) = self.0.get(peer) else {

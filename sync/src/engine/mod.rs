@@ -18,6 +18,7 @@
 //! per peer by its window.
 
 mod answers;
+mod backfill;
 mod bootstrap;
 mod certified;
 mod claims;
@@ -57,10 +58,10 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, bootstrap::Bootstrap, certified::Certified, claims::Claim, coming::Coming,
-    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
-    pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
-    timers::Timers,
+    answers::Checking, backfill::Backfill, bootstrap::Bootstrap, certified::Certified, claims::Claim,
+    coming::Coming, effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements,
+    jobs::Jobs, mix::Mix, pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying,
+    tail::Tail, timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -134,6 +135,8 @@ pub struct Engine {
     /// Answers of ranges that wait to be checked, and those that are.
     checking: Checking,
     jobs: Jobs,
+    /// The history below the state that the node began at.
+    backfill: Backfill,
     /// Batches that were drawn to be executed again.
     audits: VecDeque<Audit>,
     effects: Effects,
@@ -209,7 +212,7 @@ impl Engine {
             tail: Tail::new(local.head),
             restore: None,
             epoch_ends: Vec::new(),
-            given_up: GivenUp::default(),
+            given_up: GivenUp::new(setup.defences),
             range_delta_max: crate::plan::RANGE_DELTA_BATCHES_MAX,
             range_delta_grows: None,
             announcements: Announcements::default(),
@@ -224,6 +227,7 @@ impl Engine {
             plan: None,
             checking: Checking::default(),
             jobs: Jobs::default(),
+            backfill: Backfill::default(),
             audits: VecDeque::new(),
             effects: Effects::new(),
             timers: Timers::default(),

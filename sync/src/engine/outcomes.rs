@@ -84,6 +84,8 @@ impl Engine {
                 kept?;
                 self.keep_epochs();
             }
+            Ended::CheckPast(check, checked) => self.past_checked(check, checked, took, now),
+            Ended::StorePast(store, stored) => self.past_stored(store, stored, took, now)?,
         }
         Ok(())
     }
@@ -279,6 +281,7 @@ impl Engine {
             self.begun = None;
         }
         self.plan = restore.behind.or(self.plan.take());
+        self.backfill.leapt();
         self.moved(head, now);
     }
 

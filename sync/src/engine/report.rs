@@ -176,6 +176,7 @@ impl Engine {
             hints: counters.hints,
             foretold: counters.foretold,
             snapshot: snapshot.or_else(|| counters.snapshot.clone()),
+            backfill: self.backfill_status(now),
             stages: self.stages.status(now, queues),
             requests: self.streams.in_flight(),
             hedges: self.streams.hedges(),

@@ -71,6 +71,11 @@ impl Rig {
         Node::new(Mode::Delta, head).rig()
     }
 
+    /// The node after a kill, set up in another way, on the same store.
+    pub(super) fn restarted(self, node: Node) -> Rig {
+        node.rig_with(self.chain, self.store)
+    }
+
     /// Lets range deltas take so many bytes of memory.
     pub(super) fn range_delta_bytes(self, bytes: u64) -> Rig {
         Rig { worker: self.worker.with_range_delta_bytes(bytes), ..self }

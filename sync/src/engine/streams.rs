@@ -87,6 +87,13 @@ pub(super) enum About {
         /// The first epoch whose end was asked for.
         first: Epoch,
     },
+    /// Batches of the backfill from here on.
+    Past {
+        /// The first of them.
+        first: BatchNumber,
+        /// The head that the peer had shown when it was asked.
+        head: BatchNumber,
+    },
 }
 
 /// One request under way.
@@ -215,19 +222,19 @@ impl Streams {
         }
     }
 
-    /// Asks one certain peer about itself.
+    /// Asks one certain peer now, for an answer of about so many bytes.
     pub(super) fn ask(
         &mut self,
         peer: PeerId,
         about: About,
         request: Request,
-        now: Instant,
+        (now, bytes): (Instant, u64),
         effects: &mut Effects,
     ) {
         let flight = Flight {
             about,
             peer,
-            sent: self.links.send(peer, now, 1_024),
+            sent: self.links.send(peer, now, bytes),
             head: BatchNumber::GENESIS,
             hedge_at: now + self.deadline,
             is_overdue: false,
@@ -235,9 +242,9 @@ impl Streams {
         self.start(flight, request, effects);
     }
 
-    /// Whether a request of [`Streams::ask`] is open at a peer.
+    /// Whether a peer was asked about itself and has not answered.
     pub(super) fn is_asked(&self, peer: &PeerId) -> bool {
-        let about_itself = |flight: &Flight| !matches!(flight.about, About::Wanted(_));
+        let about_itself = |flight: &Flight| matches!(flight.about, About::Summary | About::Epochs { .. });
         self.flights.values().any(|flight| flight.peer == *peer && about_itself(flight))
     }
 

@@ -33,10 +33,12 @@ pub(super) enum Timer {
     GivenUp,
     /// Range deltas may be longer again.
     RangeDelta,
+    /// A peer that refused a range of the backfill may be asked for another.
+    Backfill,
 }
 
 impl Timer {
-    const ALL: [Timer; 11] = [
+    const ALL: [Timer; 12] = [
         Timer::Summary,
         Timer::Hedge,
         Timer::Pause,
@@ -48,6 +50,7 @@ impl Timer {
         Timer::Standstill,
         Timer::GivenUp,
         Timer::RangeDelta,
+        Timer::Backfill,
     ];
 }
 
@@ -89,6 +92,7 @@ impl Engine {
         timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
         timers.set(Timer::GivenUp, self.given_up.next(now), now);
         timers.set(Timer::RangeDelta, self.range_delta_grows, now);
+        timers.set(Timer::Backfill, self.backfill.next_rest(), now);
         timers
     }
 }

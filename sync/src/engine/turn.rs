@@ -19,6 +19,8 @@ use crate::{
 
 /// A node that leaves new batches to consensus does so while it is at most this far behind: further, consensus cannot help it.
 const PATIENCE_BATCHES: u64 = 2;
+/// Bytes of the answer about a peer itself, about.
+const QUESTION_BYTES: u64 = 1_024;
 
 impl Engine {
     pub(super) fn turn(&mut self, now: Instant) {
@@ -49,6 +51,7 @@ impl Engine {
         self.start_announced(now);
         self.start_work();
         self.start_audit();
+        self.backfill(now);
         self.timers = self.wind(now);
     }
 
@@ -81,7 +84,7 @@ impl Engine {
                 }
                 false => (About::Summary, Request::Summary),
             };
-            self.streams.ask(peer, about, request, now, &mut self.effects);
+            self.streams.ask(peer, about, request, (now, QUESTION_BYTES), &mut self.effects);
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) use saved::KEY;
 use score::Score;
 use service::Service;
 pub(crate) use service::Ware;
+pub(crate) use view::Holdings;
 
 /// Longest pause of a peer that keeps failing.
 const BENCH_MAX: Duration = Duration::from_secs(30);

@@ -20,7 +20,28 @@ use crate::{
 /// Presumed rate of an unmeasured peer, in bytes per second.
 const RATE_UNKNOWN: f64 = 2e6;
 
+/// What a peer that may be asked says it keeps up to its head.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Holdings {
+    pub(crate) peer: PeerId,
+    /// Its certified head.
+    pub(crate) head: BatchNumber,
+    /// From where on it keeps bodies, receipts and deltas, as far as it keeps any.
+    pub(crate) from: [Option<BatchNumber>; 3],
+}
+
 impl PeerBook {
+    /// What each peer that may be asked keeps.
+    pub(crate) fn holdings(&self, now: Instant) -> Vec<Holdings> {
+        let asked = self.peers.iter().filter(|(_, peer)| peer.asked(now));
+        let holdings = asked.filter_map(|(id, peer)| {
+            let Summary { bodies_from, receipts_from, deltas_from, .. } = peer.summary.as_ref()?;
+            let from = [*bodies_from, *receipts_from, *deltas_from];
+            Some(Holdings { peer: *id, head: peer.head()?, from })
+        });
+        holdings.collect()
+    }
+
     /// Peers whose summary is older than `age` and who are not pausing.
     pub(crate) fn stale(&self, now: Instant, age: Duration) -> Vec<PeerId> {
         let stale = |peer: &Peer| peer.summary_at.is_none_or(|at| now.duration_since(at) >= age);

@@ -4,10 +4,12 @@
 //! ```text
 //!  answer ─▶ check ─▶ prepare (bodies, senders, rows ahead │ deltas) ─▶ execute on layers ─▶ commit in groups ─▶ audit
 //!  chunk  ─▶ check and add ─────────────────────────────────────────────────────────────────▶ finish
+//!  answer of the backfill ─▶ check ─▶ store below what is stored
 //! ```
 
 mod ahead;
 mod audit;
+mod backfill;
 mod commit;
 mod epochs;
 pub(crate) mod gauge;
@@ -29,6 +31,7 @@ pub(crate) use self::audit::is_drawn;
 use self::opened::Opened;
 pub use self::{
     audit::{ALARM_RECORD, Alarm, Audit, Audited},
+    backfill::{Backfilled, PastRange},
     commit::{Committed, HintUse, Ready},
     epochs::ProvedEnds,
     prepare::Prepared,
@@ -166,6 +169,10 @@ impl Worker {
             Job::Restore(job) => Done::Restored(self.restore(job)),
             Job::Audit(audit) => Done::Audited(self.audit(&audit)),
             Job::KeepEpochs(ends) => Done::Kept(self.keep_epochs(&ends)),
+            Job::CheckPast { answer, request, due, trust } => {
+                Done::PastChecked(self.check_past(&answer, &request, due, &trust))
+            }
+            Job::Backfill(range) => Done::Backfilled(self.backfill(range.as_deref())),
         }
     }
 

@@ -8,7 +8,8 @@ use slipstream_executor::{Ahead, Layer, OrderedBatch, Overlay, Transaction, Trus
 use slipstream_network::PeerId;
 use slipstream_storage::View;
 use slipstream_types::{
-    B256, BatchNumber, Blob, BlobKind, Body, Certificate, Delta, PublicKey, codec, keccak256, limits,
+    B256, BatchNumber, Blob, BlobKind, Body, Certificate, CodecError, Delta, PublicKey, codec, keccak256,
+    limits,
 };
 
 use super::{Worker, opened::OpenedRange};
@@ -120,7 +121,7 @@ impl Worker {
         let trust = if self.believes(maker.unwrap_or(from)) { Trust::Values } else { Trust::Keys };
         let ahead = self.session.prepare(&ordered, base, executed, trust)?;
         if maker.is_some() {
-            recompress(number, BlobKind::Hints, &mut batch.hints)?;
+            recompress(BlobKind::Hints, &mut batch.hints).map_err(|error| unreadable(number, error))?;
         } else if !ahead.is_hinted() {
             batch.hints = None;
         }
@@ -135,16 +136,19 @@ impl Worker {
     /// Recompresses the parts to store as this node does it, which costs about as much as hashing them.
     fn open_delta(&self, mut batch: RangeBatch, maker: Option<PublicKey>) -> Result<OpenedBatch, SyncError> {
         let number = batch.header.number;
+        let recompress = |kind, place: &mut Option<Blob>| {
+            recompress(kind, place).map_err(|error| unreadable(number, error))
+        };
         // Nothing is executed here that would show what hints are worth.
         batch.hints = batch.hints.filter(|_| self.history && maker.is_some());
-        recompress(number, BlobKind::Hints, &mut batch.hints)?;
-        let content = recompress(number, BlobKind::Delta, &mut batch.delta)?;
+        recompress(BlobKind::Hints, &mut batch.hints)?;
+        let content = recompress(BlobKind::Delta, &mut batch.delta)?;
         let content = content.ok_or_else(|| unreadable(number, "the delta is missing"))?;
         let delta = Delta::decode(&content).map_err(|error| unreadable(number, error))?;
         let mut hashes = Vec::new();
         if self.history {
-            recompress(number, BlobKind::Receipts, &mut batch.receipts)?;
-            if let Some(content) = recompress(number, BlobKind::Body, &mut batch.body)? {
+            recompress(BlobKind::Receipts, &mut batch.receipts)?;
+            if let Some(content) = recompress(BlobKind::Body, &mut batch.body)? {
                 let body: Body = codec::decode("body", &content, limits::BODY_BYTES_MAX)
                     .map_err(|error| unreadable(number, error))?;
                 hashes = body.transactions.iter().map(|raw| keccak256(&raw[..])).collect();
@@ -155,14 +159,10 @@ impl Worker {
 }
 
 /// Puts a blob in the place of one that is longer than it has to be. Gives the content.
-fn recompress(
-    number: BatchNumber,
-    kind: BlobKind,
-    place: &mut Option<Blob>,
-) -> Result<Option<Vec<u8>>, SyncError> {
+pub(super) fn recompress(kind: BlobKind, place: &mut Option<Blob>) -> Result<Option<Vec<u8>>, CodecError> {
     let Some(blob) = place.take() else { return Ok(None) };
-    let content = blob.content(kind).map_err(|error| unreadable(number, error))?;
-    *place = Some(blob.shortest(kind, &content).map_err(|error| unreadable(number, error))?);
+    let content = blob.content(kind)?;
+    *place = Some(blob.shortest(kind, &content)?);
     Ok(Some(content))
 }
 

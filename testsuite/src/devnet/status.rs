@@ -65,6 +65,8 @@ pub struct SyncStatus {
     pub batches_announced: u64,
     /// The snapshot that it began with.
     pub snapshot: Option<SnapshotStatus>,
+    /// The history behind the head that it still fetches.
+    pub backfill: Option<Value>,
     /// What the last repair of its state did.
     pub repair: Option<Value>,
     /// Seconds in which it was catching up.

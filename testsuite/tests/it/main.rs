@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod accused;
+mod backfill;
 mod below;
 mod clients;
 mod collector;

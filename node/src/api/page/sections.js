@@ -75,11 +75,18 @@ function progress(status) {
     ['behind', several(health.behind_batches, 'batch', 'batches')],
     ['transactions', `${count(sync.transactions_per_second)}/s; ${status.pool.pending} executable and ${status.pool.queued} waiting in the pool`],
     ['restore', sync.snapshot && `of batch ${sync.snapshot.number}, ${count(sync.snapshot.rows)} rows`],
+    ['history', sync.backfill && history(sync.backfill)],
     ['head', { text: short(digest), title: digest }],
     ['state root', { text: short(state_root), title: state_root }],
     ['waypoint', status.waypoint],
     ['rules', rules.next ? `${rules.fork}; next ${rules.next}` : rules.fork],
   ]);
+}
+
+function history({ wanted_from, lowest, batches_left, batches_per_second, bytes_per_second, eta_seconds, reason }) {
+  const rate = batches_per_second > 0 ? `, ${count(batches_per_second)} batches/s, ${bytes(bytes_per_second)}/s` : '';
+  const eta = eta_seconds === null ? '' : `, about ${duration(eta_seconds)} left`;
+  return `all from batch ${lowest} on, ${batches_left} left to batch ${wanted_from}${rate}${eta}: ${reason}`;
 }
 
 const amount = (value, { unit }) => (unit === 'rows' ? count(value) : value);

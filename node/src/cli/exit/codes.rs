@@ -211,6 +211,7 @@ fn of_storage(error: &StorageError) -> Option<Exit> {
         | StorageError::NotProvable { .. }
         | StorageError::HistoryTooLong { .. }
         | StorageError::NotInitialized
+        | StorageError::NotBelow { .. }
         | StorageError::NotNext { .. }
         | StorageError::WrongParent { .. }
         | StorageError::StateRootMismatch { .. }

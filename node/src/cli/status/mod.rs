@@ -11,7 +11,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use miette::Result;
 
-pub(super) use self::watch::line;
+pub(super) use self::{sync::backfill, watch::line};
 use super::{
     ask::{NodeUrl, ask, ask_within, parse},
     output::print,

@@ -1,6 +1,6 @@
 //! The lines of `slipstream status` on sync: what it does and why, how fast, and what it waits for. Only what matters in its phase.
 
-use slipstream_sync::{Phase, SnapshotStatus, SyncStatus, Waiting};
+use slipstream_sync::{BackfillStatus, Phase, SnapshotStatus, SyncStatus, Waiting};
 
 use super::units::{bytes, count, duration, progress, ways};
 use crate::{cli::rows::Rows, status::NodeStatus};
@@ -26,6 +26,7 @@ pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
         true => rows.add("  restores", sync.snapshot.as_ref().map(restoring)),
         false => rows.add("  restored", sync.snapshot.as_ref().map(restored)),
     }
+    rows.add("  history", sync.backfill.as_ref().map(backfill));
     if !is_idle {
         stages(rows, sync);
         let SyncStatus { requests, hedges, .. } = sync;
@@ -111,6 +112,18 @@ fn restored(restore: &SnapshotStatus) -> String {
     format!("batch {}, {} rows", restore.number, count(restore.rows as f64))
 }
 
+/// The history that is fetched beside the head.
+pub(in crate::cli) fn backfill(backfill: &BackfillStatus) -> String {
+    let BackfillStatus { wanted_from, lowest, batches_left, reason, .. } = backfill;
+    let rate = match backfill.batches_per_second {
+        0.0 => String::new(),
+        batches => format!(", {} batches/s, {}/s", count(batches), bytes(backfill.bytes_per_second)),
+    };
+    let eta = backfill.eta_seconds.map(|seconds| format!(", about {} left", duration(seconds)));
+    let eta = eta.unwrap_or_default();
+    format!("all from batch {lowest} on, {batches_left} left to batch {wanted_from}{rate}{eta}: {reason}")
+}
+
 /// The stages that work, or have something waiting for them.
 fn stages(rows: &mut Rows, sync: &SyncStatus) {
     let works = sync.stages.iter().filter(|stage| stage.busy_percent >= 0.5 || stage.queue_bytes > 0);
@@ -194,6 +207,26 @@ mod tests {
   received   0 B
 ";
         assert_eq!(shown(health, sync), expected);
+    }
+
+    /// Goal: at the head an operator sees how far the history behind it is, and why it waits.
+    #[test]
+    fn a_backfill_shows_its_progress() {
+        let mut backfill = json!({
+            "wanted_from": 1, "lowest": 4_001, "batches_left": 4_000, "batches_per_second": 800.0,
+            "bytes_per_second": 1_048_576.0, "eta_seconds": 5.0, "reason": "asks 0123456789; the next are batches 3745 to 4000",
+        });
+        let line = |backfill: &Value| {
+            let text = shown(json!({}), json!({ "phase": "idle", "backfill": backfill }));
+            text.lines().find(|line| line.starts_with("  history")).map(str::to_owned)
+        };
+        let expected = "  history    all from batch 4001 on, 4000 left to batch 1, 800 batches/s, 1.0 MiB/s, about 5.0 s left: asks 0123456789; the next are batches 3745 to 4000";
+        assert_eq!(line(&backfill).as_deref(), Some(expected));
+        backfill["batches_per_second"] = json!(0.0);
+        (backfill["eta_seconds"], backfill["reason"]) = (Value::Null, json!("the head comes first"));
+        let expected = "  history    all from batch 4001 on, 4000 left to batch 1: the head comes first";
+        assert_eq!(line(&backfill).as_deref(), Some(expected));
+        assert_eq!(line(&Value::Null), None);
     }
 
     /// Goal: a node that stands still names the reason and when it looks again.

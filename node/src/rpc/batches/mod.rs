@@ -24,6 +24,7 @@ use super::{
     errors::RpcError,
     lanes::Lane,
     senders::{KnownSenders, Senders},
+    to_come::ToCome,
 };
 use crate::leash::Leash;
 
@@ -102,6 +103,8 @@ pub(crate) struct Batch {
     senders: Arc<Senders>,
     /// Senders that were met elsewhere.
     met: Option<Arc<MetSenders>>,
+    /// If a part that was asked for is not here yet.
+    to_come: Option<ToCome>,
 }
 
 impl Batch {
@@ -114,6 +117,7 @@ impl Batch {
             receipts: receipts.map(|receipts| Arc::new(Open::alone(number, receipts))),
             senders: Arc::new(Senders::new(header.tx_count as usize)),
             met: None,
+            to_come: None,
             header,
         }
     }
@@ -139,12 +143,15 @@ impl Batch {
     }
 
     fn open_body(&self) -> Result<&OpenBody, RpcError> {
-        let missing = RpcError::NotStored { what: "transactions", number: self.number() };
-        self.body.as_deref().map(|open| &**open).ok_or(missing)
+        self.body.as_deref().map(|open| &**open).ok_or_else(|| self.missing("transactions"))
     }
 
     fn open_receipts(&self) -> Result<&Open<OpenReceipts>, RpcError> {
-        self.receipts.as_deref().ok_or(RpcError::NotStored { what: "receipts", number: self.number() })
+        self.receipts.as_deref().ok_or_else(|| self.missing("receipts"))
+    }
+
+    fn missing(&self, what: &'static str) -> RpcError {
+        not_stored(what, self.number(), self.to_come)
     }
 
     /// The body, or an error that says why there is none.
@@ -217,18 +224,39 @@ pub(crate) struct Batches {
     bodies: Shelf<OpenBody>,
     answers: [Arc<Memory>; 2],
     senders: KnownSenders,
+    /// Whether history that is not here comes by a backfill.
+    backfills: bool,
+}
+
+/// Says of a part that it is not here, or not yet.
+fn not_stored(what: &'static str, number: BatchNumber, to_come: Option<ToCome>) -> RpcError {
+    match to_come.filter(|to_come| to_come.has(number)) {
+        Some(to_come) => RpcError::NotYetStored { what, number, to_come },
+        None => RpcError::NotStored { what, number },
+    }
 }
 
 impl Batches {
-    /// Senders that were met elsewhere are not recovered again.
-    pub(crate) fn new(store: Store, met: Arc<MetSenders>) -> Batches {
+    /// Senders that were met elsewhere are not recovered again. `backfills` is whether history that is not here comes later.
+    pub(crate) fn new(store: Store, met: Arc<MetSenders>, backfills: bool) -> Batches {
         Batches {
             store,
             receipts: Shelf::new(RECEIPTS),
             bodies: Shelf::new(BODIES),
             answers: ANSWERS_BYTES_MAX.map(Memory::new),
             senders: KnownSenders::new(met),
+            backfills,
         }
+    }
+
+    /// The history that is not here yet; `None` if all that comes is here.
+    pub(super) fn to_come(&self) -> Result<Option<ToCome>, RpcError> {
+        Ok(if self.backfills { ToCome::of(&self.store)? } else { None })
+    }
+
+    /// Says of a part of a batch that it is not here, or not yet.
+    pub(super) fn missing(&self, what: &'static str, number: BatchNumber) -> RpcError {
+        self.to_come().map_or_else(|error| error, |to_come| not_stored(what, number, to_come))
     }
 
     /// A batch whose parts are both open anyway.
@@ -263,6 +291,9 @@ impl Batches {
         // In this order always, for the same reason.
         if parts != Parts::Body {
             batch.receipts = self.receipts.get(&self.store, &batch.header, reader)?;
+            if batch.receipts.is_none() {
+                batch.to_come = self.to_come()?;
+            }
         }
         if parts != Parts::Receipts {
             self.open_body(&mut batch, reader)?;
@@ -276,6 +307,9 @@ impl Batches {
     /// [`RpcError::LargeBatch`] if it is not for this reader.
     pub(super) fn open_body(&self, batch: &mut Batch, reader: Reader<'_>) -> Result<(), RpcError> {
         batch.body = self.bodies.get(&self.store, &batch.header, reader)?;
+        if batch.body.is_none() {
+            batch.to_come = self.to_come()?;
+        }
         Ok(())
     }
 

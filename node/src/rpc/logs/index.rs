@@ -6,7 +6,7 @@
 //!
 //! A section is a record that can be made again. A crash loses the last ones; the next start finds the first missing one and goes
 //! on from there. So a store of an earlier release gets its own in the background. If a filter is missing, the search opens the
-//! batch. Filters of pruned batches go, section by section.
+//! batch. Filters of pruned batches go, section by section; those of a backfill come, from the newest section down.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -27,6 +27,10 @@ use crate::rpc::errors::RpcError;
 pub(super) const SECTION_BATCHES: u64 = 64;
 /// Above the largest section's encoding.
 const SECTION_BYTES_MAX: usize = SECTION_BATCHES as usize * (BYTES_MAX + 4) + 1;
+/// Names the record with the section from which on all are made, up to the open one.
+const MADE_FROM: &str = "log_blooms_from";
+/// Sections of a backfill that are made before the head is looked after again.
+const SECTIONS_BELOW_MAX: u64 = 4;
 /// Sections are removed so many at a time: each removal costs every later read a little until it is compacted.
 const REMOVED_SECTIONS_MIN: u64 = 16;
 
@@ -62,6 +66,8 @@ struct Open {
     /// Its number; none before the first turn found out where to begin.
     number: Option<u64>,
     blooms: Vec<BatchBloom>,
+    /// From this section on all are made.
+    made_from: u64,
     /// Sections below are removed.
     kept_from: u64,
 }
@@ -84,6 +90,11 @@ fn name(section: u64) -> String {
 /// The section that holds a batch.
 pub(super) fn section_of(number: BatchNumber) -> u64 {
     number.get() / SECTION_BATCHES
+}
+
+/// The first section whose receipts are all stored, where those from `lowest` on are. The genesis needs none.
+fn first_whole(lowest: BatchNumber) -> u64 {
+    if lowest.get() <= 1 { 0 } else { lowest.get().div_ceil(SECTION_BATCHES) }
 }
 
 /// The batches of a section.
@@ -128,30 +139,63 @@ impl LogIndex {
             self.add(next, bloom)?;
             next = next.next();
         }
+        self.fill_below(first_whole(lowest), stop)
+    }
+
+    /// Makes some of the sections that a backfill completed, from the newest down. Those that were made before a leap are there already.
+    fn fill_below(&self, first: u64, stop: &CancellationToken) -> Result<(), RpcError> {
+        let mut made = 0;
+        while made < SECTIONS_BELOW_MAX && !stop.is_cancelled() {
+            let Some(number) = self.open.lock().made_from.checked_sub(1).filter(|number| *number >= first)
+            else {
+                return Ok(());
+            };
+            if self.store.record(&name(number))?.is_none() {
+                let (first, last) = batches_of(number).into_inner();
+                let blooms =
+                    first.through(last).map(|batch| self.make(batch)).collect::<Result<_, RpcError>>()?;
+                self.put(number, blooms)?;
+                made += 1;
+            }
+            self.put_made_from(number)?;
+        }
         Ok(())
     }
 
-    /// Opens the first section without a record; sections are made one after the other, so all below it exist. Returns the batch
-    /// whose filter is next.
+    fn put_made_from(&self, number: u64) -> Result<(), RpcError> {
+        self.store.put_derived_record(MADE_FROM, &number.to_be_bytes())?;
+        self.open.lock().made_from = number;
+        Ok(())
+    }
+
+    fn put(&self, number: u64, blooms: Vec<BatchBloom>) -> Result<(), RpcError> {
+        let bytes = codec::encode("log filters", &Section::new(blooms))?;
+        Ok(self.store.put_derived_record(&name(number), &bytes)?)
+    }
+
+    /// Opens the section behind the last that has a record, of those whose receipts are all stored. Returns the batch whose filter is next.
     fn begin(&self, lowest: BatchNumber, head: BatchNumber) -> Result<BatchNumber, RpcError> {
-        let first = section_of(lowest);
-        let mut open = self.open.lock();
-        let number = match open.number {
-            Some(number) if number >= first => number,
-            _ => {
-                let (mut missing, mut end) = (first, section_of(head));
-                while missing < end {
-                    let middle = missing + (end - missing) / 2;
-                    match self.store.record(&name(middle))? {
-                        Some(_) => missing = middle + 1,
-                        None => end = middle,
-                    }
+        let first = first_whole(lowest);
+        let opened = self.open.lock().number.filter(|number| *number >= first);
+        let number = match opened {
+            Some(number) => number,
+            None => {
+                let mut missing = section_of(head).max(first);
+                while missing > first && self.store.record(&name(missing - 1))?.is_none() {
+                    missing -= 1;
                 }
-                *open = Open { number: Some(missing), blooms: Vec::new(), kept_from: open.kept_from };
+                // Without sections to go on behind, those below are of before a leap, or pruned.
+                let from = self.store.record(MADE_FROM)?.filter(|_| missing > first);
+                let from = from.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
+                {
+                    let mut open = self.open.lock();
+                    *open = Open { number: Some(missing), kept_from: open.kept_from, ..Open::default() };
+                }
+                self.put_made_from(from.unwrap_or(first))?;
                 missing
             }
         };
-        Ok(BatchNumber::new(number * SECTION_BATCHES + open.blooms.len() as u64))
+        Ok(BatchNumber::new(number * SECTION_BATCHES + self.open.lock().blooms.len() as u64))
     }
 
     fn make(&self, number: BatchNumber) -> Result<BatchBloom, RpcError> {
@@ -171,9 +215,8 @@ impl LogIndex {
         open.blooms.push(bloom);
         if open.blooms.len() as u64 == SECTION_BATCHES {
             // Without room for the record the section is begun again when there is.
-            let section = Section::new(std::mem::take(&mut open.blooms));
-            let bytes = codec::encode("log filters", &section)?;
-            self.store.put_derived_record(&name(section_of(number)), &bytes)?;
+            let blooms = std::mem::take(&mut open.blooms);
+            self.put(section_of(number), blooms)?;
             open.number = Some(section_of(number) + 1);
         }
         Ok(())

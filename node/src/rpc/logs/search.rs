@@ -256,7 +256,12 @@ impl Search<'_> {
     }
 
     fn not_stored(&self, number: BatchNumber) -> RpcError {
-        let kept_from = self.store.lowest(BlobKind::Receipts).ok().flatten();
-        RpcError::LogsNotStored { number, kept_from }
+        match self.batches.missing("logs", number) {
+            RpcError::NotStored { number, .. } => {
+                let kept_from = self.store.lowest(BlobKind::Receipts).ok().flatten();
+                RpcError::LogsNotStored { number, kept_from }
+            }
+            yet => yet,
+        }
     }
 }

@@ -417,3 +417,30 @@ async fn filters_tell_what_is_new_once() {
     let reversed = rpc.error("eth_newFilter", json!([{ "fromBlock": "0x9", "toBlock": "0x8" }])).await;
     assert!(reversed.1.starts_with("invalid block range params"), "{}", reversed.1);
 }
+
+/// Goal: sections below those that were made come once their receipts are there, some at a time, also after a restart in between.
+#[test]
+fn sections_of_a_backfill_are_made_from_the_newest_down() {
+    let mut chain = Chain::new();
+    let batches = 8 * SECTION_BATCHES;
+    (0..batches).for_each(|number| chain.commit(vec![vec![log((number % 7) as u8, &[], 1)]]));
+    chain.index();
+    let (store, last) = (chain.context.store.clone(), 7);
+    let made = |number: u64| LogIndex::new(store.clone()).section(number).unwrap().bytes() > 0;
+    // As behind a snapshot: the last sections alone are made.
+    let (first, _) = log_records_behind(BatchNumber::GENESIS);
+    let (last_before, _) = log_records_behind(BatchNumber::new((last - 1) * SECTION_BATCHES - 1));
+    store.remove_records(&first, &last_before).unwrap();
+    assert!((0..last).all(|number| !made(number)));
+    store.put_derived_record("log_blooms_from", &last.to_be_bytes()).unwrap();
+    chain.commit(Vec::new());
+    for left in [3, 0, 0] {
+        // The head's section is open: it is made again, as a restart makes it.
+        chain.context.log_index = std::sync::Arc::new(LogIndex::new(store.clone()));
+        chain.index();
+        assert_eq!((0..last).filter(|number| !made(*number)).count(), left);
+    }
+    let filter = Filter::new().address(Address::repeat_byte(3));
+    let found = chain.found(&filter, 1..batches, MUCH);
+    assert_eq!(found.logs.len(), chain.scanned(&filter, &(1..batches)).len());
+}

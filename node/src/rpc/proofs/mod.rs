@@ -116,9 +116,7 @@ impl RpcContext {
     ) -> Result<Encoded<AccumulatorRangeProof>, RpcError> {
         match self.store.header_range_proof(up_to.leaves(), number, 1) {
             Ok(proof) => Ok(Encoded(proof)),
-            Err(StorageError::Accumulator(_)) => {
-                Err(RpcError::NotStored { what: "nodes of the accumulator", number: up_to })
-            }
+            Err(StorageError::Accumulator(_)) => Err(self.batches.missing("nodes of the accumulator", up_to)),
             Err(error) => Err(error.into()),
         }
     }
@@ -132,6 +130,7 @@ impl RpcContext {
         if let Some(end) = self.store.epoch_end_at(number)? {
             return Ok(end.info);
         }
-        self.store.ledger_info(number)?.ok_or(RpcError::NotStored { what: "header and ledger", number })
+        let info = self.store.ledger_info(number)?;
+        info.ok_or_else(|| self.batches.missing("header and ledger", number))
     }
 }

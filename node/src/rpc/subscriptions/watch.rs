@@ -71,7 +71,9 @@ pub(crate) enum Lost {
 impl From<RpcError> for Lost {
     fn from(error: RpcError) -> Self {
         match error {
-            RpcError::LogsNotStored { number, .. } | RpcError::NotStored { number, .. } => Lost::Gap(number),
+            RpcError::LogsNotStored { number, .. }
+            | RpcError::NotStored { number, .. }
+            | RpcError::NotYetStored { number, .. } => Lost::Gap(number),
             error => Lost::Failed(error),
         }
     }

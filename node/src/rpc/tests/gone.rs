@@ -4,7 +4,7 @@ use slipstream_storage::{CommitBatch, PruneConfig, Window};
 use slipstream_types::Delta;
 
 use super::*;
-use crate::rpc::logs::tests::commit;
+use crate::rpc::{Batches, logs::tests::commit};
 
 /// Commits an empty batch with a certificate, without which headers stay.
 fn commit_certified(store: &Store) {
@@ -110,4 +110,36 @@ async fn a_node_without_the_index_finds_no_transaction_by_its_hash() {
         assert!(code == 4444 && text.contains("`storage.transaction_index`"), "{method}: {code} {text}");
     }
     rpc.result("eth_newFilter", json!([{}])).await;
+}
+
+/// Goal: what a backfill still fetches is told from what is gone, with how far it is.
+#[tokio::test]
+async fn history_to_come_is_no_pruned_history() {
+    let storage = StorageConfig { snapshot_interval_batches: 0, ..StorageConfig::default() };
+    let context = context_keeping(chain(), &storage);
+    let store = context.store.clone();
+    // Batches with transactions whose bodies and receipts are not here, as behind a range delta.
+    for _ in 0..3 {
+        let head = store.head().unwrap();
+        let number = head.header.number.next();
+        let header = BatchHeader { number, parent: head.digest, tx_count: 1, ..head.header };
+        store.commit(CommitBatch::new(&header, &Delta::default()), None).unwrap();
+    }
+    let batches = |backfills| Batches::new(store.clone(), context.pool.senders().clone(), backfills);
+    let (gone, to_come) = (batches(false), batches(true));
+    let rpc = Fixture(table(RpcContext { batches: to_come, ..context }));
+    for (method, params) in [
+        ("eth_getBlockByNumber", json!(["0x2", false])),
+        ("eth_getBlockReceipts", json!(["0x2"])),
+        ("eth_getTransactionByBlockNumberAndIndex", json!(["0x2", "0x0"])),
+        ("eth_getLogs", json!([{ "fromBlock": "0x2", "toBlock": "0x2" }])),
+        ("debug_traceBlockByNumber", json!(["0x2"])),
+    ] {
+        let (code, text) = rpc.error(method, params).await;
+        let progress =
+            "of batch 2 yet: the backfill has all batches from 4 on, and fetches those down to 1; ";
+        assert!(code == 4444 && text.contains(progress), "{method}: {code} {text}");
+    }
+    let refused = gone.missing("receipts", BatchNumber::new(2));
+    assert!(matches!(refused, crate::rpc::errors::RpcError::NotStored { .. }), "{refused:?}");
 }

@@ -103,7 +103,10 @@ fn no_header(context: &RpcContext, number: BatchNumber) -> Result<RpcError, RpcE
             None => missing = middle,
         }
     }
-    Ok(RpcError::HeaderNotStored { number, kept_from })
+    Ok(match context.batches.missing("header", number) {
+        RpcError::NotStored { number, .. } => RpcError::HeaderNotStored { number, kept_from },
+        yet => yet,
+    })
 }
 
 /// `trace_filter`

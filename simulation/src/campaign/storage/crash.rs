@@ -198,6 +198,8 @@ pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
         Step::RestoreCode => 2,
         // A start seals what the life before left in the log.
         Step::HistorySeal | Step::HistoryRows | Step::HistoryRecord | Step::HistoryDrop => 2,
+        // A restore leaves the windows' batches, two in a run.
+        Step::Backfill => 3,
         Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::FrontierSave | Step::PruneRecord => 3,
         Step::PutCertificate | Step::PruneDrop => 8,
         Step::Commit | Step::FrontierNote | Step::PutRecord => 30,

@@ -11,8 +11,8 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 use slipstream_storage::{
-    Ancestry, CommitBatch, CrashPoint, Faults, PruneConfig, Restore, RestoreTarget, Snapshot, StorageConfig,
-    Store, Takeover,
+    Ancestry, Backlog, CommitBatch, CrashPoint, Faults, PastBatch, PastRun, PruneConfig, Restore,
+    RestoreTarget, Snapshot, StorageConfig, Store, Takeover,
 };
 use slipstream_types::{BatchNumber, BlobKind, Delta, Path};
 
@@ -28,6 +28,8 @@ pub(super) const VOTE: &str = "vote";
 /// Small chunks, so that a restore has many.
 const CHUNK_BYTES: usize = 2_000;
 const RESTORE_HEADERS: u64 = 4;
+/// Batches in one write of a backfill.
+const BACKFILL_BATCHES: u64 = 2;
 /// The follower's windows: shorter than a round, and different for each kind. Of bodies, receipts, deltas and hints, in batches.
 pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
 
@@ -157,7 +159,42 @@ impl Life {
         }
         add_chunks(&restore, &snapshot, usize::MAX)?;
         finish(restore, &self.leader, number)?;
-        tell(&format!("follower {number}"))
+        tell(&format!("follower {number}"))?;
+        self.backfill()
+    }
+
+    /// The batches of the windows from before the restored state, newest first.
+    fn backfill(&self) -> Result<()> {
+        while let Some((lowest, wanted_from)) = Backlog::missing(&self.follower.backlog()?) {
+            let last = lowest.before(1);
+            let first = last.before(BACKFILL_BATCHES - 1).max(wanted_from);
+            let mut batches = Vec::new();
+            for number in first.through(last) {
+                let header = self.leader.header(number)?.context("the leader has all headers")?;
+                let blob = |kind| self.leader.blob(kind, number)?.context("the leader has all blobs");
+                let blobs = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints].map(blob);
+                let [body, receipts, delta, hints] = blobs;
+                batches.push((header, body?, receipts?, delta?, hints?));
+            }
+            let certificate = self.leader.latest_certificate()?.context("the leader has a certificate")?;
+            let leaves = certificate.info.number.leaves();
+            let proof = self.leader.header_range_proof(leaves, first, batches.len())?;
+            let batches = batches.iter().map(|(header, body, receipts, delta, hints)| PastBatch {
+                header,
+                body: Some(body),
+                receipts: Some(receipts),
+                delta: Some(delta),
+                hints: Some(hints),
+                transaction_hashes: &[],
+            });
+            let batches: Vec<PastBatch<'_>> = batches.collect();
+            self.follower.backfill(&PastRun {
+                certificate: &certificate,
+                proof: &proof,
+                batches: &batches,
+            })?;
+        }
+        Ok(())
     }
 
     /// Batch by batch, as stored by the leader.

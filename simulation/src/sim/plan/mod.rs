@@ -1,6 +1,7 @@
 //! [`Plan`]: a seed's version of a scenario: the participants, their behaviour, and the faults with their times.
 
 mod nodes;
+mod promises;
 mod servers;
 
 use clap::ValueEnum;
@@ -43,14 +44,17 @@ pub enum Scenario {
     Siege,
     /// Any of it at once.
     Everything,
+    /// Peers that promise what they do not send, before a node of mode `auto`: it is held to the time of the best way among honest peers.
+    Promises,
 }
 
 impl Scenario {
     /// The scenario of a seed without a given one: every other seed has everything, and snapshots come more often than the rest.
-    /// Their faults need the most coincidences.
+    /// Their faults need the most coincidences. Promises are for seeds of their own: each is five worlds.
     pub fn of(seed: u64) -> Scenario {
         let snapshots = [Scenario::Snapshot; 5];
-        let named = [Scenario::value_variants(), &snapshots].concat();
+        let mut named = [Scenario::value_variants(), &snapshots].concat();
+        named.retain(|scenario| *scenario != Scenario::Promises);
         match seed % 2 {
             0 => Scenario::Everything,
             _ => named[(seed / 2) as usize % named.len()],
@@ -72,6 +76,8 @@ pub(super) struct NodePlan {
     pub(super) is_misled: bool,
     /// How long its work takes, as a multiple of a good machine's.
     pub(super) slowness: f64,
+    /// Equal work takes it equal time.
+    pub(super) is_steady: bool,
     /// Moments at which it dies.
     pub(super) crashes: Vec<Moment>,
     /// How often its power goes right after a commit.
@@ -141,6 +147,9 @@ const SECOND: Moment = 1_000_000;
 const WINDOW: u64 = 5 * SNAPSHOT_INTERVAL;
 impl Plan {
     pub(super) fn draw(scenario: Scenario, rng: &mut StdRng) -> Plan {
+        if scenario == Scenario::Promises {
+            return promises::plan(rng);
+        }
         let troubles = Troubles::draw(scenario, rng);
         let quiet_at = rng.random_range(4 * SECOND..10 * SECOND);
         // Where snapshots are to go while they are restored, the ledger grows fast.

@@ -77,6 +77,7 @@ pub(super) fn node(
         // A slow restore is one whose snapshot is gone before its end.
         slowness: if troubles.snapshots { [4.0, 60.0, 200.0] } else { [1.0, 4.0, 20.0] }
             [rng.random_range(0..3)],
+        is_steady: false,
         cuts: if crashes.is_empty() { 0 } else { rng.random_range(0..3) },
         crashes,
         points,

@@ -81,7 +81,7 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     habits.map(|(index, (habit, keeps))| server(index, habit, keeps, rng)).collect()
 }
 
-fn server(index: usize, habit: Habit, keeps: Keeps, rng: &mut StdRng) -> Server {
+pub(super) fn server(index: usize, habit: Habit, keeps: Keeps, rng: &mut StdRng) -> Server {
     let lag = match habit {
         Habit::Honest if index > 0 && rng.random_ratio(1, 5) => rng.random_range(1..8),
         _ => 0,

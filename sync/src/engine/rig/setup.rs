@@ -63,10 +63,15 @@ impl Node {
 
     /// As [`Node::rig`], on another chain.
     pub(in crate::engine) fn rig_on(self, chain: &'static Chain) -> Rig {
-        let Node { config, head, hints, patience } = self;
         let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
         store.initialize(&chain.genesis).unwrap();
-        (1..=head).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
+        (1..=self.head).for_each(|number| chain.commit_to(&store, BatchNumber::new(number)));
+        self.rig_with(chain, store)
+    }
+
+    /// As [`Node::rig_on`], on a store that is there already.
+    pub(super) fn rig_with(self, chain: &'static Chain, store: Store) -> Rig {
+        let Node { config, hints, patience, .. } = self;
         let executor =
             ExecutorConfig { hints: HintsMode::Off, prefetch_threads: 0, ..ExecutorConfig::default() };
         let session = Session::new(&executor, chain.genesis.chain.clone()).unwrap();

@@ -1,5 +1,6 @@
 //! The engine under scripts: who is asked for what, what happens on silence, which effect follows.
 
+mod backfill;
 mod epochs;
 mod following;
 mod mixing;

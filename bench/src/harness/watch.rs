@@ -34,7 +34,7 @@ impl Seen {
 }
 
 /// A thread that asks; it ends when it is finished or dropped.
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     stop: CancellationToken,
     until: tokio::sync::watch::Sender<u64>,
     thread: Option<JoinHandle<Result<[Seen; 2]>>>,
@@ -42,7 +42,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Begins to ask the two nodes at these addresses.
-    pub(super) fn start(leader: &str, follower: &str) -> Result<Watcher> {
+    pub(crate) fn start(leader: &str, follower: &str) -> Result<Watcher> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, (until, last)) = (CancellationToken::new(), tokio::sync::watch::channel(u64::MAX));
         let (stopped, urls) = (stop.clone(), [leader.to_owned(), follower.to_owned()]);
@@ -58,7 +58,7 @@ impl Watcher {
     }
 
     /// Waits until the follower has a batch; then the lags of all batches that both were seen with, sorted, in milliseconds.
-    pub(super) async fn finish(mut self, last: u64) -> Result<Vec<f64>> {
+    pub(crate) async fn finish(mut self, last: u64) -> Result<Vec<f64>> {
         self.until.send_replace(last);
         let thread = self.thread.take().context("it is finished once")?;
         let joined = tokio::task::spawn_blocking(move || thread.join()).await?;

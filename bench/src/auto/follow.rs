@@ -1,0 +1,240 @@
+//! [`Follower`]: one run of one way: a fresh process, timed from its first request for data to the head of its peers.
+
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::{
+    chain::{Chain, SNAPSHOT_INTERVAL},
+    situation::{Situation, Start},
+    supply::Supply,
+};
+use crate::harness::{
+    follower::Goal,
+    kept::clone_store,
+    node::{NodeOptions, NodeProcess, database},
+};
+use slipnet::accounts::node_key;
+
+/// How often the head is asked for: the error of the end.
+const HEAD_POLL: Duration = Duration::from_millis(5);
+/// How often a follower is asked what it does.
+const STATUS_POLL: Duration = Duration::from_millis(250);
+/// A follower that nobody serves for so long arrives no more: its peers stay as they are.
+const STUCK: Duration = Duration::from_secs(2);
+/// When the ETA is read.
+const ETA_AT: Duration = Duration::from_secs(5);
+/// How often a node at the head is asked for the first batch of its history.
+const WINDOW_POLL: Duration = Duration::from_millis(20);
+/// How long a history is waited for.
+const WINDOW_MAX: Duration = Duration::from_secs(60);
+/// A node that fetches no history for so long has all that it will have.
+const WINDOW_GRACE: Duration = Duration::from_secs(2);
+/// Longer than any way may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(120);
+const SEED: &str = "slipnet-bench-follower";
+
+/// A way to the head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// Begins from a snapshot; a node that stopped is emptied first, as its operator would.
+    Snapshot,
+    /// Applies the range delta up to a snapshot.
+    RangeDelta,
+    /// Applies every delta.
+    Delta,
+    /// Executes every batch.
+    Replay,
+    /// The node's own choice.
+    Auto,
+}
+
+impl Way {
+    /// Those that an operator can pin.
+    pub(super) const PINNED: [Way; 4] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay];
+    /// All of them, in the order of a first round: those that are fast on most chains come first, so that the others are cut off early.
+    pub(super) const ALL: [Way; 5] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay, Way::Auto];
+
+    /// As in the names of figures, and `sync.mode`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Snapshot => "snapshot",
+            Way::RangeDelta => "range_delta",
+            Way::Delta => "delta",
+            Way::Replay => "replay",
+            Way::Auto => "auto",
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Run {
+    /// It got to the head.
+    Arrived(Arrived),
+    /// It was cut off after so many seconds.
+    Cut(f64),
+    /// Nobody served it.
+    Stuck,
+}
+
+impl Run {
+    /// What it took, if it got to the head.
+    pub(super) fn arrived(&self) -> Option<&Arrived> {
+        match self {
+            Run::Arrived(arrived) => Some(arrived),
+            Run::Cut(_) | Run::Stuck => None,
+        }
+    }
+}
+
+/// A run that got to the head.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Arrived {
+    /// From the first request for data to the head.
+    pub(super) seconds: f64,
+    /// The node's ETA five seconds after its first request, in seconds, 0 where it told none; `None` if it was at the head by then.
+    pub(super) eta_seconds: Option<f64>,
+    /// From the first request until a complete history; `None` if that was not looked at, or did not come.
+    pub(super) window_seconds: Option<f64>,
+}
+
+impl Arrived {
+    /// By how much the ETA was wrong, as a share of what was left.
+    pub(super) fn eta_error(&self) -> Option<f64> {
+        let left = self.seconds - ETA_AT.as_secs_f64();
+        Some((self.eta_seconds? - left).abs() / left)
+    }
+}
+
+/// Follows a chain from a situation's suppliers.
+pub(super) struct Follower<'a> {
+    pub(super) situation: &'a Situation,
+    pub(super) chain: &'a Chain,
+    pub(super) supply: &'a Supply,
+    /// Removed before and after each run.
+    pub(super) dir: &'a Path,
+}
+
+impl Follower<'_> {
+    /// Follows by a way, for `leash` at most. Waits for the history of a run that arrives, if `with_window` is set.
+    ///
+    /// # Errors
+    /// If the follower ends, or gets somewhere else.
+    pub(super) async fn run(&self, way: Way, leash: Duration, with_window: bool) -> Result<Run> {
+        let start = match way {
+            Way::Snapshot => Start::Empty,
+            _ => self.situation.start,
+        };
+        fs::create_dir_all(self.dir)?;
+        if let Start::Stopped(behind) = start {
+            clone_store(&self.chain.stopped(behind), &database(self.dir))?;
+        }
+        let from = match start {
+            Start::Empty => 0,
+            Start::Stopped(behind) => self.chain.head - behind,
+        };
+        let serving = self.supply.serve().await?;
+        let options = self.options(way, serving.addresses());
+        let key = node_key(SEED, 0);
+        let mut node = NodeProcess::start(self.dir, &self.chain.genesis(), &key, &options).await?;
+        let ran = self.follow(&mut node, from, leash, with_window).await;
+        let ran = ran.with_context(|| format!("{} by {}", self.situation.name, way.name()))?;
+        drop(node);
+        serving.stop().await;
+        fs::remove_dir_all(self.dir)?;
+        rustix::fs::sync();
+        Ok(ran)
+    }
+
+    fn options(&self, way: Way, peers: Vec<String>) -> NodeOptions {
+        let archives = self.supply.archive().map(|archive| format!("  archives: [\"{archive}\"]\n"));
+        NodeOptions {
+            mode: way.name(),
+            sync: format!("  history: {}\n{}", self.situation.history, archives.unwrap_or_default()),
+            snapshot_interval: SNAPSHOT_INTERVAL,
+            peers,
+            ..NodeOptions::default()
+        }
+    }
+
+    async fn follow(
+        &self,
+        node: &mut NodeProcess,
+        from: u64,
+        leash: Duration,
+        with_window: bool,
+    ) -> Result<Run> {
+        let goal = Goal { head: self.chain.head, state_root: self.chain.state_root, deadline: DEADLINE };
+        goal.wait_started(node, from, Instant::now()).await?;
+        let begin = Instant::now();
+        let (mut looked, mut stuck_since, mut eta_seconds) = (begin, None, None);
+        while node.head().await? < self.chain.head {
+            node.check_alive()?;
+            let now = Instant::now();
+            if now - begin > leash {
+                return Ok(Run::Cut((now - begin).as_secs_f64()));
+            }
+            let reads_eta = eta_seconds.is_none() && now - begin >= ETA_AT;
+            if reads_eta || now - looked >= STATUS_POLL {
+                looked = now;
+                let status = node.status().await?;
+                if reads_eta {
+                    eta_seconds = Some(status["sync"]["eta_seconds"].as_f64().unwrap_or_default());
+                }
+                let is_stuck = status["sync"]["phase"] == "stuck";
+                stuck_since = is_stuck.then(|| stuck_since.unwrap_or(now));
+                if stuck_since.is_some_and(|since| now - since > STUCK) {
+                    return Ok(Run::Stuck);
+                }
+            }
+            tokio::time::sleep(HEAD_POLL).await;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        goal.check_root(&node.status().await?)?;
+        let window_seconds = match with_window {
+            true => wait_window(node, from + 1, begin).await?,
+            false => None,
+        };
+        Ok(Run::Arrived(Arrived { seconds, eta_seconds, window_seconds }))
+    }
+}
+
+/// Seconds until a node answers for the receipts of a batch, the first of its history; `None` if it does not come to that.
+async fn wait_window(node: &mut NodeProcess, first: u64, begin: Instant) -> Result<Option<f64>> {
+    let mut idle_since = None;
+    loop {
+        let answer = node.call("eth_getBlockReceipts", json!([format!("0x{first:x}")])).await;
+        let now = Instant::now();
+        if answer.is_ok_and(|receipts: Value| receipts.is_array()) {
+            return Ok(Some((now - begin).as_secs_f64()));
+        }
+        node.check_alive()?;
+        let is_idle = node.status().await?["sync"]["backfill"].is_null();
+        idle_since = is_idle.then(|| idle_since.unwrap_or(now));
+        let has_ended = idle_since.is_some_and(|since| now - since > WINDOW_GRACE);
+        if has_ended || now - begin > WINDOW_MAX {
+            return Ok(None);
+        }
+        tokio::time::sleep(WINDOW_POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an ETA is judged against what was left when it was told, and none counts as 0.
+    #[test]
+    fn an_eta_is_compared_with_what_was_left() {
+        let arrived = |eta_seconds| Arrived { seconds: 15.0, eta_seconds, window_seconds: None };
+        assert_eq!(arrived(Some(12.0)).eta_error(), Some(0.2));
+        assert_eq!(arrived(Some(0.0)).eta_error(), Some(1.0));
+        assert_eq!(arrived(None).eta_error(), None);
+    }
+}

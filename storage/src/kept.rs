@@ -1,0 +1,128 @@
+//! [`KeptRecord`]: what is kept below the gap that a leap left, so that a backfill which arrives there joins it.
+//!
+//! ```text
+//!   1 … 900 kept │ 901 … 5000 gap │ 5001 … head: all stored       a leap led from batch 900 to batch 5000
+//! ```
+//! The record says only where blobs are. Whether they are of the same ledger the backfill finds out by the headers' digests.
+
+use serde::{Deserialize, Serialize};
+use slipstream_types::BatchNumber;
+
+use crate::{
+    backend::{Column, Reader, WriteBatch},
+    error::StorageError,
+    schema::{self, HeadRecord, KEPT_KEY, KINDS, PrunedRecord},
+};
+
+/// Spans that are remembered of a kind. Beyond it the lowest is forgotten, and would be fetched again.
+const SPANS_MAX: usize = 16;
+
+/// Batches, from the first to the last, whose blobs of one kind are all stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct KeptSpan {
+    pub(crate) first: BatchNumber,
+    pub(crate) last: BatchNumber,
+}
+
+/// For each kind of [`KINDS`], the spans below the batch that [`HeadRecord::lowest`] names, in ascending order.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct KeptRecord {
+    spans: [Vec<KeptSpan>; KINDS.len()],
+}
+
+impl KeptRecord {
+    pub(crate) fn read(reader: &(impl Reader + ?Sized)) -> Result<KeptRecord, StorageError> {
+        let bytes = reader.get(Column::Meta, KEPT_KEY)?;
+        Ok(bytes.map(|bytes| schema::decode("kept spans", &bytes)).transpose()?.unwrap_or_default())
+    }
+
+    pub(crate) fn put(&self, writes: &mut WriteBatch) {
+        writes.put(Column::Meta, KEPT_KEY, schema::encode(self));
+    }
+
+    /// Notes what the head's batches have, which a leap is about to leave below a gap.
+    pub(crate) fn leave(&mut self, head: &HeadRecord, pruned: &PrunedRecord) {
+        self.prune(pruned);
+        for ((spans, lowest), floor) in self.spans.iter_mut().zip(head.lowest).zip(pruned.below) {
+            let span = KeptSpan { first: lowest.max(floor), last: head.number };
+            if span.first <= span.last {
+                spans.push(span);
+            }
+            let surplus = spans.len().saturating_sub(SPANS_MAX);
+            spans.drain(..surplus);
+        }
+    }
+
+    /// Forgets what was pruned.
+    pub(crate) fn prune(&mut self, pruned: &PrunedRecord) {
+        for (spans, floor) in self.spans.iter_mut().zip(pruned.below) {
+            spans.retain_mut(|span| {
+                span.first = span.first.max(floor);
+                span.first <= span.last
+            });
+        }
+    }
+
+    /// The last batch of the highest span of a kind that ends below a batch, unless that was pruned.
+    pub(crate) fn last_below(
+        &self,
+        kind: usize,
+        number: BatchNumber,
+        floor: BatchNumber,
+    ) -> Option<BatchNumber> {
+        let mut lasts = self.spans[kind].iter().rev().map(|span| span.last);
+        lasts.find(|last| *last < number).filter(|last| *last >= floor)
+    }
+
+    /// Takes the spans of a kind that reach up to a batch. Returns the first batch of the one that holds the batch.
+    pub(crate) fn take(&mut self, kind: usize, number: BatchNumber) -> Option<BatchNumber> {
+        let spans = &mut self.spans[kind];
+        let found =
+            spans.iter().find(|span| span.first <= number && number <= span.last).map(|span| span.first);
+        spans.retain(|span| span.last < number);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::StateColumn;
+
+    fn head(number: u64, lowest: u64) -> HeadRecord {
+        let lowest = [BatchNumber::new(lowest); 4];
+        HeadRecord { number: BatchNumber::new(number), active: StateColumn::A, lowest }
+    }
+
+    /// Goal: each leap leaves a span, pruning cuts them, and a backfill takes them from above.
+    #[test]
+    fn spans_are_left_cut_and_taken() {
+        let number = BatchNumber::new;
+        let mut kept = KeptRecord::default();
+        kept.leave(&head(9, 10), &PrunedRecord::default());
+        assert_eq!(kept, KeptRecord::default(), "nothing was stored");
+        kept.leave(&head(20, 5), &PrunedRecord::default());
+        kept.leave(&head(60, 51), &PrunedRecord::default());
+        assert_eq!(kept.last_below(0, number(80), number(0)), Some(number(60)));
+        assert_eq!(kept.last_below(0, number(60), number(0)), Some(number(20)));
+        assert_eq!(kept.last_below(0, number(60), number(21)), None, "it was pruned");
+        kept.prune(&PrunedRecord { below: [55, 61, 0, 12].map(number) });
+        assert_eq!(kept.take(0, number(60)), Some(number(55)));
+        assert_eq!(kept.last_below(0, number(80), number(0)), None);
+        assert_eq!(kept.take(1, number(60)), None);
+        assert_eq!(kept.take(2, number(60)), Some(number(51)));
+        assert_eq!(kept.take(2, number(20)), Some(number(5)));
+        assert_eq!(kept.take(3, number(59)), Some(number(51)), "and the span is taken");
+        assert_eq!(kept.take(3, number(13)), Some(number(12)));
+    }
+
+    #[test]
+    fn the_lowest_spans_are_forgotten() {
+        let mut kept = KeptRecord::default();
+        for leap in 1..=SPANS_MAX as u64 + 3 {
+            kept.leave(&head(10 * leap, 10 * leap - 5), &PrunedRecord::default());
+        }
+        assert_eq!(kept.spans[0].len(), SPANS_MAX);
+        assert_eq!(kept.spans[0][0].last, BatchNumber::new(40));
+    }
+}

@@ -1,0 +1,390 @@
+//! [`Backfill`]: the history of a node that began at a state, newest first, while the head needs nothing.
+//!
+//! ```text
+//!  store's backlog ─▶ next_span ─▶ Pieces ─ request ─▶ peers ─ answer ─▶ check ─▶ store, newest first ─▶ the next backlog
+//!   (what is missing)  (what peers keep)                                            (one of each at a time)
+//! ```
+//! The head comes first. Nobody is asked while the node is behind, or a peer whose link has anything else under way; checks and writes
+//! wait until no other job runs. A request takes about [`PIECE_SECONDS`] of its link. Where the backfill stands only the store knows: a
+//! kill costs what was not stored.
+
+mod pieces;
+mod progress;
+mod span;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use slipstream_network::PeerId;
+use slipstream_storage::Backlog;
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use self::{
+    pieces::{Arrived, Pieces, State},
+    progress::Progress,
+    span::next_span,
+};
+use super::{
+    Engine, Stage,
+    effect::Job,
+    jobs::{CheckPast, StorePast},
+    streams::{About, Flight},
+};
+use crate::{
+    SyncError,
+    error::Fault,
+    peers::Holdings,
+    protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
+    status::BackfillStatus,
+    work::{Backfilled, PastRange},
+};
+
+/// A range is as long as what its peer delivers in this time: so long the head may have to share a link.
+const PIECE_SECONDS: f64 = 0.25;
+/// Compressed bytes of a range. At most, because a commit waits for its write; at least, because a request has its price.
+const PIECE_BYTES_MIN: f64 = 128e3;
+const PIECE_BYTES_MAX: f64 = 2e6;
+/// Compressed bytes of a batch's parts before the first answer.
+const BATCH_BYTES_UNKNOWN: f64 = 16e3;
+/// Certified batches ahead of the head up to which a node counts as being there.
+const NEAR_BATCHES: u64 = 4;
+/// How long a peer that refused a range is asked for no other: it pruned that range, or has too much to do.
+const REST: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Backfill {
+    /// What the store lacks; none before it was looked at, and once the head leapt.
+    backlog: Option<[Backlog; 4]>,
+    pieces: Pieces,
+    /// How often the head leapt: what was stored before a leap says nothing of the gap behind it.
+    leaps: u64,
+    /// Batches of the next pieces, at most: fewer once an answer ended early.
+    batches_max: u64,
+    /// Compressed bytes of a batch's parts, as the last answer had them.
+    batch_bytes: f64,
+    /// Peers that refused a range, and until when they are left alone.
+    resting: BTreeMap<PeerId, Instant>,
+    progress: Progress,
+}
+
+impl Default for Backfill {
+    fn default() -> Backfill {
+        Backfill {
+            backlog: None,
+            pieces: Pieces::default(),
+            leaps: 0,
+            batches_max: u64::from(RANGE_BATCHES_MAX),
+            batch_bytes: BATCH_BYTES_UNKNOWN,
+            resting: BTreeMap::new(),
+            progress: Progress::default(),
+        }
+    }
+}
+
+impl Backfill {
+    /// The head leapt, so the store has another gap: it is looked at anew.
+    pub(super) fn leapt(&mut self) {
+        (self.backlog, self.pieces) = (None, Pieces::default());
+        self.leaps += 1;
+    }
+
+    /// When a peer may be asked again.
+    pub(super) fn next_rest(&self) -> Option<Instant> {
+        self.resting.values().min().copied()
+    }
+
+    /// Learns from an answer how large batches are, and how many of them fit into one.
+    fn learn(&mut self, range: &PastRange, is_short: bool) {
+        let batches = range.batches().max(1);
+        self.batch_bytes = (range.bytes() as f64 / batches as f64).max(64.0);
+        self.batches_max = match is_short {
+            true => (batches / 2).max(1),
+            false => (self.batches_max * 2).min(u64::from(RANGE_BATCHES_MAX)),
+        };
+    }
+}
+
+impl Engine {
+    /// Goes on with the backfill as far as there is time to spare.
+    pub(super) fn backfill(&mut self, now: Instant) {
+        // A restore changes what is missing.
+        if !self.config.history || self.restore.is_some() {
+            return;
+        }
+        self.backfill.resting.retain(|_, until| *until > now);
+        let Some(backlog) = self.backfill.backlog else {
+            if !self.jobs.store_past.is_any() {
+                let look = StorePast { leaps: self.backfill.leaps, ..StorePast::default() };
+                self.run(look, Job::Backfill(None));
+            }
+            return;
+        };
+        if Backlog::missing(&backlog).is_none() || self.is_behind() {
+            return;
+        }
+        let peers = self.book.holdings(now);
+        if self.is_unserved(&peers) {
+            self.backfill.pieces = Pieces::default();
+        }
+        if self.backfill.pieces.is_empty() {
+            self.backfill.pieces = Pieces::of(next_span(&backlog, &peers));
+        }
+        let batches = self.past_batches(&peers, now);
+        self.backfill.pieces.cut(batches);
+        self.ask_past(&peers, now);
+        if !self.jobs.is_working() {
+            self.check_past();
+            self.store_past();
+        }
+    }
+
+    /// Whether the head needs peers and this machine for itself.
+    fn is_behind(&self) -> bool {
+        self.newest.since(self.head) > NEAR_BATCHES
+    }
+
+    /// Whether the newest piece waits for a peer, and no connected one keeps it.
+    fn is_unserved(&self, peers: &[Holdings]) -> bool {
+        let newest = self.backfill.pieces.iter().next();
+        newest.is_some_and(|piece| {
+            matches!(piece.state, State::Wanted) && !peers.iter().any(|peer| piece.span.is_kept_by(peer))
+        })
+    }
+
+    /// Batches of a piece: a power of two, as many as the fastest peer sends in a moment.
+    fn past_batches(&self, peers: &[Holdings], now: Instant) -> u64 {
+        let rates = peers.iter().filter_map(|peer| self.streams.links.rate(&peer.peer, now));
+        let bytes_max = f64::from(self.config.range_bytes_max.get()).min(PIECE_BYTES_MAX);
+        let bytes = (rates.fold(0.0, f64::max) * PIECE_SECONDS).max(PIECE_BYTES_MIN).min(bytes_max);
+        let most = u64::from(self.config.range_batches_max.get()).min(self.backfill.batches_max);
+        let batches = ((bytes / self.backfill.batch_bytes) as u64).clamp(1, most.max(1));
+        1 << batches.ilog2()
+    }
+
+    /// Asks for the pieces that nobody is asked for, each of the peer that is thought to answer first and has nothing else to do.
+    fn ask_past(&mut self, peers: &[Holdings], now: Instant) {
+        let (backfill, streams) = (&mut self.backfill, &mut self.streams);
+        let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
+        for piece in backfill.pieces.wanted() {
+            let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
+            let is_free = |peer: &&Holdings| {
+                piece.span.is_kept_by(peer)
+                    && !backfill.resting.contains_key(&peer.peer)
+                    && streams.links.is_idle(&peer.peer)
+            };
+            let expected = |peer: &&Holdings| {
+                let reliability = self.book.reliability(&peer.peer, now).max(0.05);
+                streams.links.expected(&peer.peer, bytes).mul_f64(1.0 / reliability)
+            };
+            let Some(peer) = peers.iter().filter(is_free).min_by_key(expected) else { continue };
+            let (first, batches_max) = (piece.span.first, piece.span.batches() as u32);
+            let request = RangeRequest { first, batches_max, bytes_max, parts: piece.span.parts };
+            piece.state = State::Asked(peer.peer);
+            let about = About::Past { first, head: peer.head };
+            streams.ask(peer.peer, about, Request::Range(request), (now, bytes), &mut self.effects);
+        }
+    }
+
+    /// Takes an answer in, if it is still waited for.
+    pub(super) fn past_arrived(&mut self, first: BatchNumber, flight: Flight, answer: Vec<u8>, at: Instant) {
+        let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
+        let Some(piece) = self.backfill.pieces.get_mut(first) else { return };
+        if matches!(piece.state, State::Asked(peer) if peer == flight.peer) {
+            let (batches_max, parts) = (piece.span.batches() as u32, piece.span.parts);
+            let request = RangeRequest { first, batches_max, bytes_max, parts };
+            piece.state = State::Arrived(Box::new(Arrived { flight, at, request, answer }));
+        }
+    }
+
+    /// A peer did not answer: the piece is asked of another. One that refuses keeps its score. It pruned the range since it told what it
+    /// keeps, and is asked for that again. Returns whether that is all.
+    pub(super) fn past_failed(
+        &mut self,
+        first: BatchNumber,
+        peer: &PeerId,
+        fault: &Fault,
+        now: Instant,
+    ) -> bool {
+        self.backfill.pieces.want(first, |state| matches!(state, State::Asked(asked) if asked == peer));
+        let is_refused = fault.is_refusal() && !fault.is_busy();
+        if is_refused {
+            self.backfill.resting.insert(*peer, now + REST);
+            self.book.expire(peer);
+        }
+        is_refused
+    }
+
+    /// Hands the newest answer to the worker, one at a time.
+    fn check_past(&mut self) {
+        if self.jobs.check_past.is_any() {
+            return;
+        }
+        let Some(arrived) = self.backfill.pieces.take_arrived() else { return };
+        let Arrived { flight, at, request, answer } = arrived;
+        let About::Past { first, head } = flight.about else { return };
+        let (due, trust) = (head.since(first).saturating_add(1), Arc::clone(&self.trust));
+        self.run(CheckPast { first, flight, at }, Job::CheckPast { answer, request, due, trust });
+    }
+
+    /// An answer was checked: its peer is credited, or pays.
+    pub(super) fn past_checked(
+        &mut self,
+        check: CheckPast,
+        checked: Result<PastRange, Fault>,
+        took: Duration,
+        now: Instant,
+    ) {
+        let CheckPast { first, flight, at } = check;
+        let range = match checked {
+            Ok(range) => range,
+            Err(fault) => {
+                self.backfill.pieces.want(first, |state| matches!(state, State::Checking));
+                let what = describe(first);
+                return match fault {
+                    // It may only be an epoch ahead: its next summary leads there.
+                    Fault::Unverified(_) => self.claimed(flight.peer, &what, &fault, now),
+                    fault => self.punish(flight.peer, &what, &fault, now),
+                };
+            }
+        };
+        self.stages.worked(Stage::Check, now, took, range.bytes());
+        self.credit(&flight, at, now, range.bytes() as usize);
+        let Some(piece) = self.backfill.pieces.get_mut(first) else { return };
+        let is_short = range.last() < Some(piece.span.last);
+        self.backfill.learn(&range, is_short);
+        match is_short {
+            // What lies between it and what is stored must come first.
+            true => self.backfill.pieces.recut(first),
+            false => self.backfill.pieces.checked(first, range, flight.peer),
+        }
+    }
+
+    /// Hands the newest piece to the worker, if it is checked.
+    fn store_past(&mut self) {
+        if self.jobs.store_past.is_any() {
+            return;
+        }
+        let Some((range, from)) = self.backfill.pieces.take_newest() else { return };
+        let (batches, bytes, leaps) = (range.batches(), range.bytes(), self.backfill.leaps);
+        let store = StorePast { from: Some(from), batches, bytes, leaps };
+        self.run(store, Job::Backfill(Some(range)));
+    }
+
+    /// A piece was stored, or refused; or it was only looked at what is missing.
+    pub(super) fn past_stored(
+        &mut self,
+        store: StorePast,
+        stored: Result<Backfilled, SyncError>,
+        took: Duration,
+        now: Instant,
+    ) -> Result<(), SyncError> {
+        let Backfilled { backlog, refused } = stored?;
+        let StorePast { from, batches, bytes, leaps } = store;
+        if leaps != self.backfill.leaps {
+            return Ok(());
+        }
+        self.backfill.backlog = Some(backlog);
+        let Some(from) = from else {
+            self.backfill.progress = Progress::began(now);
+            if let Some((lowest, wanted_from)) = Backlog::missing(&backlog) {
+                tracing::info!(
+                    lowest = lowest.get(),
+                    wanted_from = wanted_from.get(),
+                    "the backfill of history begins: newest first, beside the head"
+                );
+            }
+            return Ok(());
+        };
+        if let Some(violation) = refused {
+            let newest = self.backfill.pieces.iter().next().map(|newest| newest.span.first);
+            if let Some(first) = newest {
+                self.backfill.pieces.want(first, |state| matches!(state, State::Storing));
+            }
+            self.punish(from, "batches of the backfill", &violation.into(), now);
+            return Ok(());
+        }
+        self.stages.worked(Stage::Commit, now, took, bytes);
+        self.backfill.progress.stored(batches, bytes, now);
+        self.backfill.pieces.stored();
+        if self.backfill.pieces.iter().next().is_some_and(|next| !next.span.is_next(&backlog)) {
+            // It met what was kept below a gap, or was pruned.
+            self.backfill.pieces = Pieces::default();
+        }
+        match Backlog::missing(&backlog) {
+            None => tracing::info!("the backfill of history is complete"),
+            Some((lowest, wanted_from)) if self.backfill.progress.is_log_due(now) => {
+                let (per_second, eta_seconds) = self.past_pace(lowest, wanted_from, now);
+                tracing::info!(
+                    lowest = lowest.get(),
+                    wanted_from = wanted_from.get(),
+                    per_second,
+                    eta_seconds,
+                    "history is backfilled"
+                );
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Batches per second, and the seconds until all are there at this rate.
+    fn past_pace(&self, lowest: BatchNumber, wanted_from: BatchNumber, now: Instant) -> (f64, Option<f64>) {
+        let (per_second, _) = self.backfill.progress.rates(now);
+        let left = lowest.since(wanted_from) as f64;
+        (per_second, (per_second > 0.0).then(|| left / per_second))
+    }
+
+    /// The backfill for operators, while something is missing.
+    pub(super) fn backfill_status(&self, now: Instant) -> Option<BackfillStatus> {
+        let (lowest, wanted_from) = Backlog::missing(self.backfill.backlog.as_ref()?)?;
+        let (batches_per_second, eta_seconds) = self.past_pace(lowest, wanted_from, now);
+        let (_, bytes_per_second) = self.backfill.progress.rates(now);
+        Some(BackfillStatus {
+            wanted_from,
+            lowest,
+            batches_left: lowest.since(wanted_from),
+            batches_per_second,
+            bytes_per_second,
+            eta_seconds,
+            reason: self.backfill_reason(now),
+        })
+    }
+
+    /// Whether a connected peer keeps some of the history that is missing.
+    pub fn is_backfilling(&self, now: Instant) -> bool {
+        let Backfill { backlog: Some(backlog), .. } = &self.backfill else { return false };
+        next_span(backlog, &self.book.holdings(now)).is_some()
+    }
+
+    /// Who is asked, or why the backfill waits.
+    fn backfill_reason(&self, now: Instant) -> String {
+        if self.is_behind() || self.restore.is_some() {
+            return "the head comes first".into();
+        }
+        let pieces = || self.backfill.pieces.iter();
+        let asked = pieces().filter_map(|piece| match piece.state {
+            State::Asked(peer) => Some(peer),
+            _ => None,
+        });
+        let asked: Vec<PeerId> = asked.collect();
+        match (asked.first(), pieces().next()) {
+            (Some(peer), Some(newest)) => {
+                let others = match asked.len() - 1 {
+                    0 => String::new(),
+                    others => format!(" and {others} more"),
+                };
+                let (first, last) = (newest.span.first, newest.span.last);
+                format!("asks {}{others}; the next are batches {first} to {last}", peer.short())
+            }
+            (None, Some(_)) => "checks and stores what came, or waits for a peer that has time".into(),
+            (_, None) if self.is_backfilling(now) => "the head comes first".into(),
+            (_, None) => "no connected peer keeps older batches".into(),
+        }
+    }
+}
+
+/// Describes a piece, for reasons.
+pub(super) fn describe(first: BatchNumber) -> String {
+    format!("batches of the backfill from {first} on")
+}

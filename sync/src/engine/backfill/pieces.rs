@@ -1,0 +1,186 @@
+//! [`Pieces`]: the ranges of a backfill on their way, newest first.
+//!
+//! ```text
+//!  Wanted ─▶ Asked ─▶ Arrived ─▶ Checking ─▶ Checked ─▶ Storing      in any order up to Checked; then the newest first, one at a time
+//! ```
+
+use std::collections::VecDeque;
+
+use slipstream_network::PeerId;
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::span::Span;
+use crate::{engine::streams::Flight, protocol::RangeRequest, work::PastRange};
+
+/// Ranges on their way at once: as many peers serve side by side.
+const PIECES_MAX: usize = 8;
+/// Bytes of answers that wait to be checked or stored, beyond which only the newest range is asked for.
+const HELD_BYTES_MAX: u64 = 16 << 20;
+
+/// A range on its way.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) span: Span,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// Nobody is asked.
+    Wanted,
+    /// This peer is.
+    Asked(PeerId),
+    Arrived(Box<Arrived>),
+    Checking,
+    Checked(Box<PastRange>, PeerId),
+    Storing,
+}
+
+/// An answer before its check.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) flight: Flight,
+    pub(super) at: Instant,
+    pub(super) request: RangeRequest,
+    pub(super) answer: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    pieces: VecDeque<Piece>,
+    /// What is to be cut into pieces below them.
+    rest: Option<Span>,
+}
+
+impl Pieces {
+    /// Begins with a span of which nothing is asked for.
+    pub(super) fn of(span: Option<Span>) -> Pieces {
+        Pieces { pieces: VecDeque::new(), rest: span }
+    }
+
+    /// Whether nothing is on its way, and nothing is to come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.rest.is_none()
+    }
+
+    /// Cuts pieces of so many batches, as long as there is room for more. They end at multiples of it, as followers' requests do, so that
+    /// a peer makes each answer once for all of them.
+    pub(super) fn cut(&mut self, batches: u64) {
+        while let Some(rest) = self.rest.filter(|_| self.pieces.len() < PIECES_MAX) {
+            let first = rest.last.before(rest.last.get() % batches.max(1)).max(rest.first);
+            let span = Span { first, ..rest };
+            self.rest = (first > rest.first).then(|| Span { last: first.before(1), ..rest });
+            self.pieces.push_back(Piece { span, state: State::Wanted });
+        }
+    }
+
+    /// The piece that begins here.
+    pub(super) fn get_mut(&mut self, first: BatchNumber) -> Option<&mut Piece> {
+        self.pieces.iter_mut().find(|piece| piece.span.first == first)
+    }
+
+    /// All of them, newest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter()
+    }
+
+    /// The pieces that nobody is asked for, newest first, as far as there is memory for their answers. The newest is always among them:
+    /// the others wait for it.
+    pub(super) fn wanted(&mut self) -> impl Iterator<Item = &mut Piece> {
+        let held = self.pieces.iter().map(|piece| match &piece.state {
+            State::Arrived(arrived) => arrived.answer.len() as u64,
+            State::Checked(range, _) => range.bytes(),
+            State::Wanted | State::Asked(_) | State::Checking | State::Storing => 0,
+        });
+        let pieces_max = if held.sum::<u64>() < HELD_BYTES_MAX { PIECES_MAX } else { 1 };
+        let pieces = self.pieces.iter_mut().take(pieces_max);
+        pieces.filter(|piece| matches!(piece.state, State::Wanted))
+    }
+
+    /// Takes the newest answer, to be checked.
+    pub(super) fn take_arrived(&mut self) -> Option<Arrived> {
+        let has_arrived = |piece: &&mut Piece| matches!(piece.state, State::Arrived(_));
+        let piece = self.pieces.iter_mut().find(has_arrived)?;
+        match std::mem::replace(&mut piece.state, State::Checking) {
+            State::Arrived(arrived) => Some(*arrived),
+            _ => None,
+        }
+    }
+
+    /// A piece passed its check, unless it was cut anew meanwhile.
+    pub(super) fn checked(&mut self, first: BatchNumber, range: PastRange, from: PeerId) {
+        if let Some(piece) = self.get_mut(first).filter(|piece| matches!(piece.state, State::Checking)) {
+            piece.state = State::Checked(Box::new(range), from);
+        }
+    }
+
+    /// Takes the newest piece, if it is checked, to be stored.
+    pub(super) fn take_newest(&mut self) -> Option<(Box<PastRange>, PeerId)> {
+        let newest = self.pieces.front_mut().filter(|piece| matches!(piece.state, State::Checked(..)))?;
+        match std::mem::replace(&mut newest.state, State::Storing) {
+            State::Checked(range, from) => Some((range, from)),
+            _ => None,
+        }
+    }
+
+    /// Cuts a piece and all below it anew: its answer ended before its last batch.
+    pub(super) fn recut(&mut self, first: BatchNumber) {
+        let Some(index) = self.pieces.iter().position(|piece| piece.span.first == first) else { return };
+        let lowest = self.rest.or(self.pieces.back().map(|piece| piece.span)).map(|span| span.first);
+        let span = self.pieces[index].span;
+        self.rest = Some(Span { first: lowest.unwrap_or(first), ..span });
+        self.pieces.truncate(index);
+    }
+
+    /// A piece is wanted again, if it is in this state: what came of it is of no use.
+    pub(super) fn want(&mut self, first: BatchNumber, is_it: impl Fn(&State) -> bool) {
+        if let Some(piece) = self.get_mut(first).filter(|piece| is_it(&piece.state)) {
+            piece.state = State::Wanted;
+        }
+    }
+
+    /// The newest piece is stored.
+    pub(super) fn stored(&mut self) {
+        self.pieces.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Parts;
+
+    fn span(first: u64, last: u64) -> Span {
+        Span { first: BatchNumber::new(first), last: BatchNumber::new(last), parts: Parts::BODY }
+    }
+
+    fn spans(pieces: &Pieces) -> Vec<(u64, u64)> {
+        pieces.iter().map(|piece| (piece.span.first.get(), piece.span.last.get())).collect()
+    }
+
+    #[test]
+    fn pieces_go_down_to_the_first_batch_and_end_at_multiples() {
+        let mut pieces = Pieces::of(Some(span(3, 37)));
+        pieces.cut(16);
+        assert_eq!(spans(&pieces), [(32, 37), (16, 31), (3, 15)]);
+        assert!(pieces.rest.is_none());
+        let mut pieces = Pieces::of(Some(span(3, 1_000)));
+        pieces.cut(16);
+        assert_eq!((spans(&pieces).len(), spans(&pieces)[7]), (PIECES_MAX, (880, 895)));
+        pieces.stored();
+        pieces.cut(4);
+        assert_eq!(spans(&pieces)[7], (876, 879));
+    }
+
+    #[test]
+    fn a_piece_that_is_too_long_is_cut_again_with_all_below_it() {
+        let mut pieces = Pieces::of(Some(span(3, 37)));
+        pieces.cut(16);
+        pieces.recut(BatchNumber::new(16));
+        assert_eq!((spans(&pieces), pieces.rest), (vec![(32, 37)], Some(span(3, 31))));
+        pieces.cut(8);
+        assert_eq!(spans(&pieces), [(32, 37), (24, 31), (16, 23), (8, 15), (3, 7)]);
+    }
+}

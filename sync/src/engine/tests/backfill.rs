@@ -1,0 +1,240 @@
+//! Goal: a node that began at a state fetches its history newest first, beside the head, from whoever keeps it, and only then.
+
+use std::time::Duration;
+
+use slipstream_network::PeerId;
+use slipstream_storage::Store;
+use slipstream_types::{BatchNumber, BlobKind};
+
+use crate::{
+    Mode,
+    engine::{
+        rig::{A, B, FAR, HEAD, Node, Rig, chain, chain_of_epochs, long_chain, pruned, serves},
+        timers::Timer,
+    },
+    protocol::{Parts, Request},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const KINDS: [BlobKind; 3] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta];
+
+/// A node that keeps its history and begins at a snapshot. It fetches so many batches at a time.
+fn at_snapshot(batches: u32) -> Node {
+    let mut node = Node::new(Mode::Snapshot, 0);
+    node.config.history = true;
+    node.config.range_batches_max = batches.try_into().unwrap();
+    node
+}
+
+fn lowest(rig: &Rig) -> Option<u64> {
+    rig.store.lowest(BlobKind::Receipts).unwrap().map(BatchNumber::get)
+}
+
+/// The first batches that a peer is asked for, of those before the snapshot.
+fn asked_before(rig: &Rig, peer: PeerId, snapshot: u64) -> Vec<u64> {
+    let first = |request: &&Request| match request {
+        Request::Range(range) => Some(range.first.get()).filter(|first| *first <= snapshot),
+        _ => None,
+    };
+    rig.asked(peer).iter().filter_map(first).collect()
+}
+
+/// Every blob and every place of a transaction is what a store has that committed everything.
+#[track_caller]
+fn has_all(rig: &Rig, source: &Store) {
+    let head = rig.store.head().unwrap().header.number;
+    for number in BatchNumber::new(1).through(head) {
+        for kind in KINDS {
+            let content =
+                |store: &Store| store.blob(kind, number).unwrap().map(|blob| blob.content(kind).unwrap());
+            assert_eq!(content(&rig.store), content(source), "{} {number}", kind.name());
+        }
+        let header = source.header(number).unwrap().unwrap();
+        assert_eq!(rig.store.header(number).unwrap().as_ref(), Some(&header));
+        assert_eq!(rig.store.find_header(&header.digest()).unwrap(), Some(number));
+    }
+    assert_eq!(rig.status().backfill, None);
+}
+
+/// Goal: the state first, the batches behind it next, then what lies before, newest first.
+#[test]
+fn the_head_comes_first_and_history_behind_it() {
+    let mut rig = at_snapshot(8).rig().peer(A, serves(1..=HEAD).offering(30, 100, 8_000));
+    rig.step();
+    while rig.head() < HEAD {
+        assert_eq!(asked_before(&rig, A, 30), [0; 0], "{:#?}", rig.open);
+        assert!(rig.status().backfill.is_none_or(|backfill| backfill.reason == "the head comes first"));
+        rig.answer(A);
+    }
+    let status = rig.status().backfill.unwrap();
+    assert_eq!((status.lowest.get(), status.wanted_from.get(), status.batches_left), (31, 1, 30));
+    assert!(
+        status.reason.contains("asks ") && status.reason.contains("batches 24 to 30"),
+        "{}",
+        status.reason
+    );
+    let mut firsts = Vec::new();
+    while rig.status().backfill.is_some() {
+        let asked = asked_before(&rig, A, 30);
+        assert_eq!(asked.len(), 1, "one at a time of a peer: {:#?}", rig.open);
+        firsts.extend(asked);
+        rig.wait(SECOND / 10).answer(A);
+    }
+    assert_eq!(firsts, [24, 16, 8, 1]);
+    has_all(&rig, &chain().store);
+    rig.blames_nobody();
+}
+
+/// Goal: while the head needs anything, nothing before it is asked for, checked or stored; then the backfill goes on where it was.
+#[test]
+fn it_rests_while_the_node_is_behind() {
+    let mut rig = at_snapshot(4).rig().peer(A, serves(1..=31).offering(30, 100, 8_000));
+    rig.step();
+    while lowest(&rig) != Some(24) {
+        rig.wait(SECOND / 10).answer(A);
+    }
+    rig.meet(B, serves(33..=HEAD));
+    rig.step().answer_if(A, |_| true);
+    assert!(rig.status().backfill.unwrap().reason == "the head comes first", "{:#?}", rig.status().backfill);
+    let before = lowest(&rig);
+    rig.wait(SECOND).answer(A).wait(SECOND);
+    assert_eq!((lowest(&rig), asked_before(&rig, A, 30)), (before, Vec::new()));
+    rig.meet(A, serves(1..=HEAD));
+    for _ in 0..40 {
+        rig.wait(SECOND / 10).answer(A).answer(B);
+    }
+    assert_eq!(rig.head(), HEAD);
+    has_all(&rig, &chain().store);
+}
+
+/// Goal: who lies about the past is banned, and the same batches are fetched from another.
+#[test]
+fn a_liar_is_banned_and_another_one_asked() {
+    let mut rig = at_snapshot(64).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
+    rig.step();
+    while asked_before(&rig, A, 30).is_empty() {
+        rig.answer(A);
+    }
+    rig.lie(A, b"no batches");
+    assert_eq!(rig.bans.len(), 1);
+    assert!(
+        rig.status().backfill.unwrap().reason.contains("no connected peer"),
+        "{:#?}",
+        rig.status().backfill
+    );
+    rig.meet(B, serves(1..=30));
+    rig.step().expect_range(B, 24).serve(B);
+    has_all(&rig, &chain().store);
+    assert_eq!(rig.bans.len(), 1);
+}
+
+/// Goal: a peer that pruned what it told of is left alone for a while, and keeps its score.
+#[test]
+fn who_does_not_keep_the_range_is_not_blamed() {
+    let mut rig = at_snapshot(64).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
+    rig.step();
+    while asked_before(&rig, A, 30).is_empty() {
+        rig.answer(A);
+    }
+    let is_range = |request: &Request| matches!(request, Request::Range(_));
+    rig.refuse_if(A, is_range).wait(SECOND);
+    assert_eq!(asked_before(&rig, A, 30), [0; 0]);
+    rig.blames_nobody();
+    rig.until(Timer::Backfill).serve(A);
+    has_all(&rig, &chain().store);
+    rig.blames_nobody();
+}
+
+/// Goal: what no peer keeps is waited for, and asked for when a peer comes that does.
+#[test]
+fn what_nobody_keeps_is_asked_for_when_somebody_does() {
+    let mut rig = at_snapshot(64).rig().peer(A, serves(21..=30).offering(30, 100, 8_000));
+    rig.step().serve(A).wait(SECOND).serve(A);
+    assert_eq!(lowest(&rig), Some(21));
+    let status = rig.status().backfill.unwrap();
+    assert_eq!((status.lowest.get(), status.batches_left), (21, 20));
+    assert_eq!(status.reason, "no connected peer keeps older batches");
+    // One that keeps bodies and receipts alone, and one with deltas.
+    rig.meet(A, serves(1..=30).without_deltas());
+    rig.until(Timer::Summary).serve(A).wait(SECOND).serve(A);
+    assert_eq!(
+        (lowest(&rig), rig.store.lowest(BlobKind::Delta).unwrap()),
+        (Some(1), Some(BatchNumber::new(21)))
+    );
+    rig.meet(B, serves(1..=30));
+    rig.step().expect_range(B, 1);
+    let parts: Vec<Parts> = rig
+        .asked(B)
+        .into_iter()
+        .filter_map(|request| match request {
+            Request::Range(range) => Some(range.parts),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(parts, [Parts::DELTA.with(Parts::HINTS)]);
+    rig.serve(B);
+    has_all(&rig, &chain().store);
+    rig.blames_nobody();
+}
+
+/// Goal: after a kill the store alone says where to go on, also in the middle of a gap.
+#[test]
+fn a_restart_goes_on_where_the_store_is() {
+    let mut rig = at_snapshot(8).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
+    rig.step();
+    while lowest(&rig) != Some(16) {
+        rig.wait(SECOND / 10).answer(A);
+    }
+    let mut rig = rig.restarted(at_snapshot(8)).peer(B, serves(1..=30));
+    rig.step().expect_range(B, 8);
+    for _ in 0..9 {
+        rig.wait(SECOND / 10).answer(B);
+    }
+    has_all(&rig, &chain().store);
+}
+
+/// Goal: batches of earlier epochs are checked against the validators of theirs.
+#[test]
+fn it_passes_the_ends_of_epochs() {
+    let source = chain_of_epochs();
+    let mut rig = at_snapshot(4).rig_on(source).peer(A, serves(1..=25).offering(20, 100, 8_000));
+    for _ in 0..60 {
+        rig.wait(SECOND / 10).answer(A);
+    }
+    assert_eq!(rig.head(), 25);
+    has_all(&rig, &source.store);
+    rig.blames_nobody();
+}
+
+/// Goal: where it meets what the node kept before a leap, it ends.
+#[test]
+fn it_joins_what_was_there_before_a_leap() {
+    let mut node = at_snapshot(64);
+    (node.head, node.config.mode) = (20, Mode::RangeDelta);
+    let mut rig = node.rig_on(long_chain()).peer(A, serves(1..=FAR).offering(FAR, 100, 8_000));
+    rig.step();
+    while rig.head() < FAR {
+        rig.answer(A);
+    }
+    assert_eq!(rig.status().batches, 0, "by a range delta");
+    assert_eq!(asked_before(&rig, A, FAR), [64]);
+    rig.wait(SECOND).answer(A).wait(SECOND);
+    assert_eq!(asked_before(&rig, A, FAR), [21]);
+    rig.answer(A).wait(SECOND);
+    assert_eq!(lowest(&rig), Some(1));
+    has_all(&rig, &long_chain().store);
+}
+
+/// Goal: a node without history, and one whose peers have nothing but snapshots, ask for nothing.
+#[test]
+fn who_wants_no_history_asks_for_none() {
+    let mut node = at_snapshot(64);
+    node.config.history = false;
+    let mut rig = node.rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
+    rig.step().serve(A).wait(SECOND).serve(A);
+    assert_eq!((rig.status().backfill, rig.asked(A).len()), (None, 0));
+    let mut rig = at_snapshot(64).rig().peer(A, pruned(30).offering(30, 100, 8_000));
+    rig.step().serve(A).wait(SECOND).serve(A);
+    assert_eq!((rig.head(), rig.asked(A).len()), (30, 0));
+    assert_eq!(rig.status().backfill.unwrap().reason, "no connected peer keeps older batches");
+}
