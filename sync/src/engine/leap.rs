@@ -12,6 +12,7 @@ use super::{
     tail::Tail,
 };
 use crate::{
+    config::Mode,
     plan::{self, Candidate, Inputs, Plan, Step, price},
     range_delta,
 };
@@ -47,11 +48,11 @@ impl Engine {
     }
 
     /// Whether a restore, at the rate that shows, takes far longer than a way by peers that have delivered: their rates are no promises, so
-    /// that they are compared sooner. The rows stay, and the snapshot's price is right from then on.
+    /// that they are compared sooner, unless the policy pins the way. The rows stay, and the snapshot's price is right from then on.
     pub(super) fn is_outpaced_by_proven(&mut self, candidates: &[Candidate], now: Instant) -> bool {
-        let Some(left) = self.restore.as_mut().and_then(|restore| restore.shown_seconds_left(now)) else {
-            return false;
-        };
+        let is_free = self.config.mode == Mode::Auto;
+        let Some(restore) = self.restore.as_mut().filter(|_| is_free) else { return false };
+        let Some(left) = restore.shown_seconds_left(now) else { return false };
         let Some(restore) = &self.restore else { return false };
         let proven: Vec<Candidate> = candidates.iter().filter(|peer| peer.is_proven).cloned().collect();
         let plan = self.beside(restore, &proven, now);

@@ -23,6 +23,8 @@ use crate::{
     work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
 };
 
+/// The work on a chunk beside its rows, as bytes of them: its proof, its file.
+const CHUNK_WORK_BYTES: f64 = 256e3;
 /// Audits that wait. Those of one commit share its deltas.
 const AUDITS_MAX: usize = 256;
 /// After so long without one that is too large, range deltas may be twice as long again.
@@ -103,7 +105,8 @@ impl Engine {
         match (&answer.key, &answer.request) {
             (Key::Chunk(_), Request::Chunk { bytes_max, .. }) => {
                 self.stages.worked(Stage::Restore, now, took, u64::from(*bytes_max));
-                self.stages.measured.learn(|costs| &mut costs.restore, took, f64::from(*bytes_max));
+                let bytes = f64::from(*bytes_max) + CHUNK_WORK_BYTES;
+                self.stages.measured.learn(|costs| &mut costs.restore, took, bytes);
             }
             (Key::Chunk(_), _) => self.stages.worked(Stage::Restore, now, took, answer.bytes as u64),
             _ => {}

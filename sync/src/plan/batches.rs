@@ -3,8 +3,8 @@
 use slipstream_types::BatchNumber;
 
 use super::{
-    Before, Candidate, HEAD_GAP, HEAD_SECONDS, InHand, Inputs, Load, MIX, Plan, Planner, REPLACE, RangeMode,
-    STAY_MIXED, SWITCH, Step, WIDE_GAP,
+    Before, Candidate, HEAD_GAP, HEAD_SECONDS, InHand, Inputs, Load, MIX, Plan, Planner, REPLACE,
+    REPLACE_SECONDS, RangeMode, STAY_MIXED, SWITCH, Step, WIDE_GAP,
     price::{self, Price, Supply},
 };
 use crate::config::Mode;
@@ -68,7 +68,9 @@ impl Planner<'_> {
         let load = kept_load.plus(self.load(mode, kept, target));
         let supply = Supply { either: rate, ..Supply::default() };
         let other = ByBatches { replaces: true, ..self.priced(mode, load, supply) };
-        (other.price.seconds < REPLACE * way.price.seconds).then_some(other)
+        let spared = way.price.seconds - other.price.seconds;
+        let pays = other.price.seconds < REPLACE * way.price.seconds && spared >= REPLACE_SECONDS;
+        pays.then_some(other)
     }
 
     pub(super) fn priced(&self, mode: RangeMode, load: Load, supply: Supply) -> ByBatches {

@@ -12,7 +12,10 @@ const RECORD_BYTES_MAX: usize = 128;
 /// Seconds of work that a cost counts for which this run has not measured: the first ranges outweigh it.
 const PRESUMED_SECONDS: f64 = 0.02;
 /// After so much work of the same kind a measurement counts half.
-const HALF_LIFE_SECONDS: f64 = 1.0;
+const HALF_LIFE_SECONDS: f64 = 4.0;
+/// A job counts as if it took at most so many times what it was thought to: one that waited for the disk is not the measure, and jobs that
+/// are as slow raise the cost soon.
+const SLOWER_MAX: f64 = 4.0;
 /// Costs that a record or a measurement may give. Others come of a clock that jumped.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-14..=10.0;
 
@@ -116,7 +119,7 @@ impl Measured {
         if units <= 0.0 {
             return;
         }
-        let took = took.as_secs_f64();
+        let took = took.as_secs_f64().min(units * *cost * SLOWER_MAX);
         let before = *seconds * 0.5f64.powf(took / HALF_LIFE_SECONDS);
         let (all, units) = (before + took, before / *cost + units);
         *seconds = all;
@@ -150,10 +153,12 @@ mod tests {
         let presumed = measured.costs.prepare;
         measured.learn(|costs| &mut costs.prepare, MS, 1.0);
         assert!(measured.costs.prepare < 1.1 * presumed, "one transaction: {:?}", measured.costs);
-        measured.learn(|costs| &mut costs.prepare, 200 * MS, 2_000.0);
+        (0..4).for_each(|_| measured.learn(|costs| &mut costs.prepare, 200 * MS, 2_000.0));
         assert!((60e-6..100e-6).contains(&measured.costs.prepare), "{:?}", measured.costs);
-        (0..50).for_each(|_| measured.learn(|costs| &mut costs.prepare, 100 * MS, 10_000.0));
-        assert!((10e-6..10.1e-6).contains(&measured.costs.prepare), "{:?}", measured.costs);
+        (0..200).for_each(|_| measured.learn(|costs| &mut costs.prepare, 100 * MS, 10_000.0));
+        assert!((10e-6..10.5e-6).contains(&measured.costs.prepare), "{:?}", measured.costs);
+        measured.learn(|costs| &mut costs.prepare, 5_000 * MS, 100.0);
+        assert!(measured.costs.prepare < 11e-6, "one stood still: {:?}", measured.costs);
         assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
         measured.learn(|costs| &mut costs.execute, MS, 0.0);
         assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);

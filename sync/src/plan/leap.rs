@@ -72,14 +72,14 @@ impl Leap {
 }
 
 impl Planner<'_> {
-    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one. Where batches were asked for, it must be
-    /// cheaper than what is left of them, and vouched: it drops them.
+    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one. Where batches came, it must be cheaper
+    /// than what is left of them, and vouched: it drops them.
     pub(super) fn leap(&self, target: BatchNumber, way: Option<&ByBatches>) -> Option<Plan> {
-        let Inputs { head, asked, peers, .. } = *self.inputs;
+        let Inputs { head, asked, in_hand, peers, .. } = *self.inputs;
         let gap = target.since(head);
         let pinned = self.policy.mode;
         let by_batches = way.map_or(f64::INFINITY, |way| way.price.seconds);
-        let begins = asked == head;
+        let begins = !in_hand.came;
         if pinned == Mode::Snapshot && head == BatchNumber::GENESIS && begins {
             let leap = self.snapshot_at(target)?;
             return Some(self.take(
@@ -90,17 +90,18 @@ impl Planner<'_> {
             ));
         }
         let is_far = gap >= WIDE_GAP || (gap > HEAD_GAP && by_batches >= LEAP_SECONDS);
-        let pays = |leap: &Leap| {
-            let may_drop = begins || is_vouched(peers.iter(), leap.number);
-            is_far && may_drop && leap.seconds() < by_batches * LEAP
-        };
+        let may_drop = |leap: &Leap| begins || is_vouched(peers.iter(), leap.number);
+        let pays = |leap: &Leap| is_far && may_drop(leap) && leap.seconds() < by_batches * LEAP;
         let changes = self.range_delta_at(target).filter(|_| self.allows(Mode::RangeDelta));
         let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
         let snapshot = snapshot.filter(pays);
         // Its server has to merge the deltas first: about as cheap as a snapshot is no better.
         let is_best = |leap: &Leap| snapshot.is_none_or(|other| leap.seconds() < SWITCH * other.seconds());
-        let changes =
-            changes.filter(|leap| (pinned == Mode::RangeDelta && begins) || (pays(leap) && is_best(leap)));
+        let is_asked_for = |leap: &Leap| {
+            let is_cheaper = || may_drop(leap) && leap.seconds() < by_batches;
+            pinned == Mode::RangeDelta && ((begins && asked < target) || is_cheaper())
+        };
+        let changes = changes.filter(|leap| is_asked_for(leap) || (pays(leap) && is_best(leap)));
         let (step, leap, what) = match (changes, snapshot) {
             (Some(changes), _) => (Step::RangeDelta(changes.number), changes, "the range delta"),
             (None, Some(snapshot)) => (Step::Snapshot(snapshot.number), snapshot, "the snapshot"),
@@ -196,7 +197,9 @@ impl Planner<'_> {
         let touched = touched_rows(course.amount(head, number).changes / ROW_BYTES, rows);
         let rows = price::range_delta(touched * ROW_BYTES, number.since(head), costs, machine.cores, rate);
         let leap = Leap { number, rows, tail: self.tail(number, target) };
-        (touched <= range_delta::ROWS_MAX as f64).then_some(leap)
+        // Where rows change again and again fewer are touched than that: a policy that asks for it has it tried.
+        let may_be_served = touched <= range_delta::ROWS_MAX as f64 || self.policy.mode == Mode::RangeDelta;
+        may_be_served.then_some(leap)
     }
 
     /// The snapshot up to which peers serve the range delta, and their rate.

@@ -136,6 +136,8 @@ pub struct Plan {
 pub struct InHand {
     /// What is left to do of it.
     pub load: Load,
+    /// Whether any of it came.
+    pub came: bool,
     /// The last batch of it that is being prepared, or is further: these ranges are not followed in another mode any more.
     pub kept: BatchNumber,
     /// What is left to do up to that batch.
@@ -189,6 +191,8 @@ const LEAP_SECONDS: f64 = 2.0;
 const SWITCH: f64 = 0.8;
 /// Another mode must be so much cheaper for ranges to be dropped that were asked for in the mode in use.
 const REPLACE: f64 = 0.6;
+/// And that must spare so much: near the end a request takes as long.
+const REPLACE_SECONDS: f64 = 0.5;
 /// Both modes at once must be so much cheaper than the cheaper one of them; and so much to go on with that.
 const MIX: f64 = 0.8;
 const STAY_MIXED: f64 = 0.9;

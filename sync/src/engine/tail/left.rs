@@ -42,6 +42,7 @@ impl Tail {
         for piece in self.pieces.values() {
             let load = Load::of(piece.mode, &piece.amount, piece.state.before(), ratios, parts);
             in_hand.load = in_hand.load.plus(load);
+            in_hand.came |= !matches!(piece.state, State::Asked);
             if !piece.state.is_open() {
                 (in_hand.kept, in_hand.kept_load) = (piece.last, in_hand.load);
             }
