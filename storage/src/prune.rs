@@ -122,8 +122,8 @@ pub(crate) fn first_wanted(
     Ok(first.max(all))
 }
 
-/// The first batch that is not older than the head by more than so many seconds. Timestamps never descend. A batch of the gap that a leap
-/// left counts as old as the last one before the gap.
+/// The first batch that is older than the head by at most `seconds`. Timestamps never descend. A batch of the gap that a leap left counts
+/// as old as the last one before the gap.
 fn first_since(reader: &dyn Backend, head: BatchNumber, seconds: u64) -> Result<BatchNumber, StorageError> {
     let timestamp_ms = |number| {
         let mut found = 0;

@@ -18,7 +18,7 @@ pub enum Mode {
     Delta,
     /// Begin from a snapshot if one is ahead, then as `auto`.
     Snapshot,
-    /// Apply the range delta up to a snapshot ahead, then as `auto`. The history in between is left out.
+    /// Apply the range delta up to a snapshot ahead, then as `auto`. The history in between comes later.
     RangeDelta,
 }
 
@@ -54,14 +54,15 @@ pub struct SyncConfig {
     /// each stage costs here; `slipstream plan` shows what each way would take. Where peers keep different things, a share of the ranges of one gap is executed and the others are applied. At the head it executes. `replay`
     /// executes every batch. `delta` applies certified changes without executing. `snapshot` begins from a peer's snapshot if one
     /// is ahead of an empty store, then goes on as `auto`. `range_delta` applies the range delta up to a peer's snapshot ahead,
-    /// leaving out the history in between, then goes on as `auto`. Where no peer keeps the next batch any more, all but `replay`
-    /// and `delta` begin from a snapshot; those two are stuck. A mode that cannot be used is named in the log and in `reason` of
-    /// the status, with why.
+    /// then goes on as `auto`. The history behind both comes later, see `history`. Where no peer keeps the next batch any more, all
+    /// but `replay` and `delta` begin from a snapshot; those two are stuck. A mode that cannot be used is named in the log and in
+    /// `reason` of the status, with why.
     pub mode: Mode,
     /// Whether a node that applies deltas also keeps bodies, receipts and the hints that a validator signed, so that it answers for
-    /// them by JSON-RPC and serves them. What a snapshot or a range delta passed over it fetches afterwards, beside the head, as far as
-    /// the windows of `storage.prune` reach ([operations.md](operations.md#history-behind-the-head)). Without it only mode `replay` is sure to have all of them. Other nodes, validators too, catch
-    /// up by deltas at times: they answer for an unknown transaction with error 4444, because they may have taken its batch as a change.
+    /// them by JSON-RPC and serves them. What a snapshot or a range delta passed over it fetches afterwards, beside the head, as
+    /// far as the windows of `storage.prune` reach ([operations.md](operations.md#history-behind-the-head)). Without it only mode
+    /// `replay` is sure to have all of them. Other nodes, validators too, catch up by deltas at times: they answer for an unknown
+    /// transaction with error 4444, because they may have taken its batch as a change.
     pub history: bool,
     /// Batches per request: bounds the work that one bad answer wastes. Requests end at multiples of it, so that peers with the
     /// same setting ask for the same ranges, and whom they ask answers all of them from its cache.
@@ -78,8 +79,8 @@ pub struct SyncConfig {
     /// half seconds at ten batches a second. It is ready again at an eighth of that. More suits faster chains, and callers who can use
     /// an older state. 0 lets any number be ahead.
     pub head_lag_max_batches: u32,
-    /// Modes that the choice leaves out, as in `[snapshot]` for a node that must have the whole history. `auto` cannot be
-    /// forbidden, nor both `replay` and `delta` unless one of them is the `mode`: nothing else follows new batches.
+    /// Modes that the choice leaves out, as in `[snapshot, range_delta]` for a node that must have followed every batch. `auto`
+    /// cannot be forbidden, nor both `replay` and `delta` unless one of them is the `mode`: nothing else follows new batches.
     pub forbid: Vec<Mode>,
     /// Share, 0 to 1, of the batches applied by their deltas that are executed again in the background, drawn by a secret of this
     /// node. A certified batch that execution does not give raises an alarm ([operations.md](operations.md)). What an audit needs

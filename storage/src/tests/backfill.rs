@@ -72,7 +72,7 @@ fn commit_as(source: &Store, store: &Store, numbers: std::ops::RangeInclusive<u6
     }
 }
 
-/// The next run that is wanted, of at most so many batches; none if nothing is missing.
+/// The next run that is wanted, of at most `batches_max` batches; none if nothing is missing.
 fn next_run(store: &Store, batches_max: u64) -> Option<(u64, u64)> {
     let backlog = store.backlog().unwrap();
     let missing = || backlog.iter().filter(|of_kind| of_kind.wanted_from < of_kind.lowest);
@@ -82,7 +82,7 @@ fn next_run(store: &Store, batches_max: u64) -> Option<(u64, u64)> {
     Some(((last + 1).saturating_sub(batches_max).max(least).max(kept), last))
 }
 
-/// Fetches all that is wanted, in runs of so many batches.
+/// Fetches all that is wanted, in runs of `batches_max` batches.
 pub(super) fn fill_all(store: &Store, source: &Store, batches_max: u64) -> Result<(), StorageError> {
     while let Some((first, last)) = next_run(store, batches_max) {
         fill(store, source, first, last)?;

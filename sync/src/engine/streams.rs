@@ -222,7 +222,7 @@ impl Streams {
         }
     }
 
-    /// Asks one certain peer now, for an answer of about so many bytes.
+    /// Asks one certain peer `now`, for an answer of about `bytes`.
     pub(super) fn ask(
         &mut self,
         peer: PeerId,

@@ -39,7 +39,7 @@ use crate::{
     work::{Backfilled, PastRange},
 };
 
-/// A range is as long as what its peer delivers in this time: so long the head may have to share a link.
+/// A range is as long as what its peer delivers in this time, for which the head may have to share the link.
 const PIECE_SECONDS: f64 = 0.25;
 /// Compressed bytes of a range. At most, because a commit waits for its write; at least, because a request has its price.
 const PIECE_BYTES_MIN: f64 = 128e3;

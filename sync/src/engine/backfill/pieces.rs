@@ -65,7 +65,7 @@ impl Pieces {
         self.pieces.is_empty() && self.rest.is_none()
     }
 
-    /// Cuts pieces of so many batches, as long as there is room for more. They end at multiples of it, as followers' requests do, so that
+    /// Cuts pieces of `batches` batches, as long as there is room for more. They end at multiples of it, as followers' requests do, so that
     /// a peer makes each answer once for all of them.
     pub(super) fn cut(&mut self, batches: u64) {
         while let Some(rest) = self.rest.filter(|_| self.pieces.len() < PIECES_MAX) {

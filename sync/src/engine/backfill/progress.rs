@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// Rates are of so long.
+/// The time that a rate is of.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// How many samples of the rate are kept.
 const SAMPLES_MAX: usize = 64;
@@ -16,7 +16,7 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 pub(super) struct Progress {
     batches: u64,
     bytes: u64,
-    /// When so many batches and bytes had been stored, oldest first.
+    /// Moments, with the batches and bytes that had been stored by then; oldest first.
     samples: VecDeque<(Instant, u64, u64)>,
     logged_at: Option<Instant>,
 }

@@ -18,7 +18,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 const KINDS: [BlobKind; 3] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta];
 
-/// A node that keeps its history and begins at a snapshot. It fetches so many batches at a time.
+/// A node that keeps its history and begins at a snapshot. It asks for `batches` batches at a time.
 fn at_snapshot(batches: u32) -> Node {
     let mut node = Node::new(Mode::Snapshot, 0);
     node.config.history = true;
