@@ -25,7 +25,7 @@ const SLOWER_MAX: f64 = 100.0;
 pub(super) struct Pace {
     /// The work done since the node began to catch up.
     done: Load,
-    /// How much it was at some moments, oldest first. Empty at the target.
+    /// How much it was at some moments, oldest first; none before the first work since a pause.
     samples: VecDeque<(Instant, Load)>,
 }
 
@@ -34,7 +34,8 @@ impl Pace {
     pub(super) fn done(&mut self, load: Load, now: Instant) {
         self.done = self.done.plus(load);
         let age = |at: Instant| now.saturating_duration_since(at);
-        if self.samples.back().is_some_and(|(at, _)| age(*at) >= STEP) {
+        // What lies before the first work, such as its way here, says nothing of the pace.
+        if self.samples.back().is_none_or(|(at, _)| age(*at) >= STEP) {
             self.samples.push_back((now, self.done));
         }
         while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= WINDOW) {
@@ -42,13 +43,9 @@ impl Pace {
         }
     }
 
-    /// Notes whether there is work. What lies before a pause says nothing of what comes after it.
-    pub(super) fn mark(&mut self, has_work: bool, now: Instant) {
-        match (has_work, self.samples.is_empty()) {
-            (true, true) => self.samples.push_back((now, self.done)),
-            (false, false) => self.samples.clear(),
-            _ => {}
-        }
+    /// There is no work. What lies before a pause says nothing of what comes after it.
+    pub(super) fn pause(&mut self) {
+        self.samples.clear();
     }
 
     /// Seconds that work takes which has a price, by how long the work of the last seconds took beside its price.
@@ -82,11 +79,9 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut pace = Pace::default();
-        pace.mark(true, start);
         assert_eq!(pace.seconds(at(500), 100.0, price), 100.0, "nothing shows yet");
         for ms in (0..30_000).step_by(100) {
             pace.done(gas(0.05), at(ms));
-            pace.mark(true, at(ms));
         }
         let seconds = pace.seconds(at(30_000), 100.0, price);
         assert!((195.0..205.0).contains(&seconds), "{seconds}");
@@ -94,8 +89,8 @@ mod tests {
         assert_eq!(pace.seconds(at(30_000), 0.0, price), LEAST_SECONDS, "there is work");
         let standing = pace.seconds(at(3_600_000), 100.0, price);
         assert!((1_000.0..=10_000.0).contains(&standing), "{standing}");
-        pace.mark(false, at(40_000));
-        pace.mark(true, at(90_000));
+        pace.pause();
+        pace.done(gas(0.05), at(90_000));
         assert_eq!(pace.seconds(at(90_500), 100.0, price), 100.0, "a pause is no slow work");
     }
 }

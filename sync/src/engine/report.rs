@@ -270,7 +270,9 @@ impl Engine {
     pub(super) fn mark_active(&mut self, now: Instant) {
         let active = !self.tail.is_empty() || self.restore.is_some();
         self.counters.mark_active(active, now);
-        self.pace.mark(!self.tail.is_empty() && self.restore.is_none(), now);
+        if self.tail.is_empty() || self.restore.is_some() {
+            self.pace.pause();
+        }
     }
 }
 
