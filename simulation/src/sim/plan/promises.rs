@@ -14,7 +14,7 @@ use super::{
         lie::Lie,
         server::{Habit, Keeps, Server},
     },
-    NodePlan, Plan, SECOND,
+    NodePlan, Plan, SECOND, WINDOW,
     servers::server,
 };
 
@@ -78,7 +78,7 @@ fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
     }
 }
 
-/// Honest peers first; the first of them serves the node from its head on.
+/// Honest peers first; the first of them has a way to the head.
 fn servers(rng: &mut StdRng) -> Vec<Server> {
     // A window of one batch keeps what nobody who is behind can use.
     let anchors = [
@@ -86,6 +86,7 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
         Keeps { snapshots: 0, ..Keeps::ALL },
         Keeps { snapshots: 0, deltas: 1, ..Keeps::ALL },
         Keeps { snapshots: 0, bodies: 1, receipts: 1, ..Keeps::ALL },
+        Keeps { bodies: WINDOW, receipts: WINDOW, deltas: WINDOW, ..Keeps::ALL },
     ];
     let mut habits = vec![(Habit::Honest, anchors[rng.random_range(0..anchors.len())])];
     for _ in 0..rng.random_range(0..3) {
