@@ -68,8 +68,8 @@ fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
         head,
         waypoint: None,
         is_misled: false,
-        // A slow machine loses much by a wrong choice.
-        slowness: [20.0, 60.0, 200.0][rng.random_range(0..3)],
+        // A slow machine loses much by a wrong choice. On a slower one a restore's end, which no price knows, takes longest.
+        slowness: [20.0, 60.0, 100.0][rng.random_range(0..3)],
         is_steady: true,
         crashes: Vec::new(),
         cuts: 0,
@@ -114,5 +114,8 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
         habits.push((liar.clone(), Keeps::ALL));
     }
     let habits = habits.into_iter().enumerate();
-    habits.map(|(index, (habit, keeps))| Server { lag: 0, ..server(index, habit, keeps, rng) }).collect()
+    // A liar under a new key would be another one.
+    let server =
+        |(index, (habit, keeps))| Server { lag: 0, renames: false, ..server(index, habit, keeps, rng) };
+    habits.map(server).collect()
 }
