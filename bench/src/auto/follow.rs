@@ -57,7 +57,7 @@ pub(super) enum Way {
 impl Way {
     /// Those that an operator can pin.
     pub(super) const PINNED: [Way; 4] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay];
-    /// All of them, in the order of a first round: those that are fast on most chains come first, so that the others are cut off early.
+    /// All of them.
     pub(super) const ALL: [Way; 5] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay, Way::Auto];
 
     /// As in the names of figures, and `sync.mode`.

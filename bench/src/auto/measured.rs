@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use super::{
     follow::{Arrived, DEADLINE, Run, Way},
-    situation::Situation,
+    situation::{Situation, Start},
 };
 use crate::{Figure, harness::ratios};
 use slipnet::report::number;
 
 /// A pinned way is cut off at this multiple of the best one's time, and not before [`LEASH_MIN`] more than that.
 const PINNED_LEASH: f64 = 3.0;
-const LEASH_MIN: Duration = Duration::from_secs(3);
+const LEASH_MIN: Duration = Duration::from_secs(2);
 /// `auto` has a longer leash, so that its regret is seen as far as it matters.
 const AUTO_LEASH: f64 = 10.0;
 const AUTO_LEASH_MIN: Duration = Duration::from_secs(20);
 /// After the first round only ways run again that took at most this multiple of the best one's time.
 const CONTENDER: f64 = 1.5;
 /// Rounds by the best way's seconds: short runs are noisier.
-const ROUNDS: [(f64, usize); 3] = [(2.0, 5), (10.0, 3), (f64::INFINITY, 2)];
+const ROUNDS: [(f64, usize); 3] = [(2.0, 4), (10.0, 3), (f64::INFINITY, 2)];
 
 /// All runs of a situation.
 pub(super) struct Measured {
@@ -69,10 +69,15 @@ impl Measured {
         ROUNDS.iter().find(|(most, _)| best <= *most).map_or(1, |(_, rounds)| *rounds)
     }
 
-    /// Who runs in a round, counted from 0. The first one of later rounds changes from round to round.
+    /// Who runs in a round, counted from 0. In the first one those that are fast in most such situations come first, so that the others
+    /// are cut off early. In later rounds another one is first each time.
     pub(super) fn turns(&self, round: usize) -> Vec<Way> {
         if round == 0 {
-            return Way::ALL.into();
+            let mut turns = Way::ALL;
+            if matches!(self.situation.start, Start::Stopped(_)) {
+                turns[..Way::PINNED.len()].rotate_left(1);
+            }
+            return turns.into();
         }
         let best = self.best().map_or(f64::INFINITY, |(_, seconds)| seconds);
         let contends = |way: &Way| {
@@ -201,12 +206,15 @@ pub(super) mod tests {
     fn contenders_take_turns() {
         let all = measured([&[2.0], &[101.0], &[2.9], &[3.1], &[8.0]]);
         assert_eq!(all.turns(0), Way::ALL);
+        let stopped = QUICK_RUN.iter().find(|situation| situation.start != Start::Empty).unwrap();
+        let turns = Measured::new(stopped).turns(0);
+        assert_eq!((turns[0], turns[3], turns[4]), (Way::RangeDelta, Way::Snapshot, Way::Auto));
         assert_eq!(all.turns(1), [Way::Delta, Way::Auto, Way::Snapshot]);
         assert_eq!(all.turns(3), [Way::Snapshot, Way::Delta, Way::Auto]);
         assert!(measured([&[2.0], &[], &[], &[], &[101.0]]).turns(1).is_empty());
         assert_eq!(
             (all.rounds(false), all.rounds(true), measured([&[60.0], &[], &[], &[], &[1.0]]).rounds(false)),
-            (5, 1, 2)
+            (4, 1, 2)
         );
     }
 
@@ -216,7 +224,7 @@ pub(super) mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(measured([&[]; 5]).leash(Way::Snapshot), DEADLINE);
         let one = measured([&[1.0], &[], &[], &[], &[]]);
-        assert_eq!((one.leash(Way::Replay), one.leash(Way::Auto)), (seconds(4), seconds(21)));
+        assert_eq!((one.leash(Way::Replay), one.leash(Way::Auto)), (seconds(3), seconds(21)));
         let ten = measured([&[10.0], &[], &[], &[], &[]]);
         assert_eq!((ten.leash(Way::Replay), ten.leash(Way::Auto)), (seconds(30), seconds(100)));
     }

@@ -1,4 +1,4 @@
-//! A world of promises: a node of mode `auto`, honest peers who keep different things, and others who promise and do not send.
+//! A world of promises: a node of mode `auto`, honest peers who keep different things, and liars of one kind who promise and do not send.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -68,8 +68,8 @@ fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
         head,
         waypoint: None,
         is_misled: false,
-        // A slow machine loses much by a wrong choice.
-        slowness: [20.0, 60.0, 200.0][rng.random_range(0..3)],
+        // A slow machine loses much by a wrong choice. On a slower one a restore's end, which no price knows, takes longest.
+        slowness: [20.0, 60.0, 100.0][rng.random_range(0..3)],
         is_steady: true,
         crashes: Vec::new(),
         cuts: 0,
@@ -92,6 +92,7 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
     for _ in 0..rng.random_range(0..3) {
         habits.push((Habit::Honest, anchors[rng.random_range(0..anchors.len())]));
     }
+    // One kind of liar: what a lie can cost once is what it costs the node to find them out.
     let lies = [
         Lie::Promises,
         Lie::Offer,
@@ -101,19 +102,20 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
         Lie::ChangedRow,
         Lie::Padded,
     ];
-    for _ in 0..rng.random_range(1..4) {
-        let habit = match rng.random_range(0..6) {
-            0 | 1 => Habit::Pretending,
-            2 => Habit::Trickling,
-            3 => Habit::Busy,
-            4 => Habit::Stalling,
-            _ => Habit::Lying(lies.choose(rng).copied().into_iter().collect()),
-        };
-        // Who vouches for another makes his promise count.
-        for _ in 0..rng.random_range(1..3) {
-            habits.push((habit.clone(), Keeps::ALL));
-        }
+    let liar = match rng.random_range(0..6) {
+        0 | 1 => Habit::Pretending,
+        2 => Habit::Trickling,
+        3 => Habit::Busy,
+        4 => Habit::Stalling,
+        _ => Habit::Lying(lies.choose(rng).copied().into_iter().collect()),
+    };
+    // Who vouches for another makes his promise count.
+    for _ in 0..rng.random_range(1..5) {
+        habits.push((liar.clone(), Keeps::ALL));
     }
     let habits = habits.into_iter().enumerate();
-    habits.map(|(index, (habit, keeps))| Server { lag: 0, ..server(index, habit, keeps, rng) }).collect()
+    // A liar under a new key would be another one.
+    let server =
+        |(index, (habit, keeps))| Server { lag: 0, renames: false, ..server(index, habit, keeps, rng) };
+    habits.map(server).collect()
 }
