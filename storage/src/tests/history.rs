@@ -1,7 +1,6 @@
 //! States of the past equal a model's, whichever way batches came, through restarts, and as far back as the window says.
 
 use std::{
-    fs,
     num::NonZeroUsize,
     ops::ControlFlow,
     time::{Duration, Instant},
