@@ -59,17 +59,22 @@ impl Planner<'_> {
     }
 
     /// The other mode from the last range on that is not prepared, if that is far cheaper than to go on. Ranges that came are dropped only
-    /// for peers that have delivered: promises are free.
+    /// for peers that have delivered: promises are free. To go on costs no more than to ask for the same ranges again: otherwise one slow
+    /// peer at the end of the gap would make each mode look worse than the other.
     fn replacing(&self, target: BatchNumber, way: &ByBatches) -> Option<ByBatches> {
         let Inputs { head, asked, in_hand: InHand { kept, kept_load, .. }, current, is_mixed, .. } =
             *self.inputs;
-        let mode = current.filter(|_| asked > kept && !is_mixed && target.since(head) > HEAD_GAP)?.other();
+        let used = current.filter(|_| asked > kept && !is_mixed && target.since(head) > HEAD_GAP)?;
+        let anew = |mode, rate| {
+            let load = kept_load.plus(self.load(mode, kept, target));
+            self.priced(mode, load, Supply { either: rate, ..Supply::default() })
+        };
+        let mode = used.other();
         let rate = self.rate(mode, kept.next(), |peer| peer.is_proven).filter(|_| self.allows_range(mode))?;
-        let load = kept_load.plus(self.load(mode, kept, target));
-        let supply = Supply { either: rate, ..Supply::default() };
-        let other = ByBatches { replaces: true, ..self.priced(mode, load, supply) };
-        let spared = way.price.seconds - other.price.seconds;
-        let pays = other.price.seconds < REPLACE * way.price.seconds && spared >= REPLACE_SECONDS;
+        let other = ByBatches { replaces: true, ..anew(mode, rate) };
+        let again = self.rate(used, kept.next(), |_| true).map(|rate| anew(used, rate).price.seconds);
+        let stays = again.map_or(way.price.seconds, |again| again.min(way.price.seconds));
+        let pays = other.price.seconds < REPLACE * stays && stays - other.price.seconds >= REPLACE_SECONDS;
         pays.then_some(other)
     }
 

@@ -108,7 +108,23 @@ fn deltas_replace_ranges_that_wait_for_execution() {
     let load = kept_load.plus(case.in_hand(RangeMode::Delta, 64, 2_000, Before::Fetch));
     let turned =
         Case { asked: Some((2_000, InHand { load, ..in_hand })), current: Some(RangeMode::Delta), ..case };
-    assert!(!turned.plan(&[fast]).replaces);
+    assert!(!turned.plan(std::slice::from_ref(&fast)).replaces);
+    // One more batch, which only a slow peer has: neither mode takes the place of the other for it.
+    let slow = Candidate { head: BatchNumber::new(2_001), bytes_per_second: 1.0, ..peer(2, 2_001) };
+    for current in [RangeMode::Replay, RangeMode::Delta] {
+        let load = turned.in_hand(current, 64, 2_000, Before::Fetch);
+        let in_hand = InHand { load, kept_load: Load::default(), ..in_hand };
+        let thin = Candidate { bytes_per_second: 1e5, ..fast.clone() };
+        let case = Case {
+            head: 64,
+            asked: Some((2_000, in_hand)),
+            current: Some(current),
+            course: course(&[(TRANSFERS, 2_001)]),
+            ..turned.clone()
+        };
+        let plan = case.plan(&[thin, slow.clone()]);
+        assert!(!plan.replaces, "{current}: {plan:?}");
+    }
 }
 
 /// Goal: each way has its price or its reason, whatever the policy takes.
