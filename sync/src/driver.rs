@@ -228,8 +228,8 @@ struct Advice {
 
 impl Advice {
     fn write(self, store: &Store) {
-        let scores = self.scores.map(|record| Ok(store.put_record(KEY, &record?)?));
-        let costs = self.costs.map(|record| Ok(store.put_derived_record(COSTS_KEY, &record?)?));
+        let scores = self.scores.map(|record| store.put_record(KEY, &record?));
+        let costs = self.costs.map(|record| store.put_derived_record(COSTS_KEY, &record?));
         for written in scores.into_iter().chain(costs) {
             match written {
                 // The commits end for the same reason, and that stops the node with the whole story.

@@ -63,11 +63,15 @@ impl World {
 
     /// A job's time: a fixed part, and one by its bytes.
     fn time(&mut self, to: To, job: &Job) -> Moment {
+        let NodePlan { slowness, is_steady, .. } = self.nodes[to.node].plan;
         let (least, bytes) = match job {
             Job::CheckRange { answer, .. } => (200, answer.len()),
             Job::CheckAnnounced { .. } => (300, 0),
             Job::CheckEpochs { answer, .. } => (200, answer.len()),
             Job::Prepare { range, .. } => (500, range.certified_bytes()),
+            // A node that chooses by prices has to have some: work takes time by its amount.
+            Job::Execute { range } if is_steady => (100, 30_000 * range.transactions()),
+            Job::Commit { .. } if is_steady => (300, 0),
             Job::Execute { .. } => (2_000, 0),
             Job::Commit { .. } => (3_000, 0),
             Job::Restore(RestoreJob::Chunk { answer, .. } | RestoreJob::Siblings { answer, .. }) => {
@@ -79,7 +83,6 @@ impl World {
             Job::CheckPast { answer, .. } => (200, answer.len()),
             Job::Backfill(_) => (1_000, 0),
         };
-        let NodePlan { slowness, is_steady, .. } = self.nodes[to.node].plan;
         let luck = if is_steady { 1.0 } else { self.rng.random_range(0.5..3.0) };
         let micros = (least as f64 + bytes as f64 / 100.0) * slowness * luck;
         micros as Moment

@@ -16,9 +16,9 @@ use super::{
 
 /// `auto` may take so many times the best way's time.
 const REGRET_MAX: f64 = 1.5;
-/// What a lie can cost once, in deadlines of requests: a restore is compared with other ways every three, and what was asked of a liar
-/// last is asked of somebody else after one more.
-const LIE_DEADLINES: u64 = 4;
+/// What a lie can cost once, in deadlines of requests: a restore is compared with other ways every three, what was asked of a liar last is
+/// asked of somebody else after one more, and a range delta that cannot be had may come before either.
+const LIE_DEADLINES: u64 = 6;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]

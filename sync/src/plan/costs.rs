@@ -10,11 +10,11 @@ pub(crate) const KEY: &str = "sync/costs";
 /// Bytes of the record, at most.
 const RECORD_BYTES_MAX: usize = 128;
 /// Seconds of work that a cost counts for which this run has not measured: the first ranges outweigh it.
-const PRESUMED_SECONDS: f64 = 0.02;
+const PRESUMED_SECONDS: f64 = 0.002;
 /// After so much work of the same kind a measurement counts half.
 const HALF_LIFE_SECONDS: f64 = 4.0;
-/// A job counts as if it took at most so many times what it was thought to: one that waited for the disk is not the measure, and jobs that
-/// are as slow raise the cost soon.
+/// A job counts as if it took at most this many times what it was thought to: one that waited for the disk is not the measure. Each
+/// further one in a row that is slower than it may count has this many times as much room, so that a slow machine is known after a few.
 const SLOWER_MAX: f64 = 4.0;
 /// Costs that a record or a measurement may give. Others come of a clock that jumped.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-14..=10.0;
@@ -94,6 +94,8 @@ pub(crate) struct Measured {
     pub(crate) costs: Costs,
     /// Seconds of work that each rests on.
     seconds: Costs,
+    /// How many times slower than thought the next job may count.
+    slower_max: Costs,
     /// Whether a cost was measured since the last save.
     is_new: bool,
 }
@@ -101,25 +103,20 @@ pub(crate) struct Measured {
 impl Measured {
     /// Nothing is measured yet.
     pub(crate) fn new(costs: Costs) -> Measured {
-        let presumed = PRESUMED_SECONDS;
-        let seconds = Costs {
-            check: presumed,
-            prepare: presumed,
-            execute: presumed,
-            open: presumed,
-            commit: presumed,
-            restore: presumed,
-        };
-        Measured { costs, seconds, is_new: false }
+        let all = |it| Costs { check: it, prepare: it, execute: it, open: it, commit: it, restore: it };
+        Measured { costs, seconds: all(PRESUMED_SECONDS), slower_max: all(SLOWER_MAX), is_new: false }
     }
 
     /// Takes in a job of `units` that took so long.
     pub(crate) fn learn(&mut self, which: Which, took: Duration, units: f64) {
-        let (cost, seconds) = (which(&mut self.costs), which(&mut self.seconds));
         if units <= 0.0 {
             return;
         }
-        let took = took.as_secs_f64().min(units * *cost * SLOWER_MAX);
+        let (cost, seconds) = (which(&mut self.costs), which(&mut self.seconds));
+        let slower_max = which(&mut self.slower_max);
+        let (took, most) = (took.as_secs_f64(), units * *cost * *slower_max);
+        *slower_max = if took > most { *slower_max * SLOWER_MAX } else { SLOWER_MAX };
+        let took = took.min(most);
         let before = *seconds * 0.5f64.powf(took / HALF_LIFE_SECONDS);
         let (all, units) = (before + took, before / *cost + units);
         *seconds = all;
@@ -162,6 +159,18 @@ mod tests {
         assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
         measured.learn(|costs| &mut costs.execute, MS, 0.0);
         assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
+    }
+
+    /// Goal: a machine that is far slower than presumed is known after a few short jobs, and one that stood still once is not.
+    #[test]
+    fn a_slow_machine_is_known_soon() {
+        let mut measured = Measured::new(Costs::presumed(2.0));
+        let presumed = measured.costs.execute;
+        let learn = |measured: &mut Measured, ms| measured.learn(|costs| &mut costs.execute, ms * MS, 1e5);
+        learn(&mut measured, 100);
+        assert!(measured.costs.execute < 2.0 * presumed, "one stood still: {:?}", measured.costs);
+        (0..9).for_each(|_| learn(&mut measured, 100));
+        assert!(measured.costs.execute > 100.0 * presumed, "all are slow: {:?}", measured.costs);
     }
 
     #[test]

@@ -60,6 +60,14 @@ impl Prepared {
     pub fn is_replay(&self) -> bool {
         matches!(self.kind, Kind::Replay { .. })
     }
+
+    /// Transactions that are executed before it is committed.
+    pub fn transactions(&self) -> usize {
+        match &self.kind {
+            Kind::Replay { batches, .. } => batches.iter().map(|batch| batch.transactions.len()).sum(),
+            Kind::Delta(_) => 0,
+        }
+    }
 }
 
 impl Worker {
