@@ -75,6 +75,8 @@ impl ReadOnly {
         format::check(dir)?;
         // A node that runs moves it on.
         let mark = Mark::read(dir)?;
+        let (manifest, manifest_bytes) = directory::manifest(dir)?;
+        mark.check_manifest(dir, &manifest, manifest_bytes)?;
         let reader = open_whole(config, dir)?;
         reader.check_change(dir, &mark)?;
         let head = reader.get(Column::Meta, HEAD_KEY)?.ok_or(StorageError::NotInitialized)?;

@@ -68,7 +68,7 @@ impl Mark {
     }
 
     /// Refuses a manifest that is older or shorter than the one that was there.
-    pub(super) fn check_manifest(&self, dir: &Path, name: &str, bytes: u64) -> Result<(), StorageError> {
+    pub(crate) fn check_manifest(&self, dir: &Path, name: &str, bytes: u64) -> Result<(), StorageError> {
         match super::manifest_number(name) {
             Some(number) if number < self.manifest => Err(StorageError::cut(
                 dir,
