@@ -67,6 +67,7 @@ pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipstream run ", Stage::Node, How::Serves),
     ("slipstream config ", Stage::Running, How::Ends),
     ("slipstream status ", Stage::Running, How::Ends),
+    ("slipstream plan ", Stage::Running, How::Ends),
     ("slipstream status --config node/node.yaml --watch ", Stage::Running, UNTIL_ENDED),
     ("slipstream wait ", Stage::Running, How::Ends),
     ("slipstream events ", Stage::Running, UNTIL_ENDED),
