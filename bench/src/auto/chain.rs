@@ -148,7 +148,7 @@ impl Chain {
         database(&self.dir.join(SOURCE))
     }
 
-    /// The database of a node that stopped so many batches before the head.
+    /// The database of a node that stopped `behind` batches before the head.
     pub(super) fn stopped(&self, behind: u64) -> PathBuf {
         stopped(&self.dir, behind)
     }

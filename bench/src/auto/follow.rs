@@ -77,7 +77,7 @@ impl Way {
 pub(super) enum Run {
     /// It got to the head.
     Arrived(Arrived),
-    /// It was cut off after so many seconds.
+    /// It was cut off after this time, in seconds.
     Cut(f64),
     /// Nobody served it.
     Stuck,

@@ -22,7 +22,7 @@ pub(super) struct Situation {
 pub(super) enum Start {
     /// Nothing.
     Empty,
-    /// All but so many batches; it is one of the stops of its chain.
+    /// All batches but the last ones, whose number it holds. Its chain has a stop there.
     Stopped(u64),
 }
 

@@ -144,7 +144,7 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// Starts so many threads.
+    /// Starts `threads` threads that do nothing but compute.
     pub(super) fn start(threads: usize) -> Busy {
         let stop = Arc::new(AtomicBool::new(false));
         let spin = |_| {

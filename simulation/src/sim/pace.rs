@@ -14,7 +14,7 @@ use super::{
     world::{CATCH_UP, World},
 };
 
-/// `auto` may take so many times the best way's time.
+/// The most that the time of `auto` may be, as a multiple of the best way's time.
 const REGRET_MAX: f64 = 1.5;
 /// What a lie can cost once, in deadlines of requests: a restore is compared with other ways every three, what was asked of a liar last is
 /// asked of somebody else after one more, and a range delta that cannot be had may come before either.

@@ -72,7 +72,7 @@ fn commit_as(source: &Store, store: &Store, numbers: std::ops::RangeInclusive<u6
     }
 }
 
-/// The next run that is wanted, of at most `batches_max` batches; none if nothing is missing.
+/// The next run to fetch, of at most `batches_max` batches. Returns `None` if nothing is missing.
 fn next_run(store: &Store, batches_max: u64) -> Option<(u64, u64)> {
     let backlog = store.backlog().unwrap();
     let missing = || backlog.iter().filter(|of_kind| of_kind.wanted_from < of_kind.lowest);

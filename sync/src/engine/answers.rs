@@ -120,8 +120,8 @@ impl Engine {
         takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
     }
 
-    /// A peer may keep its promises and still be unable to merge so many deltas. That breaks no promise, and it would refuse again: it is
-    /// asked for no range delta for a while. If nobody else has the range delta, the node takes a shorter one or another way.
+    /// A peer may keep its promises and still be unable to merge the deltas of a long range. That breaks no promise, and it would refuse
+    /// again: it is asked for no range delta for a while. If nobody else has the range delta, the node takes a shorter one or another way.
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");

@@ -67,7 +67,7 @@ impl GivenUp {
         self.trim();
     }
 
-    /// Asks a peer for no range delta for a while: it cannot merge so many deltas.
+    /// Asks a peer for no range delta for a while: the last one had more deltas than it can merge.
     pub(super) fn cannot_merge(&mut self, peer: PeerId, now: Instant) {
         self.unmerged.insert(peer, now + FIRST);
         while self.unmerged.len() > PEERS_MAX {

@@ -194,7 +194,7 @@ fn is_change(request: &Request) -> bool {
     matches!(request, Request::RangeDelta(_))
 }
 
-/// Goal: peers that keep everything and cannot merge so many deltas keep their score, and the node stops asking.
+/// Goal: peers that keep everything and cannot merge the deltas of a long range keep their score, and the node stops asking.
 #[test]
 fn a_range_delta_that_nobody_can_merge_is_left_for_batches() {
     let node = Node::new(Mode::RangeDelta, 10).rig();
