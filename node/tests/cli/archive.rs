@@ -316,10 +316,11 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let Follower { chain: directory, running } = node;
     running.stop();
     validator.stop();
-    // Batches before the snapshot were never fetched.
+    // It leapt to the snapshot: nobody has the batches before it but the two that the validator kept, which the backfill may bring.
     let stats = printed(&["db", "stats", "--config", &directory.config()], true);
     let body = stats.lines().find(|line| line.trim_start().starts_with("body")).unwrap();
-    assert_eq!(body.split_whitespace().nth(1).unwrap(), (number + 1).to_string(), "{stats}");
+    let oldest: u64 = body.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!((number - 1..=number + 1).contains(&oldest), "{oldest}: {stats}");
 }
 
 /// Goal: an archive that promises a snapshot and does not give it holds a new node up for three deadlines; its peers have the batches.
