@@ -1,4 +1,5 @@
-//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per place, which becomes part of the column.
+//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per place, which becomes part of the column. The rows of a short one are
+//! written as those of a commit: a file costs some milliseconds of syncs, and a small state is divided into as many ranges as a large one.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,7 @@ use slipstream_types::Digest;
 
 use super::Restore;
 use crate::{
-    backend::{Column, SortedFile, WriteBatch},
+    backend::{Column, Rows, SortedFile, WriteBatch},
     chunk::{self, StateChunk, VerifiedChunk},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
@@ -18,9 +19,16 @@ use crate::{
 /// little states and want to see many files.
 const FILE_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
 
+/// Bytes of rows up to which they need no file of their own.
+const WRITE_BYTES_MAX: usize = if cfg!(test) { 256 } else { 128 << 10 };
+
 /// Chunks that follow each other, on their way into one file.
+#[derive(Default)]
 pub(super) struct OpenFile {
-    writer: Box<dyn SortedFile>,
+    /// None while the rows are few.
+    writer: Option<Box<dyn SortedFile>>,
+    /// The rows until there is a file.
+    first_rows: Rows,
     spans: Vec<Span>,
     rows: u64,
     bytes: usize,
@@ -92,11 +100,9 @@ impl Restore {
             progress.todo.remove_chunk(covered, density);
             (spans, progress.open_files.remove(&covered.first))
         };
-        let mut file = match file {
-            Some(file) => file,
-            None => OpenFile::begin(self.store.0.backend.sorted_file(self.column)?),
-        };
-        let added = self.store.guard(|_| file.append(chunk, spans))?;
+        let mut file = file.unwrap_or_default();
+        let added =
+            self.store.guard(|backend| file.append(chunk, spans, || backend.sorted_file(self.column)))?;
 
         let mut progress = self.progress.lock();
         progress.rows_open += added;
@@ -121,11 +127,16 @@ impl Restore {
 
     /// Ends a file: it becomes part of the column, then the record says so.
     fn commit_file(&self, mut file: OpenFile) -> Result<(), StorageError> {
-        self.store.guard(|_| file.writer.seal())?;
+        if let Some(writer) = &mut file.writer {
+            self.store.guard(|_| writer.seal())?;
+        }
         let _writer = self.writer()?;
         let mut writes = WriteBatch::default();
         self.put_missing_codes(&file.codes, &mut writes)?;
-        self.store.guard(|_| file.writer.ingest())?;
+        match file.writer {
+            Some(writer) => self.store.guard(|_| writer.ingest())?,
+            None => writes.rows(self.column, file.first_rows),
+        }
 
         let mut progress = self.progress.lock();
         let mut record = progress.record.clone();
@@ -167,20 +178,13 @@ impl Drop for Restore {
 }
 
 impl OpenFile {
-    fn begin(writer: Box<dyn SortedFile>) -> OpenFile {
-        OpenFile {
-            writer,
-            spans: Vec::new(),
-            rows: 0,
-            bytes: 0,
-            codes: BTreeSet::new(),
-            tree: Tree::default(),
-            in_tree: Vec::new(),
-        }
-    }
-
-    /// Appends those rows of a chunk that are in the spans; returns how many.
-    fn append(&mut self, chunk: VerifiedChunk, spans: Vec<Span>) -> Result<u64, StorageError> {
+    /// Appends those rows of a chunk that are in the spans; returns how many. Begins a file once they are many.
+    fn append(
+        &mut self,
+        chunk: VerifiedChunk,
+        spans: Vec<Span>,
+        begin: impl Fn() -> Result<Box<dyn SortedFile>, StorageError>,
+    ) -> Result<u64, StorageError> {
         let before = self.rows;
         let mut due = spans.iter().copied().peekable();
         for (path, row) in chunk.stored_rows() {
@@ -188,7 +192,19 @@ impl OpenFile {
             if due.peek().is_none_or(|span| *path < span.first) {
                 continue;
             }
-            self.writer.put(&path.0, row)?;
+            match &mut self.writer {
+                Some(writer) => writer.put(&path.0, row)?,
+                None => {
+                    _ = self.first_rows.push(*path, Some(|bytes: &mut Vec<u8>| bytes.extend_from_slice(row)))
+                }
+            }
+            if self.writer.is_none() && self.first_rows.byte_len() > WRITE_BYTES_MAX {
+                let mut writer = begin()?;
+                for (path, row) in std::mem::take(&mut self.first_rows).iter() {
+                    writer.put(&path.0, row.unwrap_or_default())?;
+                }
+                self.writer = Some(writer);
+            }
             self.rows += 1;
             self.bytes += row.len() + path.0.len();
             self.codes.extend(chunk::code_hash(row));
