@@ -17,8 +17,8 @@ use crate::{
     status::{PeerStatus, Serves},
 };
 
-/// Presumed rate of an unmeasured peer, in bytes per second.
-const RATE_UNKNOWN: f64 = 2e6;
+/// Presumed rate of an unmeasured peer, in bytes per second: a link of 100 Mbit/s. A small gap is over before a rate is measured.
+const RATE_UNKNOWN: f64 = 12.5e6;
 
 /// What a peer that may be asked says it keeps up to its head.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Holdings {
     pub(crate) head: BatchNumber,
     /// From where on it keeps bodies, receipts and deltas, as far as it keeps any.
     pub(crate) from: [Option<BatchNumber>; 3],
+    /// From where on it knows the states behind batches.
+    pub(crate) states_from: Option<BatchNumber>,
 }
 
 impl PeerBook {
@@ -35,9 +37,10 @@ impl PeerBook {
     pub(crate) fn holdings(&self, now: Instant) -> Vec<Holdings> {
         let asked = self.peers.iter().filter(|(_, peer)| peer.asked(now));
         let holdings = asked.filter_map(|(id, peer)| {
-            let Summary { bodies_from, receipts_from, deltas_from, .. } = peer.summary.as_ref()?;
-            let from = [*bodies_from, *receipts_from, *deltas_from];
-            Some(Holdings { peer: *id, head: peer.head()?, from })
+            let Summary { bodies_from, receipts_from, deltas_from, states_from, .. } =
+                *peer.summary.as_ref()?;
+            let from = [bodies_from, receipts_from, deltas_from];
+            Some(Holdings { peer: *id, head: peer.head()?, from, states_from })
         });
         holdings.collect()
     }

@@ -117,6 +117,9 @@ pub fn best_mix(
 const ROWS_RATIO: f64 = 0.75;
 /// Bytes of a header, which a range delta has of each batch.
 const HEADER_BYTES: f64 = 280.0;
+/// The work on each of the batches that a range delta passes, as bytes of changes: a peer reads and merges its delta, and its header is
+/// checked and written.
+const PASSED_CHANGES: f64 = 3e3;
 /// Seconds of a leap beside its rows: its beginning, its code, its last write.
 const LEAP_SECONDS: f64 = 0.15;
 
@@ -128,7 +131,8 @@ pub fn snapshot(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) ->
 /// The price of a range delta's changes, with the headers of so many batches.
 pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
     let fetched = bytes * ROWS_RATIO + batches as f64 * HEADER_BYTES;
-    leap(fetched, bytes * (costs.open + costs.commit / cores.max(1.0)), bytes_per_second)
+    let passed = batches as f64 * PASSED_CHANGES * costs.commit;
+    leap(fetched, passed + bytes * (costs.open + costs.commit / cores.max(1.0)), bytes_per_second)
 }
 
 fn leap(fetched: f64, work: f64, bytes_per_second: f64) -> Price {

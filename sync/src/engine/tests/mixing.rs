@@ -61,7 +61,10 @@ fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
 fn a_node_that_begins_asks_for_bodies_and_then_for_deltas_too() {
     let mut node = Node::new(Mode::Auto, 0);
     node.config.range_batches_max = 8.try_into().unwrap();
-    let rig = node.rig_on(long_chain());
+    let mut rig = node.rig_on(long_chain());
+    // As dear as to apply.
+    rig.engine.stages.measured.fix(|costs| &mut costs.execute, 1e-10);
+    rig.engine.stages.measured.fix(|costs| &mut costs.prepare, 1e-6);
     let mut rig = rig.peer(A, serves(1..=FAR).without_deltas()).peer(B, serves(1..=FAR).without_bodies());
     rig.step();
     let is_survey = |request: &Request| matches!(request, Request::Survey { .. });

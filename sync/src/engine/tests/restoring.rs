@@ -174,7 +174,8 @@ fn a_range_delta_that_is_too_large_is_left_for_batches() {
 /// come first.
 #[test]
 fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
-    let mut rig = Node::new(Mode::RangeDelta, 7).rig_on(long_chain()).peer(A, serves(1..=FAR - 1));
+    let mut rig =
+        Node::new(Mode::RangeDelta, 7).rig_on(long_chain()).peer(A, serves(1..=FAR - 1).without_deltas());
     rig.step();
     assert_eq!(rig.status().phase, Phase::Replay);
     let asked: Vec<_> = rig.asked(A).into_iter().cloned().collect();
