@@ -64,6 +64,7 @@ pub(crate) fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Re
     summary.bodies_from = Some(BatchNumber::GENESIS);
     summary.receipts_from = Some(BatchNumber::GENESIS);
     summary.deltas_from = Some(BatchNumber::GENESIS);
+    summary.states_from = Some(BatchNumber::GENESIS);
     let like = summary.snapshots.first().copied();
     let offer = |number| Some(SnapshotOffer { number, ..like? });
     let invented = head.before(PROMISED).through(head).rev().filter_map(offer);

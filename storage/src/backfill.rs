@@ -7,9 +7,8 @@
 //!   kept │ gap │◀─ run ─│ stored up to the head        lowest moves down by the run; where it meets what is kept, to the start of that
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
 use slipstream_types::{
     B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Digest,
     accumulator::{self, AccumulatorRangeProof, NodePosition},
@@ -26,7 +25,6 @@ use crate::{
     shared::Current,
     stage::{check_certificate, put_header},
     store::Store,
-    writer::Writer,
 };
 
 /// A batch with its parts, without its state. The caller has checked the parts against the header.
@@ -278,17 +276,5 @@ impl Store {
         kept.put(writes);
         writes.put(Column::Meta, HEAD_KEY, schema::encode(&record));
         Ok((record, floor))
-    }
-}
-
-impl Writer<'_> {
-    /// Puts another record in the place of the head's, whose state stays what it is.
-    fn replace_record(&self, current: &Arc<Current>, record: HeadRecord) {
-        let Current { head, version, reader, headers_floor, .. } = &**current;
-        let tree = Mutex::new(current.tree.lock().take());
-        let (head, version) = (head.clone(), *version);
-        let (reader, headers_floor) = (Arc::clone(reader), Arc::clone(headers_floor));
-        let replaced = Current { head, record, version, tree, reader, headers_floor };
-        self.store.0.current.write().replace(Arc::new(replaced));
     }
 }

@@ -92,7 +92,8 @@ impl Changes {
     }
 }
 
-fn code_of(entry: &DeltaEntry) -> Option<(Digest, Address)> {
+/// The code that a row has, and whose row it is.
+pub(crate) fn code_of(entry: &DeltaEntry) -> Option<(Digest, Address)> {
     match (entry.key, entry.value) {
         (StateKey::Account(address), Some(StateValue::Account(account))) => {
             account.code_hash.map(|hash| (hash, address))

@@ -35,8 +35,8 @@ pub struct StorageConfig {
     /// seconds for 256 batches of 10,000 changes. Of every changed row the one before is written for it, once in the window and
     /// twice beyond 256 batches; and the disk keeps each row that was replaced in the last 256 batches until they are over: about
     /// 100 bytes a change for each of the two. Memory is 3 KB a batch, of 256 at most. Of batches that will be before the window
-    /// when the node is at the head, nothing is written. After a snapshot or a range delta it begins anew, and a wider one grows
-    /// from where it is.
+    /// when the node is at the head, nothing is written. The window begins anew after a snapshot or a range delta; with `sync.history`
+    /// the states before come from peers that know them, also those of a wider window.
     pub state_history: StateHistory,
     /// How much of the ledger's blobs is kept.
     pub prune: PruneConfig,

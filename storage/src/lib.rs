@@ -125,6 +125,7 @@ pub use error::{
 };
 pub use export::{ExportError, ExportSummary, export_snapshot, import_snapshot, verify_export, write_export};
 pub use floors::KeptRange;
+pub use history::reverse::{PastStates, REVERSE_DELTA_BATCHES_MAX, StateBacklog};
 pub use lineage::{Lineage, Mistrust, Trust};
 pub use maintenance::{ColumnStats, Maintenance, StoreStats, stats_of};
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! [`Store`]: the handle. How it comes up is in [`crate::open`].
 
 use std::{
+    collections::BTreeSet,
     fmt,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -119,6 +120,14 @@ impl Store {
     /// [`StorageError::DiskLow`], [`StorageError::InodesLow`], or those of the file system.
     pub fn check_room(&self, bytes: u64) -> Result<(), StorageError> {
         self.0.disk.as_ref().map_or(Ok(()), |disk| disk.check_bytes(bytes))
+    }
+
+    /// The hashes of these whose code is not stored.
+    pub(crate) fn unknown_codes(&self, hashes: &BTreeSet<Digest>) -> Result<Vec<Digest>, StorageError> {
+        let keys: Vec<&[u8]> = hashes.iter().map(|hash| &hash.0[..]).collect();
+        let stored = self.0.backend.multi_get(Column::Codes, &keys)?;
+        let unknown = hashes.iter().zip(stored).filter(|(_, code)| code.is_none());
+        Ok(unknown.map(|(hash, _)| *hash).collect())
     }
 
     /// The one way to the disk. A failure ends the store: nobody knows how much of it arrived.

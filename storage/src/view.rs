@@ -11,7 +11,7 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::{Column, ReadCounts},
+    backend::{Column, ReadCounts, Reader},
     error::StorageError,
     history::past::Past,
     nodes::read_node,
@@ -117,7 +117,7 @@ impl View {
 
     /// Contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
-        Ok(self.current.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
+        Ok(self.lasting().get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
 
     /// The code of many contracts, in the order of their hashes.
@@ -127,7 +127,7 @@ impl View {
         sorted.sort_unstable();
         let keys: Vec<&[u8]> = sorted.iter().map(|(key, _)| *key).collect();
         let mut codes = vec![None; hashes.len()];
-        for ((_, index), code) in sorted.iter().zip(self.current.reader.multi_get(Column::Codes, &keys)?) {
+        for ((_, index), code) in sorted.iter().zip(self.lasting().multi_get(Column::Codes, &keys)?) {
             codes[*index] = code.map(Bytes::from);
         }
         Ok(codes)
@@ -138,13 +138,18 @@ impl View {
     /// # Errors
     /// [`StorageError::StateNotKept`] if it was pruned since the view was made, or what the disk says.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
-        let found = read_node(&*self.current.reader, NodePosition { level: 0, index: number.get() })?;
+        let found = read_node(self.lasting(), NodePosition { level: 0, index: number.get() })?;
         // Asked afterwards: pruned headers go from old views too.
         let floor = self.current.headers_floor.load(Ordering::Acquire);
         match found.is_none() && schema::is_header_pruned(number, floor) {
             true => Err(StorageError::StateNotKept { number: self.head().number }),
             false => Ok(found),
         }
+    }
+
+    /// Reads what never changes. What a past state needs of it may have come after the state that the view reads.
+    fn lasting(&self) -> &dyn Reader {
+        self.past.as_ref().map_or(&*self.current.reader, |past| past.lasting())
     }
 
     fn row(&self, key: &StateKey) -> Result<Option<StateValue>, StorageError> {

@@ -100,6 +100,13 @@ impl Writer<'_> {
         Arc::new(current)
     }
 
+    /// Puts the head in its place again, with another record and the backend as it is now. Its state stays what it is.
+    pub(crate) fn replace_record(&self, current: &Current, record: HeadRecord) {
+        let tree = current.tree.lock().take();
+        let replaced = self.current_of(current.head.clone(), record, current.version, tree);
+        self.store.0.current.write().replace(replaced);
+    }
+
     /// Makes a written head the current one.
     pub(crate) fn install(&self, current: Arc<Current>) {
         let number = current.record.number;

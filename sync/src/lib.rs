@@ -52,7 +52,8 @@ pub use protocol::announcement;
 pub use serve::answer;
 pub use serve::{ServeStatus, SyncServer};
 pub use status::{
-    BackfillStatus, PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus, Waiting,
+    BackfillStatus, PastStatesStatus, PeerStatus, Phase, ScoreReason, Serves, SnapshotStatus, SyncStatus,
+    Waiting,
 };
 pub use trust::{Trust, TrustError};
 pub use waypoint::{Patience, fetch_genesis};

@@ -11,6 +11,7 @@ use slipstream_types::{
     accumulator::AccumulatorRangeProof, bounded::BoundedVec, codec, delta::Code, limits, schedule::Forks,
 };
 
+pub(crate) use self::request::REVERSE_DELTA_BYTES;
 pub use self::request::{
     Parts, RangeDeltaRequest, RangeRequest, Request, SubtreesRequest, answer_bytes_expected,
 };
@@ -113,6 +114,8 @@ pub struct Summary {
     pub receipts_from: Option<BatchNumber>,
     /// The same for deltas.
     pub deltas_from: Option<BatchNumber>,
+    /// First batch whose state it knows, beside its head's; from there on it knows all.
+    pub states_from: Option<BatchNumber>,
     /// Snapshots it serves, newest first.
     pub snapshots: BoundedVec<SnapshotOffer, SNAPSHOTS_MAX>,
     /// The forks of its schedule, so that a node which lacks one hears of it in time. Believed by nobody: headers say what holds.

@@ -138,6 +138,8 @@ pub struct SyncStatus {
     pub snapshot: Option<SnapshotStatus>,
     /// The history that is fetched beside the head, newest first; none while nothing is missing.
     pub backfill: Option<BackfillStatus>,
+    /// The past states that come back by reverse deltas; none while nothing is missing that a peer knows.
+    pub past_states: Option<PastStatesStatus>,
     /// The pipeline, stage by stage.
     pub stages: Vec<StageStatus>,
     /// Requests under way.
@@ -202,6 +204,17 @@ pub struct BackfillStatus {
     /// Seconds until all are stored at this rate; none while it rests.
     pub eta_seconds: Option<f64>,
     /// Who is asked for what, or why it waits.
+    pub reason: String,
+}
+
+/// The past states that `storage.state_history` wants and that a peer knows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct PastStatesStatus {
+    /// The first batch whose state is wanted, as far as the deltas are stored that lead from there.
+    pub wanted_from: BatchNumber,
+    /// The states behind this batch and all later ones are known.
+    pub lowest: BatchNumber,
+    /// Who is asked for the next ones, or why they wait.
     pub reason: String,
 }
 

@@ -56,6 +56,7 @@ pub(super) fn requests() -> Vec<Request> {
             places: BoundedVec::new(vec![Place::ROOT]).expect("one"),
             levels: 4,
         }),
+        Request::ReverseDelta { from: head, to: one },
         Request::Survey { numbers: BoundedVec::new(vec![one, head]).expect("two"), last: head },
     ]
 }

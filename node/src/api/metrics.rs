@@ -171,6 +171,8 @@ metrics! {
     "slipstream_sync_backfill_bytes_per_second" sync_backfill_bytes_per_second: Gauge;
     /// Seconds until the history's window is complete; 0 if nothing is missing, NaN while the backfill rests.
     "slipstream_sync_backfill_eta_seconds" sync_backfill_eta_seconds: Gauge;
+    /// Past states that the window wants, a peer knows and this node does not.
+    "slipstream_sync_past_states_left" sync_past_states_left: IntGauge;
     /// Seconds to the target at the present rate; 0 at the head of a chain that goes on, NaN while nobody can tell.
     "slipstream_sync_eta_seconds" sync_eta_seconds: Gauge;
     /// Answers to peers that sync from this node, since start.

@@ -62,6 +62,7 @@ fn summary(snapshots: &Snapshots) -> Result<Summary, Refusal> {
         bodies_from: None,
         receipts_from: None,
         deltas_from: None,
+        states_from: None,
         snapshots: bounded(offers.collect())?,
         forks: Default::default(),
     })

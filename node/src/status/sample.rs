@@ -183,6 +183,10 @@ fn sample_pipeline(sync: &SyncStatus, metrics: &Metrics) {
     metrics.sync_restore_ratio.set(sync.snapshot.as_ref().map_or(0.0, |snapshot| snapshot.share));
     let backfill = sync.backfill.as_ref();
     metrics.sync_backfill_batches_left.set(gauge(backfill.map_or(0, |backfill| backfill.batches_left)));
+    let states = sync.past_states.as_ref();
+    metrics
+        .sync_past_states_left
+        .set(gauge(states.map_or(0, |states| states.lowest.since(states.wanted_from))));
     metrics.sync_backfill_bytes_per_second.set(backfill.map_or(0.0, |backfill| backfill.bytes_per_second));
     let eta = backfill.map_or(Some(0.0), |backfill| backfill.eta_seconds);
     metrics.sync_backfill_eta_seconds.set(eta.unwrap_or(f64::NAN));

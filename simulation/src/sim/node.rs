@@ -87,7 +87,8 @@ impl Thing {
             | Request::Epochs { .. }
             | Request::Origin { .. }
             | Request::Subtrees(_)
-            | Request::Survey { .. } => None,
+            | Request::Survey { .. }
+            | Request::ReverseDelta { .. } => None,
             Request::Range(range) => Some(Thing::Range(range.first)),
             Request::Offer { number, .. } => Some(Thing::Offer(*number)),
             Request::Headers { last, .. } => Some(Thing::Headers(*last)),

@@ -232,6 +232,7 @@ impl Server {
                 self.offers(certified, delta.to) && keeps
             }
             Request::Subtrees(request) => request.number <= head,
+            Request::ReverseDelta { from, to } => *from <= head && *to >= lowest(head, self.keeps.deltas),
             Request::Epochs { .. } | Request::Origin { .. } => true,
         };
         if !kept {
@@ -254,6 +255,7 @@ impl Server {
                 summary.bodies_from = Some(lowest(head, self.keeps.bodies));
                 summary.receipts_from = Some(lowest(head, self.keeps.receipts));
                 summary.deltas_from = Some(lowest(head, self.keeps.deltas));
+                summary.states_from = Some(lowest(head, self.keeps.deltas));
                 let made = chain.store.snapshots();
                 let served = |number| made.iter().find(|info| info.number == number);
                 let numbers = self.snapshots(certified);

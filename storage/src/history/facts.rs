@@ -51,6 +51,11 @@ impl Facts {
         Ok(Facts { reader, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
     }
 
+    /// The store as it is now.
+    pub(crate) fn reader(&self) -> &dyn Reader {
+        &*self.reader
+    }
+
     /// The batch up to which the rows before stand in the history.
     pub(crate) fn sealed(&self) -> BatchNumber {
         BatchNumber::new(self.sealed.load(Ordering::Acquire))
@@ -58,12 +63,17 @@ impl Facts {
 
     /// From now on readers find the rows before batches up to this one in the history.
     pub(crate) fn set_sealed(&self, to: BatchNumber) {
-        self.sealed.store(to.get(), Ordering::Release);
+        self.sealed.fetch_max(to.get(), Ordering::AcqRel);
     }
 
     /// Raises the floor, before any row below it goes.
     pub(crate) fn raise_floor(&self, to: BatchNumber) {
         self.floor.fetch_max(to.get(), Ordering::AcqRel);
+    }
+
+    /// Lowers the floor, before rows of batches above it come back. Returns the floor.
+    pub(crate) fn lower_floor(&self, to: BatchNumber) -> BatchNumber {
+        BatchNumber::new(self.floor.fetch_min(to.get(), Ordering::AcqRel).min(to.get()))
     }
 
     /// Of sorted paths the rows before the first batch that changed them, of those after one and up to another.

@@ -18,7 +18,8 @@
 //! unread: log files whole, and history entries when RocksDB compacts their file.
 //!
 //! While the store catches up, it skips batches before the window of its future head ([`crate::Store::keep_history`]): nobody could
-//! ask for those states by then. After a state that came by another way than by batches the window begins anew.
+//! ask for those states by then. After a state that came by another way than by batches the window begins anew; what lies before that
+//! state comes back by reverse deltas, see [`reverse`].
 //!
 //! A record names the first known state; the commit that moves it up writes it. That record alone drops entries: a wider configured
 //! window shows no older states.
@@ -28,5 +29,6 @@ pub(crate) mod held;
 pub(crate) mod log;
 pub(crate) mod past;
 pub(crate) mod record;
+pub(crate) mod reverse;
 pub(crate) mod seal;
 mod window;

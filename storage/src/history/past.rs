@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slipstream_types::{BatchHeader, BatchNumber, Path, StateValue};
 
 use super::facts::Facts;
-use crate::{error::StorageError, schema};
+use crate::{backend::Reader, error::StorageError, schema};
 
 /// The past that a view shows in place of the state that it reads.
 pub(crate) struct Past {
@@ -19,6 +19,11 @@ impl Past {
     /// The state behind the batch with that header, for who can read the one behind a later batch.
     pub(crate) fn new(header: BatchHeader, up_to: BatchNumber, facts: Arc<Facts>) -> Past {
         Past { header, up_to, facts }
+    }
+
+    /// The store as it is now.
+    pub(crate) fn lasting(&self) -> &dyn Reader {
+        self.facts.reader()
     }
 
     /// The rows of sorted paths behind that batch; the outer none where it is the later state's.

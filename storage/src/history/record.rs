@@ -125,7 +125,7 @@ fn part_before(
 }
 
 /// The row that an entry leaves, empty if none.
-fn row_of<'a>(entry: &DeltaEntry, row: &'a mut Vec<u8>) -> &'a [u8] {
+pub(super) fn row_of<'a>(entry: &DeltaEntry, row: &'a mut Vec<u8>) -> &'a [u8] {
     row.clear();
     if let Some(value) = entry.value {
         value.append_row(&entry.key, row);

@@ -204,16 +204,7 @@ impl Seal {
         }
         // The stable sort merges what is sorted already.
         entries.sort_by_key(|LogEntry { path, batch, .. }| (*path, *batch));
-        self.guard(|backend| {
-            let mut file = backend.sorted_file(Column::History)?;
-            for LogEntry { path, batch, row } in entries {
-                file.put(&schema::history_key(&Path(*path), batch), row)?;
-            }
-            file.seal()?;
-            // Syncs first: without `fsync` a power cut could take rows back that stand here as facts.
-            backend.write(WriteBatch::default(), true)?;
-            file.ingest()
-        })
+        self.guard(|backend| link(backend, entries.iter().copied()))
     }
 
     /// Drops the log's files that hold only what is sealed, or before the window.
@@ -244,5 +235,20 @@ impl Seal {
     }
 }
 
-/// An entry of the log, with its key.
+/// Makes a sorted file of entries, sorted by path and batch, and links it into the history.
+pub(super) fn link<'a>(
+    backend: &dyn Backend,
+    entries: impl Iterator<Item = LogEntry<'a>>,
+) -> Result<(), StorageError> {
+    let mut file = backend.sorted_file(Column::History)?;
+    for LogEntry { path, batch, row } in entries {
+        file.put(&schema::history_key(&Path(*path), batch), row)?;
+    }
+    file.seal()?;
+    // Syncs first: without `fsync` a power cut could take rows back that stand here as facts.
+    backend.write(WriteBatch::default(), true)?;
+    file.ingest()
+}
+
+/// A value of the log, with its key.
 type Value = (Vec<u8>, Vec<u8>);

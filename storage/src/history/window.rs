@@ -7,7 +7,7 @@ use slipstream_types::BatchNumber;
 
 use super::{facts::recorded_from, past::Past, seal::Job};
 use crate::{
-    backend::Column, error::StorageError, schema, shared::Current, store::Store, view::View, writer::Writer,
+    backend::Column, error::StorageError, shared::Current, store::Store, view::View, writer::Writer,
 };
 
 /// Batches before the first known state whose entries stay in the history: readers may still use a state that was known a moment ago.
@@ -32,8 +32,7 @@ impl Store {
         if at == number {
             return Ok(Some(View::new(state)));
         }
-        let header = state.reader.get(Column::Headers, &schema::number_key(number))?;
-        let header = header.map(|header| schema::decode("header", &header)).transpose()?;
+        let header = self.header(number)?;
         let facts = Arc::clone(&self.0.history.facts);
         Ok(header.map(|header| View::of_past(state, Past::new(header, at, facts))))
     }

@@ -118,7 +118,7 @@ impl RangeDeltaTakeover {
     /// [`RangeDeltaError::Chunk`] if it is false, which is its sender's fault; [`RangeDeltaError::NotMissing`];
     /// [`RangeDeltaError::OverBudget`]; [`RangeDeltaError::Padded`]. Nothing of it is kept then.
     pub fn add(&self, chunk: CheckedRangeDelta) -> Result<(), StorageError> {
-        let unknown = self.unknown(&chunk.codes)?;
+        let unknown = self.store.unknown_codes(&chunk.codes)?;
         let CheckedRangeDelta { span, rows, updates, proof, bytes: chunk_bytes, .. } = chunk;
         let mut progress = self.progress.lock();
         if !progress.todo.contains(span) {
@@ -208,13 +208,6 @@ impl RangeDeltaTakeover {
 
     fn root(&self) -> Digest {
         self.target.header.state_root
-    }
-
-    fn unknown(&self, codes: &BTreeSet<Digest>) -> Result<Vec<Digest>, StorageError> {
-        let keys: Vec<&[u8]> = codes.iter().map(|hash| &hash.0[..]).collect();
-        let stored = self.store.0.backend.multi_get(Column::Codes, &keys)?;
-        let unknown = codes.iter().zip(stored).filter(|(_, code)| code.is_none());
-        Ok(unknown.map(|(hash, _)| *hash).collect())
     }
 
     fn check_budget(&self, bytes: u64) -> Result<(), RangeDeltaError> {

@@ -66,7 +66,7 @@ fn next_as(source: &Store, store: &Store, number: u64) -> Made {
     seal(&head.header, &head.accumulator, delta, root)
 }
 
-fn commit_as(source: &Store, store: &Store, numbers: std::ops::RangeInclusive<u64>) {
+pub(super) fn commit_as(source: &Store, store: &Store, numbers: std::ops::RangeInclusive<u64>) {
     for number in numbers {
         store.commit(next_as(source, store, number).batch(), None).unwrap();
     }

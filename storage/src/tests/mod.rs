@@ -16,6 +16,7 @@ mod headers;
 mod history;
 mod history_lives;
 mod history_readers;
+mod history_reverse;
 mod model;
 mod provable;
 mod prune;

@@ -15,7 +15,7 @@ pub(super) const MERGE_BYTES: u64 = 64 << 20;
 /// Changes of one batch, with the code of each contract among them.
 type Changes = (Vec<(StateKey, Option<StateValue>)>, Vec<Vec<u8>>);
 
-fn contract(i: u8, nonce: u64) -> (Option<StateValue>, Vec<u8>) {
+pub(super) fn contract(i: u8, nonce: u64) -> (Option<StateValue>, Vec<u8>) {
     let code = vec![0x60, i];
     let code_hash = Some(Digest::from(keccak256(&code)));
     (Some(StateValue::Account(AccountValue { nonce, code_hash, ..AccountValue::default() })), code)

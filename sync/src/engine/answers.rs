@@ -68,9 +68,7 @@ impl Engine {
                     self.settle(&key, now);
                 }
                 let fault = Fault::Network(error);
-                if let About::Past { first, .. } = flight.about
-                    && self.past_failed(first, &flight.peer, &fault, now)
-                {
+                if self.past_failed(flight.about, &flight.peer, &fault, now) {
                     return;
                 }
                 if let (About::Wanted(key), Some(restore)) = (flight.about, &mut self.restore)
@@ -105,6 +103,10 @@ impl Engine {
             }
             About::Past { first, .. } => {
                 self.past_arrived(first, flight.clone(), answer, now);
+                Ok(())
+            }
+            About::States { .. } => {
+                self.states_arrived(flight.clone(), answer, now);
                 Ok(())
             }
             About::Wanted(key) => self.take(key, &flight, answer, now),
@@ -297,7 +299,9 @@ impl Engine {
 fn ware(flight: &Flight) -> Option<Ware> {
     match flight.about {
         About::Summary | About::Epochs { .. } => None,
-        About::Past { .. } | About::Wanted(Key::Survey | Key::Range(_)) => Some(Ware::Batches),
+        About::Past { .. } | About::States { .. } | About::Wanted(Key::Survey | Key::Range(_)) => {
+            Some(Ware::Batches)
+        }
         About::Wanted(Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes) => {
             Some(Ware::Snapshots)
         }
@@ -309,6 +313,7 @@ fn describe(flight: &Flight) -> String {
         About::Summary => "summary".into(),
         About::Epochs { .. } => EPOCH_ENDS.into(),
         About::Past { first, .. } => backfill::describe(first),
+        About::States { .. } => backfill::REVERSE_DELTA.into(),
         About::Wanted(key) => describe_key(&key),
     }
 }

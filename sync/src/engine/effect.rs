@@ -18,7 +18,7 @@ use crate::{
     verify::VerifiedRange,
     work::{
         Alarm, Audit, Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Ready,
-        Restored,
+        Restored, StatesAdded,
     },
 };
 
@@ -149,6 +149,8 @@ pub enum Job {
     },
     /// Store a checked range below what is stored; without one, look at what is missing.
     Backfill(Option<Box<PastRange>>),
+    /// Check a peer's reverse delta that leads to a batch, and store the past states that it gives; without one, free what that takes.
+    PastStates(Option<(Vec<u8>, BatchNumber)>),
 }
 
 /// Work on the state that a snapshot, or the range delta up to one, gives.
@@ -228,6 +230,8 @@ pub enum Done {
     PastChecked(Result<PastRange, Fault>),
     /// Result of [`Job::Backfill`].
     Backfilled(Result<Backfilled, SyncError>),
+    /// Result of [`Job::PastStates`].
+    StatesAdded(Result<StatesAdded, SyncError>),
 }
 
 /// The node's own ledger, as the engine begins with it.

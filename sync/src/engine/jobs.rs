@@ -20,7 +20,9 @@ use crate::{
     plan::Load,
     protocol::Request,
     verify::VerifiedRange,
-    work::{Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Restored},
+    work::{
+        Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Restored, StatesAdded,
+    },
 };
 
 /// An answer to a range request is checked.
@@ -121,6 +123,15 @@ pub(super) struct StorePast {
     pub(super) leaps: u64,
 }
 
+/// A reverse delta of the backfill is checked and stored; without one, its memory is freed.
+#[derive(Debug)]
+pub(super) struct StoreStates {
+    /// What it came by, when, and its bytes.
+    pub(super) from: Option<(Flight, Instant, usize)>,
+    /// How often the head had leapt when it began.
+    pub(super) leaps: u64,
+}
+
 /// The ends of epochs are stored.
 #[derive(Debug)]
 pub(super) struct Keeping;
@@ -204,6 +215,7 @@ pub(super) struct Jobs {
     pub(super) keep: Running<Keeping>,
     pub(super) check_past: Running<CheckPast>,
     pub(super) store_past: Running<StorePast>,
+    pub(super) store_states: Running<StoreStates>,
 }
 
 /// The data kept of a job while it runs; its type is the kind of the job.
@@ -234,6 +246,7 @@ places! {
     Keeping => keep,
     CheckPast => check_past,
     StorePast => store_past,
+    StoreStates => store_states,
 }
 
 /// A finished job: its kept data, and its result.
@@ -250,6 +263,7 @@ pub(super) enum Ended {
     Keep(Keeping, Result<(), SyncError>),
     CheckPast(CheckPast, Result<PastRange, Fault>),
     StorePast(StorePast, Result<Backfilled, SyncError>),
+    StoreStates(StoreStates, Result<StatesAdded, SyncError>),
 }
 
 impl Jobs {
@@ -278,6 +292,7 @@ impl Jobs {
             Done::Kept(result) => Ended::Keep(self.keep.end(id)?, result),
             Done::PastChecked(result) => Ended::CheckPast(self.check_past.end(id)?, result),
             Done::Backfilled(result) => Ended::StorePast(self.store_past.end(id)?, result),
+            Done::StatesAdded(result) => Ended::StoreStates(self.store_states.end(id)?, result),
         })
     }
 

@@ -86,6 +86,7 @@ impl Engine {
             }
             Ended::CheckPast(check, checked) => self.past_checked(check, checked, took, now),
             Ended::StorePast(store, stored) => self.past_stored(store, stored, took, now)?,
+            Ended::StoreStates(store, added) => self.states_stored(store, added, now)?,
         }
         Ok(())
     }

@@ -177,6 +177,7 @@ impl Engine {
             foretold: counters.foretold,
             snapshot: snapshot.or_else(|| counters.snapshot.clone()),
             backfill: self.backfill_status(now),
+            past_states: self.past_states_status(now),
             stages: self.stages.status(now, queues),
             requests: self.streams.in_flight(),
             hedges: self.streams.hedges(),

@@ -94,6 +94,11 @@ pub(super) enum About {
         /// The head that the peer had shown when it was asked.
         head: BatchNumber,
     },
+    /// The past states of the backfill.
+    States {
+        /// The batch that the reverse delta leads to.
+        to: BatchNumber,
+    },
 }
 
 /// One request under way.

@@ -20,6 +20,7 @@ fn summary() -> Summary {
         bodies_from: from,
         receipts_from: Some(BatchNumber::new(5)),
         deltas_from: from,
+        states_from: None,
         snapshots: BoundedVec::default(),
         forks: Forks::default(),
     }

@@ -82,8 +82,18 @@ pub enum Request {
         /// The last batch of the ledger that the proofs are against: the last of the numbers.
         last: BatchNumber,
     },
+    /// What batches after `to` up to `from` changed, as it was behind `to`; answered by a blob of kind `Delta`, see
+    /// [`slipstream_storage::Store::reverse_delta`].
+    ReverseDelta {
+        /// The last batch whose changes are wanted.
+        from: BatchNumber,
+        /// The batch whose state the rows are of.
+        to: BatchNumber,
+    },
 }
 
+/// Bytes that a reverse delta is thought to have.
+pub(crate) const REVERSE_DELTA_BYTES: u32 = 1 << 20;
 /// Bytes that are added to what a request asks for: proofs, signatures, and some of the batch that passes its limit.
 const ANSWER_SLACK_BYTES: usize = 256 << 10;
 /// Bytes of a long contract's code.
@@ -115,6 +125,7 @@ impl Request {
             Request::Epochs { .. } => EPOCH_ENDS_MAX * EPOCH_END_BYTES_MAX,
             Request::Origin { .. } => ANSWER_BYTES_MAX,
             Request::Subtrees(request) => request.answer_bytes(),
+            Request::ReverseDelta { .. } => limits::DELTA_BYTES_MAX,
         };
         content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
     }
@@ -133,6 +144,7 @@ impl Request {
             Request::Offer { .. } => 0,
             Request::Origin { .. } => return ANSWER_BYTES_MAX,
             Request::Subtrees(request) => return request.answer_bytes(),
+            Request::ReverseDelta { .. } => REVERSE_DELTA_BYTES as usize,
         };
         content + ANSWER_SLACK_BYTES
     }

@@ -6,7 +6,8 @@ use serde::Serialize;
 use slipstream_network::Payload;
 use slipstream_storage::{Blobs, Snapshot, StorageError, Store};
 use slipstream_types::{
-    BatchHeader, BatchNumber, Blob, BlobKind, Digest, Path, bounded::BoundedVec, codec, delta::Code,
+    BatchHeader, BatchNumber, Blob, BlobKind, CodecError, Digest, Path, bounded::BoundedVec, codec,
+    delta::Code,
 };
 
 use super::{
@@ -42,6 +43,7 @@ pub(super) enum Common {
     Codes { number: BatchNumber, hashes: BoundedVec<Digest, CODES_MAX> },
     RangeDelta(RangeDeltaRequest),
     Subtrees(SubtreesRequest),
+    ReverseDelta { from: BatchNumber, to: BatchNumber },
 }
 
 /// The work that a request needs.
@@ -75,6 +77,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
             return Ok(Prepared::Shared(Common::RangeDelta(RangeDeltaRequest { bytes_max, ..request })));
         }
         Request::Subtrees(request) => return Ok(Prepared::Shared(Common::Subtrees(request))),
+        Request::ReverseDelta { from, to } => return Ok(Prepared::Shared(Common::ReverseDelta { from, to })),
         Request::Headers { first, last } => return Ok(Prepared::Shared(Common::Headers { first, last })),
         Request::Summary => bytes(&summary(store)?)?,
         Request::Survey { numbers, last } => bytes(&survey(store, &numbers, last)?)?,
@@ -141,6 +144,11 @@ impl Common {
                 let opened = bounded(opened.collect::<Result<_, StorageError>>()?)?;
                 Part::whole(bytes(&Subtrees { opened })?)
             }
+            Common::ReverseDelta { from, to } => {
+                let failed = |error: CodecError| Unserved::NotKept(error.to_string());
+                let content = store.reverse_delta(*from, *to)?.content().map_err(failed)?;
+                Part::whole(Blob::compress(BlobKind::Delta, &content).map_err(failed)?.into_bytes())
+            }
         })
     }
 
@@ -171,6 +179,7 @@ fn summary(store: &Store) -> Result<Summary, Unserved> {
         bodies_from: store.lowest(BlobKind::Body)?,
         receipts_from: store.lowest(BlobKind::Receipts)?,
         deltas_from: store.lowest(BlobKind::Delta)?,
+        states_from: Some(store.states_from()?),
         snapshots: bounded(snapshots)?,
         forks: store.chain()?.schedule.told(),
     })

@@ -1,6 +1,6 @@
 //! Refuses what this node cannot answer, before anybody waits, loads or merges for it.
 
-use slipstream_storage::{LEVELS_MAX, RangeDeltaError, StorageError, Store};
+use slipstream_storage::{LEVELS_MAX, REVERSE_DELTA_BATCHES_MAX, RangeDeltaError, StorageError, Store};
 use slipstream_types::{BatchNumber, BlobKind, Path, limits};
 
 use super::{
@@ -20,6 +20,7 @@ pub(super) fn form(request: &Request) -> Result<(), Unserved> {
         Request::Subtrees(request) => opening(request),
         Request::Headers { first, last } => headers(*first, *last),
         Request::Survey { numbers, last } => survey(numbers, *last),
+        Request::ReverseDelta { from, to } => reverse_delta(*from, *to),
         Request::Summary
         | Request::Range(_)
         | Request::Offer { .. }
@@ -48,6 +49,10 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
             lowest.map(|_| ()).ok_or_else(|| not_kept(BlobKind::Delta.name(), due))
         }
         Request::Subtrees(request) => state(store, request),
+        Request::ReverseDelta { from, to } => {
+            let is_kept = store.states_from()? <= *to && store.header(*from)?.is_some();
+            if is_kept { Ok(()) } else { Err(not_kept("state", *to)) }
+        }
         // Code is asked for with a snapshot, or with a batch whose state is compared.
         Request::Codes { number, .. } => {
             let is_known = store.snapshot(*number)?.is_some() || store.header(*number)?.is_some();
@@ -59,6 +64,16 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
         | Request::Survey { .. }
         | Request::Origin { .. }
         | Request::Epochs { .. } => Ok(()),
+    }
+}
+
+/// It leads back, and not too far.
+fn reverse_delta(from: BatchNumber, to: BatchNumber) -> Result<(), Unserved> {
+    match (1..=REVERSE_DELTA_BATCHES_MAX).contains(&from.since(to)) {
+        true => Ok(()),
+        false => Err(Unserved::Malformed(format!(
+            "a reverse delta leads from a batch to one of 1 to {REVERSE_DELTA_BATCHES_MAX} before it, not from {from} to {to}"
+        ))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{CHUNK_BYTES_MAX, RANGE_BYTES_MAX, RangeRequest, Request};
+use crate::protocol::{CHUNK_BYTES_MAX, RANGE_BYTES_MAX, REVERSE_DELTA_BYTES, RangeRequest, Request};
 
 /// The currency in which peers pay.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -63,6 +63,8 @@ impl Cost {
             Request::RangeProof { .. } => (Kind::Disk, SHORT_BYTES),
             // Some twenty reads for the proof of each.
             Request::Survey { numbers, .. } => (Kind::Disk, numbers.len() as u64 * SHORT_BYTES),
+            // Its rows are read one by one, in the past.
+            Request::ReverseDelta { .. } => (Kind::Disk, 16 * u64::from(REVERSE_DELTA_BYTES)),
             Request::Subtrees(_) => (Kind::Disk, request.answer_bytes_expected() as u64),
         };
         (kind, Cost { bytes, work: WORK_LEAST + WORK_PER_MIB.mul_f64(bytes as f64 / f64::from(1 << 20)) })

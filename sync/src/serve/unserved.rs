@@ -41,6 +41,7 @@ impl From<StorageError> for Unserved {
     fn from(error: StorageError) -> Self {
         match error {
             StorageError::RangeDelta(error) => Unserved::NotKept(error.to_string()),
+            error @ StorageError::StateNotKept { .. } => Unserved::NotKept(error.to_string()),
             StorageError::Repair(error) => Unserved::NotKept(error.to_string()),
             // A node that began from a snapshot lacks the headers before it; a peer may ask beyond the head.
             StorageError::Accumulator(error) => Unserved::NotKept(error.to_string()),

@@ -1,7 +1,7 @@
 //! Batches from before the node's state: checked as any range, opened for the index, and stored below what is there.
 
 use rayon::prelude::*;
-use slipstream_storage::{Backlog, PastBatch, PastRun, StorageError};
+use slipstream_storage::{Backlog, PastBatch, PastRun, StateBacklog, StorageError};
 use slipstream_types::{
     B256, BatchNumber, BlobKind, Body, Certificate, CodecError, accumulator::AccumulatorRangeProof, codec,
     keccak256, limits,
@@ -47,6 +47,8 @@ impl PastRange {
 pub struct Backfilled {
     /// What is missing afterwards.
     pub backlog: [Backlog; 4],
+    /// The past states that are missing then.
+    pub states: StateBacklog,
     /// Why the range was refused, if it is not of the node's ledger.
     pub refused: Option<Violation>,
 }
@@ -79,7 +81,7 @@ impl Worker {
                 None
             }
         };
-        Ok(Backfilled { backlog: self.store.backlog()?, refused })
+        Ok(Backfilled { backlog: self.store.backlog()?, states: self.store.state_backlog()?, refused })
     }
 
     fn store_past(&self, range: &PastRange) -> Result<(), StorageError> {

@@ -14,6 +14,7 @@ mod commit;
 mod epochs;
 pub(crate) mod gauge;
 mod opened;
+mod past_states;
 mod prepare;
 mod replay;
 mod succession;
@@ -24,7 +25,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use parking_lot::Mutex;
 use slipstream_executor::{HotStats, Overlay, Session, StallStats};
 use slipstream_network::PeerId;
-use slipstream_storage::{Head, StorageError, Store};
+use slipstream_storage::{Head, PastStates, StorageError, Store};
 use slipstream_types::{Address, BatchNumber, Certificate, ChainConfig, Genesis, Waypoint};
 
 pub(crate) use self::audit::is_drawn;
@@ -34,6 +35,7 @@ pub use self::{
     backfill::{Backfilled, PastRange},
     commit::{Committed, HintUse, Ready},
     epochs::ProvedEnds,
+    past_states::StatesAdded,
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
     takeover::{Progress, PutDown, Restored, Step},
@@ -78,6 +80,8 @@ pub struct Worker {
     /// Whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::Active>>,
+    /// The past states that are grown backwards.
+    past_states: Mutex<Option<PastStates>>,
     range_delta_bytes_max: u64,
     /// How often the progress of restores was looked at.
     looks: Mutex<u64>,
@@ -118,6 +122,7 @@ impl Worker {
             announced: Mutex::new(None),
             disbelieved: Mutex::default(),
             active: Mutex::new(None),
+            past_states: Mutex::new(None),
             range_delta_bytes_max: takeover::RANGE_DELTA_BYTES_MAX,
             looks: Mutex::new(0),
             defences: Defences::default(),
@@ -173,6 +178,7 @@ impl Worker {
                 Done::PastChecked(self.check_past(&answer, &request, due, &trust))
             }
             Job::Backfill(range) => Done::Backfilled(self.backfill(range.as_deref())),
+            Job::PastStates(answer) => Done::StatesAdded(self.past_states(answer)),
         }
     }
 

@@ -11,7 +11,10 @@ use std::{path::PathBuf, time::Duration};
 use clap::Args;
 use miette::Result;
 
-pub(super) use self::{sync::backfill, watch::line};
+pub(super) use self::{
+    sync::{backfill, past_states},
+    watch::line,
+};
 use super::{
     ask::{NodeUrl, ask, ask_within, parse},
     output::print,

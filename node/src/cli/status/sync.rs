@@ -1,6 +1,6 @@
 //! The lines of `slipstream status` on sync: what it does and why, how fast, and what it waits for. Only what matters in its phase.
 
-use slipstream_sync::{BackfillStatus, Phase, SnapshotStatus, SyncStatus, Waiting};
+use slipstream_sync::{BackfillStatus, PastStatesStatus, Phase, SnapshotStatus, SyncStatus, Waiting};
 
 use super::units::{bytes, count, duration, progress, ways};
 use crate::{cli::rows::Rows, status::NodeStatus};
@@ -27,6 +27,7 @@ pub(super) fn describe(rows: &mut Rows, status: &NodeStatus) {
         false => rows.add("  restored", sync.snapshot.as_ref().map(restored)),
     }
     rows.add("  history", sync.backfill.as_ref().map(backfill));
+    rows.add("  past states", sync.past_states.as_ref().map(past_states));
     if !is_idle {
         stages(rows, sync);
         let SyncStatus { requests, hedges, .. } = sync;
@@ -122,6 +123,13 @@ pub(in crate::cli) fn backfill(backfill: &BackfillStatus) -> String {
     let eta = backfill.eta_seconds.map(|seconds| format!(", about {} left", duration(seconds)));
     let eta = eta.unwrap_or_default();
     format!("all from batch {lowest} on, {batches_left} left to batch {wanted_from}{rate}{eta}: {reason}")
+}
+
+/// The past states that are fetched beside the head.
+pub(in crate::cli) fn past_states(states: &PastStatesStatus) -> String {
+    let PastStatesStatus { wanted_from, lowest, reason } = states;
+    let left = lowest.since(*wanted_from);
+    format!("known from batch {lowest} on, {left} left to batch {wanted_from}: {reason}")
 }
 
 /// The stages that work, or have something waiting for them.

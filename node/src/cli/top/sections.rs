@@ -11,7 +11,7 @@ use slipstream_sync::{PeerStatus, Phase, work::HintUse};
 use super::lines::{Cell, Lines};
 use crate::{
     cli::status::{
-        backfill, peers as text,
+        backfill, past_states, peers as text,
         units::{age, bytes, count, duration, ways},
     },
     status::{
@@ -74,6 +74,7 @@ pub(super) fn progress(status: &NodeStatus, width: usize) -> Vec<Line<'static>> 
     lines
         .fact("restore", restore.map(|of| format!("of batch {}, {} rows", of.number, count(of.rows as f64))));
     lines.fact("history", sync.backfill.as_ref().map(backfill));
+    lines.fact("past states", sync.past_states.as_ref().map(past_states));
     lines.fact("head", Some(status.head.digest.to_string()));
     lines.fact("state root", Some(status.head.state_root.to_string()));
     lines.fact("waypoint", Some(status.waypoint.to_string()));

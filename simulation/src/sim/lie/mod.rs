@@ -162,7 +162,9 @@ impl Lie {
             Lie::HiddenRow | Lie::ChangedRow => matches!(request, Request::Chunk { .. }),
             Lie::Siblings => matches!(request, Request::RangeProof { .. }),
             Lie::Code => matches!(request, Request::Codes { .. }),
-            Lie::RangeDelta | Lie::Padded => matches!(request, Request::RangeDelta(_)),
+            Lie::RangeDelta | Lie::Padded => {
+                matches!(request, Request::RangeDelta(_) | Request::ReverseDelta { .. })
+            }
             Lie::Epochs => matches!(request, Request::Epochs { .. }),
             Lie::Garbage => true,
         }

@@ -7,8 +7,8 @@ use slipstream_sync::{
     protocol::{ANSWER_BYTES_MAX, Codes, EpochEnds, Headers, Offer, Range, Request, Summary, Survey},
 };
 use slipstream_types::{
-    BatchNumber, Blob, BlobKind, Certificate, bounded::BoundedVec, codec, hints::HINTS_VERSION,
-    tree::StateRangeProof,
+    AccountValue, BatchNumber, Blob, BlobKind, Certificate, Delta, StateValue, bounded::BoundedVec, codec,
+    hints::HINTS_VERSION, tree::StateRangeProof,
 };
 
 use super::{super::chain::Chain, Lie, Question, expired, waste};
@@ -74,6 +74,18 @@ impl Lie {
                 Ok(Some(codec::encode("codes", &answer)?))
             }
             (_, Request::RangeDelta(_)) => Ok(Some(flip(Blob::from_bytes(honest.to_vec())?).into_bytes())),
+            (_, Request::ReverseDelta { .. }) => {
+                let mut entries = Delta::open(&Blob::from_bytes(honest.to_vec())?)?.entries().to_vec();
+                let Some(entry) = entries.choose_mut(rng) else { return Ok(None) };
+                entry.value = match entry.value {
+                    Some(StateValue::Account(account)) => {
+                        Some(StateValue::Account(AccountValue { nonce: account.nonce + 1, ..account }))
+                    }
+                    _ => None,
+                };
+                let content = Delta::new(entries, Vec::new())?.content()?;
+                Ok(Some(Blob::compress(BlobKind::Delta, &content)?.into_bytes()))
+            }
             (_, Request::Epochs { .. }) => {
                 let mut ends: EpochEnds = codec::decode("epoch ends", honest, ANSWER_BYTES_MAX)?;
                 let mut certificates = ends.certificates.to_vec();

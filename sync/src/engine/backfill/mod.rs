@@ -11,6 +11,7 @@
 mod pieces;
 mod progress;
 mod span;
+mod states;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,10 +20,12 @@ use slipstream_storage::Backlog;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
+pub(super) use self::states::REVERSE_DELTA;
 use self::{
     pieces::{Arrived, Pieces, State},
     progress::Progress,
     span::next_span,
+    states::States,
 };
 use super::{
     Engine, Stage,
@@ -63,6 +66,8 @@ pub(super) struct Backfill {
     batches_max: u64,
     /// Compressed bytes of a batch's parts, as the last answer had them.
     batch_bytes: f64,
+    /// The states before the first one that is known.
+    states: States,
     /// Peers that refused a range, and until when they are left alone.
     resting: BTreeMap<PeerId, Instant>,
     progress: Progress,
@@ -76,6 +81,7 @@ impl Default for Backfill {
             leaps: 0,
             batches_max: u64::from(RANGE_BATCHES_MAX),
             batch_bytes: BATCH_BYTES_UNKNOWN,
+            states: States::default(),
             resting: BTreeMap::new(),
             progress: Progress::default(),
         }
@@ -86,6 +92,7 @@ impl Backfill {
     /// The head leapt, so the store has another gap: it is looked at anew.
     pub(super) fn leapt(&mut self) {
         (self.backlog, self.pieces) = (None, Pieces::default());
+        self.states.leapt();
         self.leaps += 1;
     }
 
@@ -120,10 +127,14 @@ impl Engine {
             }
             return;
         };
-        if Backlog::missing(&backlog).is_none() || self.is_behind() {
+        if self.is_behind() {
             return;
         }
         let peers = self.book.holdings(now);
+        self.backfill_states(&backlog, &peers, now);
+        if Backlog::missing(&backlog).is_none() {
+            return;
+        }
         if self.is_unserved(&peers) {
             self.backfill.pieces = Pieces::default();
         }
@@ -197,16 +208,18 @@ impl Engine {
         }
     }
 
-    /// A peer did not answer: the piece is asked of another. One that refuses keeps its score. It pruned the range since it told what it
+    /// A peer did not answer what the backfill asked: the piece is asked of another. One that refuses keeps its score. It pruned the range since it told what it
     /// keeps, and is asked for that again. Returns whether that is all.
-    pub(super) fn past_failed(
-        &mut self,
-        first: BatchNumber,
-        peer: &PeerId,
-        fault: &Fault,
-        now: Instant,
-    ) -> bool {
-        self.backfill.pieces.want(first, |state| matches!(state, State::Asked(asked) if asked == peer));
+    pub(super) fn past_failed(&mut self, about: About, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
+        match about {
+            About::Past { first, .. } => {
+                self.backfill
+                    .pieces
+                    .want(first, |state| matches!(state, State::Asked(asked) if asked == peer));
+            }
+            About::States { .. } => self.states_failed(peer),
+            _ => return false,
+        }
         let is_refused = fault.is_refusal() && !fault.is_busy();
         if is_refused {
             self.backfill.resting.insert(*peer, now + REST);
@@ -279,12 +292,12 @@ impl Engine {
         took: Duration,
         now: Instant,
     ) -> Result<(), SyncError> {
-        let Backfilled { backlog, refused } = stored?;
+        let Backfilled { backlog, states, refused } = stored?;
         let StorePast { from, batches, bytes, leaps } = store;
         if leaps != self.backfill.leaps {
             return Ok(());
         }
-        self.backfill.backlog = Some(backlog);
+        (self.backfill.backlog, self.backfill.states.backlog) = (Some(backlog), Some(states));
         let Some(from) = from else {
             self.backfill.progress = Progress::began(now);
             if let Some((lowest, wanted_from)) = Backlog::missing(&backlog) {

@@ -95,7 +95,8 @@ mod tests {
     }
 
     fn keeps(from: [Option<u64>; 3]) -> Holdings {
-        Holdings { peer: A, head: BatchNumber::new(900), from: from.map(|from| from.map(BatchNumber::new)) }
+        let from = from.map(|from| from.map(BatchNumber::new));
+        Holdings { peer: A, head: BatchNumber::new(900), from, states_from: None }
     }
 
     fn span(first: u64, last: u64, parts: &[Parts]) -> Option<Span> {

@@ -14,6 +14,7 @@ pub(in crate::engine) struct Promise {
     keeps_from: Option<u64>,
     bodies: bool,
     deltas: bool,
+    states_from: Option<u64>,
     offers: Vec<SnapshotOffer>,
 }
 
@@ -24,7 +25,7 @@ pub(in crate::engine) fn serves(kept: RangeInclusive<u64>) -> Promise {
 
 /// Keeps nothing of the batches up to its head.
 pub(in crate::engine) fn pruned(head: u64) -> Promise {
-    Promise { head, keeps_from: None, bodies: true, deltas: true, offers: Vec::new() }
+    Promise { head, keeps_from: None, bodies: true, deltas: true, states_from: None, offers: Vec::new() }
 }
 
 impl Promise {
@@ -37,6 +38,11 @@ impl Promise {
     /// Keeps bodies and no deltas.
     pub(in crate::engine) fn without_deltas(self) -> Promise {
         Promise { deltas: false, ..self }
+    }
+
+    /// Knows the states from a batch on.
+    pub(in crate::engine) fn with_states(self, from: u64) -> Promise {
+        Promise { states_from: Some(from), ..self }
     }
 
     /// Keeps deltas and no bodies.
@@ -53,6 +59,7 @@ impl Promise {
             bodies_from: from.filter(|_| self.bodies),
             receipts_from: from,
             deltas_from: from.filter(|_| self.deltas),
+            states_from: self.states_from.map(BatchNumber::new),
             snapshots: BoundedVec::new(self.offers.clone()).unwrap(),
             forks: store.chain().unwrap().schedule.told(),
         }

@@ -4,6 +4,7 @@ mod backfill;
 mod epochs;
 mod following;
 mod mixing;
+mod past_states;
 mod planning;
 mod restoring;
 mod siege;

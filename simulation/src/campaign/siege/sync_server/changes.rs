@@ -269,6 +269,7 @@ mod tests {
             bodies_from: None,
             receipts_from: None,
             deltas_from: None,
+            states_from: None,
             snapshots: BoundedVec::new(vec![SnapshotOffer::new(BatchNumber::new(4), 7)]).unwrap(),
             forks: BoundedVec::default(),
         };

@@ -1,0 +1,181 @@
+//! The past states of a backfill: reverse deltas, one after the other, each of one peer.
+
+use slipstream_network::PeerId;
+use slipstream_storage::{Backlog, StateBacklog};
+use slipstream_types::BatchNumber;
+use tokio::time::Instant;
+
+use super::Engine;
+use crate::{
+    SyncError,
+    engine::{
+        effect::Job,
+        jobs::StoreStates,
+        streams::{About, Flight},
+    },
+    peers::Holdings,
+    protocol::{REVERSE_DELTA_BYTES, Request},
+    status::PastStatesStatus,
+    work::StatesAdded,
+};
+
+/// A peer's first known state moves on with its head: it is asked for one so many batches above what its summary says.
+const MARGIN_BATCHES: u64 = 16;
+/// The place of deltas in a store's backlog.
+const DELTAS: usize = 2;
+
+/// How far the past states are.
+#[derive(Debug, Default)]
+pub(super) struct States {
+    /// None until the store was looked at, and once the head leapt.
+    pub(super) backlog: Option<StateBacklog>,
+    step: Option<Step>,
+    /// No older state can be proved within the memory for that, until the head leaps.
+    is_full: bool,
+    /// Whether the worker has memory for them.
+    is_open: bool,
+}
+
+/// The reverse delta that is under way.
+#[derive(Debug)]
+enum Step {
+    Asked { peer: PeerId, to: BatchNumber },
+    Arrived { flight: Flight, at: Instant, answer: Vec<u8> },
+    Storing,
+}
+
+impl States {
+    /// The head leapt: the states that are known now are others.
+    pub(super) fn leapt(&mut self) {
+        *self = States { is_open: self.is_open, ..States::default() };
+    }
+
+    /// How many states are missing.
+    pub(super) fn left(&self) -> u64 {
+        let backlog = self.backlog.filter(|backlog| backlog.next.is_some() && !self.is_full);
+        backlog.map_or(0, |backlog| backlog.lowest.since(backlog.wanted_from))
+    }
+}
+
+/// The range of the next reverse delta, from the higher batch to the lower one, of which a peer knows the state. Of several peers with
+/// the same range the first.
+fn next_step(
+    backlog: &StateBacklog,
+    peers: &[Holdings],
+    is_free: impl Fn(&PeerId) -> bool,
+) -> Option<(PeerId, BatchNumber)> {
+    let next = backlog.next?;
+    let to = |peer: &Holdings| {
+        let from = peer.states_from.filter(|_| peer.head >= backlog.lowest)?;
+        let to = if from <= next { next } else { from.after(MARGIN_BATCHES) };
+        (to < backlog.lowest && is_free(&peer.peer)).then_some((peer.peer, to))
+    };
+    peers.iter().filter_map(to).min_by_key(|(_, to)| *to)
+}
+
+impl Engine {
+    /// Goes on with the past states, once the deltas of the range are here.
+    pub(super) fn backfill_states(&mut self, blobs: &[Backlog], peers: &[Holdings], now: Instant) {
+        let backfill = &mut self.backfill;
+        let states = &mut backfill.states;
+        let deltas = &blobs[DELTAS];
+        let Some(backlog) = states.backlog.filter(|backlog| {
+            let is_to_come = deltas.wanted_from < deltas.lowest && backlog.wanted_from < deltas.lowest;
+            backlog.next.is_some() && !states.is_full && !is_to_come
+        }) else {
+            return self.close_states();
+        };
+        match states.step.take() {
+            None => {
+                let links = &self.streams.links;
+                let is_free = |peer: &PeerId| !backfill.resting.contains_key(peer) && links.is_idle(peer);
+                let Some((peer, to)) = next_step(&backlog, peers, is_free) else { return };
+                states.step = Some(Step::Asked { peer, to });
+                let request = Request::ReverseDelta { from: backlog.lowest, to };
+                let sent = (now, u64::from(REVERSE_DELTA_BYTES));
+                self.streams.ask(peer, About::States { to }, request, sent, &mut self.effects);
+            }
+            Some(Step::Arrived { flight, at, answer }) if !self.jobs.is_working() => {
+                let About::States { to } = flight.about else { return };
+                (states.step, states.is_open) = (Some(Step::Storing), true);
+                let leaps = backfill.leaps;
+                let store = StoreStates { from: Some((flight, at, answer.len())), leaps };
+                self.run(store, Job::PastStates(Some((answer, to))));
+            }
+            step => states.step = step,
+        }
+    }
+
+    /// Has the worker free the memory for past states, if it has any.
+    fn close_states(&mut self) {
+        if std::mem::take(&mut self.backfill.states.is_open) {
+            let leaps = self.backfill.leaps;
+            self.run(StoreStates { from: None, leaps }, Job::PastStates(None));
+        }
+    }
+
+    /// Takes a reverse delta in, if it is still waited for.
+    pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
+        let step = &mut self.backfill.states.step;
+        if matches!(step, Some(Step::Asked { peer, to }) if *peer == flight.peer && flight.about == (About::States { to: *to }))
+        {
+            *step = Some(Step::Arrived { flight, at, answer });
+        }
+    }
+
+    /// A peer did not answer: another one is asked, or this one for another range.
+    pub(super) fn states_failed(&mut self, peer: &PeerId) {
+        let step = &mut self.backfill.states.step;
+        if matches!(step, Some(Step::Asked { peer: asked, .. }) if asked == peer) {
+            *step = None;
+        }
+    }
+
+    /// The past states for operators, while some are missing that a connected peer knows.
+    pub(in crate::engine) fn past_states_status(&self, now: Instant) -> Option<PastStatesStatus> {
+        let states = &self.backfill.states;
+        let backlog = states.backlog.filter(|_| states.left() > 0)?;
+        next_step(&backlog, &self.book.holdings(now), |_| true)?;
+        let reason = match &states.step {
+            Some(Step::Asked { peer, to }) => format!("asks {} for those from batch {to} on", peer.short()),
+            Some(_) => "checks and stores what came".into(),
+            None => "the head and the deltas that lead there come first".into(),
+        };
+        Some(PastStatesStatus { wanted_from: backlog.wanted_from, lowest: backlog.lowest, reason })
+    }
+
+    /// A reverse delta was added, or is false, which its peer pays.
+    pub(in crate::engine) fn states_stored(
+        &mut self,
+        store: StoreStates,
+        added: Result<StatesAdded, SyncError>,
+        now: Instant,
+    ) -> Result<(), SyncError> {
+        let StatesAdded { backlog, checked, is_full } = added?;
+        let StoreStates { from: Some((flight, at, bytes)), leaps } = store else { return Ok(()) };
+        match checked {
+            Ok(()) => self.credit(&flight, at, now, bytes),
+            Err(fault) => self.punish(flight.peer, REVERSE_DELTA, &fault, now),
+        }
+        if leaps != self.backfill.leaps {
+            return Ok(());
+        }
+        let states = &mut self.backfill.states;
+        let is_complete = states.left() > 0 && backlog.next.is_none();
+        (states.backlog, states.step, states.is_full) = (Some(backlog), None, is_full);
+        let lowest = backlog.lowest.get();
+        if is_complete {
+            tracing::info!(lowest, "the past states that the window wants are complete");
+        } else if is_full {
+            tracing::info!(
+                lowest,
+                wanted_from = backlog.wanted_from.get(),
+                "older states are not fetched: too much changed since them"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Names what is asked for, for reasons.
+pub(in crate::engine) const REVERSE_DELTA: &str = "reverse delta";
