@@ -82,6 +82,7 @@ impl World {
             Job::Audit(_) => (5_000, 0),
             Job::CheckPast { answer, .. } => (200, answer.len()),
             Job::Backfill(_) => (1_000, 0),
+            Job::PastStates(answer) => (500, answer.as_ref().map_or(0, |(answer, _)| answer.len())),
         };
         let luck = if is_steady { 1.0 } else { self.rng.random_range(0.5..3.0) };
         let micros = (least as f64 + bytes as f64 / 100.0) * slowness * luck;
@@ -108,6 +109,7 @@ fn name(job: &Job) -> &'static str {
         Job::KeepEpochs(_) => "keeping epochs",
         Job::CheckPast { .. } => "checking a range of the backfill",
         Job::Backfill(_) => "storing a range of the backfill",
+        Job::PastStates(_) => "storing past states",
     }
 }
 
@@ -126,5 +128,9 @@ fn outcome(done: &Done) -> String {
         Done::Kept(kept) => format!("keeping epochs, good: {}", kept.is_ok()),
         Done::PastChecked(checked) => format!("checking a range of the backfill, good: {}", checked.is_ok()),
         Done::Backfilled(stored) => format!("storing a range of the backfill, good: {}", stored.is_ok()),
+        Done::StatesAdded(added) => {
+            let is_good = added.as_ref().is_ok_and(|added| added.checked.is_ok());
+            format!("storing past states, good: {is_good}")
+        }
     }
 }

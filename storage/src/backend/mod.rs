@@ -220,6 +220,11 @@ pub(crate) trait RowStore: Reader {
     /// Begins a sorted file of a column.
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError>;
 
+    /// Bytes of rows from which on a sorted file is worth its syncs.
+    fn file_bytes_min(&self) -> usize {
+        if cfg!(test) { 256 } else { 128 << 10 }
+    }
+
     /// A frozen view, as long as this process lives.
     fn snapshot(&self) -> Arc<dyn Reader>;
 

@@ -7,7 +7,7 @@ use slipstream_types::Digest;
 
 use super::Restore;
 use crate::{
-    backend::{Column, Rows, SortedFile, WriteBatch},
+    backend::{Backend, Column, Rows, SortedFile, WriteBatch},
     chunk::{self, StateChunk, VerifiedChunk},
     error::{RestoreError, StorageError},
     schema::{self, RESTORE_KEY},
@@ -18,9 +18,6 @@ use crate::{
 /// Bytes of rows after which a file becomes durable: a kill costs at most these, and smaller files are more. Tests have
 /// little states and want to see many files.
 const FILE_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
-
-/// Bytes of rows up to which they need no file of their own.
-const WRITE_BYTES_MAX: usize = if cfg!(test) { 256 } else { 128 << 10 };
 
 /// Chunks that follow each other, on their way into one file.
 #[derive(Default)]
@@ -101,8 +98,7 @@ impl Restore {
             (spans, progress.open_files.remove(&covered.first))
         };
         let mut file = file.unwrap_or_default();
-        let added =
-            self.store.guard(|backend| file.append(chunk, spans, || backend.sorted_file(self.column)))?;
+        let added = self.store.guard(|backend| file.append(chunk, spans, backend, self.column))?;
 
         let mut progress = self.progress.lock();
         progress.rows_open += added;
@@ -183,7 +179,8 @@ impl OpenFile {
         &mut self,
         chunk: VerifiedChunk,
         spans: Vec<Span>,
-        begin: impl Fn() -> Result<Box<dyn SortedFile>, StorageError>,
+        backend: &dyn Backend,
+        column: Column,
     ) -> Result<u64, StorageError> {
         let before = self.rows;
         let mut due = spans.iter().copied().peekable();
@@ -198,8 +195,8 @@ impl OpenFile {
                     _ = self.first_rows.push(*path, Some(|bytes: &mut Vec<u8>| bytes.extend_from_slice(row)))
                 }
             }
-            if self.writer.is_none() && self.first_rows.byte_len() > WRITE_BYTES_MAX {
-                let mut writer = begin()?;
+            if self.writer.is_none() && self.first_rows.byte_len() >= backend.file_bytes_min() {
+                let mut writer = backend.sorted_file(column)?;
                 for (path, row) in std::mem::take(&mut self.first_rows).iter() {
                     writer.put(&path.0, row.unwrap_or_default())?;
                 }

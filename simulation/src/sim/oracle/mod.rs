@@ -26,7 +26,7 @@ use slipstream_types::{BatchNumber, BlobKind, Digest, StateKey, codec};
 
 use self::{
     expect::{changed, expect_batch, expect_chunk, expect_codes, expect_range, expect_rows},
-    served::expect_served,
+    served::{expect_served, expect_states},
 };
 use super::{
     chain::{Chain, epoch},
@@ -195,6 +195,7 @@ impl World {
             expect_rows(&store, certified, Chain::canonical().keys())
                 .with_context(|| format!("safety: the store of node {index}"))?;
             expect_served(&store).with_context(|| format!("safety: what node {index} serves"))?;
+            expect_states(&store).with_context(|| format!("safety: the past of node {index}"))?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use slipstream_sync::{
     answer,
     protocol::{ANSWER_BYTES_MAX, Parts, Range, RangeDeltaRequest, RangeRequest, Request, Summary},
 };
-use slipstream_types::{BatchNumber, Blob, BlobKind, Path, codec};
+use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, Path, codec};
 
 use super::{
     super::{
@@ -58,6 +58,24 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
         let request = Request::Chunk { number: offered.number, first, last, bytes_max: 4 << 20 };
         let content = Blob::from_bytes(ask(&request)?)?.content(BlobKind::StateChunk)?;
         VerifiedChunk::open(content, header.state_root)?;
+    }
+    Ok(())
+}
+
+/// The past states that a store knows are the ledger's. Each is looked at where its own batch and the next changed it.
+pub(super) fn expect_states(store: &Store) -> Result<()> {
+    let ledger = &Chain::canonical().store;
+    let head = store.head()?.header.number;
+    for number in store.states_from()?.through(head) {
+        let (Some(found), Some(expected)) = (store.view_of(number)?, ledger.view_of(number)?) else {
+            anyhow::bail!("the state of batch {number} is promised, and not there");
+        };
+        let mut keys = Vec::new();
+        for changed in [number, number.next()] {
+            let Some(blob) = ledger.blob(BlobKind::Delta, changed)? else { continue };
+            keys.extend(Delta::open(&blob)?.entries().iter().map(|entry| entry.key));
+        }
+        ensure!(found.rows(&keys)? == expected.rows(&keys)?, "the state of batch {number} is another one");
     }
     Ok(())
 }
