@@ -111,8 +111,9 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     for kind in ["body", "receipts", "delta"] {
         assert_eq!(line(&stats, kind)[1..], ["1", "to", &head.to_string()], "{stats}");
     }
-    // Hints are advice. An outcome that was told, but uncommitted when the node stopped, is kept without them.
-    assert_eq!(line(&stats, "hints")[2..], ["to", &head.to_string()], "{stats}");
+    // Hints are advice. An outcome that was told, but uncommitted when the node stopped, is kept without them: it may be the head.
+    let hints = &line(&stats, "hints")[1..];
+    assert!(hints[1..] == ["to", &head.to_string()] || hints == ["none", "at", "the", "head"], "{stats}");
     assert!(line(&stats, "bodies")[2].parse::<f64>().unwrap() > 1.5, "{stats}");
     let refused = printed(&["db", "prune", "--config", &config], false);
     assert!(refused.contains("storage.prune keeps everything"), "{refused}");

@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use parking_lot::Mutex;
 use slipstream_types::{BatchNumber, Path};
 
 use super::log::LogValue;
@@ -31,6 +32,8 @@ pub(crate) struct Facts {
     sealed: AtomicU64,
     /// Those of batches up to this one may be gone.
     floor: AtomicU64,
+    /// Held while `sealed` and its record move.
+    recording: Mutex<()>,
 }
 
 /// The first batch behind which the state is known; none if that is the head alone.
@@ -48,7 +51,12 @@ impl Facts {
     /// everything.
     pub(crate) fn load(reader: Arc<dyn Reader>, head: BatchNumber) -> Result<Facts, StorageError> {
         let sealed = recorded_sealed(&*reader)?.unwrap_or(head).min(head);
-        Ok(Facts { reader, sealed: AtomicU64::new(sealed.get()), floor: AtomicU64::new(0) })
+        Ok(Facts {
+            reader,
+            sealed: AtomicU64::new(sealed.get()),
+            floor: AtomicU64::new(0),
+            recording: Mutex::default(),
+        })
     }
 
     /// The store as it is now.
@@ -61,9 +69,17 @@ impl Facts {
         BatchNumber::new(self.sealed.load(Ordering::Acquire))
     }
 
-    /// From now on readers find the rows before batches up to this one in the history.
-    pub(crate) fn set_sealed(&self, to: BatchNumber) {
+    /// Has a write record that the rows before batches up to this one stand in the history. From then on readers find them there.
+    /// Nobody else records it meanwhile, so that it never moves back.
+    pub(crate) fn seal(
+        &self,
+        to: BatchNumber,
+        write: impl FnOnce(Option<BatchNumber>) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        let _recording = self.recording.lock();
+        write(Some(to).filter(|to| *to > self.sealed()))?;
         self.sealed.fetch_max(to.get(), Ordering::AcqRel);
+        Ok(())
     }
 
     /// Raises the floor, before any row below it goes.

@@ -13,12 +13,7 @@ use slipstream_types::{
     BatchNumber, BlobKind, Delta, Digest, Path, StateKey, StateValue, delta::DeltaEntry, keccak256,
 };
 
-use super::{
-    facts::{recorded_from, recorded_sealed},
-    log::LogEntry,
-    record::row_of,
-    seal::link,
-};
+use super::{facts::recorded_from, log::LogEntry, record::row_of, seal::link};
 use crate::{
     backend::{Column, WriteBatch},
     changes::{code_of, prepare, with_paths},
@@ -245,11 +240,12 @@ impl PastStates {
             writes.put(Column::Codes, hash.0, code);
         }
         writes.put(Column::Meta, HISTORY_KEY, schema::encode(&to));
-        if recorded_sealed(&*current.reader)?.is_none_or(|sealed| sealed < self.lowest) {
-            writes.put(Column::Meta, SEALED_KEY, schema::encode(&self.lowest));
-        }
-        store.write(writes, true)?;
-        history.facts.set_sealed(self.lowest);
+        history.facts.seal(self.lowest, |sealed| {
+            if let Some(sealed) = sealed {
+                writes.put(Column::Meta, SEALED_KEY, schema::encode(&sealed));
+            }
+            store.write(writes, true)
+        })?;
         writer.replace_record(&current, current.record);
         Ok(())
     }

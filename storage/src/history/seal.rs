@@ -166,11 +166,12 @@ impl Seal {
             };
             sealed = schema::decode_number(last)?;
             self.link(&values)?;
-            let mut record = WriteBatch::default();
-            record.put(Column::Meta, SEALED_KEY, schema::encode(&sealed));
             // Synced even without `fsync`: after a power cut too, what is gone from the log must be known to be in the history.
-            self.guard(|backend| backend.write(record, true))?;
-            self.facts.set_sealed(sealed);
+            self.facts.seal(sealed, |sealed| {
+                let mut record = WriteBatch::default();
+                record.put(Column::Meta, SEALED_KEY, schema::encode(&sealed.unwrap_or(self.facts.sealed())));
+                self.guard(|backend| backend.write(record, true))
+            })?;
             self.drop_log(first)?;
         }
         Ok(())

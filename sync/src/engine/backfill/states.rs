@@ -89,7 +89,12 @@ impl Engine {
             None => {
                 let links = &self.streams.links;
                 let is_free = |peer: &PeerId| !backfill.resting.contains_key(peer) && links.is_idle(peer);
-                let Some((peer, to)) = next_step(&backlog, peers, is_free) else { return };
+                let Some((peer, to)) = next_step(&backlog, peers, is_free) else {
+                    return match next_step(&backlog, peers, |_| true) {
+                        Some(_) => {}
+                        None => self.close_states(),
+                    };
+                };
                 states.step = Some(Step::Asked { peer, to });
                 let request = Request::ReverseDelta { from: backlog.lowest, to };
                 let sent = (now, u64::from(REVERSE_DELTA_BYTES));
