@@ -3,7 +3,8 @@
 //! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many in
 //! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score. An honest server that lacked time
 //! suffers no harm, and a node that needs it is back in a minute. One that cannot merge a range delta rests from these alone. A peer that delivered also rests that minute if another way was faster,
-//! but never longer. Strangers' promises of a faster way can end a progressing restore ever more seldom.
+//! but never longer. Strangers' promises of a faster way can end a progressing restore, or batches under way, ever more seldom: a liar that
+//! comes back under a new key after each ban would else keep a node from the batches that it could have.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -92,12 +93,12 @@ impl GivenUp {
         self.peers.remove(peer);
     }
 
-    /// Whether strangers' word that they are faster is taken for a restore that gets on.
+    /// Whether strangers' word that they are faster is taken beside what gets on.
     pub(super) fn takes_word(&self, now: Instant) -> bool {
         self.word.is_none_or(|word| word.until <= now)
     }
 
-    /// Strangers' word put down a restore that got on: the next time it may do so is later, twice as late each time.
+    /// Strangers' word put down what got on, for nothing: the next time it may do so is later, twice as late each time.
     pub(super) fn took_word(&mut self, now: Instant) {
         let times = self.word.map_or(0, |word| word.times);
         let pause = (2 * FIRST).saturating_mul(2u32.saturating_pow(times)).min(LONGEST);

@@ -92,7 +92,7 @@ impl Engine {
         timers.set(Timer::Standstill, self.restore.as_ref().and_then(Bootstrap::look_at), now);
         timers.set(Timer::GivenUp, self.given_up.next(now), now);
         timers.set(Timer::RangeDelta, self.range_delta_grows, now);
-        timers.set(Timer::Backfill, self.backfill.next_rest(), now);
+        timers.set(Timer::Backfill, self.backfill.next_look(now), now);
         timers
     }
 }

@@ -91,7 +91,12 @@ impl Engine {
     /// The peers that may be asked, with what they deliver.
     pub(super) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let mut candidates = self.book.candidates(now, self.config.history);
+        let are_batches_under_way = self.restore.is_none() && !self.tail.is_empty();
+        let takes_word = !are_batches_under_way || self.given_up.takes_word(now);
         for candidate in &mut candidates {
+            if !takes_word && !candidate.is_proven {
+                candidate.snapshots.clear();
+            }
             if let Some(rate) = self.streams.links.rate(&candidate.peer, now) {
                 candidate.bytes_per_second = rate;
             }
@@ -117,6 +122,7 @@ impl Engine {
                     self.given_up.unproved(number, now);
                 } else {
                     tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
+                    self.given_up.took_word(now);
                 }
                 return self.abandon();
             }

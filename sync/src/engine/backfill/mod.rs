@@ -51,6 +51,10 @@ const PIECE_BYTES_MAX: f64 = 2e6;
 const BATCH_BYTES_UNKNOWN: f64 = 16e3;
 /// Certified batches ahead of the head up to which a node counts as being there.
 const NEAR_BATCHES: u64 = 4;
+/// A peer is late if its answer takes so many times what is expected of it, and this long at least. Whoever is asked in its place costs the
+/// same bytes again, so it is given more time than one that the head waits for.
+const LATE_FACTOR: f64 = 4.0;
+const LATE_MIN: Duration = Duration::from_secs(2);
 /// How long a peer that refused a range is asked for no other: it pruned that range, or has too much to do.
 const REST: Duration = Duration::from_secs(30);
 
@@ -96,9 +100,10 @@ impl Backfill {
         self.leaps += 1;
     }
 
-    /// When a peer may be asked again.
-    pub(super) fn next_rest(&self) -> Option<Instant> {
-        self.resting.values().min().copied()
+    /// When a peer may be asked again, or is late.
+    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
+        let late = self.pieces.next_late(now).into_iter().chain(self.states.next_late(now));
+        self.resting.values().copied().chain(late).min()
     }
 
     /// Learns from an answer how large batches are, and how many of them fit into one.
@@ -177,7 +182,7 @@ impl Engine {
     fn ask_past(&mut self, peers: &[Holdings], now: Instant) {
         let (backfill, streams) = (&mut self.backfill, &mut self.streams);
         let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
-        for piece in backfill.pieces.wanted() {
+        for piece in backfill.pieces.wanted(now) {
             let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
             let is_free = |peer: &&Holdings| {
                 piece.span.is_kept_by(peer)
@@ -191,7 +196,8 @@ impl Engine {
             let Some(peer) = peers.iter().filter(is_free).min_by_key(expected) else { continue };
             let (first, batches_max) = (piece.span.first, piece.span.batches() as u32);
             let request = RangeRequest { first, batches_max, bytes_max, parts: piece.span.parts };
-            piece.state = State::Asked(peer.peer);
+            let late_at = now + late_after(streams.links.expected(&peer.peer, bytes));
+            piece.state = State::Asked { peer: peer.peer, late_at };
             let about = About::Past { first, head: peer.head };
             streams.ask(peer.peer, about, Request::Range(request), (now, bytes), &mut self.effects);
         }
@@ -201,7 +207,7 @@ impl Engine {
     pub(super) fn past_arrived(&mut self, first: BatchNumber, flight: Flight, answer: Vec<u8>, at: Instant) {
         let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
         let Some(piece) = self.backfill.pieces.get_mut(first) else { return };
-        if matches!(piece.state, State::Asked(peer) if peer == flight.peer) {
+        if matches!(piece.state, State::Asked { peer, .. } if peer == flight.peer) {
             let (batches_max, parts) = (piece.span.batches() as u32, piece.span.parts);
             let request = RangeRequest { first, batches_max, bytes_max, parts };
             piece.state = State::Arrived(Box::new(Arrived { flight, at, request, answer }));
@@ -215,7 +221,7 @@ impl Engine {
             About::Past { first, .. } => {
                 self.backfill
                     .pieces
-                    .want(first, |state| matches!(state, State::Asked(asked) if asked == peer));
+                    .want(first, |state| matches!(state, State::Asked { peer: asked, .. } if asked == peer));
             }
             About::States { .. } => self.states_failed(peer),
             _ => return false,
@@ -377,7 +383,7 @@ impl Engine {
         }
         let pieces = || self.backfill.pieces.iter();
         let asked = pieces().filter_map(|piece| match piece.state {
-            State::Asked(peer) => Some(peer),
+            State::Asked { peer, .. } => Some(peer),
             _ => None,
         });
         let asked: Vec<PeerId> = asked.collect();
@@ -395,6 +401,11 @@ impl Engine {
             (_, None) => "no connected peer keeps older batches".into(),
         }
     }
+}
+
+/// How long a peer may take of which an answer is expected after some time.
+fn late_after(expected: Duration) -> Duration {
+    expected.mul_f64(LATE_FACTOR).max(LATE_MIN)
 }
 
 /// Describes a piece, for reasons.

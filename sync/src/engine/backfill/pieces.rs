@@ -29,8 +29,11 @@ pub(super) struct Piece {
 pub(super) enum State {
     /// Nobody is asked.
     Wanted,
-    /// This peer is.
-    Asked(PeerId),
+    /// This peer is. From some moment on it is late, and another one may be asked in its place.
+    Asked {
+        peer: PeerId,
+        late_at: Instant,
+    },
     Arrived(Box<Arrived>),
     Checking,
     Checked(Box<PastRange>, PeerId),
@@ -86,17 +89,30 @@ impl Pieces {
         self.pieces.iter()
     }
 
-    /// The pieces that nobody is asked for, newest first, as far as there is memory for their answers. The newest is always among them:
-    /// the others wait for it.
-    pub(super) fn wanted(&mut self) -> impl Iterator<Item = &mut Piece> {
+    /// The pieces to ask for, because nobody is asked or who is, is late. Newest first, as far as there is memory for their answers. The
+    /// newest is always among them: the others wait for it.
+    pub(super) fn wanted(&mut self, now: Instant) -> impl Iterator<Item = &mut Piece> {
         let held = self.pieces.iter().map(|piece| match &piece.state {
             State::Arrived(arrived) => arrived.answer.len() as u64,
             State::Checked(range, _) => range.bytes(),
-            State::Wanted | State::Asked(_) | State::Checking | State::Storing => 0,
+            State::Wanted | State::Asked { .. } | State::Checking | State::Storing => 0,
         });
         let pieces_max = if held.sum::<u64>() < HELD_BYTES_MAX { PIECES_MAX } else { 1 };
         let pieces = self.pieces.iter_mut().take(pieces_max);
-        pieces.filter(|piece| matches!(piece.state, State::Wanted))
+        pieces.filter(move |piece| match piece.state {
+            State::Wanted => true,
+            State::Asked { late_at, .. } => late_at <= now,
+            _ => false,
+        })
+    }
+
+    /// When the next peer is late.
+    pub(super) fn next_late(&self, now: Instant) -> Option<Instant> {
+        let late = self.pieces.iter().filter_map(|piece| match piece.state {
+            State::Asked { late_at, .. } => Some(late_at),
+            _ => None,
+        });
+        late.filter(|at| *at > now).min()
     }
 
     /// Takes the newest answer, to be checked.

@@ -5,7 +5,7 @@ use slipstream_storage::{Backlog, StateBacklog};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::Engine;
+use super::{Engine, late_after};
 use crate::{
     SyncError,
     engine::{
@@ -39,7 +39,7 @@ pub(super) struct States {
 /// The reverse delta that is under way.
 #[derive(Debug)]
 enum Step {
-    Asked { peer: PeerId, to: BatchNumber },
+    Asked { peer: PeerId, to: BatchNumber, late_at: Instant },
     Arrived { flight: Flight, at: Instant, answer: Vec<u8> },
     Storing,
 }
@@ -48,6 +48,14 @@ impl States {
     /// The head leapt: the states that are known now are others.
     pub(super) fn leapt(&mut self) {
         *self = States { is_open: self.is_open, ..States::default() };
+    }
+
+    /// When the peer that is asked is late.
+    pub(super) fn next_late(&self, now: Instant) -> Option<Instant> {
+        match self.step {
+            Some(Step::Asked { late_at, .. }) if late_at > now => Some(late_at),
+            _ => None,
+        }
     }
 
     /// How many states are missing.
@@ -85,21 +93,26 @@ impl Engine {
         }) else {
             return self.close_states();
         };
-        match states.step.take() {
-            None => {
-                let links = &self.streams.links;
-                let is_free = |peer: &PeerId| !backfill.resting.contains_key(peer) && links.is_idle(peer);
-                let Some((peer, to)) = next_step(&backlog, peers, is_free) else {
-                    return match next_step(&backlog, peers, |_| true) {
-                        Some(_) => {}
-                        None => self.close_states(),
-                    };
-                };
-                states.step = Some(Step::Asked { peer, to });
+        let is_due = match states.step {
+            None => true,
+            Some(Step::Asked { late_at, .. }) => late_at <= now,
+            Some(_) => false,
+        };
+        if is_due {
+            let links = &self.streams.links;
+            let is_free = |peer: &PeerId| !backfill.resting.contains_key(peer) && links.is_idle(peer);
+            if let Some((peer, to)) = next_step(&backlog, peers, is_free) {
+                let bytes = u64::from(REVERSE_DELTA_BYTES);
+                let late_at = now + late_after(links.expected(&peer, bytes));
+                states.step = Some(Step::Asked { peer, to, late_at });
                 let request = Request::ReverseDelta { from: backlog.lowest, to };
-                let sent = (now, u64::from(REVERSE_DELTA_BYTES));
-                self.streams.ask(peer, About::States { to }, request, sent, &mut self.effects);
+                self.streams.ask(peer, About::States { to }, request, (now, bytes), &mut self.effects);
+            } else if states.step.is_none() && next_step(&backlog, peers, |_| true).is_none() {
+                self.close_states();
             }
+            return;
+        }
+        match states.step.take() {
             Some(Step::Arrived { flight, at, answer }) if !self.jobs.is_working() => {
                 let About::States { to } = flight.about else { return };
                 (states.step, states.is_open) = (Some(Step::Storing), true);
@@ -122,7 +135,7 @@ impl Engine {
     /// Takes a reverse delta in, if it is still waited for.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
         let step = &mut self.backfill.states.step;
-        if matches!(step, Some(Step::Asked { peer, to }) if *peer == flight.peer && flight.about == (About::States { to: *to }))
+        if matches!(step, Some(Step::Asked { peer, to, .. }) if *peer == flight.peer && flight.about == (About::States { to: *to }))
         {
             *step = Some(Step::Arrived { flight, at, answer });
         }
@@ -142,7 +155,9 @@ impl Engine {
         let backlog = states.backlog.filter(|_| states.left() > 0)?;
         next_step(&backlog, &self.book.holdings(now), |_| true)?;
         let reason = match &states.step {
-            Some(Step::Asked { peer, to }) => format!("asks {} for those from batch {to} on", peer.short()),
+            Some(Step::Asked { peer, to, .. }) => {
+                format!("asks {} for those from batch {to} on", peer.short())
+            }
             Some(_) => "checks and stores what came".into(),
             None => "the head and the deltas that lead there come first".into(),
         };
