@@ -82,7 +82,7 @@ impl World {
             Job::Audit(_) => (5_000, 0),
             Job::CheckPast { answer, .. } => (200, answer.len()),
             Job::Backfill(_) => (1_000, 0),
-            Job::PastStates(answer) => (500, answer.as_ref().map_or(0, |(answer, _)| answer.len())),
+            Job::PastStates(answer) => (500, answer.as_ref().map_or(0, |reverse| reverse.answer.len())),
         };
         let luck = if is_steady { 1.0 } else { self.rng.random_range(0.5..3.0) };
         let micros = (least as f64 + bytes as f64 / 100.0) * slowness * luck;

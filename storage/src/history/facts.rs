@@ -87,9 +87,22 @@ impl Facts {
         self.floor.fetch_max(to.get(), Ordering::AcqRel);
     }
 
-    /// Lowers the floor, before rows of batches above it come back. Returns the floor.
-    pub(crate) fn lower_floor(&self, to: BatchNumber) -> BatchNumber {
-        BatchNumber::new(self.floor.fetch_min(to.get(), Ordering::AcqRel).min(to.get()))
+    /// Those of batches up to this one may be gone.
+    pub(crate) fn floor(&self) -> BatchNumber {
+        BatchNumber::new(self.floor.load(Ordering::Acquire))
+    }
+
+    /// Lowers the floor, after rows of batches above it came back.
+    pub(crate) fn lower_floor(&self, to: BatchNumber) {
+        self.floor.fetch_min(to.get(), Ordering::AcqRel);
+    }
+
+    /// Raises the floor to where the log begins, if what is sealed ends before that: no known state needs the batches between.
+    pub(crate) fn skip_to(&self, first: BatchNumber) {
+        let _recording = self.recording.lock();
+        if first > self.sealed() {
+            self.raise_floor(first);
+        }
     }
 
     /// Of sorted paths the rows before the first batch that changed them, of those after one and up to another.
@@ -102,6 +115,7 @@ impl Facts {
         after: BatchNumber,
         up_to: BatchNumber,
     ) -> Result<Vec<Before>, StorageError> {
+        self.check_floor(after)?;
         let found = loop {
             let sealed = self.sealed();
             let mut found = self.in_history(paths, after, sealed.min(up_to))?;
@@ -113,9 +127,14 @@ impl Facts {
                 return Err(self.gap(after)?);
             }
         };
-        // The floor is asked afterwards: if the first entry went meanwhile, the read found the second one.
-        match self.floor.load(Ordering::Acquire) <= after.get() {
-            true => Ok(found),
+        // Afterwards too: if the first entry went meanwhile, the read found the second one.
+        self.check_floor(after)?;
+        Ok(found)
+    }
+
+    fn check_floor(&self, after: BatchNumber) -> Result<(), StorageError> {
+        match self.floor() <= after {
+            true => Ok(()),
             false => Err(StorageError::StateNotKept { number: after }),
         }
     }

@@ -146,12 +146,15 @@ impl PastStates {
     /// Adds the states from `to` on, by the reverse delta from the first known state to that one. One write has them all.
     ///
     /// # Errors
-    /// [`StorageError::StateRootMismatch`] and [`RangeDeltaError::CodeMissing`] if the reverse delta is false, which is its sender's
-    /// fault; [`RangeDeltaError::OverBudget`]; [`RangeDeltaError::NotKept`] or [`StorageError::StateNotKept`] if the store was pruned
+    /// [`StorageError::StateRootMismatch`], [`RangeDeltaError::Padded`] and [`RangeDeltaError::CodeMissing`] if the reverse delta is
+    /// false, which is its sender's fault; [`RangeDeltaError::OverBudget`]; [`RangeDeltaError::NotKept`] or [`StorageError::StateNotKept`] if the store was pruned
     /// meanwhile. Nothing is written then.
     pub fn extend(&mut self, to: BatchNumber, reverse: &Delta) -> Result<(), StorageError> {
-        let tree = self.proved(to, reverse)?;
+        if to >= self.lowest {
+            return Err(StorageError::StateNotKept { number: to });
+        }
         let Before { mut rows, codes } = self.before_each(to, reverse)?;
+        let tree = self.proved(to, reverse)?;
         rows.sort_unstable_by_key(|(path, number, _)| (*path, *number));
         self.write(to, &rows, codes)?;
         (self.tree, self.lowest) = (tree, to);
@@ -198,6 +201,13 @@ impl PastStates {
         if due <= self.lowest {
             return Err(RangeDeltaError::NotKept { number: due }.into());
         }
+        // True rows of keys that did not change prove well, and would fill the memory for the tree.
+        let changed: BTreeSet<StateKey> = changes.iter().map(|(_, _, key, _)| *key).collect();
+        let surplus = reverse.entries().iter().filter(|entry| !changed.contains(&entry.key)).count();
+        if surplus > 0 {
+            let (bytes, max) = ((surplus * size_of::<DeltaEntry>()) as u64, 0);
+            return Err(RangeDeltaError::Padded { target: to, bytes, max }.into());
+        }
         let (mut rows, mut hashes) = (Vec::with_capacity(changes.len()), BTreeSet::new());
         for (path, number, key, before) in changes {
             // A key that the reverse delta leaves out had its last value from the start, or the root would be another.
@@ -231,8 +241,8 @@ impl PastStates {
             // The window moved past it, or the history began anew.
             return Err(StorageError::StateNotKept { number: self.lowest });
         }
-        // Before the rows are there: a compaction would drop them again.
-        store.0.backend.forget_history_up_to(history.facts.lower_floor(to).get());
+        // Before the rows are there: a compaction would drop them again. Readers are let in once they are.
+        store.0.backend.forget_history_up_to(history.facts.floor().min(to).get());
         let entries = rows.iter().map(|(path, batch, row)| LogEntry { path: &path.0, batch: *batch, row });
         store.guard(|backend| link(backend, entries))?;
         let mut writes = WriteBatch::default();
@@ -246,6 +256,7 @@ impl PastStates {
             }
             store.write(writes, true)
         })?;
+        history.facts.lower_floor(to);
         writer.replace_record(&current, current.record);
         Ok(())
     }

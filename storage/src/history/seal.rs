@@ -150,10 +150,7 @@ impl Seal {
     }
 
     fn seal(&self, first: BatchNumber, to: BatchNumber) -> Result<(), StorageError> {
-        if first > self.facts.sealed() {
-            // Skips the batches between: no known state needs them.
-            self.facts.raise_floor(first);
-        }
+        self.facts.skip_to(first);
         let mut sealed = first.max(self.facts.sealed());
         while sealed < to && !self.is_ending.load(Ordering::Acquire) {
             let values = self.read(sealed, to)?;

@@ -169,6 +169,10 @@ fn a_false_one_changes_nothing() {
     let without_code = Delta::new(honest.entries().to_vec(), Vec::new()).unwrap();
     let error = states.extend(to, &without_code).unwrap_err();
     assert!(matches!(error, StorageError::RangeDelta(RangeDeltaError::CodeMissing { .. })), "{error}");
+    let mut padded = honest.entries().to_vec();
+    padded.push(DeltaEntry { key: account_key(0xee), value: None });
+    let error = states.extend(to, &with(padded)).unwrap_err();
+    assert!(matches!(error, StorageError::RangeDelta(RangeDeltaError::Padded { .. })), "{error}");
     // Of another state than it says.
     let error = states.extend(BatchNumber::new(19), &honest).unwrap_err();
     assert!(matches!(error, StorageError::StateRootMismatch { .. }), "{error}");

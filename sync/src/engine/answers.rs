@@ -101,8 +101,8 @@ impl Engine {
                 self.epochs.arrived(flight.peer, first, answer);
                 Ok(())
             }
-            About::Past { first, .. } => {
-                self.past_arrived(first, flight.clone(), answer, now);
+            About::Past { request, .. } => {
+                self.past_arrived(request, flight.clone(), answer, now);
                 Ok(())
             }
             About::States { .. } => {
@@ -312,7 +312,7 @@ fn describe(flight: &Flight) -> String {
     match flight.about {
         About::Summary => "summary".into(),
         About::Epochs { .. } => EPOCH_ENDS.into(),
-        About::Past { first, .. } => backfill::describe(first),
+        About::Past { request, .. } => backfill::describe(request.first),
         About::States { .. } => backfill::REVERSE_DELTA.into(),
         About::Wanted(key) => describe_key(&key),
     }

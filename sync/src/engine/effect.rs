@@ -18,7 +18,7 @@ use crate::{
     verify::VerifiedRange,
     work::{
         Alarm, Audit, Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Ready,
-        Restored, StatesAdded,
+        Restored, ReverseAnswer, StatesAdded,
     },
 };
 
@@ -149,8 +149,8 @@ pub enum Job {
     },
     /// Store a checked range below what is stored; without one, look at what is missing.
     Backfill(Option<Box<PastRange>>),
-    /// Check a peer's reverse delta that leads to a batch, and store the past states that it gives; without one, free what that takes.
-    PastStates(Option<(Vec<u8>, BatchNumber)>),
+    /// Check a peer's reverse delta, and store the past states that it gives; without one, free what that takes.
+    PastStates(Option<ReverseAnswer>),
 }
 
 /// Work on the state that a snapshot, or the range delta up to one, gives.

@@ -106,6 +106,7 @@ impl Engine {
         candidates: &[Candidate],
         now: Instant,
     ) {
+        self.drops_batches |= !self.tail.is_empty();
         self.tail.cut_uncommitted(self.head);
         self.drop_cut();
         if self.tail.is_empty() && !self.jobs.restore.is_any() {
@@ -119,7 +120,10 @@ impl Engine {
             let range_delta = base.filter(|_| by_changes);
             let bytes = self.leap_bytes(number, range_delta, candidates);
             let passing = Some(self.waypoint).filter(|waypoint| self.head < *waypoint && *waypoint <= number);
-            let beginning = Beginning { number, range_delta, passing, is_new: self.begun.is_none(), bytes };
+            let is_word = !candidates.iter().any(|peer| peer.is_proven && peer.offers(number));
+            let is_on_word = std::mem::take(&mut self.drops_batches) && is_word;
+            let is_new = self.begun.is_none();
+            let beginning = Beginning { number, range_delta, passing, is_new, bytes, is_on_word };
             let patience = Duration::from_millis(self.config.request_deadline_ms.get()) * PACE_DEADLINES;
             let restore = self.restore.insert(Bootstrap::new(beginning, patience, now));
             restore.advance(&mut self.streams, &self.jobs.restore);

@@ -137,6 +137,8 @@ pub struct Engine {
     jobs: Jobs,
     /// The history below the state that the node began at.
     backfill: Backfill,
+    /// Whether batches under way were dropped for a leap that begins.
+    drops_batches: bool,
     /// Batches that were drawn to be executed again.
     audits: VecDeque<Audit>,
     effects: Effects,
@@ -228,6 +230,7 @@ impl Engine {
             checking: Checking::default(),
             jobs: Jobs::default(),
             backfill: Backfill::default(),
+            drops_batches: false,
             audits: VecDeque::new(),
             effects: Effects::new(),
             timers: Timers::default(),

@@ -17,7 +17,7 @@ use crate::{
     peers::PeerBook,
     plan::{Candidate, RangeMode},
     planted::{Defences, Planted},
-    protocol::Request,
+    protocol::{RangeRequest, Request},
 };
 
 /// Names a thing wanted; things are asked for in this order.
@@ -87,15 +87,17 @@ pub(super) enum About {
         /// The first epoch whose end was asked for.
         first: Epoch,
     },
-    /// Batches of the backfill from here on.
+    /// Batches of the backfill.
     Past {
-        /// The first of them.
-        first: BatchNumber,
+        /// What was asked for.
+        request: RangeRequest,
         /// The head that the peer had shown when it was asked.
         head: BatchNumber,
     },
     /// The past states of the backfill.
     States {
+        /// The first known state.
+        from: BatchNumber,
         /// The batch that the reverse delta leads to.
         to: BatchNumber,
     },

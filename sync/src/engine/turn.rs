@@ -122,7 +122,9 @@ impl Engine {
                     self.given_up.unproved(number, now);
                 } else {
                     tracing::info!(batch = %number, "no connected peer serves the snapshot any more");
-                    self.given_up.took_word(now);
+                    if self.restore.as_ref().is_some_and(Bootstrap::is_on_word) {
+                        self.given_up.took_word(now);
+                    }
                 }
                 return self.abandon();
             }

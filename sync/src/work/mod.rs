@@ -35,7 +35,7 @@ pub use self::{
     backfill::{Backfilled, PastRange},
     commit::{Committed, HintUse, Ready},
     epochs::ProvedEnds,
-    past_states::StatesAdded,
+    past_states::{ReverseAnswer, StatesAdded},
     prepare::Prepared,
     replay::{Executed, ExecutedRange},
     takeover::{Progress, PutDown, Restored, Step},

@@ -16,63 +16,90 @@ pub struct StatesAdded {
     pub backlog: StateBacklog,
     /// The answer's fault, if it has one.
     pub checked: Result<(), Fault>,
-    /// Whether the tree takes as much memory as it may: no older states can be proved.
-    pub is_full: bool,
+    /// Whether no older state can be added to this first one.
+    pub is_over: bool,
+}
+
+/// A peer's reverse delta, as it came.
+#[derive(Debug)]
+pub struct ReverseAnswer {
+    /// The answer's bytes.
+    pub answer: Vec<u8>,
+    /// The first known state when it was asked for.
+    pub from: BatchNumber,
+    /// The batch that it leads to.
+    pub to: BatchNumber,
 }
 
 impl Worker {
-    /// Adds past states by a peer's reverse delta that leads to a batch. Without an answer, the memory for that is freed.
-    pub(super) fn past_states(
-        &self,
-        answer: Option<(Vec<u8>, BatchNumber)>,
-    ) -> Result<StatesAdded, SyncError> {
-        let Some((answer, to)) = answer else {
+    /// Adds past states by a peer's reverse delta. Without one, the memory for that is freed.
+    pub(super) fn past_states(&self, answer: Option<ReverseAnswer>) -> Result<StatesAdded, SyncError> {
+        let Some(ReverseAnswer { answer, from, to }) = answer else {
             *self.past_states.lock() = None;
             return self.states_added(Ok(()), false);
         };
+        if self.store.state_backlog()?.lowest != from {
+            // The window moved, or the head leapt: the answer is about a state that is the first one no more.
+            return self.states_added(Ok(()), false);
+        }
         let opened = Blob::from_bytes(answer).and_then(|blob| Delta::open(&blob));
         let reverse = match opened {
             Ok(reverse) => reverse,
             Err(error) => return self.states_added(Err(Violation::from(error).into()), false),
         };
-        match self.extend_states(to, &reverse) {
-            Ok(()) => self.states_added(Ok(()), false),
+        if let Err(error) = self.begin_states(from) {
+            return self.states_end(error, from);
+        }
+        let extended = self.past_states.lock().as_mut().map_or(Ok(()), |states| states.extend(to, &reverse));
+        let violation = match extended {
+            Ok(()) => return self.states_added(Ok(()), false),
             Err(StorageError::StateRootMismatch { .. }) => {
-                let violation =
-                    Violation::Unrelated("the state that the reverse delta leads to has another root");
-                self.states_added(Err(violation.into()), false)
+                "the state that the reverse delta leads to has another root"
             }
             Err(StorageError::RangeDelta(RangeDeltaError::CodeMissing { .. })) => {
-                let violation = Violation::Unrelated("the reverse delta lacks code that its rows have");
-                self.states_added(Err(violation.into()), false)
+                "the reverse delta lacks code that its rows have"
             }
-            Err(StorageError::RangeDelta(
-                RangeDeltaError::OverBudget { .. } | RangeDeltaError::TooLarge { .. },
-            )) => self.states_added(Ok(()), true),
-            // The store was pruned meanwhile, or leapt: what is missing now is told below.
-            Err(StorageError::RangeDelta(_) | StorageError::StateNotKept { .. }) => {
-                *self.past_states.lock() = None;
-                self.states_added(Ok(()), false)
+            Err(StorageError::RangeDelta(RangeDeltaError::Padded { .. })) => {
+                "the reverse delta has rows that did not change"
             }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn extend_states(&self, to: BatchNumber, reverse: &Delta) -> Result<(), StorageError> {
-        let mut held = self.past_states.lock();
-        let lowest = self.store.state_backlog()?.lowest;
-        let states = match held.take().filter(|states| states.lowest() == lowest) {
-            Some(states) => states,
-            None => self.store.past_states(TREE_BYTES_MAX)?,
+            Err(error) => return self.states_end(error, from),
         };
-        held.insert(states).extend(to, reverse)
+        self.states_added(Err(Violation::Unrelated(violation).into()), false)
     }
 
-    fn states_added(&self, checked: Result<(), Fault>, is_full: bool) -> Result<StatesAdded, SyncError> {
+    /// Has the tree of the first known state, which the node's own rows lead to.
+    fn begin_states(&self, lowest: BatchNumber) -> Result<(), StorageError> {
+        let mut held = self.past_states.lock();
+        if held.as_ref().is_none_or(|states| states.lowest() != lowest) {
+            *held = None;
+            *held = Some(self.store.past_states(TREE_BYTES_MAX)?);
+        }
+        Ok(())
+    }
+
+    /// No peer's fault: the tree is too large, the node's own rows do not lead there, or the store was pruned or leapt meanwhile. Unless the
+    /// first known state is another one now, the same would happen again.
+    fn states_end(&self, error: StorageError, from: BatchNumber) -> Result<StatesAdded, SyncError> {
+        let is_over = matches!(
+            error,
+            StorageError::RangeDelta(_)
+                | StorageError::StateNotKept { .. }
+                | StorageError::StateRootMismatch { .. }
+        );
+        if !is_over {
+            return Err(error.into());
+        }
+        tracing::info!(%error, lowest = from.get(), "older states are not fetched");
+        let is_same = self.store.state_backlog()?.lowest == from;
+        *self.past_states.lock() = None;
+        self.states_added(Ok(()), is_same)
+    }
+
+    fn states_added(&self, checked: Result<(), Fault>, is_over: bool) -> Result<StatesAdded, SyncError> {
         let backlog = self.store.state_backlog()?;
-        if backlog.next.is_none() || is_full {
+        if backlog.next.is_none() {
             *self.past_states.lock() = None;
         }
-        Ok(StatesAdded { backlog, checked, is_full })
+        Ok(StatesAdded { backlog, checked, is_over })
     }
 }

@@ -122,7 +122,7 @@ impl Engine {
     pub(super) fn backfill(&mut self, now: Instant) {
         // A restore changes what is missing.
         if !self.config.history || self.restore.is_some() {
-            return;
+            return self.close_states();
         }
         self.backfill.resting.retain(|_, until| *until > now);
         let Some(backlog) = self.backfill.backlog else {
@@ -133,7 +133,7 @@ impl Engine {
             return;
         };
         if self.is_behind() {
-            return;
+            return self.close_states();
         }
         let peers = self.book.holdings(now);
         self.backfill_states(&backlog, &peers, now);
@@ -198,18 +198,23 @@ impl Engine {
             let request = RangeRequest { first, batches_max, bytes_max, parts: piece.span.parts };
             let late_at = now + late_after(streams.links.expected(&peer.peer, bytes));
             piece.state = State::Asked { peer: peer.peer, late_at };
-            let about = About::Past { first, head: peer.head };
+            let about = About::Past { request, head: peer.head };
             streams.ask(peer.peer, about, Request::Range(request), (now, bytes), &mut self.effects);
         }
     }
 
-    /// Takes an answer in, if it is still waited for.
-    pub(super) fn past_arrived(&mut self, first: BatchNumber, flight: Flight, answer: Vec<u8>, at: Instant) {
-        let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
-        let Some(piece) = self.backfill.pieces.get_mut(first) else { return };
-        if matches!(piece.state, State::Asked { peer, .. } if peer == flight.peer) {
-            let (batches_max, parts) = (piece.span.batches() as u32, piece.span.parts);
-            let request = RangeRequest { first, batches_max, bytes_max, parts };
+    /// Takes an answer in, if it is still waited for, whoever of those that were asked sends it.
+    pub(super) fn past_arrived(
+        &mut self,
+        request: RangeRequest,
+        flight: Flight,
+        answer: Vec<u8>,
+        at: Instant,
+    ) {
+        let Some(piece) = self.backfill.pieces.get_mut(request.first) else { return };
+        let is_asked = matches!(piece.state, State::Asked { .. });
+        if is_asked && (piece.span.batches() as u32, piece.span.parts) == (request.batches_max, request.parts)
+        {
             piece.state = State::Arrived(Box::new(Arrived { flight, at, request, answer }));
         }
     }
@@ -218,7 +223,7 @@ impl Engine {
     /// keeps, and is asked for that again. Returns whether that is all.
     pub(super) fn past_failed(&mut self, about: About, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
         match about {
-            About::Past { first, .. } => {
+            About::Past { request: RangeRequest { first, .. }, .. } => {
                 self.backfill
                     .pieces
                     .want(first, |state| matches!(state, State::Asked { peer: asked, .. } if asked == peer));
@@ -241,7 +246,8 @@ impl Engine {
         }
         let Some(arrived) = self.backfill.pieces.take_arrived() else { return };
         let Arrived { flight, at, request, answer } = arrived;
-        let About::Past { first, head } = flight.about else { return };
+        let About::Past { head, .. } = flight.about else { return };
+        let first = request.first;
         let (due, trust) = (head.since(first).saturating_add(1), Arc::clone(&self.trust));
         self.run(CheckPast { first, flight, at }, Job::CheckPast { answer, request, due, trust });
     }

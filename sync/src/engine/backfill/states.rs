@@ -16,7 +16,7 @@ use crate::{
     peers::Holdings,
     protocol::{REVERSE_DELTA_BYTES, Request},
     status::PastStatesStatus,
-    work::StatesAdded,
+    work::{ReverseAnswer, StatesAdded},
 };
 
 /// A peer's first known state moves on with its head: it is asked for one so many batches above what its summary says.
@@ -30,8 +30,8 @@ pub(super) struct States {
     /// None until the store was looked at, and once the head leapt.
     pub(super) backlog: Option<StateBacklog>,
     step: Option<Step>,
-    /// No older state can be proved within the memory for that, until the head leaps.
-    is_full: bool,
+    /// No older state can be added, until the head leaps.
+    is_over: bool,
     /// Whether the worker has memory for them.
     is_open: bool,
 }
@@ -39,7 +39,7 @@ pub(super) struct States {
 /// The reverse delta that is under way.
 #[derive(Debug)]
 enum Step {
-    Asked { peer: PeerId, to: BatchNumber, late_at: Instant },
+    Asked { peer: PeerId, from: BatchNumber, to: BatchNumber, late_at: Instant },
     Arrived { flight: Flight, at: Instant, answer: Vec<u8> },
     Storing,
 }
@@ -60,25 +60,27 @@ impl States {
 
     /// How many states are missing.
     pub(super) fn left(&self) -> u64 {
-        let backlog = self.backlog.filter(|backlog| backlog.next.is_some() && !self.is_full);
+        let backlog = self.backlog.filter(|backlog| backlog.next.is_some() && !self.is_over);
         backlog.map_or(0, |backlog| backlog.lowest.since(backlog.wanted_from))
     }
 }
 
-/// The range of the next reverse delta, from the higher batch to the lower one, of which a peer knows the state. Of several peers with
-/// the same range the first.
-fn next_step(
+/// The peer to ask for the next reverse delta, and the batch that this leads to: the lowest that a peer knows, of the peer with the lowest
+/// rank.
+fn next_step<R: Ord>(
     backlog: &StateBacklog,
     peers: &[Holdings],
-    is_free: impl Fn(&PeerId) -> bool,
+    rank: impl Fn(&PeerId) -> Option<R>,
 ) -> Option<(PeerId, BatchNumber)> {
     let next = backlog.next?;
-    let to = |peer: &Holdings| {
+    let ranked = |peer: &Holdings| {
         let from = peer.states_from.filter(|_| peer.head >= backlog.lowest)?;
         let to = if from <= next { next } else { from.after(MARGIN_BATCHES) };
-        (to < backlog.lowest && is_free(&peer.peer)).then_some((peer.peer, to))
+        let rank = rank(&peer.peer)?;
+        (to < backlog.lowest).then_some((to, rank, peer.peer))
     };
-    peers.iter().filter_map(to).min_by_key(|(_, to)| *to)
+    let (to, _, peer) = peers.iter().filter_map(ranked).min()?;
+    Some((peer, to))
 }
 
 impl Engine {
@@ -89,7 +91,7 @@ impl Engine {
         let deltas = &blobs[DELTAS];
         let Some(backlog) = states.backlog.filter(|backlog| {
             let is_to_come = deltas.wanted_from < deltas.lowest && backlog.wanted_from < deltas.lowest;
-            backlog.next.is_some() && !states.is_full && !is_to_come
+            backlog.next.is_some() && !states.is_over && !is_to_come
         }) else {
             return self.close_states();
         };
@@ -99,43 +101,51 @@ impl Engine {
             Some(_) => false,
         };
         if is_due {
-            let links = &self.streams.links;
-            let is_free = |peer: &PeerId| !backfill.resting.contains_key(peer) && links.is_idle(peer);
-            if let Some((peer, to)) = next_step(&backlog, peers, is_free) {
-                let bytes = u64::from(REVERSE_DELTA_BYTES);
+            let (links, book, bytes) = (&self.streams.links, &self.book, u64::from(REVERSE_DELTA_BYTES));
+            let rested = |peer: &PeerId| !backfill.resting.contains_key(peer);
+            let expected = |peer: &PeerId| {
+                let reliability = book.reliability(peer, now).max(0.05);
+                let is_free = rested(peer) && links.is_idle(peer);
+                is_free.then(|| links.expected(peer, bytes).mul_f64(1.0 / reliability))
+            };
+            if let Some((peer, to)) = next_step(&backlog, peers, expected) {
                 let late_at = now + late_after(links.expected(&peer, bytes));
-                states.step = Some(Step::Asked { peer, to, late_at });
-                let request = Request::ReverseDelta { from: backlog.lowest, to };
-                self.streams.ask(peer, About::States { to }, request, (now, bytes), &mut self.effects);
-            } else if states.step.is_none() && next_step(&backlog, peers, |_| true).is_none() {
+                let from = backlog.lowest;
+                states.step = Some(Step::Asked { peer, from, to, late_at });
+                let (about, request) = (About::States { from, to }, Request::ReverseDelta { from, to });
+                self.streams.ask(peer, about, request, (now, bytes), &mut self.effects);
+            } else if states.step.is_none()
+                && next_step(&backlog, peers, |peer| rested(peer).then_some(())).is_none()
+            {
                 self.close_states();
             }
             return;
         }
         match states.step.take() {
             Some(Step::Arrived { flight, at, answer }) if !self.jobs.is_working() => {
-                let About::States { to } = flight.about else { return };
+                let About::States { from, to } = flight.about else { return };
                 (states.step, states.is_open) = (Some(Step::Storing), true);
                 let leaps = backfill.leaps;
                 let store = StoreStates { from: Some((flight, at, answer.len())), leaps };
-                self.run(store, Job::PastStates(Some((answer, to))));
+                self.run(store, Job::PastStates(Some(ReverseAnswer { answer, from, to })));
             }
             step => states.step = step,
         }
     }
 
     /// Has the worker free the memory for past states, if it has any.
-    fn close_states(&mut self) {
+    pub(super) fn close_states(&mut self) {
         if std::mem::take(&mut self.backfill.states.is_open) {
             let leaps = self.backfill.leaps;
             self.run(StoreStates { from: None, leaps }, Job::PastStates(None));
         }
     }
 
-    /// Takes a reverse delta in, if it is still waited for.
+    /// Takes a reverse delta in, if it is still waited for, whoever of those that were asked sends it.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
         let step = &mut self.backfill.states.step;
-        if matches!(step, Some(Step::Asked { peer, to, .. }) if *peer == flight.peer && flight.about == (About::States { to: *to }))
+        if let Some(Step::Asked { from, to, .. }) = *step
+            && flight.about == (About::States { from, to })
         {
             *step = Some(Step::Arrived { flight, at, answer });
         }
@@ -153,7 +163,7 @@ impl Engine {
     pub(in crate::engine) fn past_states_status(&self, now: Instant) -> Option<PastStatesStatus> {
         let states = &self.backfill.states;
         let backlog = states.backlog.filter(|_| states.left() > 0)?;
-        next_step(&backlog, &self.book.holdings(now), |_| true)?;
+        next_step(&backlog, &self.book.holdings(now), |_| Some(()))?;
         let reason = match &states.step {
             Some(Step::Asked { peer, to, .. }) => {
                 format!("asks {} for those from batch {to} on", peer.short())
@@ -171,7 +181,7 @@ impl Engine {
         added: Result<StatesAdded, SyncError>,
         now: Instant,
     ) -> Result<(), SyncError> {
-        let StatesAdded { backlog, checked, is_full } = added?;
+        let StatesAdded { backlog, checked, is_over } = added?;
         let StoreStates { from: Some((flight, at, bytes)), leaps } = store else { return Ok(()) };
         match checked {
             Ok(()) => self.credit(&flight, at, now, bytes),
@@ -182,16 +192,10 @@ impl Engine {
         }
         let states = &mut self.backfill.states;
         let is_complete = states.left() > 0 && backlog.next.is_none();
-        (states.backlog, states.step, states.is_full) = (Some(backlog), None, is_full);
+        (states.backlog, states.step, states.is_over) = (Some(backlog), None, is_over);
         let lowest = backlog.lowest.get();
         if is_complete {
             tracing::info!(lowest, "the past states that the window wants are complete");
-        } else if is_full {
-            tracing::info!(
-                lowest,
-                wanted_from = backlog.wanted_from.get(),
-                "older states are not fetched: too much changed since them"
-            );
         }
         Ok(())
     }

@@ -80,6 +80,8 @@ pub(super) struct Beginning {
     pub(super) is_new: bool,
     /// Bytes that it is thought to take.
     pub(super) bytes: f64,
+    /// Whether batches under way were dropped for it, on the word of strangers alone.
+    pub(super) is_on_word: bool,
 }
 
 /// The base of a range delta.
@@ -220,6 +222,11 @@ impl Bootstrap {
         if let State::Asking(asking) = &mut self.state {
             asking.is_offer_refused = true;
         }
+    }
+
+    /// Whether batches under way were dropped for it, on the word of strangers alone.
+    pub(super) fn is_on_word(&self) -> bool {
+        self.beginning.is_on_word
     }
 
     /// Whether peers that have the snapshot cannot show that its ledger passes through the waypoint: they may have begun behind it.

@@ -145,6 +145,26 @@ fn who_does_not_keep_the_range_is_not_blamed() {
     rig.blames_nobody();
 }
 
+/// Goal: who is late with a range is not waited for while another peer has it, and its late answer changes nothing.
+#[test]
+fn a_silent_peer_is_not_waited_for() {
+    let mut rig = at_snapshot(64).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
+    rig.step();
+    while asked_before(&rig, A, 30).is_empty() {
+        rig.answer(A);
+    }
+    rig.meet(B, serves(1..=30));
+    rig.step().serve(B).wait(SECOND).serve(B);
+    assert_eq!((asked_before(&rig, A, 30), asked_before(&rig, B, 30)), (vec![1], Vec::new()));
+    rig.until(Timer::Backfill);
+    assert_eq!(asked_before(&rig, B, 30), [1]);
+    rig.serve(B).wait(SECOND).serve(B);
+    has_all(&rig, &chain().store);
+    rig.answer(A).wait(SECOND);
+    has_all(&rig, &chain().store);
+    rig.blames_nobody();
+}
+
 /// Goal: what no peer keeps is waited for, and asked for when a peer comes that does.
 #[test]
 fn what_nobody_keeps_is_asked_for_when_somebody_does() {

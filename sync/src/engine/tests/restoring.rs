@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Mode, Phase,
     engine::{
-        rig::{A, B, FAR, HEAD, Node, chain, long_chain, pruned, serves},
+        rig::{A, B, C, FAR, HEAD, Node, chain, long_chain, pruned, serves},
         timers::Timer,
     },
     plan::RANGE_DELTA_BATCHES_MAX,
@@ -168,6 +168,27 @@ fn a_range_delta_that_is_too_large_is_left_for_batches() {
     assert_eq!((rig.head(), rig.status().batches), (HEAD, HEAD - 10));
     assert!(rig.engine.range_delta_max <= (HEAD - 10) / 2, "{}", rig.engine.range_delta_max);
     rig.blames_nobody();
+}
+
+/// Goal: a liar that comes back under another key does not end the batches under way again and again.
+#[test]
+fn a_strangers_leap_that_came_to_nothing_is_believed_less() {
+    let mut rig = Node::new(Mode::RangeDelta, 10).rig_on(long_chain());
+    rig.engine.stages.measured.fix(|costs| &mut costs.execute, 1e-4);
+    let mut rig = rig.peer(A, serves(1..=FAR).without_deltas());
+    rig.step().answer_if(A, |request| matches!(request, Request::Survey { .. }));
+    assert_eq!(rig.status().phase, Phase::Replay);
+    let offers = || serves(1..=FAR).without_bodies().offering(FAR, 100, 8_000);
+    rig.meet(B, offers());
+    rig.step();
+    assert_eq!(rig.status().phase, Phase::RangeDelta);
+    rig.lie(B, b"no changes");
+    assert_eq!((rig.bans.len(), rig.status().phase), (1, Phase::Replay));
+    rig.meet(C, offers());
+    rig.step();
+    assert_eq!(rig.status().phase, Phase::Replay, "{}", rig.status().reason);
+    rig.serve(A).wait(SECOND).serve(A);
+    assert_eq!(rig.head(), FAR);
 }
 
 /// Goal: a range delta that could begin behind requested batches does not turn into a whole snapshot where the node is. The batches
