@@ -31,11 +31,6 @@ const FORM: Form = Form {
 /// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
 
-/// How often it is looked whether the node still syncs.
-const LOOK: Duration = Duration::from_secs(1);
-/// The machine is measured by then, whatever the node does.
-const LATEST: Duration = Duration::from_secs(60);
-
 /// What the machine can do, and what the chain may ask of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SpeedStatus {
@@ -112,22 +107,8 @@ impl MachineSpeed {
         Ok(SpeedStatus::of(speeds, &self.store.next_rules()?, self.view))
     }
 
-    /// Finds it out once the node does not sync, and waits for the node's end: a measurement takes a core for a second.
-    pub(crate) async fn run(
-        self: Arc<Self>,
-        is_syncing: impl Fn() -> bool,
-        shutdown: CancellationToken,
-    ) -> Result<(), TaskError> {
-        let quiet = async {
-            tokio::time::sleep(LOOK).await;
-            while is_syncing() {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            _ = tokio::time::timeout(LATEST, quiet) => {}
-        }
+    /// Finds it out beside the node's start, and waits for the node's end.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
         let found = tokio::task::spawn_blocking(move || self.find_out(&cpu_model())).await?;
         if let Err(error) = found {
             tracing::warn!(%error, "the speed of this machine stays unknown");
