@@ -71,8 +71,7 @@ impl Changes {
         });
         let (mut codes, mut referenced) = (BTreeMap::new(), BTreeMap::new());
         for (index, delta) in deltas.iter().enumerate() {
-            codes
-                .extend(delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec())));
+            codes.extend(named_codes(delta));
             for (hash, address) in delta.entries().iter().filter_map(code_of) {
                 referenced.entry(hash).or_insert((index, address));
             }
@@ -90,6 +89,11 @@ impl Changes {
         }
         self.touched
     }
+}
+
+/// The code in a delta, by its hash.
+pub(crate) fn named_codes(delta: &Delta) -> impl Iterator<Item = (Digest, Vec<u8>)> {
+    delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec()))
 }
 
 /// The code that a row has, and whose row it is.

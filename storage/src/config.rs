@@ -28,8 +28,8 @@ pub struct StorageConfig {
     pub fsync: bool,
     /// Whether transactions can be found by their hash (`eth_getTransactionReceipt`); 17 bytes a transaction.
     pub transaction_index: bool,
-    /// States of the past that balances, code, slots and calls can be asked of (`eth_call` and others by number or hash): those
-    /// behind so many batches before the head, `all` from where it began to be kept, 0 for the head's alone. The default is five
+    /// States of the past that balances, code, slots and calls can be asked of (`eth_call` and others by number or hash): how
+    /// many batches back from the head they go, `all` from where they began to be kept, 0 for the head's alone. The default is five
     /// minutes at ten batches a second, which wallets and forks need. The newest 256 of them are read as fast as the head, those
     /// before by a search first; after a restart all of them are searched for until what was kept is sorted, in the background, some
     /// seconds for 256 batches of 10,000 changes. Of every changed row the one before is written for it, once in the window and

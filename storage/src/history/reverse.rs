@@ -9,14 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use slipstream_types::{
-    BatchNumber, BlobKind, Delta, Digest, Path, StateKey, StateValue, delta::DeltaEntry, keccak256,
-};
+use slipstream_types::{BatchNumber, BlobKind, Delta, Digest, Path, StateKey, StateValue, delta::DeltaEntry};
 
 use super::{facts::recorded_from, log::LogEntry, record::row_of, seal::link};
 use crate::{
     backend::{Column, WriteBatch},
-    changes::{code_of, prepare, with_paths},
+    changes::{code_of, named_codes, prepare, with_paths},
     error::{RangeDeltaError, StorageError},
     schema::{self, HISTORY_KEY, SEALED_KEY},
     state::Tree,
@@ -183,7 +181,7 @@ impl PastStates {
     fn before_each(&self, to: BatchNumber, reverse: &Delta) -> Result<Before, StorageError> {
         let mut values: HashMap<StateKey, Option<StateValue>> =
             reverse.entries().iter().map(|entry| (entry.key, entry.value)).collect();
-        let mut given: BTreeMap<Digest, Vec<u8>> = named(reverse).collect();
+        let mut given: BTreeMap<Digest, Vec<u8>> = named_codes(reverse).collect();
         let mut changes = Vec::new();
         let mut due = to.next();
         for found in self.store.blobs(BlobKind::Delta, due, self.lowest.since(to) as usize) {
@@ -196,7 +194,7 @@ impl PastStates {
             for (path, entry) in with_paths(delta.entries()) {
                 changes.push((path, number, entry.key, values.insert(entry.key, entry.value)));
             }
-            given.extend(named(&delta));
+            given.extend(named_codes(&delta));
         }
         if due <= self.lowest {
             return Err(RangeDeltaError::NotKept { number: due }.into());
@@ -267,8 +265,4 @@ struct Before {
     /// The rows before a batch that changed them; empty if there was none.
     rows: Vec<(Path, BatchNumber, Vec<u8>)>,
     codes: Vec<(Digest, Vec<u8>)>,
-}
-
-fn named(delta: &Delta) -> impl Iterator<Item = (Digest, Vec<u8>)> {
-    delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec()))
 }

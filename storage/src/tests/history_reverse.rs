@@ -34,7 +34,7 @@ fn source() -> Fixture {
     source
 }
 
-/// A store that began in the middle and has the blobs from before, and wants the states of so many batches.
+/// A store that began in the middle and has the blobs from before. It keeps the states of the last `batches` batches.
 fn begun(source: &Store, batches: u64, on_disk: bool) -> Fixture {
     let mut fixture = restored(source, BEGIN, on_disk);
     fixture.config = StorageConfig { snapshot_interval_batches: 0, ..window(batches) };

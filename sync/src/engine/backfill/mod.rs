@@ -31,12 +31,13 @@ use super::{
     Engine, Stage,
     effect::Job,
     jobs::{CheckPast, StorePast},
+    links::Links,
     streams::{About, Flight},
 };
 use crate::{
     SyncError,
     error::Fault,
-    peers::Holdings,
+    peers::{Holdings, PeerBook},
     protocol::{RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
     status::BackfillStatus,
     work::{Backfilled, PastRange},
@@ -51,8 +52,8 @@ const PIECE_BYTES_MAX: f64 = 2e6;
 const BATCH_BYTES_UNKNOWN: f64 = 16e3;
 /// Certified batches ahead of the head up to which a node counts as being there.
 const NEAR_BATCHES: u64 = 4;
-/// A peer is late if its answer takes so many times what is expected of it, and this long at least. Whoever is asked in its place costs the
-/// same bytes again, so it is given more time than one that the head waits for.
+/// A peer is late once its answer takes this many times longer than expected, and [`LATE_MIN`] at least. Asking another peer costs the same
+/// bytes again, so a peer of the backfill gets more time than one that the head waits for.
 const LATE_FACTOR: f64 = 4.0;
 const LATE_MIN: Duration = Duration::from_secs(2);
 /// How long a peer that refused a range is asked for no other: it pruned that range, or has too much to do.
@@ -189,10 +190,7 @@ impl Engine {
                     && !backfill.resting.contains_key(&peer.peer)
                     && streams.links.is_idle(&peer.peer)
             };
-            let expected = |peer: &&Holdings| {
-                let reliability = self.book.reliability(&peer.peer, now).max(0.05);
-                streams.links.expected(&peer.peer, bytes).mul_f64(1.0 / reliability)
-            };
+            let expected = |peer: &&Holdings| expected(&self.book, &streams.links, &peer.peer, (now, bytes));
             let Some(peer) = peers.iter().filter(is_free).min_by_key(expected) else { continue };
             let (first, batches_max) = (piece.span.first, piece.span.batches() as u32);
             let request = RangeRequest { first, batches_max, bytes_max, parts: piece.span.parts };
@@ -407,6 +405,11 @@ impl Engine {
             (_, None) => "no connected peer keeps older batches".into(),
         }
     }
+}
+
+/// How long an answer of some bytes takes, if a peer that fails at times is asked until it succeeds.
+fn expected(book: &PeerBook, links: &Links, peer: &PeerId, (now, bytes): (Instant, u64)) -> Duration {
+    links.expected(peer, bytes).mul_f64(1.0 / book.reliability(peer, now).max(0.05))
 }
 
 /// How long a peer may take of which an answer is expected after some time.

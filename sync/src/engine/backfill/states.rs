@@ -5,7 +5,7 @@ use slipstream_storage::{Backlog, StateBacklog};
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-use super::{Engine, late_after};
+use super::{Engine, expected, late_after};
 use crate::{
     SyncError,
     engine::{
@@ -19,7 +19,7 @@ use crate::{
     work::{ReverseAnswer, StatesAdded},
 };
 
-/// A peer's first known state moves on with its head: it is asked for one so many batches above what its summary says.
+/// A peer's first known state rises with its head. So the node asks for a state this many batches above the one in the peer's summary.
 const MARGIN_BATCHES: u64 = 16;
 /// The place of deltas in a store's backlog.
 const DELTAS: usize = 2;
@@ -104,9 +104,8 @@ impl Engine {
             let (links, book, bytes) = (&self.streams.links, &self.book, u64::from(REVERSE_DELTA_BYTES));
             let rested = |peer: &PeerId| !backfill.resting.contains_key(peer);
             let expected = |peer: &PeerId| {
-                let reliability = book.reliability(peer, now).max(0.05);
                 let is_free = rested(peer) && links.is_idle(peer);
-                is_free.then(|| links.expected(peer, bytes).mul_f64(1.0 / reliability))
+                is_free.then(|| expected(book, links, peer, (now, bytes)))
             };
             if let Some((peer, to)) = next_step(&backlog, peers, expected) {
                 let late_at = now + late_after(links.expected(&peer, bytes));
