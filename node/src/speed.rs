@@ -1,17 +1,18 @@
 //! `MachineSpeed`: gas a second of each kind of work on this machine, and whether that is enough for the chain. It is measured at the first
 //! start, and again at a start where program, CPU or the chain's fork are others; a file of the data directory keeps it.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
+use rustix::{
+    process::setpriority_process,
+    time::{ClockId, clock_gettime},
+};
 use serde::{Deserialize, Serialize};
 use slipstream_executor::speed::{Speeds, Work, measure};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{Rules, chain::Fork};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,6 +31,9 @@ const FORM: Form = Form {
 };
 /// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
+
+/// The niceness of the measurement: a node that catches up at its first start needs all cores, and leaves it a fiftieth of one.
+const NICENESS: i32 = 19;
 
 /// What the machine can do, and what the chain may ask of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -109,7 +113,14 @@ impl MachineSpeed {
 
     /// Finds it out beside the node's start, and waits for the node's end.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
-        let found = tokio::task::spawn_blocking(move || self.find_out(&cpu_model())).await?;
+        let (tell, told) = oneshot::channel();
+        std::thread::Builder::new().name("speed".into()).spawn(move || {
+            // Where the system does not know this, the thread is like any other.
+            let _ = setpriority_process(None, NICENESS);
+            // The node has ended if nobody is told.
+            let _ = tell.send(self.find_out(&cpu_model()));
+        })?;
+        let found = told.await?;
         if let Err(error) = found {
             tracing::warn!(%error, "the speed of this machine stays unknown");
         }
@@ -127,9 +138,9 @@ impl MachineSpeed {
         let speeds = match before {
             Some(saved) => saved.gas_per_second,
             None => {
-                let begun = Instant::now();
-                let gas_per_second = measure(rules.fork, || begun.elapsed())?;
-                let measured_in_ms = begun.elapsed().as_millis() as u64;
+                let begun = thread_time();
+                let gas_per_second = measure(rules.fork, thread_time)?;
+                let measured_in_ms = (thread_time() - begun).as_millis() as u64;
                 tracing::info!(speed = ?gas_per_second, measured_in_ms, "gas a second that this machine executes");
                 let saved = Saved { version: FORM.version, conditions, gas_per_second };
                 if let Err(error) = file.write(|| serde_json::to_string_pretty(&saved)) {
@@ -144,6 +155,12 @@ impl MachineSpeed {
         }
         Ok(())
     }
+}
+
+/// The time that this thread has had a core for: what else runs there takes none of it.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// What the system calls the CPU; its architecture where it has no name.
