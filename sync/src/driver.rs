@@ -162,6 +162,11 @@ impl Follower {
         self.engine.lock().is_backfilling(Instant::now())
     }
 
+    /// The first batch whose past state is fetched, because a connected peer knows it; `None` if none is.
+    pub fn past_states_to_come(&self) -> Option<BatchNumber> {
+        self.engine.lock().past_states_status(Instant::now()).map(|states| states.wanted_from)
+    }
+
     /// Says once of every fork that it is missing here, while there is time to do something about it.
     fn hear(&self, peer: PeerId, forks: &Forks) {
         match self.store.hear_forks(forks) {

@@ -189,6 +189,11 @@ impl HealthSource {
         self.follower.is_backfilling()
     }
 
+    /// The first batch whose past state is being fetched; `None` if none is.
+    pub(crate) fn past_states_to_come(&self) -> Option<BatchNumber> {
+        self.follower.past_states_to_come()
+    }
+
     /// The time by the node's clock.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms()

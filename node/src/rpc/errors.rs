@@ -40,12 +40,17 @@ pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 pub(crate) enum RpcError {
     #[error("{0}")]
     InvalidParams(String),
-    // The first words of these three are geth's: tools look for them.
+    // The first words of these are geth's: tools look for them.
     #[error(
         "missing trie node: state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps \
          more (storage.state_history)"
     )]
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
+    #[error(
+        "missing trie node: state of batch {asked} is not here yet; this node has the states of batches {first} to {head}, and fetches \
+         those from {to_come} on: ask again when it has them (`sync.past_states` of the status), or ask a node that keeps them"
+    )]
+    StateNotYetKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber, to_come: BatchNumber },
     #[error("header not found: batch {asked} does not exist yet; the head is batch {head}")]
     BeyondHead { asked: BatchNumber, head: BatchNumber },
     #[error("header for hash not found: no block here has the hash {0}")]
@@ -231,6 +236,7 @@ impl From<RpcError> for ErrorObjectOwned {
                 INTERNAL_ERROR_CODE
             }
             RpcError::StateNotKept { .. }
+            | RpcError::StateNotYetKept { .. }
             | RpcError::BeyondHead { .. }
             | RpcError::NotCertified { .. }
             | RpcError::UnknownHash(_)
@@ -307,7 +313,9 @@ mod tests {
         let number = BatchNumber::new(3);
         let text = |error: RpcError| ErrorObjectOwned::from(error).message().to_owned();
         let before = RpcError::StateNotKept { asked: number, first: number, head: number };
-        for error in [before, RpcError::Storage(StorageError::StateNotKept { number })] {
+        let to_come =
+            RpcError::StateNotYetKept { asked: number, first: number, head: number, to_come: number };
+        for error in [before, to_come, RpcError::Storage(StorageError::StateNotKept { number })] {
             let text = text(error);
             assert!(text.starts_with("missing trie node: ") && text.contains("batch 3"), "{text}");
         }

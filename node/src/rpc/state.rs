@@ -32,7 +32,13 @@ impl RpcContext {
             std::cmp::Ordering::Equal => Ok(view),
             std::cmp::Ordering::Less => match self.store.view_of(asked)? {
                 Some(view) => Ok(view),
-                None => Err(RpcError::StateNotKept { asked, first: self.store.states_from()?, head }),
+                None => {
+                    let first = self.store.states_from()?;
+                    match self.health.past_states_to_come().filter(|to_come| *to_come <= asked) {
+                        Some(to_come) => Err(RpcError::StateNotYetKept { asked, first, head, to_come }),
+                        None => Err(RpcError::StateNotKept { asked, first, head }),
+                    }
+                }
             },
             std::cmp::Ordering::Greater => Err(RpcError::BeyondHead { asked, head }),
         }

@@ -159,7 +159,7 @@ impl Engine {
     }
 
     /// The past states for operators, while some are missing that a connected peer knows.
-    pub(in crate::engine) fn past_states_status(&self, now: Instant) -> Option<PastStatesStatus> {
+    pub(crate) fn past_states_status(&self, now: Instant) -> Option<PastStatesStatus> {
         let states = &self.backfill.states;
         let backlog = states.backlog.filter(|_| states.left() > 0)?;
         next_step(&backlog, &self.book.holdings(now), |_| Some(()))?;
