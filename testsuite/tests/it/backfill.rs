@@ -1,16 +1,27 @@
 //! A node that begins at a snapshot fetches the history behind it, and then answers as one that executed every batch.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
+use alloy_primitives::Address;
 use serde_json::{Value, json};
 use slipnet::{
-    devnet::{DevnetOptions, SyncMode},
+    accounts::Account,
+    devnet::{DevnetOptions, Node, SyncMode},
     load::{self, LoadOptions, Rate, Workload},
     progress::Progress,
-    rpc::Rpc,
+    rpc::{Rpc, RpcError},
 };
 
 use crate::common::{deadline, fullnode, pair, until};
+
+/// "Pruned history unavailable".
+const GONE: i64 = 4444;
+/// The section of a node's configuration, and the same with windows of a few batches.
+const STORAGE: &str = "storage:\n";
+const SMALL_WINDOW: &str = "\
+storage:
+  prune: { bodies: 10, receipts: 10, deltas: 10, hints: 10 }
+";
 
 /// One parameter for each call of a method that takes a batch's number and more.
 fn calls(last: u64, more: &[Value]) -> Vec<Value> {
@@ -18,12 +29,42 @@ fn calls(last: u64, more: &[Value]) -> Vec<Value> {
     numbers.map(|number| Value::Array([&[number], more].concat())).collect()
 }
 
-/// The answers of a node about all batches up to one: blocks, receipts, and logs.
-async fn answers(rpc: &Rpc, last: u64) -> [Vec<Value>; 3] {
+/// The answers of a node about all batches up to one: blocks, receipts, logs, and what accounts had behind each.
+async fn answers(rpc: &Rpc, accounts: &[Account], last: u64) -> [Vec<Value>; 4] {
     let blocks = rpc.batch_all("eth_getBlockByNumber", &calls(last, &[json!(true)])).await.unwrap();
     let receipts = rpc.batch_all("eth_getBlockReceipts", &calls(last, &[])).await.unwrap();
     let filter = json!({ "fromBlock": "0x1", "toBlock": format!("{last:#x}") });
-    [blocks, receipts, vec![rpc.call("eth_getLogs", json!([filter])).await.unwrap()]]
+    let logs = rpc.call("eth_getLogs", json!([filter])).await.unwrap();
+    let mut states = Vec::new();
+    for account in accounts {
+        let numbers = 1..=last;
+        let asked: Vec<Value> =
+            numbers.map(|number| json!([account.address, format!("{number:#x}")])).collect();
+        states.extend(rpc.batch_all::<Value>("eth_getBalance", &asked).await.unwrap());
+        states.extend(rpc.batch_all::<Value>("eth_getTransactionCount", &asked).await.unwrap());
+    }
+    [blocks, receipts, vec![logs], states]
+}
+
+/// Waits until a node has the first batch with its receipts and the state behind it, and fetches nothing any more.
+async fn wait_complete(node: &Node, account: Address) {
+    until("the history is complete", async || {
+        let first = node.rpc().call::<Value>("eth_getBlockReceipts", json!(["0x1"])).await;
+        let state = node.rpc().call::<Value>("eth_getBalance", json!([account, "0x1"])).await;
+        match (first, state, node.status().await.unwrap().sync.backfill) {
+            (Ok(_), Ok(_), None) => Ok(()),
+            (first, state, backfill) => Err(format!("{first:?}, {state:?}, {backfill:?}")),
+        }
+    })
+    .await;
+}
+
+/// Stops a node, gives it another configuration, and starts it.
+async fn restart(node: &mut Node, config: &str) {
+    node.stop().await.unwrap();
+    fs::write(node.config(), config).unwrap();
+    node.start().unwrap();
+    node.wait_ready(deadline()).await.unwrap();
 }
 
 /// The hashes of the transactions in some blocks.
@@ -32,7 +73,8 @@ fn hashes(blocks: &[Value]) -> Vec<Value> {
     transactions.map(|transaction| json!([transaction["hash"]])).collect()
 }
 
-/// Goal: after a snapshot, and a kill on the way, every batch, receipt and log of before is there, by number and by hash.
+/// Goal: after a snapshot, and a kill on the way, every batch, receipt, log and state of before is there, by number and by hash; and again
+/// after a smaller window, which has them pruned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_from_a_snapshot_has_the_whole_history() {
     let options = DevnetOptions {
@@ -60,24 +102,34 @@ async fn a_node_from_a_snapshot_has_the_whole_history() {
     late.start().unwrap();
     late.wait_ready(deadline()).await.unwrap();
     let late = &devnet.nodes()[index];
-    until("the history is complete", async || {
-        let first = late.rpc().call::<Value>("eth_getBlockReceipts", json!(["0x1"])).await;
-        match (first, late.status().await.unwrap().sync.backfill) {
-            (Ok(_), None) => Ok(()),
-            (first, backfill) => Err(format!("{first:?}, {backfill:?}")),
-        }
-    })
-    .await;
+    let accounts = devnet.accounts()[..3].to_vec();
+    wait_complete(late, accounts[0].address).await;
 
     let replayed = fullnode(&devnet).rpc();
-    let expected = answers(replayed, last).await;
+    let expected = answers(replayed, &accounts, last).await;
     let hashes = hashes(&expected[0]);
     assert!(!hashes.is_empty() && !expected[2][0].as_array().unwrap().is_empty());
-    assert_eq!(answers(late.rpc(), last).await, expected);
+    assert!(expected[3].first() != expected[3].last(), "the accounts send");
+    assert_eq!(answers(late.rpc(), &accounts, last).await, expected);
     for method in ["eth_getTransactionReceipt", "eth_getTransactionByHash"] {
         let theirs: Vec<Value> = replayed.batch_all(method, &hashes).await.unwrap();
         let ours: Vec<Value> = late.rpc().batch_all(method, &hashes).await.unwrap();
         assert_eq!(ours, theirs, "{method}");
     }
+
+    let late = devnet.node_mut(index);
+    let config = fs::read_to_string(late.config()).unwrap();
+    assert!(config.contains(STORAGE), "{config}");
+    restart(late, &config.replace(STORAGE, SMALL_WINDOW)).await;
+    until("the history is pruned", async || {
+        match late.rpc().call::<Value>("eth_getBlockReceipts", json!(["0x1"])).await {
+            Err(error) if error.downcast_ref::<RpcError>().is_some_and(|error| error.code == GONE) => Ok(()),
+            answer => Err(format!("{answer:?}")),
+        }
+    })
+    .await;
+    restart(late, &config).await;
+    wait_complete(late, accounts[0].address).await;
+    assert_eq!(answers(late.rpc(), &accounts, last).await, expected, "after another window");
     devnet.stop().await.unwrap();
 }
