@@ -224,6 +224,10 @@ impl Upkeep for FaultyBackend {
         self.around(Step::Reclaim, || self.inner.reclaim(column, readers))
     }
 
+    fn drop_files(&self, column: Column) -> Result<(), StorageError> {
+        self.around(Step::Reclaim, || self.inner.drop_files(column))
+    }
+
     fn forget_transactions_below(&self, number: u64) {
         self.inner.forget_transactions_below(number);
     }

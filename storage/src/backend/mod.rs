@@ -285,6 +285,12 @@ pub(crate) trait Upkeep: Send + Sync {
     /// column.
     fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError>;
 
+    /// Frees the files of a column that was cleared and that nobody reads, snapshots neither, as far as that needs no wait for a compaction.
+    /// [`Upkeep::reclaim`] frees the rest.
+    fn drop_files(&self, _column: Column) -> Result<(), StorageError> {
+        Ok(())
+    }
+
     /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.
     fn forget_transactions_below(&self, _number: u64) {}
 

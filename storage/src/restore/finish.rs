@@ -71,10 +71,10 @@ impl Restore {
         writer.install(Arc::clone(&restored));
         let replaced = current.record.active.column();
         drop(current);
-        // Runs before the snapshot, which would share the files. If an older view still reads them, the next start or restore
-        // frees them.
+        // Runs before the snapshot, which would share the files. What is left, or is still read by an older view, is freed by the next
+        // start or restore: a compaction now would delay the batches behind this one.
         if !store.has_older_readers() {
-            store.reclaim(replaced)?;
+            store.guard(|backend| backend.drop_files(replaced))?;
         }
         writer.make_snapshot(&restored, certificate);
         // Each of its rows was compared.

@@ -110,7 +110,7 @@ impl Upkeep for RocksBackend {
         let (family, all) = (family(&self.db, column), (&[][..], &ABOVE_ALL_KEYS[..]));
         // Dropping files takes them from snapshots too.
         if !self.has_readers_beyond(readers) {
-            self.db.delete_file_in_range_cf(family, all.0, all.1)?;
+            self.drop_files(column)?;
         }
         let mut rest = self.db.raw_iterator_cf(family);
         rest.seek_to_first();
@@ -124,6 +124,10 @@ impl Upkeep for RocksBackend {
         }
         self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
         Ok(())
+    }
+
+    fn drop_files(&self, column: Column) -> Result<(), StorageError> {
+        Ok(self.db.delete_file_in_range_cf(family(&self.db, column), &[][..], &ABOVE_ALL_KEYS[..])?)
     }
 
     fn forget_transactions_below(&self, number: u64) {
