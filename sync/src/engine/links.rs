@@ -32,8 +32,13 @@ const BURST: Duration = Duration::from_millis(50);
 const RATE_AGE: Duration = Duration::from_secs(10);
 /// A delay is forgotten after this.
 const DELAY_AGE: Duration = Duration::from_secs(60);
-/// Presumed rate of an unmeasured peer, in bytes per second.
+/// Presumed rate of an unmeasured peer, in bytes per second, by which it is asked.
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
+/// The same for plans: a link of 100 Mbit/s, or one of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over before a rate is measured.
+const RATE_FAR: f64 = 12.5e6;
+const RATE_NEAR: f64 = 125e6;
+/// A peer whose round trip is shorter is in the same building, or on the same machine.
+const NEAR: Duration = Duration::from_millis(20);
 /// And how soon it is thought to answer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
 /// A peer that another one overtook counts as so much slower, twice as much each time in a row, until it delivers again. What is open
@@ -199,7 +204,17 @@ impl Links {
     pub(super) fn rate(&self, peer: &PeerId, now: Instant) -> Option<f64> {
         let link = self.0.get(peer)?;
         let is_new = link.began.is_some_and(|began| now.saturating_duration_since(began) < STARTING);
-        link.rate().map(|rate| if is_new { rate.max(RATE_UNKNOWN) } else { rate })
+        let least = if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN };
+        link.rate().map(|rate| if is_new { rate.max(least) } else { rate })
+    }
+
+    /// Bytes a second that a peer is presumed to deliver of which no rate is known.
+    pub(super) fn presumed(&self, peer: &PeerId) -> f64 {
+        if self.is_near(peer) { RATE_NEAR } else { RATE_FAR }
+    }
+
+    fn is_near(&self, peer: &PeerId) -> bool {
+        self.0.get(peer).and_then(Link::delay).is_some_and(|delay| delay < NEAR)
     }
 }
 

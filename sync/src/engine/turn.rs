@@ -97,9 +97,10 @@ impl Engine {
             if !takes_word && !candidate.is_proven {
                 candidate.snapshots.clear();
             }
-            if let Some(rate) = self.streams.links.rate(&candidate.peer, now) {
-                candidate.bytes_per_second = rate;
-            }
+            let links = &self.streams.links;
+            let measured = Some(candidate.bytes_per_second).filter(|rate| *rate > 0.0);
+            let measured = links.rate(&candidate.peer, now).or(measured);
+            candidate.bytes_per_second = measured.unwrap_or_else(|| links.presumed(&candidate.peer));
             self.given_up.filter(candidate, now);
         }
         candidates

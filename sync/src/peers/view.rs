@@ -17,9 +17,6 @@ use crate::{
     status::{PeerStatus, Serves},
 };
 
-/// Presumed rate of an unmeasured peer, in bytes per second: a link of 100 Mbit/s. A small gap is over before a rate is measured.
-const RATE_UNKNOWN: f64 = 12.5e6;
-
 /// What a peer that may be asked says it keeps up to its head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Holdings {
@@ -282,10 +279,7 @@ pub(super) fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &
         range_delta_from: summary.deltas_from,
         // A claim beyond the certified head is none.
         snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),
-        bytes_per_second: match score.bytes_per_second() {
-            rate if rate > 0.0 => rate,
-            _ => RATE_UNKNOWN,
-        },
+        bytes_per_second: score.bytes_per_second(),
         is_proven: false,
     }
 }

@@ -46,7 +46,7 @@ impl Costs {
         let all = |seconds: f64| seconds / cores.max(1.0);
         Costs {
             check: all(2e-9),
-            prepare: all(30e-6),
+            prepare: all(50e-6),
             execute: 1e-9,
             open: all(5e-9),
             commit: 40e-9,

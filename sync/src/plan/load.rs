@@ -7,7 +7,7 @@ const BATCH_BYTES: f64 = 500.0;
 /// The work on a batch without transactions, as gas: its system calls, and its comparison with its header.
 const BATCH_GAS: f64 = 100e3;
 /// The same as bytes of changes: the write of its header and its place in the accumulator.
-const BATCH_CHANGES: f64 = 1e3;
+const BATCH_CHANGES: f64 = 6e3;
 
 /// Compressed bytes of the parts of batches, by their bytes before compression, as seen of late.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -48,7 +48,7 @@ pub struct Candidate {
     pub range_delta_from: Option<BatchNumber>,
     /// Its snapshots, newest first, with its own word for their sizes.
     pub snapshots: Vec<SnapshotOffer>,
-    /// Its rate in bytes per second, measured, or presumed while it is unknown.
+    /// Its rate in bytes per second, measured, or presumed while it is unknown; the peer book gives 0 then.
     pub bytes_per_second: f64,
     /// Whether it delivered what passed its checks, of late: promises alone prove nothing.
     pub is_proven: bool,
