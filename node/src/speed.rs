@@ -4,21 +4,18 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use parking_lot::RwLock;
-use rustix::{
-    process::setpriority_process,
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use slipstream_executor::speed::{Speeds, Work, measure};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{Rules, chain::Fork};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     kept_file::{Form, Kept},
     rpc::client_version,
     tasks::TaskError,
+    workers::{Rank, Workers, step_back},
 };
 
 const FORM: Form = Form {
@@ -31,9 +28,6 @@ const FORM: Form = Form {
 };
 /// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
-
-/// The niceness of the measurement: a node that catches up at its first start needs all cores, and leaves it a fiftieth of one.
-const NICENESS: i32 = 19;
 
 /// What the machine can do, and what the chain may ask of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -113,14 +107,13 @@ impl MachineSpeed {
 
     /// Finds it out beside the node's start, and waits for the node's end.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
-        let (tell, told) = oneshot::channel();
-        std::thread::Builder::new().name("speed".into()).spawn(move || {
-            // Where the system does not know this, the thread is like any other.
-            let _ = setpriority_process(None, NICENESS);
-            // The node has ended if nobody is told.
-            let _ = tell.send(self.find_out(&cpu_model()));
-        })?;
-        let found = told.await?;
+        let workers = Workers::new("speed", 1, Rank::Behind);
+        // A node that catches up at its first start needs all cores.
+        let found = workers.run(move || {
+            step_back();
+            self.find_out(&cpu_model())
+        });
+        let found = found.await?;
         if let Err(error) = found {
             tracing::warn!(%error, "the speed of this machine stays unknown");
         }

@@ -21,7 +21,10 @@ use slipstream_types::{
 use tokio_util::sync::CancellationToken;
 
 use super::bloom::{self, BYTES_MAX};
-use crate::rpc::errors::RpcError;
+use crate::{
+    rpc::errors::RpcError,
+    workers::{Rank, Workers, step_back},
+};
 
 /// Batches of one section: enough that a search reads few records, few enough that a search at the head reads little.
 pub(super) const SECTION_BATCHES: u64 = 64;
@@ -112,9 +115,10 @@ impl LogIndex {
     /// filters are missing.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut head = self.store.watch_head();
+        let workers = Workers::new("log index", 1, Rank::Behind);
         while !shutdown.is_cancelled() {
             let (index, stop) = (self.clone(), shutdown.clone());
-            match tokio::task::spawn_blocking(move || index.fill(&stop)).await {
+            match workers.run(move || index.fill(&stop)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "filters of logs could not be made; searches take longer")
@@ -134,6 +138,9 @@ impl LogIndex {
         let head = self.store.head()?.header.number;
         self.remove_pruned()?;
         let mut next = self.begin(lowest, head)?;
+        if head.since(next) > SECTION_BATCHES {
+            step_back();
+        }
         while next <= head && !stop.is_cancelled() {
             let bloom = self.make(next)?;
             self.add(next, bloom)?;
