@@ -90,9 +90,18 @@ fn remove_checkpoint(dir: &Path) {
     let aside = dir.with_extension(REMOVING);
     remove_dir(&aside);
     match dir.is_dir() && fs::rename(dir, &aside).is_ok() {
-        true => remove_dir(&aside),
+        true => remove_beside(aside),
         // What is no directory, or keeps its name, is told of there.
         false => remove_dir(dir),
+    }
+}
+
+/// Removes a directory on a thread of its own: a checkpoint has hundreds of files, and whoever drops one commits batches. Without a thread
+/// it stays until the next start.
+fn remove_beside(dir: PathBuf) {
+    let removed = std::thread::Builder::new().name("snapshots".into()).spawn(move || remove_dir(&dir));
+    if let Err(error) = removed {
+        tracing::warn!(%error, "an old snapshot is removed at the next start only");
     }
 }
 
