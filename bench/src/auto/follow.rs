@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
@@ -37,7 +37,12 @@ const WINDOW_MAX: Duration = Duration::from_secs(60);
 const WINDOW_GRACE: Duration = Duration::from_secs(2);
 /// Longer than any way may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(120);
+/// A node that rests uses less than this share of a core for this time.
+const RESTS: Duration = Duration::from_millis(500);
+const RESTS_SHARE: f64 = 0.05;
 const SEED: &str = "slipnet-bench-follower";
+/// A node's data below its directory.
+const DATA: &str = "data";
 
 /// A way to the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,11 +117,35 @@ impl Arrived {
     }
 }
 
+/// Lets a node run on the ledger of one that stopped until it rests, and stops it. What remains below `dir` is what a node leaves: beside the
+/// ledger, the speed of its machine and the filters of logs.
+///
+/// # Errors
+/// If it does not start, or does not come to rest.
+pub(super) async fn rest(chain: &Chain, behind: u64, dir: &Path) -> Result<()> {
+    clone_store(&chain.stopped(behind), &database(dir))?;
+    let options =
+        NodeOptions { snapshot_interval: SNAPSHOT_INTERVAL, mode: "auto", ..NodeOptions::default() };
+    let node = NodeProcess::start(dir, &chain.genesis(), &node_key(SEED, 0), &options).await?;
+    let begin = Instant::now();
+    let mut used = node.cpu_s()?;
+    loop {
+        tokio::time::sleep(RESTS).await;
+        let before = std::mem::replace(&mut used, node.cpu_s()?);
+        if used - before < RESTS_SHARE * RESTS.as_secs_f64() {
+            return node.stop().await;
+        }
+        ensure!(begin.elapsed() < DEADLINE, "a node without peers does not come to rest");
+    }
+}
+
 /// Follows a chain from a situation's suppliers.
 pub(super) struct Follower<'a> {
     pub(super) situation: &'a Situation,
     pub(super) chain: &'a Chain,
     pub(super) supply: &'a Supply,
+    /// What [`rest`] left of a node that stopped; none where every run begins on an empty directory.
+    pub(super) stopped: Option<&'a Path>,
     /// Removed before and after each run.
     pub(super) dir: &'a Path,
 }
@@ -127,18 +156,14 @@ impl Follower<'_> {
     /// # Errors
     /// If the follower ends, or gets somewhere else.
     pub(super) async fn run(&self, way: Way, leash: Duration, with_window: bool) -> Result<Run> {
-        let start = match way {
-            Way::Snapshot => Start::Empty,
-            _ => self.situation.start,
-        };
         fs::create_dir_all(self.dir)?;
-        if let Start::Stopped(behind) = start {
-            clone_store(&self.chain.stopped(behind), &database(self.dir))?;
+        let mut from = 0;
+        if let (Some(stopped), Start::Stopped(behind)) = (self.stopped, self.situation.start)
+            && way != Way::Snapshot
+        {
+            clone_store(&stopped.join(DATA), &self.dir.join(DATA))?;
+            from = self.chain.head - behind;
         }
-        let from = match start {
-            Start::Empty => 0,
-            Start::Stopped(behind) => self.chain.head - behind,
-        };
         let serving = self.supply.serve().await?;
         let options = self.options(way, serving.addresses());
         let key = node_key(SEED, 0);

@@ -20,9 +20,9 @@ use anyhow::{Result, bail, ensure};
 
 use self::{
     backfill::HeadCost,
-    follow::{DEADLINE, Follower, Run, Way},
+    follow::{DEADLINE, Follower, Run, Way, rest},
     measured::Measured,
-    situation::{FULL, FULL_RUN, LENGTHS, ONLY_NAMED, QUICK_RUN, Situation},
+    situation::{FULL, FULL_RUN, LENGTHS, ONLY_NAMED, QUICK_RUN, Situation, Start},
     supply::{Busy, Supply},
 };
 use super::{BenchOptions, Report, harness::kept::Place};
@@ -120,7 +120,16 @@ impl Bench<'_> {
         let chain = situation.chain.make(self.place, self.progress)?;
         let dir = self.scratch.join(situation.name);
         let supply = Supply::of(situation.suppliers, &chain, &dir).await?;
-        let follower = Follower { situation, chain: &chain, supply: &supply, dir: &dir.join("follower") };
+        let stopped = dir.join("stopped");
+        let stopped = match situation.start {
+            Start::Stopped(behind) => {
+                rest(&chain, behind, &stopped).await?;
+                Some(&*stopped)
+            }
+            Start::Empty => None,
+        };
+        let follower =
+            Follower { situation, chain: &chain, supply: &supply, stopped, dir: &dir.join("follower") };
         let busy = Busy::start(situation.busy_threads);
         let mut measured = Measured::new(situation);
         let mut round = 0;
@@ -152,7 +161,8 @@ impl Bench<'_> {
         for round in 0..LENGTH_ROUNDS {
             for ((situation, chain, dir, supply), seconds) in made.iter().zip(&mut lengths) {
                 self.progress.step(&format!("{}, round {} of {LENGTH_ROUNDS}", situation.name, round + 1));
-                let follower = Follower { situation, chain, supply, dir: &dir.join("follower") };
+                let follower =
+                    Follower { situation, chain, supply, stopped: None, dir: &dir.join("follower") };
                 let run = follower.run(Way::Auto, DEADLINE, false).await?;
                 let Run::Arrived(arrived) = run else {
                     bail!("auto does not get to the head of {}", situation.name);
