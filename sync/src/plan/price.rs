@@ -119,26 +119,31 @@ const ROWS_RATIO: f64 = 0.75;
 const HEADER_BYTES: f64 = 280.0;
 /// The work on each of the batches that a range delta passes, as bytes of changes: a peer reads and merges its delta, and its header is
 /// checked and written.
-const PASSED_CHANGES: f64 = 3e3;
-/// The work of a leap beside its rows, as bytes of changes: its beginning, its code, its last write.
-const LEAP_CHANGES: f64 = 1.5e6;
+const PASSED_CHANGES: f64 = 1.5e3;
+/// The work of a range delta beside its rows, as bytes of changes: its beginning, its code, its last write.
+const RANGE_DELTA_CHANGES: f64 = 1.2e6;
+/// The same of a snapshot, whose ranges are files with writes of their own.
+const SNAPSHOT_CHANGES: f64 = 2.5e6;
 
 /// The price of a snapshot's rows.
 pub fn snapshot(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
-    leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), costs, bytes_per_second)
+    let fixed = SNAPSHOT_CHANGES * costs.commit;
+    leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), fixed, bytes_per_second)
 }
 
 /// The price of a range delta's changes, with the headers of so many batches.
 pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
     let fetched = bytes * ROWS_RATIO + batches as f64 * HEADER_BYTES;
     let passed = batches as f64 * PASSED_CHANGES * costs.commit;
-    leap(fetched, passed + bytes * (costs.open + costs.commit / cores.max(1.0)), costs, bytes_per_second)
+    let fixed = RANGE_DELTA_CHANGES * costs.commit;
+    leap(fetched, passed + bytes * (costs.open + costs.commit / cores.max(1.0)), fixed, bytes_per_second)
 }
 
-fn leap(fetched: f64, work: f64, costs: &Costs, bytes_per_second: f64) -> Price {
+/// What is fetched and worked on side by side, and `fixed` seconds that every leap takes.
+fn leap(fetched: f64, work: f64, fixed: f64, bytes_per_second: f64) -> Price {
     let network = fetched / bytes_per_second.max(1.0);
     let bound = if network > work { Bound::Network } else { Bound::Work };
-    Price { seconds: network.max(work) + LEAP_CHANGES * costs.commit, bound }
+    Price { seconds: network.max(work) + fixed, bound }
 }
 
 /// Plausible bytes of a row with its path, on an average over a state; an offer outside this range is false.
