@@ -6,6 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use rustix::process::setpriority_process;
 use slipstream_executor::{HintsMode, HotStats, Session, StallStats};
 use slipstream_network::{
     FairLimits, FairQueue, MESSAGE_BYTES_MAX, PeerId, Protocol, RequestLimits, Transport,
@@ -13,7 +15,7 @@ use slipstream_network::{
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Certificate, Waypoint, codec, schedule::Forks};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, oneshot},
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
@@ -21,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     SyncConfig, SyncError,
-    engine::{Done, Effect, Engine, JobId, Local, RequestId, Setup},
+    engine::{Done, Effect, Engine, Job, JobId, Local, RequestId, Setup},
     peers::KEY,
     plan::COSTS_KEY,
     planted::Defences,
@@ -38,6 +40,8 @@ const ANNOUNCEMENTS: FairLimits =
 /// After a broadcast, the next one waits for so many times as long as it took. However many announcements come, they get at most a
 /// quarter of the engine's time; requested answers get the rest.
 const BROADCAST_REST: u32 = 3;
+/// The niceness of threads that stand back: beside a thread of the head's work one gets a thirtieth of a core.
+const BACK_NICENESS: i32 = 15;
 /// How often a node that is alone looks whether somebody connected.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
 /// How often any other node looks whether its peers changed: the transport does not tell.
@@ -196,7 +200,8 @@ impl Follower {
     /// # Errors
     /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), SyncError> {
-        let mut driver = Driver { follower: &self, beside: JoinSet::new(), requests: BTreeMap::new() };
+        let mut driver =
+            Driver { follower: &self, beside: JoinSet::new(), requests: BTreeMap::new(), back: None };
         let done = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
             done = driver.drive() => done,
@@ -252,6 +257,23 @@ struct Driver<'a> {
     follower: &'a Follower,
     beside: JoinSet<Ended>,
     requests: BTreeMap<RequestId, AbortHandle>,
+    /// The threads of jobs that stand back, once there was a job; `None` inside if the system gives none.
+    back: Option<Option<ThreadPool>>,
+}
+
+/// Threads that give way to those of the head's work.
+fn threads_that_stand_back() -> Option<ThreadPool> {
+    let builder = ThreadPoolBuilder::new().thread_name(|index| format!("sync-back-{index}"));
+    // Where the system does not know this, the threads are like any other.
+    let builder = builder.start_handler(|_| {
+        let _ = setpriority_process(None, BACK_NICENESS);
+    });
+    // Who waits for the job learns of it.
+    let pool = builder.panic_handler(|_| {}).build();
+    pool.inspect_err(
+        |error| tracing::warn!(%error, "no threads for the history behind the head: it shares the head's"),
+    )
+    .ok()
 }
 
 impl Driver<'_> {
@@ -338,19 +360,31 @@ impl Driver<'_> {
                         request.abort();
                     }
                 }
-                Effect::Run { id, job } => {
-                    let worker = Arc::clone(&self.follower.worker);
-                    self.beside.spawn_blocking(move || {
-                        let began = Instant::now();
-                        let done = worker.run(job);
-                        Ended::Job(id, Box::new(done), began.elapsed())
-                    });
-                }
+                Effect::Run { id, job } => self.run(id, job),
                 Effect::Ban { peer, reason, duration } => {
                     self.follower.transport.ban(peer, &reason, duration);
                 }
                 Effect::Hear { peer, forks } => self.follower.hear(peer, &forks),
             }
+        }
+    }
+
+    /// Runs a job beside the engine. One that the head does not wait for stands back for those that it does.
+    fn run(&mut self, id: JobId, job: Job) {
+        let worker = Arc::clone(&self.follower.worker);
+        let back = job.stands_back().then(|| self.back.get_or_insert_with(threads_that_stand_back));
+        let work = move || {
+            let began = Instant::now();
+            let done = worker.run(job);
+            Ended::Job(id, Box::new(done), began.elapsed())
+        };
+        match back {
+            Some(Some(threads)) => {
+                let (tell, told) = oneshot::channel();
+                threads.spawn(move || drop(tell.send(work())));
+                self.beside.spawn(async move { told.await.expect("the job panicked") });
+            }
+            Some(None) | None => drop(self.beside.spawn_blocking(work)),
         }
     }
 

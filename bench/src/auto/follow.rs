@@ -32,7 +32,7 @@ const ETA_AT: Duration = Duration::from_secs(5);
 /// How often a node at the head is asked for the first batch of its history.
 const WINDOW_POLL: Duration = Duration::from_millis(20);
 /// How long a history is waited for.
-const WINDOW_MAX: Duration = Duration::from_secs(60);
+const WINDOW_MAX: Duration = Duration::from_secs(180);
 /// A node that fetches no history for so long has all that it will have.
 const WINDOW_GRACE: Duration = Duration::from_secs(2);
 /// Longer than any way may take.

@@ -48,7 +48,8 @@ pub(crate) enum RpcError {
     StateNotKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber },
     #[error(
         "missing trie node: state of batch {asked} is not here yet; this node has the states of batches {first} to {head}, and fetches \
-         those from {to_come} on: ask again when it has them (`sync.past_states` of the status), or ask a node that keeps them"
+         those from {to_come} on as far as a peer knows them (`sync.backfill` and `sync.past_states` of the status): ask again later, or \
+         ask a node that keeps them"
     )]
     StateNotYetKept { asked: BatchNumber, first: BatchNumber, head: BatchNumber, to_come: BatchNumber },
     #[error("header not found: batch {asked} does not exist yet; the head is batch {head}")]

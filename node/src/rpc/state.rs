@@ -34,7 +34,12 @@ impl RpcContext {
                 Some(view) => Ok(view),
                 None => {
                     let first = self.store.states_from()?;
-                    match self.health.past_states_to_come().filter(|to_come| *to_come <= asked) {
+                    let to_come = match self.health.past_states_to_come() {
+                        // The deltas that lead there come first.
+                        None if self.health.is_backfilling() => Some(self.store.states_wanted_from()?),
+                        to_come => to_come,
+                    };
+                    match to_come.filter(|to_come| *to_come <= asked) {
                         Some(to_come) => Err(RpcError::StateNotYetKept { asked, first, head, to_come }),
                         None => Err(RpcError::StateNotKept { asked, first, head }),
                     }

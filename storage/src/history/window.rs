@@ -45,6 +45,14 @@ impl Store {
         self.first_state(&*self.current()?)
     }
 
+    /// The first batch behind which `storage.state_history` wants the state, known or not.
+    ///
+    /// # Errors
+    /// As [`Store::head`].
+    pub fn states_wanted_from(&self) -> Result<BatchNumber, StorageError> {
+        Ok(self.0.config.state_history.first(self.head()?.header.number))
+    }
+
     pub(crate) fn first_state(&self, current: &Current) -> Result<BatchNumber, StorageError> {
         let head = current.record.number;
         let recorded = recorded_from(&*current.reader)?.unwrap_or(head);

@@ -153,6 +153,13 @@ pub enum Job {
     PastStates(Option<ReverseAnswer>),
 }
 
+impl Job {
+    /// Whether the head does not wait for it, and it computes for long.
+    pub(crate) fn stands_back(&self) -> bool {
+        matches!(self, Job::CheckPast { .. } | Job::PastStates(_) | Job::Audit(_))
+    }
+}
+
 /// Work on the state that a snapshot, or the range delta up to one, gives.
 #[derive(Debug)]
 pub enum RestoreJob {
