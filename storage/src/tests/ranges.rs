@@ -323,27 +323,48 @@ fn a_view_keeps_its_rows_while_their_column_is_filled_anew() {
     });
 }
 
-/// Goal: the rows that a restore replaced leave the disk with it, unless a view still reads them.
+/// Goal: the files that a restore replaced leave the disk with it, unless a view still reads them.
 #[test]
-fn replaced_rows_are_freed_unless_they_are_read() {
+fn replaced_files_are_freed_unless_they_are_read() {
     let (source, _) = served();
     let source = source.store();
     for held in [false, true] {
-        let mut fixture = Fixture::initialized(&serving(), true);
-        let first: Vec<_> = (0..1_500).map(|i| (wide_slot(i), slot(5))).collect();
-        Ledger::new().commit(fixture.store(), &first);
-        fixture.reopen();
-        let view = held.then(|| fixture.store().view().unwrap());
-        let restore = fixture.store().restore(&target(source, 20)).unwrap();
-        add_somewhere(&restore, &snapshot(source, 20), usize::MAX, &mut 1);
-        finish(restore, source, 20);
-        let left = fixture.store().0.backend.size(Column::StateA).unwrap().bytes;
-        assert_eq!(left > 50_000, held, "{left} bytes are left");
+        let fixture = Fixture::initialized(&serving(), true);
+        let store = fixture.store();
+        let restored = |number| {
+            let restore = store.restore(&target(source, number)).unwrap();
+            add_somewhere(&restore, &snapshot(source, number), usize::MAX, &mut 1);
+            finish(restore, source, number);
+        };
+        restored(10);
+        let replaced = store.current().unwrap().record.active.column();
+        let view = held.then(|| store.view().unwrap());
+        restored(20);
+        let left = store.0.backend.droppable(replaced, &[], &[0xff; 48]).unwrap().bytes;
+        assert_eq!(left > 50_000, held, "{left} bytes are left in files");
         if let Some(view) = view {
-            assert_eq!(view.rows(&[wide_slot(7)]).unwrap(), [slot(5)]);
+            assert_eq!(view.rows(&[wide_slot(3), wide_slot(1_000)]).unwrap(), [slot(7_000), slot(1_001)]);
         }
-        same_state(fixture.store(), source, 20);
+        same_state(store, source, 20);
     }
+}
+
+/// Goal: rows that were in no file of their own when a restore replaced them leave the disk with the next start.
+#[test]
+fn replaced_rows_are_freed_by_the_next_start() {
+    let (source, _) = served();
+    let source = source.store();
+    let mut fixture = Fixture::initialized(&serving(), true);
+    let first: Vec<_> = (0..1_500).map(|i| (wide_slot(i), slot(5))).collect();
+    Ledger::new().commit(fixture.store(), &first);
+    let replaced = fixture.store().current().unwrap().record.active.column();
+    let restore = fixture.store().restore(&target(source, 20)).unwrap();
+    add_somewhere(&restore, &snapshot(source, 20), usize::MAX, &mut 1);
+    finish(restore, source, 20);
+    fixture.reopen();
+    let left = fixture.store().0.backend.size(replaced).unwrap().bytes;
+    assert!(left < 50_000, "{left} bytes are left");
+    same_state(fixture.store(), source, 20);
 }
 
 /// The child: works only if a parent set the variable.

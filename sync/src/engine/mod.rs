@@ -359,6 +359,7 @@ impl Engine {
     /// Notes that the head is a later batch.
     fn moved(&mut self, head: BatchNumber, now: Instant) {
         if head > self.head {
+            self.rest_for_head(head.since(self.head), now);
             self.head = head;
             self.ahead_at = None;
             self.coming.committed(head);

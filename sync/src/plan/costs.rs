@@ -34,11 +34,13 @@ pub struct Costs {
     pub commit: f64,
     /// Checking and writing a snapshot's rows, per byte of them, on one core.
     pub restore: f64,
+    /// Restoring a snapshot beside its rows, in all: its beginning, its files, its code, its last write. It is not measured again.
+    pub leap: f64,
 }
 
 /// The bits of IEEE 754 doubles, in the order of the fields: BCS has no fractions.
 #[derive(Serialize, Deserialize)]
-struct Saved([u64; 6]);
+struct Saved([u64; 7]);
 
 impl Costs {
     /// The costs on so many cores of 2020. Measurements replace them.
@@ -51,6 +53,7 @@ impl Costs {
             open: all(5e-9),
             commit: 40e-9,
             restore: 10e-9,
+            leap: 0.1,
         }
     }
 
@@ -63,6 +66,7 @@ impl Costs {
             open: self.open * hashing,
             commit: self.commit * hashing,
             restore: self.restore * hashing,
+            leap: self.leap * hashing,
         }
     }
 
@@ -71,17 +75,18 @@ impl Costs {
     /// # Errors
     /// None that happens: the record is short.
     pub(crate) fn to_record(self) -> Result<Vec<u8>, CodecError> {
-        let Costs { check, prepare, execute, open, commit, restore } = self;
-        codec::encode("costs", &Saved([check, prepare, execute, open, commit, restore].map(f64::to_bits)))
+        let Costs { check, prepare, execute, open, commit, restore, leap } = self;
+        let all = [check, prepare, execute, open, commit, restore, leap];
+        codec::encode("costs", &Saved(all.map(f64::to_bits)))
     }
 
     /// The costs of a record; none of one that is damaged or implausible.
     pub(crate) fn of_record(record: &[u8]) -> Option<Costs> {
         let Saved(bits) = codec::decode("costs", record, RECORD_BYTES_MAX).ok()?;
         let costs = bits.map(f64::from_bits);
-        let [check, prepare, execute, open, commit, restore] = costs;
+        let [check, prepare, execute, open, commit, restore, leap] = costs;
         let is_plausible = costs.iter().all(|cost| PLAUSIBLE.contains(cost));
-        is_plausible.then_some(Costs { check, prepare, execute, open, commit, restore })
+        is_plausible.then_some(Costs { check, prepare, execute, open, commit, restore, leap })
     }
 }
 
@@ -103,7 +108,8 @@ pub(crate) struct Measured {
 impl Measured {
     /// Nothing is measured yet.
     pub(crate) fn new(costs: Costs) -> Measured {
-        let all = |it| Costs { check: it, prepare: it, execute: it, open: it, commit: it, restore: it };
+        let all =
+            |it| Costs { check: it, prepare: it, execute: it, open: it, commit: it, restore: it, leap: it };
         Measured { costs, seconds: all(PRESUMED_SECONDS), slower_max: all(SLOWER_MAX), is_new: false }
     }
 

@@ -120,23 +120,20 @@ const HEADER_BYTES: f64 = 280.0;
 /// The work on each of the batches that a range delta passes, as bytes of changes: a peer reads and merges its delta, and its header is
 /// checked and written.
 const PASSED_CHANGES: f64 = 1.5e3;
-/// The work of a range delta beside its rows, as bytes of changes: its beginning, its code, its last write.
-const RANGE_DELTA_CHANGES: f64 = 1.2e6;
-/// The same of a snapshot, whose ranges are files with writes of their own.
-const SNAPSHOT_CHANGES: f64 = 2.5e6;
+/// What a range delta takes beside its rows, of what a snapshot takes: its ranges are in memory, and no files.
+const RANGE_DELTA_LEAP: f64 = 0.5;
 
 /// The price of a snapshot's rows.
 pub fn snapshot(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
-    let fixed = SNAPSHOT_CHANGES * costs.commit;
-    leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), fixed, bytes_per_second)
+    leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), costs.leap, bytes_per_second)
 }
 
 /// The price of a range delta's changes, with the headers of so many batches.
 pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
     let fetched = bytes * ROWS_RATIO + batches as f64 * HEADER_BYTES;
     let passed = batches as f64 * PASSED_CHANGES * costs.commit;
-    let fixed = RANGE_DELTA_CHANGES * costs.commit;
-    leap(fetched, passed + bytes * (costs.open + costs.commit / cores.max(1.0)), fixed, bytes_per_second)
+    let work = passed + bytes * (costs.open + costs.commit / cores.max(1.0));
+    leap(fetched, work, costs.leap * RANGE_DELTA_LEAP, bytes_per_second)
 }
 
 /// What is fetched and worked on side by side, and `fixed` seconds that every leap takes.

@@ -10,6 +10,7 @@
 
 mod pieces;
 mod progress;
+mod rest;
 mod span;
 mod states;
 
@@ -24,6 +25,7 @@ pub(super) use self::states::REVERSE_DELTA;
 use self::{
     pieces::{Arrived, Pieces, State},
     progress::Progress,
+    rest::Rest,
     span::next_span,
     states::States,
 };
@@ -75,6 +77,7 @@ pub(super) struct Backfill {
     states: States,
     /// Peers that refused a range, and until when they are left alone.
     resting: BTreeMap<PeerId, Instant>,
+    rest: Rest,
     progress: Progress,
 }
 
@@ -88,6 +91,7 @@ impl Default for Backfill {
             batch_bytes: BATCH_BYTES_UNKNOWN,
             states: States::default(),
             resting: BTreeMap::new(),
+            rest: Rest::default(),
             progress: Progress::default(),
         }
     }
@@ -101,9 +105,10 @@ impl Backfill {
         self.leaps += 1;
     }
 
-    /// When a peer may be asked again, or is late.
+    /// When a peer may be asked again, or any, or is late.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         let late = self.pieces.next_late(now).into_iter().chain(self.states.next_late(now));
+        let late = late.chain(self.rest.end(now));
         self.resting.values().copied().chain(late).min()
     }
 
@@ -156,6 +161,13 @@ impl Engine {
         }
     }
 
+    /// Notes that the head moved by some batches: one is news, and more are the end of catching up.
+    pub(super) fn rest_for_head(&mut self, batches: u64, now: Instant) {
+        if batches == 1 {
+            self.backfill.rest.head_moved(now);
+        }
+    }
+
     /// Whether the head needs peers and this machine for itself.
     fn is_behind(&self) -> bool {
         self.newest.since(self.head) > NEAR_BATCHES
@@ -182,6 +194,9 @@ impl Engine {
     /// Asks for the pieces that nobody is asked for, each of the peer that is thought to answer first and has nothing else to do.
     fn ask_past(&mut self, peers: &[Holdings], now: Instant) {
         let (backfill, streams) = (&mut self.backfill, &mut self.streams);
+        if backfill.rest.end(now).is_some() {
+            return;
+        }
         let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
         for piece in backfill.pieces.wanted(now) {
             let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
@@ -209,6 +224,7 @@ impl Engine {
         answer: Vec<u8>,
         at: Instant,
     ) {
+        self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
         let Some(piece) = self.backfill.pieces.get_mut(request.first) else { return };
         let is_asked = matches!(piece.state, State::Asked { .. });
         if is_asked && (piece.span.batches() as u32, piece.span.parts) == (request.batches_max, request.parts)
@@ -399,6 +415,9 @@ impl Engine {
                 };
                 let (first, last) = (newest.span.first, newest.span.last);
                 format!("asks {}{others}; the next are batches {first} to {last}", peer.short())
+            }
+            (None, Some(_)) if self.backfill.rest.end(now).is_some() => {
+                "leaves links and cores to the head, which moves, for most of the time".into()
             }
             (None, Some(_)) => "checks and stores what came, or waits for a peer that has time".into(),
             (_, None) if self.is_backfilling(now) => "the head comes first".into(),

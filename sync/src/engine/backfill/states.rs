@@ -96,7 +96,7 @@ impl Engine {
             return self.close_states();
         };
         let is_due = match states.step {
-            None => true,
+            None => backfill.rest.end(now).is_none(),
             Some(Step::Asked { late_at, .. }) => late_at <= now,
             Some(_) => false,
         };
@@ -142,6 +142,7 @@ impl Engine {
 
     /// Takes a reverse delta in, if it is still waited for, whoever of those that were asked sends it.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
+        self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
         let step = &mut self.backfill.states.step;
         if let Some(Step::Asked { from, to, .. }) = *step
             && flight.about == (About::States { from, to })

@@ -73,6 +73,8 @@ fn the_head_comes_first_and_history_behind_it() {
         "{}",
         status.reason
     );
+    // The chain stands.
+    rig.wait(3 * SECOND);
     let mut firsts = Vec::new();
     while rig.status().backfill.is_some() {
         let asked = asked_before(&rig, A, 30);
@@ -105,6 +107,26 @@ fn it_rests_while_the_node_is_behind() {
     }
     assert_eq!(rig.head(), HEAD);
     has_all(&rig, &chain().store);
+}
+
+/// Goal: while new batches come, nobody is asked for history for twice as long as the last answer took; after a pause of the chain at once.
+#[test]
+fn it_leaves_the_link_to_a_head_that_moves() {
+    let mut rig = at_snapshot(8).rig().peer(A, serves(1..=HEAD - 2).offering(30, 100, 8_000));
+    rig.step();
+    while asked_before(&rig, A, 30).is_empty() {
+        rig.answer(A);
+    }
+    rig.commit(HEAD - 1).wait(SECOND / 10).answer(A);
+    assert_eq!(asked_before(&rig, A, 30), [0; 0]);
+    let reason = rig.status().backfill.unwrap().reason;
+    assert!(reason.contains("to the head, which moves"), "{reason}");
+    rig.wait(SECOND / 10);
+    assert_eq!(asked_before(&rig, A, 30), [0; 0], "half of the rest");
+    rig.until(Timer::Backfill);
+    assert_eq!(asked_before(&rig, A, 30), [16]);
+    rig.wait(2 * SECOND).answer(A);
+    assert_eq!(asked_before(&rig, A, 30), [8], "the head stands");
 }
 
 /// Goal: who lies about the past is banned, and the same batches are fetched from another.

@@ -1,0 +1,37 @@
+//! [`Rest`]: while the head moves, the backfill leaves links and cores to it for most of the time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The head moves if a batch was committed within this time.
+const MOVING: Duration = Duration::from_secs(2);
+/// After an answer the backfill rests for this many times as long as it took, so that two batches in three meet none.
+const FACTOR: u32 = 2;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// When the head last moved by one batch.
+    moved_at: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl Rest {
+    /// The head moved by one batch.
+    pub(super) fn head_moved(&mut self, now: Instant) {
+        self.moved_at = Some(now);
+    }
+
+    /// An answer came after this time.
+    pub(super) fn answered(&mut self, took: Duration, now: Instant) {
+        if self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING) {
+            self.until = self.until.max(Some(now + took * FACTOR));
+        }
+    }
+
+    /// When it ends, if it lasts.
+    pub(super) fn end(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| *until > now)
+    }
+}
