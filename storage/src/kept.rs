@@ -42,15 +42,19 @@ impl KeptRecord {
 
     /// Notes what the head's batches have, which a leap is about to leave below a gap.
     pub(crate) fn leave(&mut self, head: &HeadRecord, pruned: &PrunedRecord) {
+        (0..KINDS.len()).for_each(|kind| self.leave_kind(kind, head, pruned));
+    }
+
+    /// The same of one kind, which the next batch lacks.
+    pub(crate) fn leave_kind(&mut self, kind: usize, head: &HeadRecord, pruned: &PrunedRecord) {
         self.prune(pruned);
-        for ((spans, lowest), floor) in self.spans.iter_mut().zip(head.lowest).zip(pruned.below) {
-            let span = KeptSpan { first: lowest.max(floor), last: head.number };
-            if span.first <= span.last {
-                spans.push(span);
-            }
-            let surplus = spans.len().saturating_sub(SPANS_MAX);
-            spans.drain(..surplus);
+        let span = KeptSpan { first: head.lowest[kind].max(pruned.below[kind]), last: head.number };
+        let spans = &mut self.spans[kind];
+        if span.first <= span.last {
+            spans.push(span);
         }
+        let surplus = spans.len().saturating_sub(SPANS_MAX);
+        spans.drain(..surplus);
     }
 
     /// Forgets what was pruned.

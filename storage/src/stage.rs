@@ -11,6 +11,7 @@ use crate::{
     batch::CommitBatch,
     changes::{Changes, Next, Touched},
     error::StorageError,
+    kept::KeptRecord,
     schema::{self, GENESIS_KEY, HEAD_KEY, HeadRecord, StateColumn},
     shared::{Current, Head},
     state::{Tree, Update},
@@ -78,10 +79,19 @@ impl Writer<'_> {
             Ok(checked) => checked,
             Err((index, error)) => return Err(Box::new(Refused { error, index, tree, updates })),
         };
-        let record = batches
-            .iter()
-            .fold(base.map(|base| *base.record), |record, batch| Some(next_record(record, batch)));
+        let (mut record, mut kept) = (base.map(|base| *base.record), None);
+        for (index, batch) in batches.iter().enumerate() {
+            if let Some(record) = &record
+                && let Err(error) = self.leave_lacking(record, batch, &mut kept)
+            {
+                return Err(Box::new(Refused { error, index, tree, updates }));
+            }
+            record = Some(next_record(record, batch));
+        }
         let record = record.expect("at least one batch is staged");
+        if let Some(kept) = kept {
+            kept.put(&mut writes);
+        }
         let codes = changes.codes.keys().copied().collect();
         let touched = changes.apply(record.active.column(), &mut writes);
         for batch in batches {
@@ -181,6 +191,32 @@ impl Writer<'_> {
         let Some(certificate) = batch.certificate else { return Ok(epoch) };
         check_certificate(certificate, batch.header, accumulator_root)?;
         self.stage_epoch_end(epoch, certificate, writes)
+    }
+
+    /// Notes the batches below one that lacks parts which they have, so that a backfill which arrives there joins them. Hints are no part
+    /// that it waits for.
+    fn leave_lacking(
+        &self,
+        record: &HeadRecord,
+        batch: &CommitBatch<'_>,
+        kept: &mut Option<KeptRecord>,
+    ) -> Result<(), StorageError> {
+        let parts = batch.blobs().into_iter().zip(record.lowest).enumerate();
+        let lacks = |(_, ((kind, blob), lowest)): &(usize, ((BlobKind, Option<&Blob>), BatchNumber))| {
+            *kind != BlobKind::Hints && blob.is_none() && *lowest <= record.number
+        };
+        let lacking: Vec<usize> = parts.filter(lacks).map(|(kind, _)| kind).collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        if kept.is_none() {
+            *kept = Some(KeptRecord::read(&*self.store.0.backend)?);
+        }
+        let pruned = self.store.0.floors.record();
+        lacking
+            .into_iter()
+            .for_each(|kind| kept.iter_mut().for_each(|kept| kept.leave_kind(kind, record, &pruned)));
+        Ok(())
     }
 
     fn put_parts(&self, writes: &mut WriteBatch, batch: &CommitBatch<'_>) {

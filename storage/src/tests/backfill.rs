@@ -338,6 +338,48 @@ fn what_a_leap_left_is_joined() {
     });
 }
 
+/// Goal: batches that were applied by their deltas alone, in one commit or more, leave what lies before them. A backfill fetches their
+/// other parts, and joins that.
+#[test]
+fn batches_that_lack_parts_are_filled_in() {
+    let (source, _) = served(false);
+    let source = source.store();
+    let commit_alone = |store: &Store, numbers: std::ops::RangeInclusive<u64>| {
+        for number in numbers {
+            let made = next_as(source, store, number);
+            let batch = made.batch();
+            store
+                .commit(
+                    CommitBatch { body: None, receipts: None, hints: None, transaction_hashes: &[], ..batch },
+                    None,
+                )
+                .unwrap();
+        }
+    };
+    on_both(&config(), |mut fixture| {
+        commit_as(source, fixture.store(), 1..=6);
+        commit_alone(fixture.store(), 7..=12);
+        commit_as(source, fixture.store(), 13..=20);
+        commit_alone(fixture.store(), 21..=25);
+        commit_as(source, fixture.store(), 26..=32);
+        fixture.reopen();
+        let lowest = |store: &Store| KINDS.map(|kind| store.lowest(kind).unwrap().unwrap().get());
+        assert_eq!(lowest(fixture.store())[..3], [26, 26, 1]);
+        assert_eq!(next_run(fixture.store(), 100), Some((21, 25)));
+        fill(fixture.store(), source, 21, 25).unwrap();
+        assert_eq!(lowest(fixture.store())[..3], [13, 13, 1], "what was whole before is joined");
+        fill(fixture.store(), source, 7, 12).unwrap();
+        assert_eq!(lowest(fixture.store())[..3], [1, 1, 1]);
+        for kind in &KINDS[..3] {
+            for number in (1..=32).map(BatchNumber::new) {
+                let stored = fixture.store().blob(*kind, number).unwrap();
+                assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
+            }
+        }
+        check_whole(&mut fixture);
+    });
+}
+
 /// Goal: what a leap left is dropped with its window, and joined as far as it was not pruned.
 #[test]
 fn what_was_pruned_below_a_gap_is_fetched_again() {

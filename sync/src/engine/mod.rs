@@ -125,6 +125,8 @@ pub struct Engine {
     rumours: Rumours,
     /// The work along the ledger, by the headers that are known.
     course: Course,
+    /// Of each peer that keeps all that this node does: from which batch on, and its head.
+    wholes: Vec<(BatchNumber, BatchNumber)>,
     ratios: Ratios,
     stages: Stages,
     pace: Pace,
@@ -221,6 +223,7 @@ impl Engine {
             coming: Coming::default(),
             rumours: Rumours::default(),
             course,
+            wholes: Vec::new(),
             ratios: Ratios::default(),
             stages: Stages::new(local.costs.unwrap_or(Costs::presumed(cores)), now),
             pace: Pace::default(),

@@ -11,6 +11,7 @@ use super::{
     bootstrap::Bootstrap,
     effect::{Done, Job, JobId, RestoreJob},
     jobs::{Check, CheckAnnounced, Commit, Ended, Execute, Prepare, RestoreAnswer, Restoring},
+    ranges::needed,
     streams::Key,
     tail::Tail,
 };
@@ -133,7 +134,7 @@ impl Engine {
         self.learn_end(range.certificate());
         let amount = self.learn_headers(&range);
         // The range was given up and is asked for again in another way, so this result no longer fits.
-        if self.tail.get(first).is_some_and(|piece| !range.has(self.needed(piece.mode))) {
+        if self.tail.get(first).is_some_and(|piece| !range.has(needed(piece.mode))) {
             return;
         }
         self.settle(&key, now);
@@ -196,6 +197,7 @@ impl Engine {
         let room = AUDITS_MAX.saturating_sub(self.audits.len());
         self.counters.audits_skipped += committed.audits.len().saturating_sub(room) as u64;
         self.audits.extend(committed.audits.into_iter().take(room));
+        self.backfill_lacks(self.tail.commits_lacking());
         self.tail.committed(committed.head);
         self.moved(committed.head, now);
     }

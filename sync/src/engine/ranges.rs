@@ -27,6 +27,8 @@ const REPLAY_SECONDS: f64 = 0.5;
 /// The first ranges beside ranges of deltas are replayed, as many as are executed in about so long, as far as costs are known then. On a
 /// slow link the first deltas take as long to come, and what is replayed behind them would wait for them.
 const HEAD_START_SECONDS: f64 = 0.5;
+/// From so many batches before the target on deltas come with all that the node keeps.
+const WHOLE_BATCHES: u64 = 64;
 /// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
 const LENT_MAX: usize = 2;
 
@@ -80,13 +82,27 @@ impl Engine {
     }
 
     fn want_range(&mut self, first: BatchNumber, last: BatchNumber, mode: RangeMode, bytes: u64) {
+        let is_whole = mode == RangeMode::Delta && self.comes_whole(first, last);
         let request = RangeRequest {
             first,
             batches_max: (last.since(first) + 1) as u32,
             bytes_max: self.config.range_bytes_max.get().min(RANGE_BYTES_MAX),
-            parts: self.parts(mode, first, last),
+            parts: self.parts(mode, is_whole, first, last),
         };
-        self.streams.want(Key::Range(first), Request::Range(request), Needs::Batch(mode, first), bytes);
+        let needs = if is_whole { Needs::Whole(first) } else { Needs::Batch(mode, first) };
+        self.streams.want(Key::Range(first), Request::Range(request), needs, bytes);
+        self.tail.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
+    }
+
+    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Before that the head comes first,
+    /// and the backfill fetches them.
+    fn comes_whole(&self, first: BatchNumber, last: BatchNumber) -> bool {
+        self.is_near(last) && self.wholes.iter().any(|(from, head)| *from <= first && first <= *head)
+    }
+
+    /// Whether a batch is so near to the target that the node wants all that it keeps of it at once.
+    pub(super) fn is_near(&self, number: BatchNumber) -> bool {
+        self.config.history && self.newest.since(number) < WHOLE_BATCHES
     }
 
     /// Asks for the rest of a range whose answer ended early.
@@ -134,23 +150,14 @@ impl Engine {
         }
     }
 
-    fn parts(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> Parts {
-        let needed = self.needed(mode);
+    fn parts(&self, mode: RangeMode, is_whole: bool, first: BatchNumber, last: BatchNumber) -> Parts {
+        let needed = needed(mode);
         match mode {
             RangeMode::Replay if self.hints => needed.with(Parts::HINTS),
-            // For others: those who execute are helped by whoever keeps bodies.
-            RangeMode::Delta if self.config.history => needed.with(Parts::HINTS),
+            // Hints are for others: those who execute are helped by whoever keeps bodies.
+            RangeMode::Delta if is_whole => needed.with(Parts::BODY).with(Parts::RECEIPTS).with(Parts::HINTS),
             RangeMode::Delta if self.is_audited(first, last) => needed.with(Parts::BODY),
             _ => needed,
-        }
-    }
-
-    /// The parts that a range must have.
-    pub(super) fn needed(&self, mode: RangeMode) -> Parts {
-        match mode {
-            RangeMode::Replay => Parts::BODY,
-            RangeMode::Delta if self.config.history => Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS),
-            RangeMode::Delta => Parts::DELTA,
         }
     }
 
@@ -167,6 +174,9 @@ impl Engine {
         for (first, mode) in asked {
             let key = Key::Range(first);
             let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
+            if is_served && self.lost_whole(first, mode, candidates) {
+                self.turn_into(first, mode);
+            }
             if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key, &self.jobs.checks) {
                 continue;
             }
@@ -183,6 +193,14 @@ impl Engine {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a range waits for peers that have all that the node keeps of it, and there are none any more: its deltas alone will do.
+    fn lost_whole(&self, first: BatchNumber, mode: RangeMode, candidates: &[Candidate]) -> bool {
+        let asked_whole = mode == RangeMode::Delta && self.streams.needs_whole(&Key::Range(first));
+        asked_whole
+            && !candidates.iter().any(|peer| peer.serves_whole(first))
+            && self.may_turn(first, |streams, key| streams.is_waiting(key))
     }
 
     /// Everything is followed in one mode from now on, also what was to be followed in the other one and nobody was asked for.
@@ -296,6 +314,14 @@ impl Engine {
             }
         }
         self.want_rest(first);
+    }
+}
+
+/// The parts that a range must have.
+pub(super) fn needed(mode: RangeMode) -> Parts {
+    match mode {
+        RangeMode::Replay => Parts::BODY,
+        RangeMode::Delta => Parts::DELTA,
     }
 }
 

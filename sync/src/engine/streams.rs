@@ -46,6 +46,8 @@ pub(super) enum Needs {
     Head(BatchNumber),
     /// A batch in a mode.
     Batch(RangeMode, BatchNumber),
+    /// A batch's delta with its body and receipts.
+    Whole(BatchNumber),
     /// The snapshot of this batch.
     Snapshot(BatchNumber),
     /// A snapshot, and the deltas after a batch.
@@ -57,6 +59,7 @@ impl Needs {
         match self {
             Needs::Head(number) => peer.head >= number && peer.keeps_batches(),
             Needs::Batch(mode, number) => peer.serves(mode, number),
+            Needs::Whole(number) => peer.serves_whole(number),
             Needs::Snapshot(number) => peer.offers(number),
             Needs::RangeDelta(from, number) => {
                 peer.offers(number) && peer.range_delta_from.is_some_and(|first| first <= from.next())
@@ -166,6 +169,11 @@ impl Streams {
         self.wanted.get(key)
     }
 
+    /// Whether a wanted range is to come with all that the node keeps.
+    pub(super) fn needs_whole(&self, key: &Key) -> bool {
+        self.wanted.get(key).is_some_and(|wanted| matches!(wanted.needs, Needs::Whole(_)))
+    }
+
     /// Whether nobody is asked for it at the moment.
     pub(super) fn is_waiting(&self, key: &Key) -> bool {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
@@ -190,7 +198,11 @@ impl Streams {
 
     /// Ranges in a mode that nobody is asked for at the moment.
     pub(super) fn waiting_ranges(&self, mode: RangeMode) -> usize {
-        let is_of = |wanted: &&Wanted| matches!(wanted.needs, Needs::Batch(of, _) if of == mode);
+        let is_of = |wanted: &&Wanted| match wanted.needs {
+            Needs::Batch(of, _) => of == mode,
+            Needs::Whole(_) => mode == RangeMode::Delta,
+            _ => false,
+        };
         self.wanted.values().filter(is_of).filter(|wanted| wanted.flights.is_empty()).count()
     }
 

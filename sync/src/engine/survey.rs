@@ -132,6 +132,7 @@ mod tests {
                 head: number(1_000),
                 replay_from: None,
                 delta_from: None,
+                whole_from: None,
                 range_delta_from: None,
                 snapshots,
                 bytes_per_second: 1e6,

@@ -33,6 +33,8 @@ const BELOW_BYTES_MAX: u64 = 16 << 20;
 pub(super) struct Piece {
     pub(super) last: BatchNumber,
     pub(super) mode: RangeMode,
+    /// Whether all that the node keeps of its batches is asked for, or made. Otherwise the backfill fetches the rest.
+    pub(super) is_whole: bool,
     /// Compressed bytes that it holds: as estimated, then as they came, hints included.
     pub(super) bytes: u64,
     /// The work in its batches: as presumed, then by their headers.
@@ -83,6 +85,18 @@ impl Tail {
         committing.map(|piece| piece.bytes).sum()
     }
 
+    /// Whether pieces that are being committed lack parts that the node keeps.
+    pub(super) fn commits_lacking(&self) -> bool {
+        self.pieces.values().any(|piece| matches!(piece.state, State::Committing) && !piece.is_whole)
+    }
+
+    /// Notes whether all that the node keeps of a piece's batches is asked for, or made.
+    pub(super) fn set_whole(&mut self, first: BatchNumber, is_whole: bool) {
+        if let Some(piece) = self.pieces.get_mut(&first) {
+            piece.is_whole = is_whole;
+        }
+    }
+
     /// Asks for a piece that is not prepared in another mode, in which it is thought to have so many bytes. What came of it is dropped.
     pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode, bytes: u64) {
         if let Some(piece) = self.pieces.get_mut(&first) {
@@ -131,7 +145,7 @@ impl Tail {
     pub(super) fn push(&mut self, last: BatchNumber, mode: RangeMode, bytes: u64, amount: Amount) {
         let first = self.next;
         self.next = last.next();
-        self.pieces.insert(first, Piece { last, mode, bytes, amount, state: State::Asked });
+        self.pieces.insert(first, Piece { last, mode, is_whole: true, bytes, amount, state: State::Asked });
     }
 
     pub(super) fn get(&self, first: BatchNumber) -> Option<&Piece> {
@@ -168,7 +182,17 @@ impl Tail {
             let left = piece.last.since(end);
             let (bytes, amount) =
                 (piece.bytes * left / batches, piece.amount.times(left as f64 / batches as f64));
-            (end.next(), Piece { last: piece.last, mode: piece.mode, bytes, amount, state: State::Asked })
+            (
+                end.next(),
+                Piece {
+                    last: piece.last,
+                    mode: piece.mode,
+                    is_whole: piece.is_whole,
+                    bytes,
+                    amount,
+                    state: State::Asked,
+                },
+            )
         });
         piece.last = end.min(piece.last);
         piece.bytes = range.held_bytes() as u64;

@@ -36,6 +36,7 @@ impl Engine {
         self.given_up.expire(now);
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
+        self.wholes = candidates.iter().filter_map(|peer| Some((peer.whole_from?, peer.head))).collect();
         self.direct(&candidates, now);
         while self.take_over_from_strangers(&candidates, now)
             || self.assign(&candidates, now)
@@ -231,7 +232,8 @@ impl Engine {
 
     /// The parts that are fetched beside those that are needed.
     pub(super) fn fetched(&self) -> Fetched {
-        Fetched { history: self.config.history, hints: self.hints }
+        let history = !self.wholes.is_empty() && self.is_near(self.tail.last());
+        Fetched { history, hints: self.hints }
     }
 
     /// Whether the next batches are still left to this process's consensus, or to its mesh.

@@ -271,12 +271,14 @@ fn a_refusal_refutes_a_summary() {
 #[test]
 fn history_needs_all_parts() {
     let from = |history, summary| {
-        candidate(id(1), &summary, history, &Score::new(Instant::now())).delta_from.map(|n| n.get())
+        let candidate = candidate(id(1), &summary, history, &Score::new(Instant::now()));
+        [candidate.delta_from, candidate.whole_from].map(|from| from.map(|number| number.get()))
     };
-    assert_eq!(from(false, summary()), Some(1));
-    assert_eq!(from(true, summary()), Some(5));
-    assert_eq!(from(true, Summary { receipts_from: None, ..summary() }), None);
-    assert_eq!(from(false, Summary { receipts_from: None, ..summary() }), Some(1));
+    let lacking = || Summary { receipts_from: None, ..summary() };
+    assert_eq!(from(false, summary()), [Some(1), None]);
+    assert_eq!(from(true, summary()), [Some(1), Some(5)]);
+    assert_eq!(from(true, lacking()), [Some(1), None]);
+    assert_eq!(from(false, lacking()), [Some(1), None]);
 }
 
 #[test]

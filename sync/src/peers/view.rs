@@ -264,18 +264,15 @@ pub(super) fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &
         BlobKind::Delta => summary.deltas_from,
         _ => summary.bodies_from,
     };
-    let delta_from = match history {
-        true => [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(from).into_iter().max().flatten(),
-        false => from(BlobKind::Delta),
-    };
-    let all_kept =
-        [summary.bodies_from, summary.receipts_from, summary.deltas_from].iter().all(Option::is_some);
+    let all = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta].map(from);
+    let all_from = all.into_iter().max().flatten().filter(|_| all.iter().all(Option::is_some));
     let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |certificate| certificate.info.number);
     Candidate {
         peer,
         head,
         replay_from: summary.bodies_from,
-        delta_from: delta_from.filter(|_| !history || all_kept),
+        delta_from: summary.deltas_from,
+        whole_from: all_from.filter(|_| history),
         range_delta_from: summary.deltas_from,
         // A claim beyond the certified head is none.
         snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),

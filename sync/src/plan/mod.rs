@@ -42,8 +42,10 @@ pub struct Candidate {
     pub head: BatchNumber,
     /// From where on it serves replay, if it does.
     pub replay_from: Option<BatchNumber>,
-    /// From where on it serves deltas (with history, if this node keeps it), if it does.
+    /// From where on it serves deltas, if it does.
     pub delta_from: Option<BatchNumber>,
+    /// From where on it serves deltas with bodies and receipts, if this node keeps them and it does.
+    pub whole_from: Option<BatchNumber>,
     /// From where on it serves deltas alone, and so range deltas, if it does.
     pub range_delta_from: Option<BatchNumber>,
     /// Its snapshots, newest first, with its own word for their sizes.
@@ -80,6 +82,11 @@ impl Candidate {
             RangeMode::Delta => self.delta_from,
         };
         self.head >= number && from.is_some_and(|from| from <= number)
+    }
+
+    /// Whether it serves a batch with bodies and receipts beside its delta.
+    pub fn serves_whole(&self, number: BatchNumber) -> bool {
+        self.head >= number && self.whole_from.is_some_and(|from| from <= number)
     }
 
     /// Whether it keeps any batches. A peer that keeps none, such as an archive, has only the headers of its snapshots.

@@ -147,6 +147,7 @@ mod tests {
             head: BatchNumber::new(900),
             replay_from: replay_from.map(BatchNumber::new),
             delta_from: delta_from.map(BatchNumber::new),
+            whole_from: None,
             range_delta_from: None,
             snapshots: Vec::new(),
             bytes_per_second: 1e6,

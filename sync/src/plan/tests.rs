@@ -13,6 +13,7 @@ fn peer(id: u8, head: u64) -> Candidate {
         head: BatchNumber::new(head),
         replay_from: from,
         delta_from: from,
+        whole_from: from,
         range_delta_from: from,
         snapshots: vec![],
         bytes_per_second: 50e6,

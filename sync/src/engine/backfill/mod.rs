@@ -79,6 +79,10 @@ pub(super) struct Backfill {
     resting: BTreeMap<PeerId, Instant>,
     rest: Rest,
     progress: Progress,
+    /// Whether batches were committed without parts that the node keeps, since it was looked at what is missing.
+    lacks: bool,
+    /// Whether something was missing by then.
+    is_missing: bool,
 }
 
 impl Default for Backfill {
@@ -93,6 +97,8 @@ impl Default for Backfill {
             resting: BTreeMap::new(),
             rest: Rest::default(),
             progress: Progress::default(),
+            lacks: false,
+            is_missing: false,
         }
     }
 }
@@ -131,6 +137,10 @@ impl Engine {
             return self.close_states();
         }
         self.backfill.resting.retain(|_, until| *until > now);
+        if self.backfill.lacks && !self.is_behind() {
+            self.backfill.lacks = false;
+            self.backfill.leapt();
+        }
         let Some(backlog) = self.backfill.backlog else {
             if !self.jobs.store_past.is_any() {
                 let look = StorePast { leaps: self.backfill.leaps, ..StorePast::default() };
@@ -159,6 +169,11 @@ impl Engine {
             self.check_past();
             self.store_past();
         }
+    }
+
+    /// Notes whether batches that were committed lack parts that the node keeps.
+    pub(super) fn backfill_lacks(&mut self, lacks: bool) {
+        self.backfill.lacks |= lacks;
     }
 
     /// Notes that the head moved by some batches: one is news, and more are the end of catching up.
@@ -326,7 +341,9 @@ impl Engine {
         (self.backfill.backlog, self.backfill.states.backlog) = (Some(backlog), Some(states));
         let Some(from) = from else {
             self.backfill.progress = Progress::began(now);
-            if let Some((lowest, wanted_from)) = Backlog::missing(&backlog) {
+            let missing = Backlog::missing(&backlog);
+            let was_missing = std::mem::replace(&mut self.backfill.is_missing, missing.is_some());
+            if let Some((lowest, wanted_from)) = missing.filter(|_| !was_missing) {
                 tracing::info!(
                     lowest = lowest.get(),
                     wanted_from = wanted_from.get(),
@@ -351,7 +368,10 @@ impl Engine {
             self.backfill.pieces = Pieces::default();
         }
         match Backlog::missing(&backlog) {
-            None => tracing::info!("the backfill of history is complete"),
+            None => {
+                self.backfill.is_missing = false;
+                tracing::info!("the backfill of history is complete");
+            }
             Some((lowest, wanted_from)) if self.backfill.progress.is_log_due(now) => {
                 let (per_second, eta_seconds) = self.past_pace(lowest, wanted_from, now);
                 tracing::info!(

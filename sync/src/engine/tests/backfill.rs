@@ -1,6 +1,6 @@
 //! Goal: a node that began at a state fetches its history newest first, beside the head, from whoever keeps it, and only then.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use slipstream_network::PeerId;
 use slipstream_storage::Store;
@@ -127,6 +127,67 @@ fn it_leaves_the_link_to_a_head_that_moves() {
     assert_eq!(asked_before(&rig, A, 30), [16]);
     rig.wait(2 * SECOND).answer(A);
     assert_eq!(asked_before(&rig, A, 30), [8], "the head stands");
+}
+
+/// The parts of each range that a peer is asked for from a node's own head on, by its first batch.
+fn parts_asked(rig: &Rig, peer: PeerId) -> BTreeMap<u64, Parts> {
+    let parts = |request: &&Request| match request {
+        Request::Range(range) => Some((range.first.get(), range.parts)),
+        _ => None,
+    };
+    rig.asked(peer).iter().filter_map(parts).collect()
+}
+
+/// Goal: far from the target deltas come alone, and near it with all that the node keeps; the rest comes once the node is there.
+#[test]
+fn far_from_the_target_deltas_come_alone() {
+    let mut node = Node::new(Mode::Delta, 0);
+    node.config.history = true;
+    node.config.range_batches_max = 8.try_into().unwrap();
+    let mut rig = node.rig_on(long_chain()).peer(A, serves(1..=FAR));
+    rig.step();
+    let mut asked = BTreeMap::new();
+    while rig.head() < FAR {
+        asked.extend(parts_asked(&rig, A));
+        rig.answer(A);
+    }
+    let whole = Parts::DELTA.with(Parts::BODY).with(Parts::RECEIPTS);
+    let of = |first| asked.range(..=first).next_back().map(|(_, parts)| *parts);
+    assert_eq!(of(1), Some(Parts::DELTA), "{asked:?}");
+    assert!(of(FAR).unwrap().has(whole), "{asked:?}");
+    rig.wait(3 * SECOND);
+    let mut turns = 0;
+    while rig.status().backfill.is_some() {
+        rig.wait(SECOND / 10).answer(A);
+        turns += 1;
+        assert!(turns < 1_000, "{:#?}", rig.status().backfill);
+    }
+    has_all(&rig, &long_chain().store);
+    rig.blames_nobody();
+}
+
+/// Goal: a node that keeps history follows peers that keep deltas alone, and fetches the rest once somebody has it.
+#[test]
+fn who_keeps_deltas_alone_is_followed() {
+    let mut node = Node::new(Mode::Auto, 0);
+    node.config.history = true;
+    let mut rig = node.rig_on(long_chain()).peer(A, serves(1..=FAR).without_bodies());
+    rig.step().serve(A);
+    assert_eq!(rig.head(), FAR);
+    rig.wait(SECOND);
+    let backfill = rig.status().backfill.unwrap();
+    assert_eq!((backfill.lowest.get(), backfill.wanted_from.get()), (FAR + 1, 1));
+    assert!(backfill.reason.contains("no connected peer"), "{}", backfill.reason);
+    rig.meet(B, serves(1..=FAR));
+    rig.step();
+    let mut turns = 0;
+    while rig.status().backfill.is_some() {
+        rig.wait(SECOND / 10).answer(B);
+        turns += 1;
+        assert!(turns < 1_000, "{:#?}", rig.status().backfill);
+    }
+    has_all(&rig, &long_chain().store);
+    rig.blames_nobody();
 }
 
 /// Goal: who lies about the past is banned, and the same batches are fetched from another.
