@@ -108,12 +108,17 @@ impl MachineSpeed {
     /// Finds it out beside the node's start, and waits for the node's end.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
         let workers = Workers::new("speed", 1, Rank::Behind);
+        let ending = shutdown.clone();
         // A node that catches up at its first start needs all cores.
         let found = workers.run(move || {
             step_back();
-            self.find_out(&cpu_model())
+            self.find_out(&cpu_model(), &ending)
         });
-        let found = found.await?;
+        // The end does not wait for a thread that stands back.
+        let found = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            found = found => found?,
+        };
         if let Err(error) = found {
             tracing::warn!(%error, "the speed of this machine stays unknown");
         }
@@ -121,7 +126,7 @@ impl MachineSpeed {
         Ok(())
     }
 
-    fn find_out(&self, cpu: &str) -> Result<(), TaskError> {
+    fn find_out(&self, cpu: &str, ending: &CancellationToken) -> Result<(), TaskError> {
         let rules = self.store.next_rules()?;
         let conditions = Conditions { program: client_version(), cpu: cpu.to_owned(), fork: rules.fork };
         let kept: Kept<Option<Saved>> =
@@ -132,7 +137,8 @@ impl MachineSpeed {
             Some(saved) => saved.gas_per_second,
             None => {
                 let begun = thread_time();
-                let gas_per_second = measure(rules.fork, thread_time)?;
+                let measured = measure(rules.fork, thread_time, || !ending.is_cancelled())?;
+                let Some(gas_per_second) = measured else { return Ok(()) };
                 let measured_in_ms = (thread_time() - begun).as_millis() as u64;
                 tracing::info!(speed = ?gas_per_second, measured_in_ms, "gas a second that this machine executes");
                 let saved = Saved { version: FORM.version, conditions, gas_per_second };
@@ -179,7 +185,7 @@ mod tests {
         let find_out = |cpu| {
             let speed = MachineSpeed::new(dir.path().to_owned(), store.clone(), Duration::from_secs(2));
             assert_eq!(speed.status().unwrap(), None);
-            speed.find_out(cpu).unwrap();
+            speed.find_out(cpu, &CancellationToken::new()).unwrap();
             speed.status().unwrap().unwrap().gas_per_second
         };
         let first = find_out("one");

@@ -194,7 +194,7 @@ impl Writer<'_> {
     }
 
     /// Notes the batches below one that lacks parts which they have, so that a backfill which arrives there joins them. Hints are no part
-    /// that it waits for.
+    /// that it waits for. What batches leave that are staged and not written yet is forgotten, and would be fetched again.
     fn leave_lacking(
         &self,
         record: &HeadRecord,

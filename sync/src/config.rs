@@ -61,8 +61,9 @@ pub struct SyncConfig {
     /// Whether a node that applies deltas also keeps bodies, receipts and the hints that a validator signed, so that it answers for
     /// them by JSON-RPC and serves them. What a snapshot or a range delta passed over, and what deltas that came alone lack, it
     /// fetches afterwards, beside the head, as far as the windows of `storage.prune` reach
-    /// ([operations.md](operations.md#history-behind-the-head)). Without it only mode `replay` is sure to have all of them. Other nodes, validators too, catch up by deltas at times: they answer for an unknown
-    /// transaction with error 4444, because they may have taken its batch as a change.
+    /// ([operations.md](operations.md#history-behind-the-head)). Without it only mode `replay` is sure to have all of them. Other
+    /// nodes, validators too, catch up by deltas at times: they answer for an unknown transaction with error 4444, because they may
+    /// have taken its batch as a change.
     pub history: bool,
     /// Batches per request: bounds the work that one bad answer wastes. Requests end at multiples of it, so that peers with the
     /// same setting ask for the same ranges, and whom they ask answers all of them from its cache.

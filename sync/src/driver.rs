@@ -40,8 +40,8 @@ const ANNOUNCEMENTS: FairLimits =
 /// After a broadcast, the next one waits for so many times as long as it took. However many announcements come, they get at most a
 /// quarter of the engine's time; requested answers get the rest.
 const BROADCAST_REST: u32 = 3;
-/// The niceness of threads that stand back: beside a thread of the head's work one gets a thirtieth of a core.
-const BACK_NICENESS: i32 = 15;
+/// The niceness of threads that stand back: beside a thread of the head's work one gets a tenth of a core. The node's end waits for them.
+const BACK_NICENESS: i32 = 10;
 /// How often a node that is alone looks whether somebody connected.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
 /// How often any other node looks whether its peers changed: the transport does not tell.

@@ -150,11 +150,23 @@ const GAS_MIN: u64 = 250_000;
 const GAS_MAX: u64 = 32_000_000;
 
 /// Measures this machine under a fork's prices: about a third of a second, on the calling thread. `now` tells the time since any point.
+/// Returns `None` if it is given up, which `goes_on` is asked for before each program.
 ///
 /// # Errors
 /// If a program cannot be run at all, which is a bug.
-pub fn measure(fork: Fork, now: impl Fn() -> Duration) -> Result<Speeds, ExecuteError> {
-    programs(fork).iter().map(|program| Ok((program.work, program.speed(fork, &now)?))).collect()
+pub fn measure(
+    fork: Fork,
+    now: impl Fn() -> Duration,
+    goes_on: impl Fn() -> bool,
+) -> Result<Option<Speeds>, ExecuteError> {
+    let mut speeds = Speeds::default();
+    for program in &programs(fork) {
+        if !goes_on() {
+            return Ok(None);
+        }
+        speeds.learn(program.work, program.speed(fork, &now)?);
+    }
+    Ok(Some(speeds))
 }
 
 impl Program {
@@ -205,14 +217,13 @@ mod tests {
             ticks.set(ticks.get() + 1);
             RUN * ticks.get()
         };
-        let osaka = measure(Fork::Osaka, clock).unwrap();
+        let measure = |fork| super::measure(fork, clock, || true).unwrap().unwrap();
+        let osaka = measure(Fork::Osaka);
         assert!(osaka.iter().all(|(_, speed)| speed == GAS_MIN * 250), "{osaka:?}");
         assert_eq!(all(osaka), Work::ALL);
         let before = |work: &Work| *work != Work::P256;
-        assert_eq!(
-            all(measure(Fork::Prague, clock).unwrap()),
-            Work::ALL.into_iter().filter(before).collect::<Vec<_>>()
-        );
+        assert_eq!(all(measure(Fork::Prague)), Work::ALL.into_iter().filter(before).collect::<Vec<_>>());
+        assert_eq!(super::measure(Fork::Osaka, clock, || false).unwrap(), None);
         let plain = Program::named(Fork::Osaka, "stack");
         assert!(plain.speed(Fork::Osaka, &|| Duration::ZERO).is_ok());
         let slow: Speeds = [(Work::Plain, 7), (Work::Keccak, 3), (Work::Plain, 5)].into_iter().collect();

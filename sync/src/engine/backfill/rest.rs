@@ -8,6 +8,8 @@ use tokio::time::Instant;
 const MOVING: Duration = Duration::from_secs(2);
 /// After an answer the backfill rests for this many times as long as it took, so that two batches in three meet none.
 const FACTOR: u32 = 2;
+/// An answer counts as if it took at most this time: who holds answers back gains no longer rest.
+const TOOK_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ impl Rest {
     /// An answer came after this time.
     pub(super) fn answered(&mut self, took: Duration, now: Instant) {
         if self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING) {
-            self.until = self.until.max(Some(now + took * FACTOR));
+            self.until = self.until.max(Some(now + took.min(TOOK_MAX) * FACTOR));
         }
     }
 
