@@ -209,13 +209,12 @@ impl Writer<'_> {
         if lacking.is_empty() {
             return Ok(());
         }
-        if kept.is_none() {
-            *kept = Some(KeptRecord::read(&*self.store.0.backend)?);
-        }
+        let kept = match kept {
+            Some(kept) => kept,
+            none => none.insert(KeptRecord::read(&*self.store.0.backend)?),
+        };
         let pruned = self.store.0.floors.record();
-        lacking
-            .into_iter()
-            .for_each(|kind| kept.iter_mut().for_each(|kept| kept.leave_kind(kind, record, &pruned)));
+        lacking.into_iter().for_each(|kind| kept.leave_kind(kind, record, &pruned));
         Ok(())
     }
 

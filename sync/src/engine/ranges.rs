@@ -27,7 +27,7 @@ const REPLAY_SECONDS: f64 = 0.5;
 /// The first ranges beside ranges of deltas are replayed, as many as are executed in about so long, as far as costs are known then. On a
 /// slow link the first deltas take as long to come, and what is replayed behind them would wait for them.
 const HEAD_START_SECONDS: f64 = 0.5;
-/// From so many batches before the target on deltas come with all that the node keeps.
+/// Deltas of this many batches before the target come with all that the node keeps.
 const WHOLE_BATCHES: u64 = 64;
 /// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
 const LENT_MAX: usize = 2;

@@ -129,6 +129,18 @@ fn it_leaves_the_link_to_a_head_that_moves() {
     assert_eq!(asked_before(&rig, A, 30), [8], "the head stands");
 }
 
+/// A peer answers until the history is what a store has that committed everything.
+#[track_caller]
+fn fetch_all(rig: &mut Rig, peer: PeerId, source: &Store) {
+    let mut turns = 0;
+    while rig.status().backfill.is_some() {
+        rig.wait(SECOND / 10).answer(peer);
+        turns += 1;
+        assert!(turns < 1_000, "{:#?}", rig.status().backfill);
+    }
+    has_all(rig, source);
+}
+
 /// The parts of each range that a peer is asked for from a node's own head on, by its first batch.
 fn parts_asked(rig: &Rig, peer: PeerId) -> BTreeMap<u64, Parts> {
     let parts = |request: &&Request| match request {
@@ -156,13 +168,7 @@ fn far_from_the_target_deltas_come_alone() {
     assert_eq!(of(1), Some(Parts::DELTA), "{asked:?}");
     assert!(of(FAR).unwrap().has(whole), "{asked:?}");
     rig.wait(3 * SECOND);
-    let mut turns = 0;
-    while rig.status().backfill.is_some() {
-        rig.wait(SECOND / 10).answer(A);
-        turns += 1;
-        assert!(turns < 1_000, "{:#?}", rig.status().backfill);
-    }
-    has_all(&rig, &long_chain().store);
+    fetch_all(&mut rig, A, &long_chain().store);
     rig.blames_nobody();
 }
 
@@ -180,13 +186,7 @@ fn who_keeps_deltas_alone_is_followed() {
     assert!(backfill.reason.contains("no connected peer"), "{}", backfill.reason);
     rig.meet(B, serves(1..=FAR));
     rig.step();
-    let mut turns = 0;
-    while rig.status().backfill.is_some() {
-        rig.wait(SECOND / 10).answer(B);
-        turns += 1;
-        assert!(turns < 1_000, "{:#?}", rig.status().backfill);
-    }
-    has_all(&rig, &long_chain().store);
+    fetch_all(&mut rig, B, &long_chain().store);
     rig.blames_nobody();
 }
 
