@@ -56,7 +56,7 @@ fn head(store: &Store) -> Result<Head, StorageError> {
                 number: head.header.number,
                 digest: head.digest,
                 accumulator: head.accumulator,
-                set: Arc::new(set),
+                set,
             });
         }
     }

@@ -259,7 +259,7 @@ impl Seat {
 
 impl Parts {
     fn term(&self, id: &PublicKey) -> Result<(Term, Option<Driver>), ConsensusError> {
-        let set = Arc::new(self.store.next_set()?);
+        let set = self.store.next_set()?;
         let validates = self.may_validate(&set, id)?;
         let (validator, driver) = validates.then(|| self.validator(&set)).transpose()?.unzip();
         Ok((Term { set, validator }, driver))

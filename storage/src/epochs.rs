@@ -1,9 +1,13 @@
 //! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from the
 //! genesis to the validators of today. They are few, and never pruned: a node that begins anew needs every one.
 
-use std::{cmp::Ordering, ops::ControlFlow, sync::atomic};
+use std::{
+    cmp::Ordering,
+    ops::ControlFlow,
+    sync::{Arc, atomic},
+};
 
-use slipstream_types::{BatchNumber, Certificate, Epoch, ValidatorSet};
+use slipstream_types::{BatchHeader, BatchNumber, Certificate, Epoch, ValidatorSet};
 
 use crate::{
     backend::{Column, Direction, Reader, WriteBatch},
@@ -26,8 +30,20 @@ impl Store {
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`], or if the database is damaged.
-    pub fn next_set(&self) -> Result<ValidatorSet, StorageError> {
+    pub fn next_set(&self) -> Result<Arc<ValidatorSet>, StorageError> {
         let head = self.head()?.header;
+        let last = self.0.next_set.lock().clone();
+        // The head ends no epoch: the end would be known.
+        let goes_on = |set: &Arc<ValidatorSet>| set.epoch == head.epoch && self.epoch() == head.epoch;
+        if let Some(set) = last.filter(goes_on) {
+            return Ok(set);
+        }
+        let set = Arc::new(self.read_next_set(&head)?);
+        *self.0.next_set.lock() = Some(Arc::clone(&set));
+        Ok(set)
+    }
+
+    fn read_next_set(&self, head: &BatchHeader) -> Result<ValidatorSet, StorageError> {
         let before = Epoch(head.epoch.0.saturating_sub(1));
         let mut ends = self.epoch_ends(before, 2)?;
         // The head's own epoch goes on until its last batch; the end of the epoch before names its validators.

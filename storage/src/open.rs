@@ -118,6 +118,7 @@ impl Store {
             snapshots: Mutex::default(),
             versions: AtomicU64::new(1),
             epoch: AtomicU64::new(epoch.0),
+            next_set: Mutex::default(),
             restore_generation: AtomicU64::new(0),
             waypoint: OnceLock::new(),
             rulebook: Rulebook::default(),

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use slipstream_types::{
-    BatchHeader, BatchNumber, ChainConfig, Digest, RulesId, Schedule, ScheduledFork, Waypoint,
+    BatchHeader, BatchNumber, ChainConfig, Digest, RulesId, Schedule, ScheduledFork, ValidatorSet, Waypoint,
     accumulator::{Accumulator, NodePosition},
 };
 use tokio::sync::watch;
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) versions: AtomicU64,
     /// See [`crate::Store::epoch`].
     pub(crate) epoch: AtomicU64,
+    /// The last answer of [`crate::Store::next_set`]: that of epoch 0 is in the genesis, which may have millions of accounts.
+    pub(crate) next_set: Mutex<Option<Arc<ValidatorSet>>>,
     /// Raised by every new restore, so that the handle of an earlier one finds out.
     pub(crate) restore_generation: AtomicU64,
     /// Set once, by who knows the configuration.

@@ -83,6 +83,22 @@ fn a_certificate_that_comes_with_its_batch_ends_its_epoch() {
     }
 }
 
+/// Goal: within an epoch no batch costs a look at the genesis, and the end of the epoch is seen.
+#[test]
+fn the_next_validators_are_read_once_an_epoch() {
+    let made = epochs(3);
+    on_both(&config(), |fixture| {
+        let store = fixture.store();
+        let first = store.next_set().unwrap();
+        for batch in &made[..2] {
+            store.commit(batch.batch(), None).unwrap();
+            assert!(Arc::ptr_eq(&first, &store.next_set().unwrap()));
+        }
+        store.commit(made[2].batch(), None).unwrap();
+        assert_eq!((first.epoch, store.next_set().unwrap().epoch), (Epoch(0), Epoch(1)));
+    });
+}
+
 #[test]
 fn the_end_of_an_epoch_may_come_before_its_batch_and_only_once() {
     let made = epochs(7);

@@ -45,7 +45,7 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     let Err(Failure::Refused(error)) = executed else { panic!("a batch behind the last is executed") };
     assert!(matches!(*error, ProposalError::EpochOver { .. }), "{error}");
     own.commit(&chain[0], &certificate(&genesis.validator_set(), &chain[0]), &pool).unwrap();
-    assert_eq!(own.store.next_set().unwrap(), next);
+    assert_eq!(*own.store.next_set().unwrap(), next);
     assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuiltBatch::Overtaken));
 }
 

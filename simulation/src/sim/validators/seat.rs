@@ -87,7 +87,7 @@ pub(super) async fn run(world: Arc<World>, up: Arc<Up>) -> Result<()> {
             continue;
         }
         let (decided, announced) = mpsc::channel(DECIDED_MAX);
-        let (validator, driver) = validator(&world, &up, set, decided)?;
+        let (validator, driver) = validator(&world, &up, ValidatorSet::clone(&set), decided)?;
         *up.validator.lock() = Some(validator.clone());
         world.mark(format_args!("machine {} validates in epoch {}", up.machine, epoch.0));
         let token = CancellationToken::new();
