@@ -38,6 +38,8 @@ const LAG_HALF: f64 = 100.0;
 const READS_UNKNOWN: f64 = 1_000.0;
 /// A restored sum above this was not written by this program.
 const SUM_MAX: f64 = 1e18;
+/// Answers of fewer bytes take a round trip, and tell no rate of their peer.
+const LONG_BYTES: f64 = 65_536.0;
 /// How many numbers [`Score::sums`] has.
 pub(crate) const SUMS: usize = 6;
 
@@ -123,6 +125,11 @@ impl Score {
     /// Verified bytes over the time that the answers took.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
+    }
+
+    /// The same as what the peer can deliver; none while its answers were too short to tell.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        (self.bytes >= self.answers * LONG_BYTES).then(|| self.bytes_per_second()).filter(|rate| *rate > 0.0)
     }
 
     /// The 95 % quantile of the seconds that a MiB or less takes; zero before the first answer.
@@ -220,6 +227,16 @@ mod tests {
         assert!((0.06..0.15).contains(&score.tail_seconds()), "{}", score.tail_seconds());
         (0..10).for_each(|_| score.verified(now, MIB, Duration::from_secs(5)));
         assert!((3.5..7.1).contains(&score.tail_seconds()), "{}", score.tail_seconds());
+    }
+
+    /// Goal: short answers, whose time is a round trip, do not make their peer look slow.
+    #[test]
+    fn short_answers_tell_no_rate() {
+        let now = Instant::now();
+        assert_eq!(Score::new(now).rate(), None);
+        assert_eq!(measured(now, 500, 150).rate(), None);
+        let rate = measured(now, MIB, 100).rate().unwrap();
+        assert!((rate / (10 * MIB) as f64 - 1.0).abs() < 0.01, "{rate}");
     }
 
     #[test]

@@ -276,7 +276,7 @@ pub(super) fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &
         range_delta_from: summary.deltas_from,
         // A claim beyond the certified head is none.
         snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),
-        bytes_per_second: score.bytes_per_second(),
+        bytes_per_second: score.rate().unwrap_or_default(),
         is_proven: false,
     }
 }
