@@ -92,6 +92,9 @@ impl Engine {
                 return self.punish(flight.peer, &what, &fault, now);
             }
         };
+        if matches!(flight.about, About::Wanted(_)) {
+            self.streams.links.came(&flight.peer, now);
+        }
         let taken = match flight.about {
             About::Summary => {
                 self.streams.links.round_trip(&flight.peer, now, &flight.sent);

@@ -47,6 +47,10 @@ const LATE_FIRST: Duration = Duration::from_millis(200);
 const LATE_MAX: Duration = Duration::from_secs(10);
 /// That is forgotten after this, so that a peer that stood still once is asked again.
 const LATE_AGE: Duration = Duration::from_secs(30);
+/// A peer of whose answers none comes for longer delivers at most what it was asked for in the time beyond this.
+const OWED_GRACE: Duration = Duration::from_secs(1);
+/// That is forgotten after this, and the peer is presumed to deliver again.
+const OWED_AGE: Duration = Duration::from_secs(30);
 /// Samples of a kind.
 const SAMPLES: usize = 64;
 
@@ -69,6 +73,8 @@ struct Link {
     arrivals: VecDeque<(Instant, u64)>,
     rates: VecDeque<(Instant, f64)>,
     delays: VecDeque<(Instant, Duration)>,
+    /// Since when none of what was asked for came, and the most bytes that were under way since then.
+    owed: Option<(Instant, u64)>,
     /// Requests that were given to another peer as well and are still open.
     overdue: usize,
     /// How often another peer answered first since the last answer, and when it counted last.
@@ -93,6 +99,40 @@ impl Links {
         link.requests += 1;
         let is_full = 2.0 * link.in_flight as f64 >= link.window();
         Sent { at: now, bytes, delivered: link.delivered, is_full }
+    }
+
+    /// Notes that a request of [`Links::send`] is for what this node waits for.
+    pub(super) fn owe(&mut self, peer: &PeerId, now: Instant) {
+        let Some(link) = self.0.get_mut(peer) else { return };
+        let since = |since: Instant| now.saturating_duration_since(since);
+        let (began, bytes) = link.owed.filter(|(began, _)| since(*began) < OWED_AGE).unwrap_or((now, 0));
+        link.owed = Some((began, bytes.max(link.in_flight)));
+    }
+
+    /// Notes that an answer came, checked or not.
+    pub(super) fn came(&mut self, peer: &PeerId, now: Instant) {
+        let Some(link) = self.0.get_mut(peer) else { return };
+        link.owed = (link.requests > 0).then_some((now, link.in_flight));
+    }
+
+    /// Notes that nobody waits for the answer to a request any more.
+    pub(super) fn cancel(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
+        self.end(peer, sent, was_overdue);
+        if let Some(link) = self.0.get_mut(peer).filter(|link| link.requests == 0 && !was_overdue) {
+            link.owed = None;
+        }
+    }
+
+    /// The most bytes a second that a peer can be thought to deliver, by how long none of what was asked for came. So a way that rests on
+    /// promises takes as long as it was waited for in vain, and another one is cheaper by then.
+    pub(super) fn rate_max(&self, peer: &PeerId, now: Instant) -> f64 {
+        let owed = self.0.get(peer).and_then(|link| link.owed);
+        let Some((since, bytes)) = owed else { return f64::INFINITY };
+        let waited = now.saturating_duration_since(since);
+        match waited.checked_sub(OWED_GRACE).map(|late| late.as_secs_f64()) {
+            Some(late) if late > 0.0 && waited < OWED_AGE => bytes as f64 / late,
+            _ => f64::INFINITY,
+        }
     }
 
     /// Notes that a request is over, whatever came of it.
@@ -336,6 +376,33 @@ mod tests {
         links.end(&peer(), &sent, true);
         links.delivered(&peer(), now, now, &sent, 10);
         assert_eq!(links.lateness(&peer(), now), Duration::ZERO);
+    }
+
+    /// Goal: the longer none of what was asked for comes, the less a peer is thought to deliver, until an answer comes or is not awaited.
+    #[test]
+    fn a_promise_is_worth_less_the_longer_it_is_waited_for() {
+        let (mut links, start) = (Links::default(), Instant::now());
+        let (second, bytes) = (Duration::from_secs(1), 1_000_000);
+        let ask = |links: &mut Links, now| {
+            let sent = links.send(peer(), now, bytes);
+            links.owe(&peer(), now);
+            sent
+        };
+        assert_eq!(links.rate_max(&peer(), start), f64::INFINITY);
+        let sent = ask(&mut links, start);
+        assert_eq!(links.rate_max(&peer(), start + second), f64::INFINITY, "an answer may take so long");
+        assert_eq!(links.rate_max(&peer(), start + 5 * second), 250e3);
+        // It said that it was busy, and is asked again.
+        links.end(&peer(), &sent, false);
+        let sent = ask(&mut links, start + 5 * second);
+        assert_eq!(links.rate_max(&peer(), start + 11 * second), 100e3);
+        assert_eq!(links.rate_max(&peer(), start + OWED_AGE), f64::INFINITY, "it is tried again some day");
+        links.end(&peer(), &sent, false);
+        links.came(&peer(), start + 11 * second);
+        assert_eq!(links.rate_max(&peer(), start + 20 * second), f64::INFINITY);
+        let sent = ask(&mut links, start + 20 * second);
+        links.cancel(&peer(), &sent, false);
+        assert_eq!(links.rate_max(&peer(), start + 25 * second), f64::INFINITY, "nobody waits for it");
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Streams {
         let mut late = Vec::new();
         for id in wanted.flights {
             if let Some(flight) = self.flights.remove(&id) {
-                self.links.end(&flight.peer, &flight.sent, flight.is_overdue);
+                self.links.cancel(&flight.peer, &flight.sent, flight.is_overdue);
                 effects.push_back(Effect::Cancel { id });
                 if flight.is_overdue {
                     late.push(flight.peer);
@@ -371,6 +371,7 @@ impl Streams {
             hedge_at: now + patience,
             is_overdue: false,
         };
+        self.links.owe(&peer.peer, now);
         let Some(wanted) = self.wanted.get_mut(&key) else { return };
         wanted.flights.push(RequestId(self.next));
         let request = wanted.request.clone();

@@ -36,7 +36,7 @@ impl Engine {
         self.given_up.expire(now);
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
-        self.wholes = candidates.iter().filter_map(|peer| Some((peer.whole_from?, peer.head))).collect();
+        self.wholes = wholes(&candidates);
         self.direct(&candidates, now);
         while self.take_over_from_strangers(&candidates, now)
             || self.assign(&candidates, now)
@@ -101,7 +101,8 @@ impl Engine {
             let links = &self.streams.links;
             let measured = Some(candidate.bytes_per_second).filter(|rate| *rate > 0.0);
             let measured = links.rate(&candidate.peer, now).or(measured);
-            candidate.bytes_per_second = measured.unwrap_or_else(|| links.presumed(&candidate.peer));
+            let rate = measured.unwrap_or_else(|| links.presumed(&candidate.peer));
+            candidate.bytes_per_second = rate.min(links.rate_max(&candidate.peer, now));
             self.given_up.filter(candidate, now);
         }
         candidates
@@ -285,4 +286,12 @@ impl Engine {
             self.run(Auditing, Job::Audit(audit));
         }
     }
+}
+
+/// From which batch on peers keep all that this node does, and their heads. Beside peers that have delivered and have deltas, strangers'
+/// words count for nothing: the last batches would wait for them alone.
+fn wholes(candidates: &[Candidate]) -> Vec<(BatchNumber, BatchNumber)> {
+    let have_proven_deltas = candidates.iter().any(|peer| peer.is_proven && peer.delta_from.is_some());
+    let believed = candidates.iter().filter(|peer| peer.is_proven || !have_proven_deltas);
+    believed.filter_map(|peer| Some((peer.whole_from?, peer.head))).collect()
 }

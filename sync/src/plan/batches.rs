@@ -51,9 +51,13 @@ impl Planner<'_> {
 
     /// Everything is asked for: what is left of it.
     pub(super) fn under_way(&self) -> ByBatches {
-        let Inputs { in_hand: InHand { load, .. }, peers, current, .. } = *self.inputs;
+        let Inputs { in_hand: InHand { load, awaited, .. }, peers, current, is_mixed, .. } = *self.inputs;
         let keeping = peers.iter().filter(|peer| peer.keeps_batches());
-        let supply = Supply { either: keeping.map(|peer| peer.bytes_per_second).sum(), ..Supply::default() };
+        // The peers of other ranges do not hasten what is waited for.
+        let awaited = awaited.filter(|_| !is_mixed);
+        let rate = awaited.and_then(|(mode, first)| self.rate(mode, first, |_| true));
+        let rate = rate.unwrap_or_else(|| keeping.map(|peer| peer.bytes_per_second).sum());
+        let supply = Supply { either: rate, ..Supply::default() };
         let mode = current.unwrap_or(RangeMode::Replay);
         ByBatches { replayed: None, replaces: false, ..self.priced(mode, load, supply) }
     }

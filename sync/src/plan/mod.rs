@@ -149,6 +149,8 @@ pub struct InHand {
     pub kept: BatchNumber,
     /// What is left to do up to that batch.
     pub kept_load: Load,
+    /// The first range of it that did not come: how it is followed, and its first batch.
+    pub awaited: Option<(RangeMode, BatchNumber)>,
 }
 
 /// The facts that a plan rests on.

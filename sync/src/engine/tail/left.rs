@@ -39,8 +39,11 @@ impl Tail {
     /// The work that is left of the pieces.
     pub(in crate::engine) fn in_hand(&self, ratios: &Ratios, parts: Fetched) -> InHand {
         let mut in_hand = InHand { kept: self.first().before(1), ..InHand::default() };
-        for piece in self.pieces.values() {
+        for (first, piece) in &self.pieces {
             let load = Load::of(piece.mode, &piece.amount, piece.state.before(), ratios, parts);
+            if matches!(piece.state, State::Asked) {
+                in_hand.awaited.get_or_insert((piece.mode, *first));
+            }
             in_hand.load = in_hand.load.plus(load);
             in_hand.came |= !matches!(piece.state, State::Asked);
             if !piece.state.is_open() {

@@ -190,6 +190,20 @@ fn who_keeps_deltas_alone_is_followed() {
     rig.blames_nobody();
 }
 
+/// Goal: a stranger that claims the bodies too, and sends nothing, does not hold up deltas that a peer delivers.
+#[test]
+fn a_strangers_claim_to_keep_everything_delays_no_deltas() {
+    let mut node = Node::new(Mode::Delta, 0);
+    node.config.history = true;
+    node.config.range_batches_max = 8.try_into().unwrap();
+    let mut rig = node.rig_on(long_chain()).peer(A, serves(1..=FAR - 1).without_bodies());
+    rig.step().serve(A);
+    assert_eq!(rig.head(), FAR - 1);
+    rig.meet(B, serves(1..=FAR));
+    rig.grow(A, serves(1..=FAR).without_bodies()).wait(SECOND).serve(A);
+    assert_eq!(rig.head(), FAR, "{:#?}", rig.open);
+}
+
 /// Goal: who lies about the past is banned, and the same batches are fetched from another.
 #[test]
 fn a_liar_is_banned_and_another_one_asked() {

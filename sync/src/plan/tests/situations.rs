@@ -66,7 +66,7 @@ fn what_waits_for_execution_counts() {
     let peers = loopback(2_000, 1_900, 20_000).map(|peer| Candidate { is_proven: true, ..peer });
     let with = |first: u64, before: Before| {
         let load = case.in_hand(RangeMode::Replay, first, 2_000, before);
-        let in_hand = InHand { load, came: true, kept: BatchNumber::new(first), kept_load: Load::default() };
+        let in_hand = InHand { load, came: true, kept: BatchNumber::new(first), ..InHand::default() };
         let asked = Some((2_000, in_hand));
         Case { head: first, asked, current: Some(RangeMode::Replay), ..case.clone() }
     };
@@ -91,7 +91,7 @@ fn deltas_replace_ranges_that_wait_for_execution() {
     let case = Case { policy, ..by_default(0, &[(TRANSFERS, 2_000)]) };
     let load = case.in_hand(RangeMode::Replay, 0, 2_000, Before::Prepare);
     let kept_load = case.in_hand(RangeMode::Replay, 0, 64, Before::Execute);
-    let in_hand = InHand { load, came: true, kept: BatchNumber::new(64), kept_load };
+    let in_hand = InHand { load, came: true, kept: BatchNumber::new(64), kept_load, ..InHand::default() };
     let case = Case { asked: Some((2_000, in_hand)), current: Some(RangeMode::Replay), ..case };
     let fast = Candidate { bytes_per_second: 100e6, is_proven: true, ..peer(1, 2_000) };
     let plan = case.plan(std::slice::from_ref(&fast));
