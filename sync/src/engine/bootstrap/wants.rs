@@ -24,7 +24,8 @@ const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
 const HEADER_BYTES: u64 = 240;
 
 impl Bootstrap {
-    fn needs(&self) -> Needs {
+    /// What a peer has to have to supply it.
+    pub(in crate::engine) fn needs(&self) -> Needs {
         match self.beginning.range_delta {
             Some(Base { from, .. }) => Needs::RangeDelta(from, self.number()),
             None => Needs::Snapshot(self.number()),

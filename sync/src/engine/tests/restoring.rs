@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Mode, Phase,
     engine::{
-        rig::{A, B, C, FAR, HEAD, Node, chain, long_chain, pruned, serves},
+        rig::{A, B, C, FAR, HEAD, Node, Promise, chain, long_chain, pruned, serves},
         timers::Timer,
     },
     plan::RANGE_DELTA_BATCHES_MAX,
@@ -155,6 +155,23 @@ fn a_range_delta_leads_to_the_snapshot() {
     assert_eq!((rig.head(), rig.status().batches), (HEAD, 0));
     assert_eq!(rig.store.head().unwrap().header.state_root, chain().root());
     rig.blames_nobody();
+}
+
+/// Goal: a range delta that strangers promise and are too busy for gives way to the same snapshot, whole, of a peer that has no deltas.
+#[test]
+fn a_range_delta_that_does_not_come_gives_way_to_the_snapshot() {
+    let offering = |promise: Promise| promise.offering(FAR, 100, 8_000);
+    let mut rig = Node::new(Mode::RangeDelta, 10).rig_on(long_chain());
+    for stranger in [B, C] {
+        rig.meet(stranger, offering(serves(1..=FAR)));
+    }
+    rig.step();
+    assert_eq!(rig.status().phase, Phase::RangeDelta);
+    rig.meet(A, offering(serves(FAR..=FAR)));
+    for _ in 0..60 {
+        rig.answer(A).wait(SECOND).busy(B).busy(C);
+    }
+    assert_eq!((rig.head(), rig.status().batches), (FAR, 0), "{:#?}", rig.status());
 }
 
 /// Goal: a range delta that is true and too large for this node is left for the batches one by one, whoever is connected.
