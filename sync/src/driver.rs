@@ -30,7 +30,7 @@ use crate::{
     protocol::{Request, announcement},
     secret,
     status::SyncStatus,
-    work::{Worker, gauge},
+    work::Worker,
 };
 
 /// Batches that the mesh put together, of any size, by who is to be credited: often the same one for all of them. There are at most eight ahead
@@ -94,9 +94,8 @@ impl Follower {
             defences: Defences::default(),
         };
         let worker = Worker::new(store.clone(), &config, session, waypoint, seed)?;
-        let mut local = Local::of(&store)?;
         let began = Instant::now();
-        local.costs = local.costs.or_else(|| Some(gauge::measure(setup.cores as f64, || began.elapsed())));
+        let local = Local::of(&store)?.gauged(setup.cores as f64, || began.elapsed());
         let scores = store.record(KEY)?;
         let engine = Engine::new(config, &setup, local, scores.as_deref(), Instant::now());
         Ok(Arc::new(Follower {

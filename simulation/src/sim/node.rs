@@ -1,8 +1,10 @@
 //! [`Node`]: a simulated machine: a disk that outlives its process, and the process: the engine and the worker that ship.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -34,6 +36,8 @@ const SCORES: &str = "sync/scores";
 const SAVE_EVERY: Moment = 3_000_000;
 /// How long a process takes to come back, at most.
 const DOWN_MAX: Moment = 1_500_000;
+/// How long each piece of work takes on a good machine by which a node measures its own.
+const GAUGED: Duration = Duration::from_micros(50);
 
 /// A machine with its disk.
 pub(super) struct Node {
@@ -161,6 +165,12 @@ impl Node {
         self.has_refused || self.up.as_ref().is_some_and(|up| up.engine.head() == certified)
     }
 
+    /// A clock by which everything that the machine is measured by takes as long as its work does.
+    fn clock(&self) -> impl Fn() -> Duration {
+        let (read, step) = (Cell::new(Duration::ZERO), GAUGED.mul_f64(self.plan.slowness));
+        move || read.replace(read.get() + step)
+    }
+
     fn open(&self, faults: &Faults, now: Instant) -> Result<(Store, Worker, Engine), SyncError> {
         let NodePlan { sync, storage, executor, waypoint, id, .. } = &self.plan;
         let store = Store::memory_on(&self.disk, storage, faults)?;
@@ -171,14 +181,15 @@ impl Node {
             .with_defences(self.defences);
         let setup = Setup {
             hints: executor.hints != HintsMode::Off,
-            patience: std::time::Duration::ZERO,
+            patience: Duration::ZERO,
             waypoint: waypoint.map_or(BatchNumber::GENESIS, |waypoint| waypoint.number),
             cores: 2,
             seed,
             defences: self.defences,
         };
         let scores = store.record(SCORES)?;
-        let engine = Engine::new(sync.clone(), &setup, Local::of(&store)?, scores.as_deref(), now);
+        let local = Local::of(&store)?.gauged(setup.cores as f64, self.clock());
+        let engine = Engine::new(sync.clone(), &setup, local, scores.as_deref(), now);
         Ok((store, worker, engine))
     }
 }

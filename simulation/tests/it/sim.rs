@@ -19,9 +19,9 @@ fn two_hundred_worlds_hold() {
 /// Goal: whatever peers promise, `auto` is about as fast as the best way among honest ones, but for what a lie costs once.
 #[test]
 fn promises_cost_little() {
-    let options = SimOptions { scenario: Some(Scenario::Promises), ..options(0..60) };
+    let options = SimOptions { scenario: Some(Scenario::Promises), ..options(0..400) };
     let report = sim::run(&options, Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
-    assert_eq!(report.runs, 60);
+    assert_eq!(report.runs, 400);
 }
 
 /// Goal: a failure can be looked at again: nothing but the seed decides what happens.

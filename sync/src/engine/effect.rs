@@ -18,7 +18,7 @@ use crate::{
     verify::VerifiedRange,
     work::{
         Alarm, Audit, Audited, Backfilled, Committed, Executed, PastRange, Prepared, ProvedEnds, Ready,
-        Restored, ReverseAnswer, StatesAdded,
+        Restored, ReverseAnswer, StatesAdded, gauge,
     },
 };
 
@@ -280,5 +280,11 @@ impl Local {
             alarm: Alarm::stored(store)?,
             repair: RepairRecord::of(store)?.report,
         })
+    }
+
+    /// With what work costs on this machine with so many cores, measured in a few milliseconds if nothing is known. `now` is the time since
+    /// any point.
+    pub fn gauged(self, cores: f64, now: impl Fn() -> Duration) -> Local {
+        Local { costs: self.costs.or_else(|| Some(gauge::measure(cores, now))), ..self }
     }
 }
