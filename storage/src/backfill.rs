@@ -17,7 +17,7 @@ use slipstream_types::{
 use crate::{
     backend::{Column, WriteBatch},
     error::StorageError,
-    kept::KeptRecord,
+    kept::{KeptRecord, KeptSpan},
     nodes::read_node,
     prune::{self, first_wanted},
     restore::follow_each_other,
@@ -75,8 +75,9 @@ pub struct Backlog {
     pub lowest: BatchNumber,
     /// The first batch that the configured window keeps, as far as that is known: nothing is missing if it is not below `lowest`.
     pub wanted_from: BatchNumber,
-    /// The highest batch below `lowest` that is stored again, because a leap left it: missing batches lie above it.
-    pub kept_to: Option<BatchNumber>,
+    /// The first and the last of the highest batches below `lowest` that are stored again, because a leap or a batch without such a blob left
+    /// them: missing batches lie above them.
+    pub kept: Option<(BatchNumber, BatchNumber)>,
 }
 
 impl Backlog {
@@ -100,19 +101,15 @@ impl Store {
         let (current, backend) = (self.current()?, &*self.0.backend);
         let (record, kept) = (&current.record, KeptRecord::read(backend)?);
         let windows = self.0.config.prune.blobs();
-        let mut backlog = KINDS.map(|kind| Backlog {
-            kind,
-            lowest: record.number,
-            wanted_from: record.number,
-            kept_to: None,
-        });
+        let mut backlog =
+            KINDS.map(|kind| Backlog { kind, lowest: record.number, wanted_from: record.number, kept: None });
         for (index, of_kind) in backlog.iter_mut().enumerate() {
             let Some(column) = schema::blob_column(of_kind.kind) else { continue };
             let floor = self.0.floors.get(index);
             of_kind.lowest = record.lowest[index].max(floor);
             of_kind.wanted_from =
                 first_wanted(backend, record.number, of_kind.lowest, column, windows[index])?;
-            of_kind.kept_to = kept.last_below(index, of_kind.lowest, floor);
+            of_kind.kept = kept.below(index, of_kind.lowest, floor).map(|span| (span.first, span.last));
         }
         Ok(backlog)
     }
@@ -262,13 +259,20 @@ impl Store {
                 run.batches.iter().rev().take_while(|batch| batch.blobs()[index].1.is_some()).count();
             let lowest = record.lowest[index].max(pruned.below[index]);
             let mut reached = last.next().before(stored as u64);
-            if lowest > last.next() || lowest <= reached {
+            if lowest <= reached {
                 continue;
             }
-            if reached == first {
+            if reached == first && (lowest <= last.next() || !joins) {
                 // What is kept there of another ledger is forgotten, and fetched anew.
                 let joined = kept.take(index, first.before(1));
                 reached = joined.filter(|_| joins).unwrap_or(first);
+            }
+            if lowest > last.next() {
+                // Batches above came without such blobs, and are fetched later.
+                if reached <= last {
+                    kept.add(index, KeptSpan { first: reached, last });
+                }
+                continue;
             }
             record.lowest[index] = record.lowest[index].min(reached);
             floor.below[index] = floor.below[index].min(reached);

@@ -14,7 +14,7 @@ use crate::{
     schema::{self, HeadRecord, KEPT_KEY, KINDS, PrunedRecord},
 };
 
-/// Spans that are remembered of a kind. Beyond it the lowest is forgotten, and would be fetched again.
+/// Spans that are remembered of a kind. Beyond it the shortest is forgotten, and would be fetched again.
 const SPANS_MAX: usize = 16;
 
 /// Batches, from the first to the last, whose blobs of one kind are all stored.
@@ -49,12 +49,27 @@ impl KeptRecord {
     pub(crate) fn leave_kind(&mut self, kind: usize, head: &HeadRecord, pruned: &PrunedRecord) {
         self.prune(pruned);
         let span = KeptSpan { first: head.lowest[kind].max(pruned.below[kind]), last: head.number };
-        let spans = &mut self.spans[kind];
         if span.first <= span.last {
-            spans.push(span);
+            self.add(kind, span);
         }
-        let surplus = spans.len().saturating_sub(SPANS_MAX);
-        spans.drain(..surplus);
+    }
+
+    /// Adds a span of a kind, and joins it with those that it touches.
+    pub(crate) fn add(&mut self, kind: usize, mut span: KeptSpan) {
+        let spans = &mut self.spans[kind];
+        spans.retain(|other| {
+            let is_apart = other.last.next() < span.first || span.last.next() < other.first;
+            if !is_apart {
+                span = KeptSpan { first: span.first.min(other.first), last: span.last.max(other.last) };
+            }
+            is_apart
+        });
+        spans.insert(spans.partition_point(|other| other.last < span.first), span);
+        while spans.len() > SPANS_MAX {
+            let lengths = spans.iter().map(|span| span.last.since(span.first)).enumerate();
+            let Some((shortest, _)) = lengths.min_by_key(|(_, length)| *length) else { return };
+            spans.remove(shortest);
+        }
     }
 
     /// Forgets what was pruned.
@@ -67,15 +82,10 @@ impl KeptRecord {
         }
     }
 
-    /// The last batch of the highest span of a kind that ends below a batch, unless that was pruned.
-    pub(crate) fn last_below(
-        &self,
-        kind: usize,
-        number: BatchNumber,
-        floor: BatchNumber,
-    ) -> Option<BatchNumber> {
-        let mut lasts = self.spans[kind].iter().rev().map(|span| span.last);
-        lasts.find(|last| *last < number).filter(|last| *last >= floor)
+    /// The highest span of a kind that ends below a batch, as far as it was not pruned.
+    pub(crate) fn below(&self, kind: usize, number: BatchNumber, floor: BatchNumber) -> Option<KeptSpan> {
+        let span = self.spans[kind].iter().rev().find(|span| span.last < number)?;
+        (span.last >= floor).then_some(KeptSpan { first: span.first.max(floor), last: span.last })
     }
 
     /// Takes the spans of a kind that reach up to a batch. Returns the first batch of the one that holds the batch.
@@ -107,12 +117,16 @@ mod tests {
         assert_eq!(kept, KeptRecord::default(), "nothing was stored");
         kept.leave(&head(20, 5), &PrunedRecord::default());
         kept.leave(&head(60, 51), &PrunedRecord::default());
-        assert_eq!(kept.last_below(0, number(80), number(0)), Some(number(60)));
-        assert_eq!(kept.last_below(0, number(60), number(0)), Some(number(20)));
-        assert_eq!(kept.last_below(0, number(60), number(21)), None, "it was pruned");
+        let below = |kept: &KeptRecord, at, floor| {
+            kept.below(0, number(at), number(floor)).map(|span| (span.first.get(), span.last.get()))
+        };
+        assert_eq!(below(&kept, 80, 0), Some((51, 60)));
+        assert_eq!(below(&kept, 80, 55), Some((55, 60)));
+        assert_eq!(below(&kept, 60, 0), Some((5, 20)));
+        assert_eq!(below(&kept, 60, 21), None, "it was pruned");
         kept.prune(&PrunedRecord { below: [55, 61, 0, 12].map(number) });
         assert_eq!(kept.take(0, number(60)), Some(number(55)));
-        assert_eq!(kept.last_below(0, number(80), number(0)), None);
+        assert_eq!(below(&kept, 80, 0), None);
         assert_eq!(kept.take(1, number(60)), None);
         assert_eq!(kept.take(2, number(60)), Some(number(51)));
         assert_eq!(kept.take(2, number(20)), Some(number(5)));
@@ -120,13 +134,28 @@ mod tests {
         assert_eq!(kept.take(3, number(13)), Some(number(12)));
     }
 
+    /// Goal: spans that touch are one, whichever came first.
     #[test]
-    fn the_lowest_spans_are_forgotten() {
+    fn spans_that_touch_are_joined() {
         let mut kept = KeptRecord::default();
+        for (first, last) in [(50, 60), (1, 30), (40, 45), (46, 49), (31, 38)] {
+            kept.add(0, KeptSpan { first: BatchNumber::new(first), last: BatchNumber::new(last) });
+        }
+        let spans: Vec<_> = kept.spans[0].iter().map(|span| (span.first.get(), span.last.get())).collect();
+        assert_eq!(spans, [(1, 38), (40, 60)]);
+    }
+
+    /// Goal: many short gaps do not make a node fetch anew what lies below them.
+    #[test]
+    fn the_shortest_spans_are_forgotten() {
+        let mut kept = KeptRecord::default();
+        kept.leave(&head(900, 1), &PrunedRecord::default());
         for leap in 1..=SPANS_MAX as u64 + 3 {
-            kept.leave(&head(10 * leap, 10 * leap - 5), &PrunedRecord::default());
+            let last = 1_000 + 10 * leap;
+            kept.leave(&head(last, last - leap % 5), &PrunedRecord::default());
         }
         assert_eq!(kept.spans[0].len(), SPANS_MAX);
-        assert_eq!(kept.spans[0][0].last, BatchNumber::new(40));
+        assert_eq!(kept.spans[0][0].last, BatchNumber::new(900));
+        assert!(kept.spans[0].is_sorted_by_key(|span| span.last));
     }
 }

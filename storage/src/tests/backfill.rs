@@ -78,7 +78,7 @@ fn next_run(store: &Store, batches_max: u64) -> Option<(u64, u64)> {
     let missing = || backlog.iter().filter(|of_kind| of_kind.wanted_from < of_kind.lowest);
     let last = missing().map(|of_kind| of_kind.lowest.get() - 1).max()?;
     let least = missing().map(|of_kind| of_kind.wanted_from.get()).min()?;
-    let kept = missing().filter_map(|of_kind| of_kind.kept_to).map(|to| to.get() + 1).max().unwrap_or(1);
+    let kept = missing().filter_map(|of_kind| of_kind.kept).map(|(_, to)| to.get() + 1).max().unwrap_or(1);
     Some(((last + 1).saturating_sub(batches_max).max(least).max(kept), last))
 }
 
@@ -356,28 +356,41 @@ fn batches_that_lack_parts_are_filled_in() {
                 .unwrap();
         }
     };
-    on_both(&config(), |mut fixture| {
-        commit_as(source, fixture.store(), 1..=6);
-        commit_alone(fixture.store(), 7..=12);
-        commit_as(source, fixture.store(), 13..=20);
-        commit_alone(fixture.store(), 21..=25);
-        commit_as(source, fixture.store(), 26..=32);
-        fixture.reopen();
-        let lowest = |store: &Store| KINDS.map(|kind| store.lowest(kind).unwrap().unwrap().get());
-        assert_eq!(lowest(fixture.store())[..3], [26, 26, 1]);
-        assert_eq!(next_run(fixture.store(), 100), Some((21, 25)));
-        fill(fixture.store(), source, 21, 25).unwrap();
-        assert_eq!(lowest(fixture.store())[..3], [13, 13, 1], "what was whole before is joined");
-        fill(fixture.store(), source, 7, 12).unwrap();
-        assert_eq!(lowest(fixture.store())[..3], [1, 1, 1]);
-        for kind in &KINDS[..3] {
-            for number in (1..=32).map(BatchNumber::new) {
-                let stored = fixture.store().blob(*kind, number).unwrap();
-                assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
+    for below_first in [false, true] {
+        on_both(&config(), |mut fixture| {
+            commit_as(source, fixture.store(), 1..=6);
+            commit_alone(fixture.store(), 7..=12);
+            commit_as(source, fixture.store(), 13..=20);
+            commit_alone(fixture.store(), 21..=25);
+            commit_as(source, fixture.store(), 26..=32);
+            fixture.reopen();
+            let lowest = |store: &Store| KINDS.map(|kind| store.lowest(kind).unwrap().unwrap().get());
+            assert_eq!(lowest(fixture.store())[..3], [26, 26, 1]);
+            assert_eq!(next_run(fixture.store(), 100), Some((21, 25)));
+            let kept = |store: &Store| {
+                store.backlog().unwrap()[0].kept.map(|(first, last)| (first.get(), last.get()))
+            };
+            assert_eq!(kept(fixture.store()), Some((13, 20)));
+            if below_first {
+                // What was on its way when batches came without their parts.
+                fill(fixture.store(), source, 9, 12).unwrap();
+                assert_eq!((lowest(fixture.store())[0], kept(fixture.store())), (26, Some((9, 20))));
+                fixture.reopen();
             }
-        }
-        check_whole(&mut fixture);
-    });
+            fill(fixture.store(), source, 21, 25).unwrap();
+            let whole = if below_first { 9 } else { 13 };
+            assert_eq!(lowest(fixture.store())[..3], [whole, whole, 1], "what was whole before is joined");
+            fill(fixture.store(), source, 7, whole - 1).unwrap();
+            assert_eq!(lowest(fixture.store())[..3], [1, 1, 1]);
+            for kind in &KINDS[..3] {
+                for number in (1..=32).map(BatchNumber::new) {
+                    let stored = fixture.store().blob(*kind, number).unwrap();
+                    assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
+                }
+            }
+            check_whole(&mut fixture);
+        });
+    }
 }
 
 /// Goal: what a leap left is dropped with its window, and joined as far as it was not pruned.

@@ -36,10 +36,11 @@ impl Span {
         peer.head >= self.last && PARTS.iter().zip(&peer.from).all(is_kept)
     }
 
-    /// Whether it lies right below what is stored of each of its parts.
+    /// Whether it lies right below what is stored of each of its parts, or below what was before the last batches came without them.
     pub(super) fn is_next(&self, backlog: &[Backlog; 4]) -> bool {
         let is_next = |(part, of_part): (&Parts, &Backlog)| {
-            !self.parts.has(*part) || of_part.lowest == self.last.next()
+            let firsts = [Some(of_part.lowest), of_part.kept.map(|(first, _)| first)];
+            !self.parts.has(*part) || firsts.contains(&Some(self.last.next()))
         };
         PARTS.iter().zip(backlog).all(is_next)
     }
@@ -68,8 +69,8 @@ fn span_of(backlog: &[Backlog; 4], peer: &Holdings) -> Option<Span> {
             span.first = span.first.max(of_part.lowest);
             continue;
         }
-        let kept_to = of_part.kept_to.map_or(BatchNumber::GENESIS, |to| to.next());
-        (span.first, span.parts) = (span.first.max(first).max(kept_to), span.parts.with(part));
+        let above_kept = of_part.kept.map_or(BatchNumber::GENESIS, |(_, to)| to.next());
+        (span.first, span.parts) = (span.first.max(first).max(above_kept), span.parts.with(part));
     }
     if span.parts.has(Parts::DELTA) && backlog[HINTS].wanted_from <= last {
         span.parts = span.parts.with(Parts::HINTS);
@@ -90,7 +91,7 @@ mod tests {
             kind: BlobKind::Body,
             lowest: BatchNumber::new(lowest),
             wanted_from: BatchNumber::new(wanted_from),
-            kept_to: None,
+            kept: None,
         })
     }
 
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn a_span_ends_above_what_is_kept() {
         let mut backlog = backlog([(501, 1); 4]);
-        backlog[1].kept_to = Some(BatchNumber::new(77));
+        backlog[1].kept = Some((BatchNumber::new(5), BatchNumber::new(77)));
         assert_eq!(next_span(&backlog, &[keeps([Some(1); 3])]), span(78, 500, &ALL));
     }
 
