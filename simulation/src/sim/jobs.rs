@@ -129,7 +129,7 @@ fn outcome(done: &Done) -> String {
         Done::PastChecked(checked) => format!("checking a range of the backfill, good: {}", checked.is_ok()),
         Done::Backfilled(stored) => format!("storing a range of the backfill, good: {}", stored.is_ok()),
         Done::StatesAdded(added) => {
-            let is_good = added.as_ref().is_ok_and(|added| added.checked.is_ok());
+            let is_good = added.as_ref().is_ok_and(|added| !matches!(added.checked, Some(Err(_))));
             format!("storing past states, good: {is_good}")
         }
     }

@@ -73,7 +73,9 @@ struct Link {
     arrivals: VecDeque<(Instant, u64)>,
     rates: VecDeque<(Instant, f64)>,
     delays: VecDeque<(Instant, Duration)>,
-    /// Since when none of what was asked for came, and the most bytes that were under way since then.
+    /// Requests for what this node waits for.
+    owing: usize,
+    /// Since when none of that came, and the most bytes that were under way since then.
     owed: Option<(Instant, u64)>,
     /// Requests that were given to another peer as well and are still open.
     overdue: usize,
@@ -89,6 +91,8 @@ pub(super) struct Sent {
     delivered: u64,
     /// Whether as much was under way as the window allows, about.
     is_full: bool,
+    /// Whether this node waits for the answer.
+    is_owed: bool,
 }
 
 impl Links {
@@ -98,12 +102,14 @@ impl Links {
         link.in_flight += bytes;
         link.requests += 1;
         let is_full = 2.0 * link.in_flight as f64 >= link.window();
-        Sent { at: now, bytes, delivered: link.delivered, is_full }
+        Sent { at: now, bytes, delivered: link.delivered, is_full, is_owed: false }
     }
 
     /// Notes that a request of [`Links::send`] is for what this node waits for.
-    pub(super) fn owe(&mut self, peer: &PeerId, now: Instant) {
+    pub(super) fn owe(&mut self, peer: &PeerId, sent: &mut Sent, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
+        sent.is_owed = true;
+        link.owing += 1;
         let since = |since: Instant| now.saturating_duration_since(since);
         let (began, bytes) = link.owed.filter(|(began, _)| since(*began) < OWED_AGE).unwrap_or((now, 0));
         link.owed = Some((began, bytes.max(link.in_flight)));
@@ -112,13 +118,13 @@ impl Links {
     /// Notes that an answer came, checked or not.
     pub(super) fn came(&mut self, peer: &PeerId, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
-        link.owed = (link.requests > 0).then_some((now, link.in_flight));
+        link.owed = (link.owing > 0).then_some((now, link.in_flight));
     }
 
     /// Notes that nobody waits for the answer to a request any more.
     pub(super) fn cancel(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
         self.end(peer, sent, was_overdue);
-        if let Some(link) = self.0.get_mut(peer).filter(|link| link.requests == 0 && !was_overdue) {
+        if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0 && !was_overdue) {
             link.owed = None;
         }
     }
@@ -140,6 +146,7 @@ impl Links {
         let Some(link) = self.0.get_mut(peer) else { return };
         link.in_flight = link.in_flight.saturating_sub(sent.bytes);
         link.requests = link.requests.saturating_sub(1);
+        link.owing = link.owing.saturating_sub(usize::from(sent.is_owed));
         link.overdue = link.overdue.saturating_sub(usize::from(was_overdue));
         if link.requests == 0 {
             // Resets the counts, so that an error of an estimate does not stay.
@@ -384,8 +391,8 @@ mod tests {
         let (mut links, start) = (Links::default(), Instant::now());
         let (second, bytes) = (Duration::from_secs(1), 1_000_000);
         let ask = |links: &mut Links, now| {
-            let sent = links.send(peer(), now, bytes);
-            links.owe(&peer(), now);
+            let mut sent = links.send(peer(), now, bytes);
+            links.owe(&peer(), &mut sent, now);
             sent
         };
         assert_eq!(links.rate_max(&peer(), start), f64::INFINITY);

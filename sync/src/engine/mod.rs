@@ -127,6 +127,8 @@ pub struct Engine {
     course: Course,
     /// Of each peer that keeps all that this node does: from which batch on, and its head.
     wholes: Vec<(BatchNumber, BatchNumber)>,
+    /// Until when nobody is believed to keep all that: a range that was asked for so was late.
+    wholes_rest: Option<Instant>,
     ratios: Ratios,
     stages: Stages,
     pace: Pace,
@@ -224,6 +226,7 @@ impl Engine {
             rumours: Rumours::default(),
             course,
             wholes: Vec::new(),
+            wholes_rest: None,
             ratios: Ratios::default(),
             stages: Stages::new(local.costs.unwrap_or(Costs::presumed(cores)), now),
             pace: Pace::default(),

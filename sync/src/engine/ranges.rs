@@ -1,5 +1,7 @@
 //! Asking for ranges: how long each is, and in which mode it is followed.
 
+use std::time::Duration;
+
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
@@ -29,6 +31,8 @@ const REPLAY_SECONDS: f64 = 0.5;
 const HEAD_START_SECONDS: f64 = 0.5;
 /// Deltas of this many batches before the target come with all that the node keeps.
 const WHOLE_BATCHES: u64 = 64;
+/// For so long deltas come alone, once the peers that have the other parts were late.
+const WHOLE_REST: Duration = Duration::from_secs(30);
 /// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
 const LENT_MAX: usize = 2;
 
@@ -97,7 +101,12 @@ impl Engine {
     /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Before that the head comes first,
     /// and the backfill fetches them.
     fn comes_whole(&self, first: BatchNumber, last: BatchNumber) -> bool {
-        self.is_near(last) && self.wholes.iter().any(|(from, head)| *from <= first && first <= *head)
+        self.is_near(last) && self.are_whole(first)
+    }
+
+    /// Whether a peer that is believed has all that the node keeps of a batch.
+    fn are_whole(&self, number: BatchNumber) -> bool {
+        self.wholes.iter().any(|(from, head)| *from <= number && number <= *head)
     }
 
     /// Whether a batch is so near to the target that the node wants all that it keeps of it at once.
@@ -174,7 +183,7 @@ impl Engine {
         for (first, mode) in asked {
             let key = Key::Range(first);
             let is_served = candidates.iter().any(|peer| peer.serves(mode, first));
-            if is_served && self.lost_whole(first, mode, candidates) {
+            if is_served && self.lost_whole(first, mode) {
                 self.turn_into(first, mode);
             }
             if is_served || !self.streams.is_waiting(&key) || self.checking.has(&key, &self.jobs.checks) {
@@ -196,11 +205,9 @@ impl Engine {
     }
 
     /// Whether a range waits for peers that have all that the node keeps of it, and there are none any more: its deltas alone will do.
-    fn lost_whole(&self, first: BatchNumber, mode: RangeMode, candidates: &[Candidate]) -> bool {
+    fn lost_whole(&self, first: BatchNumber, mode: RangeMode) -> bool {
         let asked_whole = mode == RangeMode::Delta && self.streams.needs_whole(&Key::Range(first));
-        asked_whole
-            && !candidates.iter().any(|peer| peer.serves_whole(first))
-            && self.may_turn(first, |streams, key| streams.is_waiting(key))
+        asked_whole && !self.are_whole(first) && self.may_turn(first, |streams, key| streams.is_waiting(key))
     }
 
     /// Everything is followed in one mode from now on, also what was to be followed in the other one and nobody was asked for.
@@ -232,6 +239,34 @@ impl Engine {
             self.streams.mark_overdue(&key);
             self.settle(&key, now);
             self.turn_into(first, RangeMode::Replay);
+        }
+        takes
+    }
+
+    /// Asks for the deltas alone of the range that everything else waits for, if it is late as a whole and a peer that keeps less has them,
+    /// one that delivered if `proven`. Whoever claims to keep everything and sends nothing holds the head up for one such moment.
+    /// Returns whether they are asked for.
+    pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
+        let Some(first) = self.tail.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
+        else {
+            return false;
+        };
+        let has_deltas = |peer: &Candidate| {
+            peer.serves(RangeMode::Delta, first)
+                && !peer.serves_whole(first)
+                && (peer.is_proven || !proven)
+                && self.streams.links.has_room(&peer.peer, 0)
+        };
+        let key = Key::Range(first);
+        let takes = !(proven && self.streams.is_waiting(&key))
+            && candidates.iter().any(has_deltas)
+            && self.may_turn(first, |streams, key| streams.is_late(key, now));
+        if takes {
+            self.wholes_rest = Some(now + WHOLE_REST);
+            self.wholes.clear();
+            self.streams.mark_overdue(&key);
+            self.settle(&key, now);
+            self.turn_into(first, RangeMode::Delta);
         }
         takes
     }

@@ -363,15 +363,16 @@ impl Streams {
             true => self.deadline,
             false => usual.max(quantile).clamp(HEDGE_MIN, self.deadline),
         };
+        let mut sent = self.links.send(peer.peer, now, bytes);
+        self.links.owe(&peer.peer, &mut sent, now);
         let flight = Flight {
             about: About::Wanted(key),
             peer: peer.peer,
-            sent: self.links.send(peer.peer, now, bytes),
+            sent,
             head: peer.head,
             hedge_at: now + patience,
             is_overdue: false,
         };
-        self.links.owe(&peer.peer, now);
         let Some(wanted) = self.wanted.get_mut(&key) else { return };
         wanted.flights.push(RequestId(self.next));
         let request = wanted.request.clone();

@@ -36,10 +36,13 @@ impl Engine {
         self.given_up.expire(now);
         self.grow_range_delta(now);
         let candidates = self.candidates(now);
-        self.wholes = wholes(&candidates);
+        self.wholes_rest = self.wholes_rest.filter(|until| *until > now);
+        self.wholes = if self.wholes_rest.is_none() { wholes(&candidates) } else { Vec::new() };
         self.direct(&candidates, now);
         while self.take_over_from_strangers(&candidates, now)
+            || self.take_alone(&candidates, true, now)
             || self.assign(&candidates, now)
+            || self.take_alone(&candidates, false, now)
             || self.take_over(&candidates, now)
             || self.lend(&candidates)
         {

@@ -240,13 +240,12 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    /// Bytes of the longest answer: parts up to the limit, the batch that passes it, and hints, which a server may send beyond it.
+    /// Bytes of the longest answer: parts up to the limit, hints among them, and the certified parts of the batch that passes it.
     fn answer_bytes_max(&self) -> usize {
         let parts = [
             (Parts::BODY, limits::BODY_BYTES_MAX),
             (Parts::RECEIPTS, limits::RECEIPTS_BYTES_MAX),
             (Parts::DELTA, limits::DELTA_BYTES_MAX),
-            (Parts::HINTS, limits::HINTS_BYTES_MAX * self.batches_max.min(RANGE_BATCHES_MAX) as usize),
         ];
         let batch: usize =
             parts.iter().filter(|(part, _)| self.parts.has(*part)).map(|(_, bytes)| bytes).sum();

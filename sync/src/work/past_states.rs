@@ -14,8 +14,8 @@ const TREE_BYTES_MAX: u64 = 256 << 20;
 pub struct StatesAdded {
     /// What is missing afterwards.
     pub backlog: StateBacklog,
-    /// The answer's fault, if it has one.
-    pub checked: Result<(), Fault>,
+    /// Whether the answer is true, or its fault; none if it was not looked at, or is nobody's fault.
+    pub checked: Option<Result<(), Fault>>,
     /// Whether no older state can be added to this first one.
     pub is_over: bool,
 }
@@ -36,23 +36,23 @@ impl Worker {
     pub(super) fn past_states(&self, answer: Option<ReverseAnswer>) -> Result<StatesAdded, SyncError> {
         let Some(ReverseAnswer { answer, from, to }) = answer else {
             *self.past_states.lock() = None;
-            return self.states_added(Ok(()), false);
+            return self.states_added(None, false);
         };
         if self.store.state_backlog()?.lowest != from {
             // The window moved, or the head leapt: the answer is about a state that is the first one no more.
-            return self.states_added(Ok(()), false);
+            return self.states_added(None, false);
         }
         let opened = Blob::from_bytes(answer).and_then(|blob| Delta::open(&blob));
         let reverse = match opened {
             Ok(reverse) => reverse,
-            Err(error) => return self.states_added(Err(Violation::from(error).into()), false),
+            Err(error) => return self.states_added(Some(Err(Violation::from(error).into())), false),
         };
         if let Err(error) = self.begin_states(from) {
-            return self.states_end(error, from);
+            return self.states_end(error, from, to);
         }
         let extended = self.past_states.lock().as_mut().map_or(Ok(()), |states| states.extend(to, &reverse));
         let violation = match extended {
-            Ok(()) => return self.states_added(Ok(()), false),
+            Ok(()) => return self.states_added(Some(Ok(())), false),
             Err(StorageError::StateRootMismatch { .. }) => {
                 "the state that the reverse delta leads to has another root"
             }
@@ -62,9 +62,9 @@ impl Worker {
             Err(StorageError::RangeDelta(RangeDeltaError::Padded { .. })) => {
                 "the reverse delta has rows that did not change"
             }
-            Err(error) => return self.states_end(error, from),
+            Err(error) => return self.states_end(error, from, to),
         };
-        self.states_added(Err(Violation::Unrelated(violation).into()), false)
+        self.states_added(Some(Err(Violation::Unrelated(violation).into())), false)
     }
 
     /// Has the tree of the first known state, which the node's own rows lead to.
@@ -78,8 +78,13 @@ impl Worker {
     }
 
     /// No peer's fault: the tree is too large, the node's own rows do not lead there, or the store was pruned or leapt meanwhile. Unless the
-    /// first known state is another one now, the same would happen again.
-    fn states_end(&self, error: StorageError, from: BatchNumber) -> Result<StatesAdded, SyncError> {
+    /// first known state is another one now, or the one that was to be added is wanted no more, the same would happen again.
+    fn states_end(
+        &self,
+        error: StorageError,
+        from: BatchNumber,
+        to: BatchNumber,
+    ) -> Result<StatesAdded, SyncError> {
         let is_over = matches!(
             error,
             StorageError::RangeDelta(_)
@@ -90,12 +95,17 @@ impl Worker {
             return Err(error.into());
         }
         tracing::info!(%error, lowest = from.get(), "older states are not fetched");
-        let is_same = self.store.state_backlog()?.lowest == from;
+        let backlog = self.store.state_backlog()?;
+        let is_same = backlog.lowest == from && backlog.next.is_none_or(|next| next <= to);
         *self.past_states.lock() = None;
-        self.states_added(Ok(()), is_same)
+        self.states_added(None, is_same)
     }
 
-    fn states_added(&self, checked: Result<(), Fault>, is_over: bool) -> Result<StatesAdded, SyncError> {
+    fn states_added(
+        &self,
+        checked: Option<Result<(), Fault>>,
+        is_over: bool,
+    ) -> Result<StatesAdded, SyncError> {
         let backlog = self.store.state_backlog()?;
         if backlog.next.is_none() {
             *self.past_states.lock() = None;

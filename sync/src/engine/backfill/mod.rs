@@ -137,9 +137,9 @@ impl Engine {
             return self.close_states();
         }
         self.backfill.resting.retain(|_, until| *until > now);
-        if self.backfill.lacks && !self.is_behind() {
-            self.backfill.lacks = false;
-            self.backfill.leapt();
+        // What is on its way comes before the new gap: batches may come faster than an answer.
+        if self.backfill.lacks && !self.is_behind() && self.backfill.pieces.is_empty() {
+            (self.backfill.lacks, self.backfill.backlog) = (false, None);
         }
         let Some(backlog) = self.backfill.backlog else {
             if !self.jobs.store_past.is_any() {
@@ -151,11 +151,14 @@ impl Engine {
         if self.is_behind() {
             return self.close_states();
         }
-        let peers = self.book.holdings(now);
+        let mut peers = self.book.holdings(now);
         self.backfill_states(&backlog, &peers, now);
         if Backlog::missing(&backlog).is_none() {
             return;
         }
+        // Who refused what it claims to keep decides nothing of what is fetched.
+        peers.retain(|peer| !self.backfill.resting.contains_key(&peer.peer));
+        self.rest_late(&backlog, &mut peers, now);
         if self.is_unserved(&peers) {
             self.backfill.pieces = Pieces::default();
         }
@@ -188,6 +191,23 @@ impl Engine {
         self.newest.since(self.head) > NEAR_BATCHES
     }
 
+    /// Leaves a peer alone that is late with the newest piece and the only one that keeps it, if others keep some of its parts: whoever claims
+    /// to keep everything and sends nothing holds those up for one such moment.
+    fn rest_late(&mut self, backlog: &[Backlog; 4], peers: &mut Vec<Holdings>, now: Instant) {
+        let Some(newest) = self.backfill.pieces.iter().next() else { return };
+        let State::Asked { peer: late, late_at } = newest.state else { return };
+        let is_other = |peer: &&Holdings| peer.peer != late;
+        if late_at > now || peers.iter().filter(is_other).any(|peer| newest.span.is_kept_by(peer)) {
+            return;
+        }
+        let others: Vec<Holdings> = peers.iter().filter(is_other).cloned().collect();
+        if next_span(backlog, &others).is_some() {
+            self.backfill.resting.insert(late, now + REST);
+            self.backfill.pieces = Pieces::default();
+            *peers = others;
+        }
+    }
+
     /// Whether the newest piece waits for a peer, and no connected one keeps it.
     fn is_unserved(&self, peers: &[Holdings]) -> bool {
         let newest = self.backfill.pieces.iter().next();
@@ -215,13 +235,14 @@ impl Engine {
         let bytes_max = self.config.range_bytes_max.get().min(RANGE_BYTES_MAX);
         for piece in backfill.pieces.wanted(now) {
             let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
-            let is_free = |peer: &&Holdings| {
-                piece.span.is_kept_by(peer)
-                    && !backfill.resting.contains_key(&peer.peer)
-                    && streams.links.is_idle(&peer.peer)
+            let is_free = |peer: &&Holdings| piece.span.is_kept_by(peer) && streams.links.is_idle(&peer.peer);
+            // What was asked for in vain goes to a peer that has delivered, if there is one: strangers may all be the same one.
+            let is_late = matches!(piece.state, State::Asked { .. });
+            let rank = |peer: &&Holdings| {
+                let expected = expected(&self.book, &streams.links, &peer.peer, (now, bytes));
+                (is_late && !self.book.is_proven(&peer.peer, now), expected)
             };
-            let expected = |peer: &&Holdings| expected(&self.book, &streams.links, &peer.peer, (now, bytes));
-            let Some(peer) = peers.iter().filter(is_free).min_by_key(expected) else { continue };
+            let Some(peer) = peers.iter().filter(is_free).min_by_key(rank) else { continue };
             let (first, batches_max) = (piece.span.first, piece.span.batches() as u32);
             let request = RangeRequest { first, batches_max, bytes_max, parts: piece.span.parts };
             let late_at = now + late_after(streams.links.expected(&peer.peer, bytes));

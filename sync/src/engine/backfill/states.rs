@@ -65,21 +65,21 @@ impl States {
     }
 }
 
-/// The peer to ask for the next reverse delta, and the batch that this leads to: the lowest that a peer knows, of the peer with the lowest
-/// rank.
+/// The peer to ask for the next reverse delta, and the batch that this leads to: the lowest that a peer knows, of peers that have delivered
+/// if there are any, and of the one with the lowest rank.
 fn next_step<R: Ord>(
     backlog: &StateBacklog,
     peers: &[Holdings],
-    rank: impl Fn(&PeerId) -> Option<R>,
+    rank: impl Fn(&PeerId) -> Option<(bool, R)>,
 ) -> Option<(PeerId, BatchNumber)> {
     let next = backlog.next?;
     let ranked = |peer: &Holdings| {
         let from = peer.states_from.filter(|_| peer.head >= backlog.lowest)?;
         let to = if from <= next { next } else { from.after(MARGIN_BATCHES) };
-        let rank = rank(&peer.peer)?;
-        (to < backlog.lowest).then_some((to, rank, peer.peer))
+        let (is_proven, rank) = rank(&peer.peer)?;
+        (to < backlog.lowest).then_some((!is_proven, to, rank, peer.peer))
     };
-    let (to, _, peer) = peers.iter().filter_map(ranked).min()?;
+    let (_, to, _, peer) = peers.iter().filter_map(ranked).min()?;
     Some((peer, to))
 }
 
@@ -105,7 +105,7 @@ impl Engine {
             let rested = |peer: &PeerId| !backfill.resting.contains_key(peer);
             let expected = |peer: &PeerId| {
                 let is_free = rested(peer) && links.is_idle(peer);
-                is_free.then(|| expected(book, links, peer, (now, bytes)))
+                is_free.then(|| (book.is_proven(peer, now), expected(book, links, peer, (now, bytes))))
             };
             if let Some((peer, to)) = next_step(&backlog, peers, expected) {
                 let late_at = now + late_after(links.expected(&peer, bytes));
@@ -114,7 +114,7 @@ impl Engine {
                 let (about, request) = (About::States { from, to }, Request::ReverseDelta { from, to });
                 self.streams.ask(peer, about, request, (now, bytes), &mut self.effects);
             } else if states.step.is_none()
-                && next_step(&backlog, peers, |peer| rested(peer).then_some(())).is_none()
+                && next_step(&backlog, peers, |peer| rested(peer).then_some((true, ()))).is_none()
             {
                 self.close_states();
             }
@@ -163,7 +163,7 @@ impl Engine {
     pub(crate) fn past_states_status(&self, now: Instant) -> Option<PastStatesStatus> {
         let states = &self.backfill.states;
         let backlog = states.backlog.filter(|_| states.left() > 0)?;
-        next_step(&backlog, &self.book.holdings(now), |_| Some(()))?;
+        next_step(&backlog, &self.book.holdings(now), |_| Some((true, ())))?;
         let reason = match &states.step {
             Some(Step::Asked { peer, to, .. }) => {
                 format!("asks {} for those from batch {to} on", peer.short())
@@ -184,8 +184,9 @@ impl Engine {
         let StatesAdded { backlog, checked, is_over } = added?;
         let StoreStates { from: Some((flight, at, bytes)), leaps } = store else { return Ok(()) };
         match checked {
-            Ok(()) => self.credit(&flight, at, now, bytes),
-            Err(fault) => self.punish(flight.peer, REVERSE_DELTA, &fault, now),
+            Some(Ok(())) => self.credit(&flight, at, now, bytes),
+            Some(Err(fault)) => self.punish(flight.peer, REVERSE_DELTA, &fault, now),
+            None => {}
         }
         if leaps != self.backfill.leaps {
             return Ok(());

@@ -9,7 +9,7 @@ use slipstream_types::{BatchNumber, BlobKind};
 use crate::{
     Mode,
     engine::{
-        rig::{A, B, FAR, HEAD, Node, Rig, chain, chain_of_epochs, long_chain, pruned, serves},
+        rig::{A, B, C, FAR, HEAD, Node, Rig, chain, chain_of_epochs, long_chain, pruned, serves},
         timers::Timer,
     },
     protocol::{Parts, Request},
@@ -202,6 +202,77 @@ fn a_strangers_claim_to_keep_everything_delays_no_deltas() {
     rig.meet(B, serves(1..=FAR));
     rig.grow(A, serves(1..=FAR).without_bodies()).wait(SECOND).serve(A);
     assert_eq!(rig.head(), FAR, "{:#?}", rig.open);
+}
+
+/// Goal: the same where nobody has delivered yet, and strangers come one after the other.
+#[test]
+fn silent_strangers_that_claim_everything_delay_deltas_for_a_moment() {
+    let mut node = Node::new(Mode::Delta, FAR - 20);
+    node.config.history = true;
+    node.config.range_batches_max = 8.try_into().unwrap();
+    let mut rig = node.rig_on(long_chain()).peer(B, serves(1..=FAR));
+    rig.step().meet(A, serves(1..=FAR).without_bodies());
+    let began = rig.now;
+    while rig.head() < FAR {
+        if !rig.asked(C).is_empty() {
+            rig.lose(C);
+        }
+        rig.meet(C, serves(1..=FAR));
+        rig.wait(SECOND / 10).answer(A);
+        assert!(rig.now - began < 2 * SECOND, "{:#?}", rig.open);
+    }
+}
+
+/// How long it takes until the node has the first body, where `tick` happens each tenth of a second.
+#[track_caller]
+fn bodies_come(rig: &mut Rig, mut tick: impl FnMut(&mut Rig)) -> Duration {
+    let began = rig.now;
+    while rig.store.blob(BlobKind::Body, BatchNumber::new(1)).unwrap().is_none() {
+        tick(rig);
+        rig.wait(SECOND / 10);
+        assert!(rig.now - began < 60 * SECOND, "{:#?}", rig.status().backfill);
+    }
+    rig.now - began
+}
+
+/// A node at a snapshot of `A`, which keeps no deltas, beside `B`, which claims to keep everything.
+fn beside_a_boaster() -> Rig {
+    let honest = serves(1..=HEAD).without_deltas().offering(HEAD, 100, 8_000);
+    let mut rig = at_snapshot(8).rig().peer(A, honest).peer(B, serves(1..=HEAD));
+    rig.step().serve(A);
+    assert_eq!(rig.head(), HEAD);
+    rig
+}
+
+/// Goal: a stranger that claims to keep everything, and refuses or is silent, does not keep the node from what others have.
+#[test]
+fn a_boaster_does_not_keep_a_node_from_what_others_have() {
+    let took = bodies_come(&mut beside_a_boaster(), |rig| _ = rig.refuse_if(B, |_| true).answer(A));
+    assert!(took < 2 * SECOND, "{took:?}");
+    let took = bodies_come(&mut beside_a_boaster(), |rig| _ = rig.answer(A));
+    assert!(took < 5 * SECOND, "{took:?}");
+}
+
+/// Goal: batches that come without their bodies, each sooner than an answer of the backfill, do not begin that anew each time.
+#[test]
+fn batches_that_lack_parts_do_not_begin_the_backfill_anew() {
+    let mut node = Node::new(Mode::Delta, 0);
+    node.config.history = true;
+    node.config.range_batches_max = 8.try_into().unwrap();
+    let mut rig = node.rig_on(long_chain()).peer(B, serves(1..=30).without_bodies());
+    rig.step().serve(B);
+    rig.meet(A, serves(1..=30).without_deltas());
+    let (mut head, mut ticks) = (30, 0);
+    bodies_come(&mut rig, |rig| {
+        ticks += 1;
+        head = FAR.min(head + 1);
+        rig.grow(A, serves(1..=head).without_deltas());
+        rig.grow(B, serves(1..=head).without_bodies()).rumour(B, head).answer(B);
+        if ticks % 3 == 0 {
+            rig.answer(A);
+        }
+    });
+    assert!(rig.head() < FAR, "after {ticks} ticks");
 }
 
 /// Goal: who lies about the past is banned, and the same batches are fetched from another.
