@@ -331,6 +331,12 @@ impl Node {
         self.store
     }
 
+    /// Waits until it can no longer go on, and says why.
+    pub(crate) async fn fails(&mut self) -> ConsensusError {
+        let ended = tokio::time::timeout(PATIENCE, &mut self.running).await.expect("the validator runs on");
+        ended.unwrap().expect_err("the validator ended by itself")
+    }
+
     /// Waits until it panics, and says why.
     pub(crate) async fn panics(self) -> String {
         let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("the validator runs on");

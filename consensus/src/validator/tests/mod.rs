@@ -5,6 +5,7 @@ mod epochs;
 mod messages;
 mod network;
 mod pool;
+mod records;
 mod views;
 
 use std::{sync::Arc, time::Duration};
