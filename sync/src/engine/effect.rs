@@ -282,8 +282,8 @@ impl Local {
         })
     }
 
-    /// With what work costs on this machine with so many cores, measured in a few milliseconds if nothing is known. `now` is the time since
-    /// any point.
+    /// The same with the costs of work on this machine of `cores` cores: what is not known is measured, in a few milliseconds. `now` is the
+    /// time since any point.
     pub fn gauged(self, cores: f64, now: impl Fn() -> Duration) -> Local {
         Local { costs: self.costs.or_else(|| Some(gauge::measure(cores, now))), ..self }
     }

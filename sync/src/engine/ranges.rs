@@ -31,7 +31,7 @@ const REPLAY_SECONDS: f64 = 0.5;
 const HEAD_START_SECONDS: f64 = 0.5;
 /// Deltas of this many batches before the target come with all that the node keeps.
 const WHOLE_BATCHES: u64 = 64;
-/// For so long deltas come alone, once the peers that have the other parts were late.
+/// How long deltas come alone, once a peer that claims to have the other parts was late.
 const WHOLE_REST: Duration = Duration::from_secs(30);
 /// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
 const LENT_MAX: usize = 2;

@@ -6,9 +6,10 @@ use tokio::time::Instant;
 
 /// The head moves if a batch was committed within this time.
 const MOVING: Duration = Duration::from_secs(2);
-/// After an answer the backfill rests for this many times as long as it took, so that two batches in three meet none.
-const FACTOR: u32 = 2;
-/// An answer counts as if it took at most this time: who holds answers back gains no longer rest.
+/// After an answer, its check and its write the backfill rests for this many times as long as each took, so that three batches in four meet
+/// none of them.
+const FACTOR: u32 = 3;
+/// Each counts as if it took at most this time: who holds answers back gains no longer rest.
 const TOOK_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
@@ -25,10 +26,10 @@ impl Rest {
         self.moved_at = Some(now);
     }
 
-    /// An answer came after this time.
-    pub(super) fn answered(&mut self, took: Duration, now: Instant) {
+    /// An answer came, or work on it ended, after this time.
+    pub(super) fn took(&mut self, took: Duration, now: Instant) {
         if self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING) {
-            self.until = self.until.max(Some(now + took.min(TOOK_MAX) * FACTOR));
+            self.until = self.until.max(Some(now)).map(|until| until + took.min(TOOK_MAX) * FACTOR);
         }
     }
 

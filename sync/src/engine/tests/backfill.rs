@@ -109,7 +109,8 @@ fn it_rests_while_the_node_is_behind() {
     has_all(&rig, &chain().store);
 }
 
-/// Goal: while new batches come, nobody is asked for history for twice as long as the last answer took; after a pause of the chain at once.
+/// Goal: while new batches come, nobody is asked for history for three times as long as the last answer took; after a pause of the chain at
+/// once.
 #[test]
 fn it_leaves_the_link_to_a_head_that_moves() {
     let mut rig = at_snapshot(8).rig().peer(A, serves(1..=HEAD - 2).offering(30, 100, 8_000));
@@ -122,7 +123,7 @@ fn it_leaves_the_link_to_a_head_that_moves() {
     let reason = rig.status().backfill.unwrap().reason;
     assert!(reason.contains("to the head, which moves"), "{reason}");
     rig.wait(SECOND / 10);
-    assert_eq!(asked_before(&rig, A, 30), [0; 0], "half of the rest");
+    assert_eq!(asked_before(&rig, A, 30), [0; 0], "a third of the rest");
     rig.until(Timer::Backfill);
     assert_eq!(asked_before(&rig, A, 30), [16]);
     rig.wait(2 * SECOND).answer(A);
