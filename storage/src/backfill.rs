@@ -262,17 +262,21 @@ impl Store {
             if lowest <= reached {
                 continue;
             }
-            if reached == first && (lowest <= last.next() || !joins) {
-                // What is kept there of another ledger is forgotten, and fetched anew.
-                let joined = kept.take(index, first.before(1));
-                reached = joined.filter(|_| joins).unwrap_or(first);
+            // What is kept below of another ledger is forgotten, and fetched anew.
+            if record.lowest[index] > last.next() && reached <= last {
+                // Batches above came without such blobs, and are fetched later.
+                if reached == first && !joins {
+                    kept.forget(index, first.before(1));
+                }
+                kept.add(index, KeptSpan { first: reached, last });
+                floor.below[index] = floor.below[index].min(reached);
             }
             if lowest > last.next() {
-                // Batches above came without such blobs, and are fetched later.
-                if reached <= last {
-                    kept.add(index, KeptSpan { first: reached, last });
-                }
                 continue;
+            }
+            if reached == first {
+                let joined = kept.take(index, first.before(1));
+                reached = joined.filter(|_| joins).unwrap_or(first);
             }
             record.lowest[index] = record.lowest[index].min(reached);
             floor.below[index] = floor.below[index].min(reached);

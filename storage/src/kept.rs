@@ -88,6 +88,24 @@ impl KeptRecord {
         (span.last >= floor).then_some(KeptSpan { first: span.first.max(floor), last: span.last })
     }
 
+    /// Forgets the span of a kind that holds a batch.
+    pub(crate) fn forget(&mut self, kind: usize, number: BatchNumber) {
+        self.spans[kind].retain(|span| number < span.first || span.last < number);
+    }
+
+    /// The head goes back to a batch: cuts off what lies behind it, and moves `lowest` of each kind down to where all up to it is stored.
+    pub(crate) fn cut(&mut self, to: BatchNumber, lowest: &mut [BatchNumber; KINDS.len()]) {
+        for (spans, lowest) in self.spans.iter_mut().zip(lowest) {
+            spans.retain_mut(|span| {
+                span.last = span.last.min(to);
+                span.first <= span.last
+            });
+            if let Some(span) = spans.pop_if(|span| span.last.next() >= *lowest) {
+                *lowest = span.first.min(*lowest);
+            }
+        }
+    }
+
     /// Takes the spans of a kind that reach up to a batch. Returns the first batch of the one that holds the batch.
     pub(crate) fn take(&mut self, kind: usize, number: BatchNumber) -> Option<BatchNumber> {
         let spans = &mut self.spans[kind];
@@ -143,6 +161,27 @@ mod tests {
         }
         let spans: Vec<_> = kept.spans[0].iter().map(|span| (span.first.get(), span.last.get())).collect();
         assert_eq!(spans, [(1, 38), (40, 60)]);
+    }
+
+    /// Goal: a rollback leaves no span of batches that are gone, and what is then whole up to the head counts as that.
+    #[test]
+    fn a_rollback_cuts_what_is_kept() {
+        let number = BatchNumber::new;
+        let kept = || {
+            let mut kept = KeptRecord::default();
+            kept.leave(&head(8, 3), &PrunedRecord::default());
+            kept.leave(&head(20, 13), &PrunedRecord::default());
+            kept
+        };
+        for (to, lowest, left) in
+            [(30, 26, Some((13, 20))), (18, 13, Some((3, 8))), (10, 11, Some((3, 8))), (5, 3, None)]
+        {
+            let (mut kept, mut moved) = (kept(), [number(26).min(number(to).next()); 4]);
+            kept.cut(number(to), &mut moved);
+            assert_eq!(moved, [number(lowest); 4], "to {to}");
+            let highest = kept.spans[0].last().map(|span| (span.first.get(), span.last.get()));
+            assert_eq!(highest, left, "to {to}");
+        }
     }
 
     /// Goal: many short gaps do not make a node fetch anew what lies below them.

@@ -28,6 +28,7 @@ use crate::{
         facts::{recorded_from, recorded_sealed},
         log::LogValue,
     },
+    kept::KeptRecord,
     maintenance::Maintenance,
     nodes::load_accumulator,
     restore::RESTORE_HEADERS_MAX,
@@ -290,7 +291,10 @@ fn put_records(
     if below != pruned.below {
         writes.put(Column::Meta, PRUNED_KEY, schema::encode(&PrunedRecord { below }));
     }
-    let lowest = head.lowest.map(|lowest| lowest.min(to.next()));
+    let mut lowest = head.lowest.map(|lowest| lowest.min(to.next()));
+    let mut kept = KeptRecord::read(reader)?;
+    kept.cut(to, &mut lowest);
+    kept.put(writes);
     let head = HeadRecord { number: to, active: head.active, lowest };
     writes.put(Column::Meta, HEAD_KEY, schema::encode(&head));
     Ok(())

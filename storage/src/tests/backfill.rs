@@ -72,6 +72,16 @@ pub(super) fn commit_as(source: &Store, store: &Store, numbers: std::ops::RangeI
     }
 }
 
+/// Commits batches by their deltas alone.
+fn commit_alone(source: &Store, store: &Store, numbers: std::ops::RangeInclusive<u64>) {
+    for number in numbers {
+        let made = next_as(source, store, number);
+        let batch =
+            CommitBatch { body: None, receipts: None, hints: None, transaction_hashes: &[], ..made.batch() };
+        store.commit(batch, None).unwrap();
+    }
+}
+
 /// The next run to fetch, of at most `batches_max` batches. Returns `None` if nothing is missing.
 fn next_run(store: &Store, batches_max: u64) -> Option<(u64, u64)> {
     let backlog = store.backlog().unwrap();
@@ -344,24 +354,12 @@ fn what_a_leap_left_is_joined() {
 fn batches_that_lack_parts_are_filled_in() {
     let (source, _) = served(false);
     let source = source.store();
-    let commit_alone = |store: &Store, numbers: std::ops::RangeInclusive<u64>| {
-        for number in numbers {
-            let made = next_as(source, store, number);
-            let batch = made.batch();
-            store
-                .commit(
-                    CommitBatch { body: None, receipts: None, hints: None, transaction_hashes: &[], ..batch },
-                    None,
-                )
-                .unwrap();
-        }
-    };
     for below_first in [false, true] {
         on_both(&config(), |mut fixture| {
             commit_as(source, fixture.store(), 1..=6);
-            commit_alone(fixture.store(), 7..=12);
+            commit_alone(source, fixture.store(), 7..=12);
             commit_as(source, fixture.store(), 13..=20);
-            commit_alone(fixture.store(), 21..=25);
+            commit_alone(source, fixture.store(), 21..=25);
             commit_as(source, fixture.store(), 26..=32);
             fixture.reopen();
             let lowest = |store: &Store| KINDS.map(|kind| store.lowest(kind).unwrap().unwrap().get());
@@ -390,6 +388,36 @@ fn batches_that_lack_parts_are_filled_in() {
             }
             check_whole(&mut fixture);
         });
+    }
+}
+
+/// Goal: what is stored below a gap that opened meanwhile adds to what is kept there, also where no header lies below it.
+#[test]
+fn a_backfill_goes_on_below_batches_that_lack_parts() {
+    let (source, _) = served(false);
+    let source = source.store();
+    for on_disk in [false, true] {
+        let mut fixture = restored(source, 20, on_disk);
+        fill(fixture.store(), source, 13, 20).unwrap();
+        commit_alone(source, fixture.store(), 21..=25);
+        for first in [9, 5] {
+            fill(fixture.store(), source, first, first + 3).unwrap();
+            fixture.reopen();
+            let body = fixture.store().backlog().unwrap()[0];
+            let kept = body.kept.map(|(first, last)| (first.get(), last.get()));
+            assert_eq!((body.lowest.get(), kept), (26, Some((first, 20))));
+        }
+        for (first, last, lowest) in [(21, 25, 5), (1, 4, 1)] {
+            fill(fixture.store(), source, first, last).unwrap();
+            for kind in &KINDS[..3] {
+                assert_eq!(fixture.store().lowest(*kind).unwrap(), Some(BatchNumber::new(lowest)));
+                for number in (lowest..=25).map(BatchNumber::new) {
+                    let stored = fixture.store().blob(*kind, number).unwrap();
+                    assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
+                }
+            }
+        }
+        check_whole(&mut fixture);
     }
 }
 
