@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use slipstream_executor::speed::{Speeds, Work, measure};
 use slipstream_storage::{StorageError, Store};
 use slipstream_types::{Rules, chain::Fork};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -28,6 +29,11 @@ const FORM: Form = Form {
 };
 /// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
+
+/// A node that just started is left alone for this time, and then looked at every [`WAIT`] until it has caught up, for [`WAIT_MAX`] in all.
+const WAIT_FIRST: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// What the machine can do, and what the chain may ask of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -105,15 +111,29 @@ impl MachineSpeed {
         Ok(SpeedStatus::of(speeds, &self.store.next_rules()?, self.view))
     }
 
-    /// Finds it out beside the node's start, and waits for the node's end.
-    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
+    /// Finds it out, once the node has caught up if it is to be measured, and waits for the node's end.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        is_catching_up: impl Fn() -> bool,
+        shutdown: CancellationToken,
+    ) -> Result<(), TaskError> {
         let workers = Workers::new("speed", 1, Rank::Behind);
-        let ending = shutdown.clone();
-        // A node that catches up at its first start needs all cores.
-        let found = workers.run(move || {
-            step_back();
-            self.find_out(&cpu_model(), &ending)
-        });
+        let find_out = |may_measure| {
+            let (speed, ending) = (Arc::clone(&self), shutdown.clone());
+            workers.run(move || {
+                step_back();
+                speed.find_out(&cpu_model(), may_measure, || !ending.is_cancelled())
+            })
+        };
+        let found = async {
+            match find_out(false).await {
+                Ok(Ok(false)) => {
+                    await_rest(is_catching_up).await;
+                    find_out(true).await
+                }
+                known => known,
+            }
+        };
         // The end does not wait for a thread that stands back.
         let found = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
@@ -126,7 +146,8 @@ impl MachineSpeed {
         Ok(())
     }
 
-    fn find_out(&self, cpu: &str, ending: &CancellationToken) -> Result<(), TaskError> {
+    /// Reads it, or measures it while it `goes_on`. Says whether it is known then.
+    fn find_out(&self, cpu: &str, may_measure: bool, goes_on: impl Fn() -> bool) -> Result<bool, TaskError> {
         let rules = self.store.next_rules()?;
         let conditions = Conditions { program: client_version(), cpu: cpu.to_owned(), fork: rules.fork };
         let kept: Kept<Option<Saved>> =
@@ -135,10 +156,11 @@ impl MachineSpeed {
         let before = kept.content.filter(|saved| saved.conditions == conditions);
         let speeds = match before {
             Some(saved) => saved.gas_per_second,
+            None if !may_measure => return Ok(false),
             None => {
                 let begun = thread_time();
-                let measured = measure(rules.fork, thread_time, || !ending.is_cancelled())?;
-                let Some(gas_per_second) = measured else { return Ok(()) };
+                let measured = measure(rules.fork, thread_time, goes_on)?;
+                let Some(gas_per_second) = measured else { return Ok(false) };
                 let measured_in_ms = (thread_time() - begun).as_millis() as u64;
                 tracing::info!(speed = ?gas_per_second, measured_in_ms, "gas a second that this machine executes");
                 let saved = Saved { version: FORM.version, conditions, gas_per_second };
@@ -152,7 +174,16 @@ impl MachineSpeed {
         if let Some(problem) = self.status()?.and_then(|status| status.problem()) {
             tracing::warn!(problem, "the chain may ask more than this machine can do");
         }
-        Ok(())
+        Ok(true)
+    }
+}
+
+/// Waits until the node has caught up: it needs all cores for that. Beside one that never does the machine is measured all the same.
+async fn await_rest(is_catching_up: impl Fn() -> bool) {
+    let begun = Instant::now();
+    tokio::time::sleep(WAIT_FIRST).await;
+    while begun.elapsed() < WAIT_MAX && is_catching_up() {
+        tokio::time::sleep(WAIT).await;
     }
 }
 
@@ -185,7 +216,7 @@ mod tests {
         let find_out = |cpu| {
             let speed = MachineSpeed::new(dir.path().to_owned(), store.clone(), Duration::from_secs(2));
             assert_eq!(speed.status().unwrap(), None);
-            speed.find_out(cpu, &CancellationToken::new()).unwrap();
+            speed.find_out(cpu, true, || true).unwrap();
             speed.status().unwrap().unwrap().gas_per_second
         };
         let first = find_out("one");

@@ -55,6 +55,11 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Whether batches or rows are on their way.
+    pub fn catches_up(self) -> bool {
+        matches!(self, Phase::Snapshot | Phase::RangeDelta | Phase::Replay | Phase::Delta)
+    }
+
     /// All of them.
     pub const ALL: [Phase; 7] = [
         Phase::Idle,

@@ -267,12 +267,12 @@ impl Surface {
 
     fn run(self, config: &NodeConfig, tasks: &mut Tasks, store: &Store, listener: TcpListener) {
         let Surface { resources, speed, status, events, log_index, api, .. } = self;
-        let told = events.clone();
+        let (told, follower) = (events.clone(), status.follower.clone());
         tasks.spawn("status", |shutdown| status::watch(status, told, shutdown));
         let heads = store.clone();
         tasks.spawn("events", |shutdown| tell_heads(heads, events, shutdown));
         tasks.spawn("resources", |shutdown| status::sample_resources(resources, shutdown));
-        tasks.spawn("speed", |shutdown| speed.run(shutdown));
+        tasks.spawn("speed", |shutdown| speed.run(move || follower.status().phase.catches_up(), shutdown));
         tasks.spawn("log index", |shutdown| until_shutdown(log_index.run(shutdown.clone()), shutdown));
         let api_config = config.api.clone();
         tasks.spawn("api", |shutdown| api::serve(listener, api_config, Arc::new(api), shutdown));
