@@ -62,6 +62,9 @@ impl Engine {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
+                if matches!(flight.about, About::Wanted(_)) {
+                    self.streams.links.failed(&flight.peer, now);
+                }
                 if let About::Wanted(key @ Key::Range(_)) = flight.about
                     && self.defences.lacks(Planted::LostRange)
                 {

@@ -65,8 +65,8 @@ impl Engine {
     }
 
     /// The best way without the peers that serve the restore: of a range delta's, others may have the whole snapshot. Beside a progressing
-    /// restore, strangers' promises count little: they are heard seldom, and all together as one peer. A snapshot counts only if two peers or a proven one offer it. No snapshot is taken
-    /// for smaller than this one has shown to be.
+    /// restore, strangers' promises count little: they are heard seldom, and all together as one peer. A snapshot counts only if two peers
+    /// or a proven one offer it. No snapshot is taken for smaller than this one has shown to be.
     fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
         let number = restore.number();
         let mut others = candidates.to_vec();

@@ -75,12 +75,31 @@ struct Link {
     delays: VecDeque<(Instant, Duration)>,
     /// Requests for what this node waits for.
     owing: usize,
-    /// Since when none of that came, and the most bytes that were under way since then.
-    owed: Option<(Instant, u64)>,
+    owed: Option<Owed>,
     /// Requests that were given to another peer as well and are still open.
     overdue: usize,
     /// How often another peer answered first since the last answer, and when it counted last.
     overtaken: Option<(u32, Instant)>,
+}
+
+/// What a peer was asked for since it last sent any of it.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    /// Since when it was waited for, without the time in which nothing was asked.
+    since: Instant,
+    /// When the last request ended without an answer, if none was made since.
+    ended: Option<Instant>,
+    /// The most bytes that were under way.
+    bytes: u64,
+}
+
+impl Owed {
+    /// How long it was waited for; none if that is forgotten.
+    fn waited(&self, now: Instant) -> Option<Duration> {
+        let waited = self.ended.unwrap_or(now).saturating_duration_since(self.since);
+        let idle = self.ended.map_or(Duration::ZERO, |ended| now.saturating_duration_since(ended));
+        (waited < OWED_AGE && idle < OWED_AGE).then_some(waited)
+    }
 }
 
 /// The notes on a request from when it was sent.
@@ -110,21 +129,30 @@ impl Links {
         let Some(link) = self.0.get_mut(peer) else { return };
         sent.is_owed = true;
         link.owing += 1;
-        let since = |since: Instant| now.saturating_duration_since(since);
-        let (began, bytes) = link.owed.filter(|(began, _)| since(*began) < OWED_AGE).unwrap_or((now, 0));
-        link.owed = Some((began, bytes.max(link.in_flight)));
+        let before = link.owed.and_then(|owed| Some((now.checked_sub(owed.waited(now)?)?, owed.bytes)));
+        let (since, bytes) = before.unwrap_or((now, 0));
+        link.owed = Some(Owed { since, ended: None, bytes: bytes.max(link.in_flight) });
+    }
+
+    /// Notes that a request ended without an answer.
+    pub(super) fn failed(&mut self, peer: &PeerId, now: Instant) {
+        if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0)
+            && let Some(owed) = &mut link.owed
+        {
+            owed.ended = owed.ended.or(Some(now));
+        }
     }
 
     /// Notes that an answer came, checked or not.
     pub(super) fn came(&mut self, peer: &PeerId, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
-        link.owed = (link.owing > 0).then_some((now, link.in_flight));
+        link.owed = (link.owing > 0).then_some(Owed { since: now, ended: None, bytes: link.in_flight });
     }
 
     /// Notes that nobody waits for the answer to a request any more.
     pub(super) fn cancel(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
         self.end(peer, sent, was_overdue);
-        if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0 && !was_overdue) {
+        if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0) {
             link.owed = None;
         }
     }
@@ -133,10 +161,9 @@ impl Links {
     /// promises takes as long as it was waited for in vain, and another one is cheaper by then.
     pub(super) fn rate_max(&self, peer: &PeerId, now: Instant) -> f64 {
         let owed = self.0.get(peer).and_then(|link| link.owed);
-        let Some((since, bytes)) = owed else { return f64::INFINITY };
-        let waited = now.saturating_duration_since(since);
-        match waited.checked_sub(OWED_GRACE).map(|late| late.as_secs_f64()) {
-            Some(late) if late > 0.0 && waited < OWED_AGE => bytes as f64 / late,
+        let late = owed.and_then(|owed| Some((owed.waited(now)?.checked_sub(OWED_GRACE)?, owed.bytes)));
+        match late {
+            Some((late, bytes)) if !late.is_zero() => bytes as f64 / late.as_secs_f64(),
             _ => f64::INFINITY,
         }
     }
@@ -399,13 +426,15 @@ mod tests {
         let sent = ask(&mut links, start);
         assert_eq!(links.rate_max(&peer(), start + second), f64::INFINITY, "an answer may take so long");
         assert_eq!(links.rate_max(&peer(), start + 5 * second), 250e3);
-        // It said that it was busy, and is asked again.
+        // It said that it was busy, and is asked again after a pause, which is not its time.
         links.end(&peer(), &sent, false);
-        let sent = ask(&mut links, start + 5 * second);
-        assert_eq!(links.rate_max(&peer(), start + 11 * second), 100e3);
-        assert_eq!(links.rate_max(&peer(), start + OWED_AGE), f64::INFINITY, "it is tried again some day");
+        links.failed(&peer(), start + 5 * second);
+        assert_eq!(links.rate_max(&peer(), start + 9 * second), 250e3);
+        let sent = ask(&mut links, start + 9 * second);
+        assert_eq!(links.rate_max(&peer(), start + 15 * second), 100e3);
+        assert_eq!(links.rate_max(&peer(), start + 40 * second), f64::INFINITY, "it is tried again some day");
         links.end(&peer(), &sent, false);
-        links.came(&peer(), start + 11 * second);
+        links.came(&peer(), start + 15 * second);
         assert_eq!(links.rate_max(&peer(), start + 20 * second), f64::INFINITY);
         let sent = ask(&mut links, start + 20 * second);
         links.cancel(&peer(), &sent, false);

@@ -258,7 +258,7 @@ impl Engine {
                 && self.streams.links.has_room(&peer.peer, 0)
         };
         let key = Key::Range(first);
-        let takes = !(proven && self.streams.is_waiting(&key))
+        let takes = !self.streams.is_waiting(&key)
             && candidates.iter().any(has_deltas)
             && self.may_turn(first, |streams, key| streams.is_late(key, now));
         if takes {

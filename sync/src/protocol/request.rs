@@ -240,7 +240,7 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    /// Bytes of the longest answer: parts up to the limit, hints among them, and the certified parts of the batch that passes it.
+    /// Bytes of the longest answer: certified parts up to the limit, those of the batch that passes it, and hints up to the limit.
     fn answer_bytes_max(&self) -> usize {
         let parts = [
             (Parts::BODY, limits::BODY_BYTES_MAX),
@@ -251,7 +251,9 @@ impl RangeRequest {
             parts.iter().filter(|(part, _)| self.parts.has(*part)).map(|(_, bytes)| bytes).sum();
         let headers = self.batches_max.min(RANGE_BATCHES_MAX) as usize * HEADER_BYTES_MAX;
         let parts = self.bytes_max.min(RANGE_BYTES_MAX) as usize;
-        (parts + batch).saturating_add(headers + EPOCH_END_BYTES_MAX)
+        let hints = limits::HINTS_BYTES_MAX * self.batches_max.min(RANGE_BATCHES_MAX) as usize;
+        let hints = if self.parts.has(Parts::HINTS) { hints.min(parts) } else { 0 };
+        (parts + batch + hints).saturating_add(headers + EPOCH_END_BYTES_MAX)
     }
 }
 

@@ -127,9 +127,12 @@ impl Engine {
             return self.close_states();
         }
         self.backfill.resting.retain(|_, until| *until > now);
-        // What is on its way comes before the new gap: batches may come faster than an answer.
-        if self.backfill.lacks && !self.is_behind() && self.backfill.pieces.is_empty() {
-            (self.backfill.lacks, self.backfill.backlog) = (false, None);
+        if self.backfill.lacks && !self.is_behind() {
+            // What is on its way comes before the new gap, because batches may come faster than an answer, and nothing else does.
+            self.backfill.pieces.cut_no_more();
+            if self.backfill.pieces.is_empty() {
+                (self.backfill.lacks, self.backfill.backlog) = (false, None);
+            }
         }
         let Some(backlog) = self.backfill.backlog else {
             if !self.jobs.store_past.is_any() {
@@ -189,7 +192,7 @@ impl Engine {
         answer: Vec<u8>,
         at: Instant,
     ) {
-        self.backfill.rest.took(at.saturating_duration_since(flight.sent.at), at);
+        self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
         let Some(piece) = self.backfill.pieces.get_mut(request.first) else { return };
         let is_asked = matches!(piece.state, State::Asked { .. });
         if is_asked && (piece.span.batches() as u32, piece.span.parts) == (request.batches_max, request.parts)
@@ -253,7 +256,7 @@ impl Engine {
             }
         };
         self.stages.worked(Stage::Check, now, took, range.bytes());
-        self.backfill.rest.took(took, now);
+        self.backfill.rest.worked(took, now);
         self.credit(&flight, at, now, range.bytes() as usize);
         let Some(piece) = self.backfill.pieces.get_mut(first) else { return };
         let is_short = range.last() < Some(piece.span.last);
@@ -312,7 +315,7 @@ impl Engine {
             return Ok(());
         }
         self.stages.worked(Stage::Commit, now, took, bytes);
-        self.backfill.rest.took(took, now);
+        self.backfill.rest.worked(took, now);
         self.backfill.progress.stored(batches, bytes, now);
         self.backfill.pieces.stored();
         if self.backfill.pieces.iter().next().is_some_and(|next| !next.span.is_next(&backlog)) {

@@ -79,6 +79,11 @@ impl Pieces {
         }
     }
 
+    /// Leaves what is not cut yet to a later look at what is missing.
+    pub(super) fn cut_no_more(&mut self) {
+        self.rest = None;
+    }
+
     /// The piece that begins here.
     pub(super) fn get_mut(&mut self, first: BatchNumber) -> Option<&mut Piece> {
         self.pieces.iter_mut().find(|piece| piece.span.first == first)

@@ -26,11 +26,22 @@ impl Rest {
         self.moved_at = Some(now);
     }
 
-    /// An answer came, or work on it ended, after this time.
-    pub(super) fn took(&mut self, took: Duration, now: Instant) {
-        if self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING) {
+    /// An answer came after this time. Others may have come side by side with it.
+    pub(super) fn answered(&mut self, took: Duration, now: Instant) {
+        if self.is_moving(now) {
+            self.until = self.until.max(Some(now + took.min(TOOK_MAX) * FACTOR));
+        }
+    }
+
+    /// Work on an answer took this time.
+    pub(super) fn worked(&mut self, took: Duration, now: Instant) {
+        if self.is_moving(now) {
             self.until = self.until.max(Some(now)).map(|until| until + took.min(TOOK_MAX) * FACTOR);
         }
+    }
+
+    fn is_moving(&self, now: Instant) -> bool {
+        self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING)
     }
 
     /// When it ends, if it lasts.

@@ -145,7 +145,7 @@ impl Engine {
 
     /// Takes a reverse delta in, if it is still waited for, whoever of those that were asked sends it.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
-        self.backfill.rest.took(at.saturating_duration_since(flight.sent.at), at);
+        self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
         let step = &mut self.backfill.states.step;
         if let Some(Step::Asked { from, to, .. }) = *step
             && flight.about == (About::States { from, to })
