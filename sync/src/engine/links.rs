@@ -268,7 +268,8 @@ impl Links {
         let Some(link) = self.0.get(peer) else {
             return DELAY_UNKNOWN + Duration::from_secs_f64(bytes as f64 / RATE_UNKNOWN);
         };
-        let rate = link.rate().unwrap_or(RATE_UNKNOWN);
+        // A near peer is asked for long answers at once, and is late as soon as they would be here.
+        let rate = link.rate().unwrap_or(if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN });
         let waiting = (link.in_flight + bytes) as f64 / rate.max(1e3);
         link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))
     }
@@ -410,6 +411,20 @@ mod tests {
         links.end(&peer(), &sent, true);
         links.delivered(&peer(), now, now, &sent, 10);
         assert_eq!(links.lateness(&peer(), now), Duration::ZERO);
+    }
+
+    /// Goal: a silent stranger on the same machine holds up a long first range no longer than such a peer would take.
+    #[test]
+    fn a_near_peer_is_late_soon() {
+        let (mut links, now) = (Links::default(), Instant::now());
+        let far = slipstream_types::PublicKey([8; 32]);
+        for (peer, round_trip_ms) in [(peer(), 1), (far, 100)] {
+            let sent = links.send(peer, now, 10);
+            links.round_trip(&peer, now + Duration::from_millis(round_trip_ms), &sent);
+            links.end(&peer, &sent, false);
+        }
+        assert!(links.expected(&peer(), 1_000_000) < Duration::from_millis(10));
+        assert!(links.expected(&far, 1_000_000) >= Duration::from_millis(600));
     }
 
     /// Goal: the longer none of what was asked for comes, the less a peer is thought to deliver, until an answer comes or is not awaited.
