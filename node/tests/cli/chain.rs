@@ -169,11 +169,11 @@ impl Running {
     pub(crate) fn answer(&self, request: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.api).unwrap();
         let length = body.len();
-        write!(
-            stream,
+        let request = format!(
             "{request} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
+        );
+        // At once: a node that is starting answers the first bytes and closes.
+        stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
