@@ -104,8 +104,8 @@ async fn a_validators_page_shows_consensus() {
     let Some(client) = installed() else { return };
     let mut browser = Browser::start(&client).await;
     let _room = room().await;
-    // A view that does not end while the batch is looked at.
-    let extra = "consensus:\n  view_timeout_ms: 600000\n".to_owned();
+    // A view that ends neither by time nor by its batches while one is looked at: the next primary might be one that is stopped.
+    let extra = "consensus:\n  view_timeout_ms: 600000\n  rotate_after: 0\n".to_owned();
     let options = DevnetOptions { validators: 4, extra, ..DevnetOptions::default() };
     let devnet = Devnet::start(options).await.unwrap();
     let watched = &devnet.nodes()[0];
