@@ -30,7 +30,7 @@ const FORM: Form = Form {
 /// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
 
-/// A node that just started is left alone for this time, and then looked at every [`WAIT`] until it has caught up, for [`WAIT_MAX`] in all.
+/// The measurement begins this long after the start. While the node catches up, it waits on in steps of [`WAIT`], up to [`WAIT_MAX`].
 const WAIT_FIRST: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -178,7 +178,7 @@ impl MachineSpeed {
     }
 }
 
-/// Waits until the node has caught up: it needs all cores for that. Beside one that never does the machine is measured all the same.
+/// Waits until the node has caught up, because catching up needs all cores. The wait has an end for a node that never catches up.
 async fn await_rest(is_catching_up: impl Fn() -> bool) {
     let begun = Instant::now();
     tokio::time::sleep(WAIT_FIRST).await;

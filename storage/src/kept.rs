@@ -93,7 +93,8 @@ impl KeptRecord {
         self.spans[kind].retain(|span| number < span.first || span.last < number);
     }
 
-    /// The head goes back to a batch: cuts off what lies behind it, and moves `lowest` of each kind down to where all up to it is stored.
+    /// Cuts the spans for a head that goes back to the batch `to`. If a span then ends at the head, its first batch becomes the kind's
+    /// `lowest`.
     pub(crate) fn cut(&mut self, to: BatchNumber, lowest: &mut [BatchNumber; KINDS.len()]) {
         for (spans, lowest) in self.spans.iter_mut().zip(lowest) {
             spans.retain_mut(|span| {

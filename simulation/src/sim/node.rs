@@ -36,7 +36,7 @@ const SCORES: &str = "sync/scores";
 const SAVE_EVERY: Moment = 3_000_000;
 /// How long a process takes to come back, at most.
 const DOWN_MAX: Moment = 1_500_000;
-/// How long each piece of work takes on a good machine by which a node measures its own.
+/// The time that one piece of the gauge's work takes on a good machine.
 const GAUGED: Duration = Duration::from_micros(50);
 
 /// A machine with its disk.
@@ -165,7 +165,7 @@ impl Node {
         self.has_refused || self.up.as_ref().is_some_and(|up| up.engine.head() == certified)
     }
 
-    /// A clock by which everything that the machine is measured by takes as long as its work does.
+    /// A clock for the gauge, on which its work takes as long as on this machine.
     fn clock(&self) -> impl Fn() -> Duration {
         let (read, step) = (Cell::new(Duration::ZERO), GAUGED.mul_f64(self.plan.slowness));
         move || read.replace(read.get() + step)

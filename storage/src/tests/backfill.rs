@@ -142,6 +142,18 @@ fn check_as(store: &Store, source: &Store, from: u64) {
     store.header_range_proof(leaves, BatchNumber::GENESIS, 1).unwrap();
 }
 
+/// Bodies, receipts and deltas of these batches are those of the source, and the first of them is the lowest that is stored.
+#[track_caller]
+fn has_parts(store: &Store, source: &Store, numbers: std::ops::RangeInclusive<u64>) {
+    for kind in &KINDS[..3] {
+        assert_eq!(store.lowest(*kind).unwrap(), Some(BatchNumber::new(*numbers.start())), "{}", kind.name());
+        for number in numbers.clone().map(BatchNumber::new) {
+            let stored = store.blob(*kind, number).unwrap();
+            assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
+        }
+    }
+}
+
 /// A check of the whole store finds nothing.
 fn check_whole(fixture: &mut Fixture) {
     if fixture.is_on_disk() {
@@ -379,13 +391,7 @@ fn batches_that_lack_parts_are_filled_in() {
             let whole = if below_first { 9 } else { 13 };
             assert_eq!(lowest(fixture.store())[..3], [whole, whole, 1], "what was whole before is joined");
             fill(fixture.store(), source, 7, whole - 1).unwrap();
-            assert_eq!(lowest(fixture.store())[..3], [1, 1, 1]);
-            for kind in &KINDS[..3] {
-                for number in (1..=32).map(BatchNumber::new) {
-                    let stored = fixture.store().blob(*kind, number).unwrap();
-                    assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
-                }
-            }
+            has_parts(fixture.store(), source, 1..=32);
             check_whole(&mut fixture);
         });
     }
@@ -409,13 +415,7 @@ fn a_backfill_goes_on_below_batches_that_lack_parts() {
         }
         for (first, last, lowest) in [(21, 25, 5), (1, 4, 1)] {
             fill(fixture.store(), source, first, last).unwrap();
-            for kind in &KINDS[..3] {
-                assert_eq!(fixture.store().lowest(*kind).unwrap(), Some(BatchNumber::new(lowest)));
-                for number in (lowest..=25).map(BatchNumber::new) {
-                    let stored = fixture.store().blob(*kind, number).unwrap();
-                    assert_eq!(stored, source.blob(*kind, number).unwrap(), "{} {number}", kind.name());
-                }
-            }
+            has_parts(fixture.store(), source, lowest..=25);
         }
         check_whole(&mut fixture);
     }

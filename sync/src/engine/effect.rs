@@ -282,8 +282,8 @@ impl Local {
         })
     }
 
-    /// The same with the costs of work on this machine of `cores` cores: what is not known is measured, in a few milliseconds. `now` is the
-    /// time since any point.
+    /// Adds the costs of work on this machine of `cores` cores. If they are unknown, measures them in a few milliseconds. `now` is the time
+    /// since any point.
     pub fn gauged(self, cores: f64, now: impl Fn() -> Duration) -> Local {
         Local { costs: self.costs.or_else(|| Some(gauge::measure(cores, now))), ..self }
     }

@@ -47,9 +47,9 @@ const LATE_FIRST: Duration = Duration::from_millis(200);
 const LATE_MAX: Duration = Duration::from_secs(10);
 /// That is forgotten after this, so that a peer that stood still once is asked again.
 const LATE_AGE: Duration = Duration::from_secs(30);
-/// A peer of whose answers none comes for longer delivers at most what it was asked for in the time beyond this.
+/// If a peer answers nothing for longer than this, its rate counts as the bytes asked for over the time beyond it.
 const OWED_GRACE: Duration = Duration::from_secs(1);
-/// That is forgotten after this, and the peer is presumed to deliver again.
+/// After this time a wait is forgotten, and the peer's rate is presumed again.
 const OWED_AGE: Duration = Duration::from_secs(30);
 /// Samples of a kind.
 const SAMPLES: usize = 64;
@@ -85,7 +85,7 @@ struct Link {
 /// What a peer was asked for since it last sent any of it.
 #[derive(Clone, Copy, Debug)]
 struct Owed {
-    /// Since when it was waited for, without the time in which nothing was asked.
+    /// When the wait began. Time in which nothing was asked does not count.
     since: Instant,
     /// When the last request ended without an answer, if none was made since.
     ended: Option<Instant>,
@@ -94,7 +94,7 @@ struct Owed {
 }
 
 impl Owed {
-    /// How long it was waited for; none if that is forgotten.
+    /// How long the node has waited. Returns `None` once that is forgotten.
     fn waited(&self, now: Instant) -> Option<Duration> {
         let waited = self.ended.unwrap_or(now).saturating_duration_since(self.since);
         let idle = self.ended.map_or(Duration::ZERO, |ended| now.saturating_duration_since(ended));
@@ -157,8 +157,8 @@ impl Links {
         }
     }
 
-    /// The most bytes a second that a peer can be thought to deliver, by how long none of what was asked for came. So a way that rests on
-    /// promises takes as long as it was waited for in vain, and another one is cheaper by then.
+    /// The highest rate that a peer's silence allows, in bytes per second. So a way that rests on promises costs as long as the node has
+    /// waited for it, until another way is cheaper.
     pub(super) fn rate_max(&self, peer: &PeerId, now: Instant) -> f64 {
         let owed = self.0.get(peer).and_then(|link| link.owed);
         let late = owed.and_then(|owed| Some((owed.waited(now)?.checked_sub(OWED_GRACE)?, owed.bytes)));
@@ -268,7 +268,7 @@ impl Links {
         let Some(link) = self.0.get(peer) else {
             return DELAY_UNKNOWN + Duration::from_secs_f64(bytes as f64 / RATE_UNKNOWN);
         };
-        // A near peer is asked for long answers at once, and is late as soon as they would be here.
+        // A near peer is asked for long answers at once. It is late once an answer over such a link would be here.
         let rate = link.rate().unwrap_or(if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN });
         let waiting = (link.in_flight + bytes) as f64 / rate.max(1e3);
         link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))

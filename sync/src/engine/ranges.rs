@@ -243,9 +243,8 @@ impl Engine {
         takes
     }
 
-    /// Asks for the deltas alone of the range that everything else waits for, if it is late as a whole and a peer that keeps less has them,
-    /// one that delivered if `proven`. Whoever claims to keep everything and sends nothing holds the head up for one such moment.
-    /// Returns whether they are asked for.
+    /// If the awaited range was asked for with all its parts and is late, asks a peer that keeps less for its deltas alone; with `proven`,
+    /// only a peer that has delivered. So a peer that claims everything and sends nothing delays the head once. Returns whether it asks.
     pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
         let Some(first) = self.tail.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
         else {

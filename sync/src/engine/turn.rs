@@ -291,8 +291,8 @@ impl Engine {
     }
 }
 
-/// From which batch on peers keep all that this node does, and their heads. Beside peers that have delivered and have deltas, strangers'
-/// words count for nothing: the last batches would wait for them alone.
+/// The peers that keep all parts that this node keeps: each one's first such batch, and its head. If a peer with deltas has delivered,
+/// strangers do not count: the last batches would wait for them alone.
 fn wholes(candidates: &[Candidate]) -> Vec<(BatchNumber, BatchNumber)> {
     let have_proven_deltas = candidates.iter().any(|peer| peer.is_proven && peer.delta_from.is_some());
     let believed = candidates.iter().filter(|peer| peer.is_proven || !have_proven_deltas);

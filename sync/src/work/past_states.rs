@@ -14,7 +14,7 @@ const TREE_BYTES_MAX: u64 = 256 << 20;
 pub struct StatesAdded {
     /// What is missing afterwards.
     pub backlog: StateBacklog,
-    /// Whether the answer is true, or its fault; none if it was not looked at, or is nobody's fault.
+    /// The check's result. `None` if the worker did not judge the answer.
     pub checked: Option<Result<(), Fault>>,
     /// Whether no older state can be added to this first one.
     pub is_over: bool,

@@ -28,8 +28,8 @@ const LATE_FACTOR: f64 = 4.0;
 const LATE_MIN: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Leaves a peer alone that is late with the newest piece and the only one that keeps it, if others keep some of its parts: whoever claims
-    /// to keep everything and sends nothing holds those up for one such moment.
+    /// If one peer alone keeps all parts of the newest piece and is late with it, asks the others for the parts that they keep, and leaves
+    /// that peer alone for [`REST`]. So a peer that claims everything and sends nothing delays the others' parts once.
     pub(super) fn rest_late(&mut self, backlog: &[Backlog; 4], peers: &mut Vec<Holdings>, now: Instant) {
         let Some(newest) = self.backfill.pieces.iter().next() else { return };
         let State::Asked { peer: late, late_at } = newest.state else { return };

@@ -128,7 +128,7 @@ impl Engine {
         }
         self.backfill.resting.retain(|_, until| *until > now);
         if self.backfill.lacks && !self.is_behind() {
-            // What is on its way comes before the new gap, because batches may come faster than an answer, and nothing else does.
+            // Batches may come faster than an answer. So the pieces on their way end first, and then comes the new gap.
             self.backfill.pieces.cut_no_more();
             if self.backfill.pieces.is_empty() {
                 (self.backfill.lacks, self.backfill.backlog) = (false, None);
@@ -149,7 +149,7 @@ impl Engine {
         if Backlog::missing(&backlog).is_none() {
             return;
         }
-        // Who refused what it claims to keep decides nothing of what is fetched.
+        // A peer that refused what it claims to keep has no say in what is fetched next.
         peers.retain(|peer| !self.backfill.resting.contains_key(&peer.peer));
         self.rest_late(&backlog, &mut peers, now);
         if self.is_unserved(&peers) {
