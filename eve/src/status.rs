@@ -62,8 +62,9 @@ impl Core {
     /// Sends what the other lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
-        // While the chain goes on nobody tells by itself, and an observer would wait for that for ever.
-        if !self.stands() && self.greeted.insert(from) {
+        // While the chain goes on nobody tells by itself, and an observer would wait for that for ever. Its tick comes at a fixed distance
+        // from this validator's, so whether something was decided since this one's last tick must not matter.
+        if status.silence.is_some() && self.greeted.insert(from) {
             self.tell(To::Seat(from));
         }
         if status.decided < self.decided {

@@ -6,7 +6,9 @@ use super::cases::{
     DOMAIN, SETTINGS, awake, certificate, core, info, key, new_view, order, prepared, record, said, set,
     status,
 };
-use crate::{Core, Effect, Message, Order, Record, Setup, SignedOrder, Silence, Timer, ViewChange};
+use crate::{
+    Core, Effect, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To, ViewChange,
+};
 
 fn number(number: u64) -> BatchNumber {
     BatchNumber::new(number)
@@ -140,6 +142,27 @@ fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
     });
     (0..2).for_each(|seat| core.handle_message(seat, status(7, 0)));
     assert_eq!(core.silence(), None);
+}
+
+/// Goal: who has no record is told how far the others are, once between two ticks, also right after one: its own tick comes at a fixed
+/// distance from theirs, so it would hear nothing while the chain goes on.
+#[test]
+fn who_listens_is_answered_at_any_moment() {
+    let answers = |core: &mut Core, message: Message| {
+        said(core);
+        core.handle_message(1, message);
+        let outputs = std::iter::from_fn(|| core.flush()).flat_map(|flush| flush.outputs);
+        outputs.filter(|output| matches!(output, Output::Send(To::Seat(1), Message::Status(_)))).count()
+    };
+    let listens = Message::Status(seated(1, 0, None, Vec::new()).status());
+    let mut core = awake();
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    assert_eq!(answers(&mut core, listens.clone()), 1, "between two ticks");
+    core.handle_timer(Timer::Tell);
+    assert_eq!(answers(&mut core, listens.clone()), 1, "right after one");
+    assert_eq!(answers(&mut core, listens), 0, "it has heard it");
+    core.handle_timer(Timer::Tell);
+    assert_eq!(answers(&mut core, status(0, 0)), 0, "it votes, and asks for nothing");
 }
 
 /// Goal: who lost its data orders in no view that may have been its own, also once it votes again: it may have ordered something else there.

@@ -204,6 +204,16 @@ async fn four_validators_certify_with_three() {
         assert_eq!((report.committed, report.audit.figures.receipts_failed), (200, 0), "{report}");
     }
 
+    // One that started after the chain began has heard of the others by now, also while the chain went on.
+    for validator in devnet.nodes() {
+        until(&format!("{} votes", validator.name()), async || {
+            let consensus = validator.status().await.map_err(|error| error.to_string())?.consensus;
+            let votes = consensus.as_ref().is_some_and(|consensus| consensus["silence"].is_null());
+            if votes { Ok(()) } else { Err(format!("{consensus:?}")) }
+        })
+        .await;
+    }
+
     devnet.node_mut(3).kill();
     let next = devnet.proposer().status().await.unwrap().head.number + 2;
     devnet.node_mut(0).wait_head(next, deadline()).await.expect("three of four are a quorum");
