@@ -8,6 +8,9 @@ use crate::{
     transaction::{Admission, Transaction, TransactionError},
 };
 
+/// Transactions that the calling thread decodes by itself: waking others takes as long as most of them, whose senders are known.
+pub(crate) const FEW_TRANSACTIONS: usize = 8;
+
 /// A body with an envelope that the chain does not admit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("transaction {index} of the body: {source}")]
@@ -19,7 +22,8 @@ pub struct BodyError {
     pub source: TransactionError,
 }
 
-/// Decodes and checks every envelope. Recovering a sender takes about 30 us, so the work is spread over rayon's threads.
+/// Decodes and checks every envelope. Recovering a sender takes about 30 us, so the work is spread over rayon's threads where there is
+/// enough of it.
 ///
 /// # Errors
 /// Names the first envelope that is not admitted, whatever the threads met first.
@@ -41,7 +45,10 @@ fn decode_with(
     body: &Body,
     decode: impl Fn(&[u8]) -> Result<Transaction, TransactionError> + Sync,
 ) -> Result<Vec<Transaction>, BodyError> {
-    let decoded: Vec<_> = body.transactions.par_iter().map(|raw| decode(raw)).collect();
+    let decoded: Vec<_> = match body.transactions.len() <= FEW_TRANSACTIONS {
+        true => body.transactions.iter().map(|raw| decode(raw)).collect(),
+        false => body.transactions.par_iter().map(|raw| decode(raw)).collect(),
+    };
     let named = |(index, result): (usize, Result<_, _>)| result.map_err(|source| BodyError { index, source });
     decoded.into_iter().enumerate().map(named).collect()
 }

@@ -8,6 +8,7 @@ use slipstream_types::{
 };
 
 use crate::{
+    body::FEW_TRANSACTIONS,
     config::HintsMode,
     env::Basis,
     hinting::{seal_hints, seal_hints_with_values},
@@ -85,17 +86,18 @@ pub fn seal(
         HintsMode::Off | HintsMode::Keys | HintsMode::Conflicts => seal_hints,
         HintsMode::Values => seal_hints_with_values,
     };
-    // Hints take about as long as the rest, and the header does not wait for them.
-    let (hints, parts) = rayon::join(
-        || seal_hints(outcome, proposer, transactions),
-        || -> Result<_, CodecError> {
-            Ok([
-                Part::seal(BlobKind::Body, &body_content(transactions)?)?,
-                Part::seal(BlobKind::Receipts, &codec::encode("receipts", &outcome.receipts)?)?,
-                Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
-            ])
-        },
-    );
+    let hints = || seal_hints(outcome, proposer, transactions);
+    let parts = || -> Result<_, CodecError> {
+        Ok([
+            Part::seal(BlobKind::Body, &body_content(transactions)?)?,
+            Part::seal(BlobKind::Receipts, &codec::encode("receipts", &outcome.receipts)?)?,
+            Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
+        ])
+    };
+    // Hints take about as long as the rest, and the header does not wait for them. Of few transactions both are done before another thread
+    // wakes.
+    let (hints, parts) =
+        if transactions.len() <= FEW_TRANSACTIONS { (hints(), parts()) } else { rayon::join(hints, parts) };
     let [body, receipts, delta] = parts?;
     let more = Totals {
         transactions: transactions.len() as u64,

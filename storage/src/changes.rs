@@ -126,8 +126,11 @@ fn sorted(deltas: &[&Delta]) -> Vec<Touched> {
         let paths = with_paths(delta.entries()).map(|(path, _)| path);
         (0..).zip(paths).map(|(entry, path)| Touched { path, delta: index as u32, entry }).collect()
     };
-    let parts: Vec<Vec<Touched>> = deltas.par_iter().enumerate().map(of_delta).collect();
-    let mut touched = parts.concat();
+    let mut touched = match deltas {
+        // Nothing to share out; asking rayon would wake its threads.
+        [delta] => of_delta((0, delta)),
+        _ => deltas.par_iter().enumerate().map(of_delta).collect::<Vec<_>>().concat(),
+    };
     // The stable sort merges what is sorted already, and keeps the changes of a row in the order of their batches.
     touched.sort_by_key(|touched| touched.path);
     touched

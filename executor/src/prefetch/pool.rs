@@ -100,6 +100,8 @@ trait Job: Send + Sync {
     ) -> Result<Option<usize>, StorageError>;
     /// Bytes of the rows and code read so far.
     fn bytes(&self) -> usize;
+    /// Keys and code that nobody has begun to read.
+    fn left(&self) -> usize;
 }
 
 impl<R: StateReader> Job for Load<R> {
@@ -114,6 +116,10 @@ impl<R: StateReader> Job for Load<R> {
 
     fn bytes(&self) -> usize {
         self.bytes.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn left(&self) -> usize {
+        Load::left(self)
     }
 }
 
@@ -168,11 +174,10 @@ impl Pool {
         id
     }
 
-    /// Wakes the threads if there is something to do.
+    /// Wakes as many threads as there is work for.
     fn wake(&self, queue: &Queue) {
-        let ahead = self.limits.readahead_batches + 1;
-        if queue.batches.iter().take(ahead).any(|batch| !batch.is_handed_out) {
-            self.change.notify_all();
+        for _ in 0..queue.threads_wanted(&self.limits) {
+            self.change.notify_one();
         }
     }
 
@@ -217,10 +222,65 @@ impl Queue {
         Some((batch.id, Arc::clone(&batch.job)))
     }
 
+    /// Threads among which what may be read now is shared out. A thread that takes too few keys has no time to be of use.
+    fn threads_wanted(&self, limits: &PrefetchLimits) -> usize {
+        let readable = self.batches.iter().take(1 + limits.readahead_batches);
+        let open = readable.filter(|batch| !batch.is_handed_out);
+        // One has to find that nothing is left.
+        let keys: usize = open.map(|batch| batch.job.left().max(1)).sum();
+        keys.div_ceil(POINT_KEYS).min(limits.threads.max(1))
+    }
+
     /// Nothing is left to be begun for a batch.
     fn hand_out(&mut self, id: u64) {
         if let Some(batch) = self.batches.iter_mut().find(|batch| batch.id == id) {
             batch.is_handed_out = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch with so many keys left.
+    struct Left(usize);
+
+    impl Job for Left {
+        fn read_some(&self, _: Backend, _: usize, _: &Pace) -> Result<Option<usize>, StorageError> {
+            Ok(None)
+        }
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn left(&self) -> usize {
+            self.0
+        }
+    }
+
+    /// Goal: a batch wakes no thread that would find nothing to read, whatever the number of threads.
+    #[test]
+    fn as_many_threads_are_wanted_as_there_is_work_for() {
+        let limits = PrefetchLimits { threads: 16, readahead_batches: 2, ..PrefetchLimits::default() };
+        let wanted = |lefts: &[usize], handed_out: usize| {
+            let batch = |(index, left): (usize, &usize)| Batch {
+                id: index as u64,
+                number: BatchNumber::new(index as u64),
+                job: Arc::new(Left(*left)),
+                is_handed_out: index < handed_out,
+            };
+            let batches = lefts.iter().enumerate().map(batch).collect();
+            let queue = Queue { batches, probe: Probe::new(None), is_closed: false, last: 0 };
+            queue.threads_wanted(&limits)
+        };
+        assert_eq!(wanted(&[], 0), 0);
+        assert_eq!(wanted(&[4], 0), 1, "a small batch");
+        assert_eq!(wanted(&[0], 0), 1, "one thread finds that nothing is left");
+        assert_eq!(wanted(&[POINT_KEYS + 1], 0), 2);
+        assert_eq!(wanted(&[100_000], 0), 16);
+        assert_eq!(wanted(&[4, 4, POINT_KEYS, 100_000], 0), 2, "the last is too far ahead");
+        assert_eq!(wanted(&[4, 4, 4], 3), 0);
     }
 }

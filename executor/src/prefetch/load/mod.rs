@@ -251,6 +251,11 @@ impl<R: StateReader> Load<R> {
         self.shipped.distrust();
     }
 
+    /// Keys and code that nobody has begun to read.
+    pub(super) fn left(&self) -> usize {
+        self.keys.len().saturating_sub(self.next.load(Relaxed)) + self.codes.lock().queued.len()
+    }
+
     /// Reads at most so many more keys, or some code, and returns how many. Returns `None` if no read is left to begin.
     pub(super) fn read_some(
         &self,
