@@ -283,6 +283,13 @@ impl Links {
         link.rate().map(|rate| if is_new { rate.max(least) } else { rate })
     }
 
+    /// Bytes a second by which ranges are cut: those that a peer was seen to deliver, and little of a far one of which nothing is known. The
+    /// stages have no work beside each other until the first range is here.
+    pub(super) fn cut_rate(&self, peer: &PeerId) -> f64 {
+        let unseen = if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN };
+        self.0.get(peer).and_then(Link::rate).unwrap_or(unseen)
+    }
+
     /// Bytes a second that a peer is presumed to deliver of which no rate is known.
     pub(super) fn presumed(&self, peer: &PeerId) -> f64 {
         if self.is_near(peer) { RATE_NEAR } else { RATE_FAR }

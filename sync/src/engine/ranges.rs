@@ -142,7 +142,7 @@ impl Engine {
         batch: f64,
     ) -> u64 {
         let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
-        let rate = serving.map(|peer| peer.bytes_per_second).fold(0.0, f64::max);
+        let rate = serving.map(|peer| self.streams.links.cut_rate(&peer.peer)).fold(0.0, f64::max);
         let bytes_max = f64::from(self.config.range_bytes_max.get().min(RANGE_BYTES_MAX));
         let bytes = (rate * PIECE_SECONDS).max(PIECE_BYTES_MIN).min(bytes_max * 0.75);
         let most = u64::from(self.config.range_batches_max.get().min(RANGE_BATCHES_MAX));
