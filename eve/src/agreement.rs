@@ -134,7 +134,16 @@ impl Core {
         // After a restart it says again what it said.
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view, number, token };
+        if signed.is_none()
+            && self.may_have_prepared.contradicts(&ballot)
+            && !lacks(Fault::ForgetKeptPrepares)
+        {
+            return self.complain();
+        }
         self.prepare = Some(ballot);
+        self.prepared_own = self.outcomes.get(&number).is_some_and(|(order, info)| {
+            order.as_ref().is_some_and(|order| order.order.view == self.view) && info.digest() == token
+        });
         self.voted = self.voted.max(number);
         let vote = Vote { ballot, signature: ballot.sign_prepare(&self.domain, &self.key) };
         self.slots.entry(number).or_default().prepares.insert(self.seat, vote);
@@ -227,7 +236,6 @@ impl Core {
             self.overdue = Some(number);
         }
         self.proof = Some(certificate);
-        self.prepared.take_if(|prepared| prepared.info.number <= number);
         self.progress(number);
         self.rotate();
     }
@@ -236,6 +244,7 @@ impl Core {
     pub(crate) fn progress(&mut self, decided: BatchNumber) {
         self.decided = decided;
         self.slots.retain(|number, _| *number > decided);
+        self.may_have_prepared.settle(decided);
         self.adopted.take_if(|adopted| adopted.info.number <= decided);
         self.amnesia.take_if(|(number, view)| decided >= *number && self.view > *view);
         self.attempts = 0;

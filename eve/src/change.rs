@@ -115,7 +115,9 @@ impl Core {
     }
 
     pub(crate) fn own_change(&self) -> ViewChange {
-        let (decided, prepared) = (self.proof.clone(), self.prepared.clone());
+        let decided = self.proof.clone();
+        let proven = decided.as_ref().map_or(BatchNumber::GENESIS, |proof| proof.info.number);
+        let prepared = self.prepared.clone().filter(|prepared| prepared.info.number > proven);
         ViewChange::new(self.view, self.seat, decided, prepared, &self.domain, &self.key)
     }
 

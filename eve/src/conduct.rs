@@ -40,7 +40,9 @@ impl Core {
         }
         let overdue = self.overdue.filter(|it| *it > head);
         (self.pending.len(), self.fetching, overdue, self.prepare).hash(hasher);
-        self.prepared.as_ref().map(shown).hash(hasher);
+        // What is decided is shown no more.
+        self.prepared.as_ref().filter(|it| it.info.number > self.decided).map(shown).hash(hasher);
+        (self.prepared_own, &self.may_have_prepared).hash(hasher);
         self.adopted.as_ref().map(shown).hash(hasher);
         self.hash_slots(hasher);
         (&self.orders, &self.outcomes).hash(hasher);

@@ -9,7 +9,7 @@ use crate::{
     message::{Message, NewView, Prepared, SignedOrder, Status, ViewChange},
     planted::{Fault, lacks},
     record::Record,
-    setup::{Outcome, Settings, Setup},
+    setup::{Kept, MayHavePrepared, Outcome, Settings, Setup},
     slot::Slot,
 };
 
@@ -54,7 +54,10 @@ pub struct Core {
     awaited: Option<BatchNumber>,
     /// The last prepare that was signed.
     pub(crate) prepare: Option<crate::Ballot>,
-    /// Kept until `proof` shows its number decided: what is told at a change of views rests on it.
+    /// The driver keeps the outcome that was prepared last, so that a restart finds out by it what was signed.
+    pub(crate) prepared_own: bool,
+    pub(crate) may_have_prepared: MayHavePrepared,
+    /// Kept until the next batch is prepared: what is told at a change of views rests on it, until its number is decided.
     pub(crate) prepared: Option<Prepared>,
     /// The outcome that this view must decide first.
     pub(crate) adopted: Option<Prepared>,
@@ -118,7 +121,7 @@ pub struct Core {
 impl Core {
     /// A validator that begins, or goes on with what it recorded.
     pub fn new(setup: Setup) -> Core {
-        let Setup { set, key, seat, domain, settings, head, record, outcomes, orders } = setup;
+        let Setup { set, key, seat, domain, settings, head, record, outcomes, kept } = setup;
         // A record of an earlier epoch leaves this validator free to vote.
         let observing = record.is_none() && set.quorum() > 1;
         let voted = record.as_ref().map_or(BatchNumber::GENESIS, Record::voted_up_to);
@@ -144,6 +147,8 @@ impl Core {
             overdue: None,
             awaited: None,
             prepare,
+            prepared_own: false,
+            may_have_prepared: MayHavePrepared::of(&kept),
             prepared,
             adopted,
             slots: BTreeMap::new(),
@@ -186,11 +191,11 @@ impl Core {
             domain,
             settings,
         };
-        core.resume(decided, outcomes, orders);
+        core.resume(decided, outcomes, kept);
         core
     }
 
-    fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, orders: Vec<SignedOrder>) {
+    fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
         self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
         for certificate in decided {
             // Not committed before the crash.
@@ -198,7 +203,7 @@ impl Core {
                 self.decide(certificate);
             }
         }
-        self.restore(outcomes, orders);
+        self.restore(outcomes, kept);
         if self.changing {
             self.say_change();
         }
@@ -299,7 +304,9 @@ impl Core {
     pub fn flush(&mut self) -> Option<Flush> {
         let record = self.record();
         // The record of a later epoch stays until that epoch is here.
-        let is_new = !self.observing && self.ahead.is_none() && self.recorded.as_ref() != Some(&record);
+        let is_new = !self.observing
+            && self.ahead.is_none()
+            && self.recorded.as_ref().is_none_or(|recorded| record.binds_beyond(recorded));
         if !is_new && self.outputs.is_empty() {
             return None;
         }

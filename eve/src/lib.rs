@@ -25,7 +25,8 @@
 //! quorum prepared it. Two quorums share `r + 1` validators, one of them honest.
 //!
 //! 1. *In one view* a quorum cannot prepare two outcomes of one number. The quorums would share an honest validator, which would
-//!    have signed two prepares of one number and view. It records its prepare before it sends it.
+//!    have signed two prepares of one number and view. Before it sends a prepare, that is on record, or its driver keeps its outcome,
+//!    or it is what the view adopted: in each case it finds out after a restart what it may have sent.
 //! 2. *In a later view* `w`, by induction over the views between, a quorum prepares only `T` at `k`. View `w` begins with the words of a
 //!    quorum that left all views below `w`. An honest validator of it committed to `T` in `v`, before it left `v`. So its word names a
 //!    decision of `k` or above, or an outcome prepared at `k` or above in a view from `v` on. If that outcome is of `k`, it is `T` by the
@@ -72,5 +73,5 @@ pub use self::{
         ViewChange, Vote,
     },
     record::Record,
-    setup::{Outcome, Settings, Setup},
+    setup::{Kept, Outcome, Settings, Setup},
 };

@@ -6,7 +6,7 @@ use slipstream_types::{BatchNumber, Certificate, Epoch};
 use crate::{
     core::Core,
     effect::To,
-    message::{Prepared, Signatures, Status},
+    message::{Ballot, Prepared, Signatures, Status},
 };
 
 /// Why a validator signs nothing, though it runs.
@@ -80,7 +80,11 @@ impl Core {
 
     /// The same of a batch that a quorum prepared.
     pub(crate) fn recall_prepared(&mut self, prepared: &Prepared) {
-        self.recall_vote(prepared.info.number, prepared.view, &prepared.signatures);
+        let (view, number) = (prepared.view, prepared.info.number);
+        // It may have prepared what it keeps.
+        if !self.may_have_prepared.contains(&Ballot { view, number, token: prepared.info.digest() }) {
+            self.recall_vote(number, view, &prepared.signatures);
+        }
     }
 
     /// This validator records before it signs. A vote of its own that it does not know was recorded elsewhere: its data is an old copy.

@@ -6,7 +6,7 @@ use crate::{
     core::{AHEAD, Core, UNCOMMITTED_MAX, WINDOW},
     effect::{Effect, NoOutcome, Work},
     message::{Evidence, Message, Order, SignedOrder, Verify},
-    setup::Outcome,
+    setup::{Kept, Outcome},
 };
 
 impl Core {
@@ -148,12 +148,12 @@ impl Core {
     }
 
     /// Goes on with what was kept over a restart.
-    pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, orders: Vec<SignedOrder>) {
+    pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
         let epoch = self.set.epoch;
         let is_here = |order: &SignedOrder| {
             (order.order.epoch, order.order.view) == (epoch, self.view) && !self.changing
         };
-        let orders: Vec<_> = orders.into_iter().filter(is_here).collect();
+        let orders: Vec<_> = kept.into_iter().map(|kept| kept.order).filter(is_here).collect();
         let mut doubtful = None;
         for order in orders {
             let number = order.order.number;

@@ -14,6 +14,8 @@ pub enum Fault {
     ForgetRecord,
     /// The last prepare is not on record.
     ForgetPrepare,
+    /// What is kept over a restart binds no prepare.
+    ForgetKeptPrepares,
     /// The view is not on record.
     ForgetView,
     /// Decisions go unrecorded while they are uncommitted.

@@ -14,6 +14,10 @@ use super::{
 /// One `prepare` suffices. An earlier one is of a lower view, in which this validator signs no more, or of a lower number, which is
 /// decided. A commit follows from `prepared`, of which a view has one for each number, so it needs no field. The beginning of a view is
 /// recorded together with what it adopts, and so before the view's first prepare.
+///
+/// It is written where it binds beyond the last one that was written. In a calm view that is once for each batch, before the commit: what a
+/// validator prepares then is the outcome that its driver keeps, and whoever restarts prepares nothing else of that view and number. A
+/// decision alone forces no record either: until the next one, `prepared` stands for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Of what epoch all of it is.
@@ -22,9 +26,9 @@ pub struct Record {
     pub view: u64,
     /// The views below are left, and this one has not begun.
     pub changing: bool,
-    /// The last prepare that was signed.
+    /// The last prepare that was signed, unless the driver keeps its outcome.
     pub prepare: Option<Ballot>,
-    /// The last batch that a quorum prepared, until it is decided.
+    /// The last batch that a quorum prepared.
     pub prepared: Option<Prepared>,
     /// The outcome that the view must decide first. It is recorded with the beginning of the view, before any prepare of the
     /// view.
@@ -49,6 +53,22 @@ impl Record {
             self.decided.iter().map(|certificate| certificate.info.number).max(),
         ];
         numbers.into_iter().flatten().fold(self.voted, BatchNumber::max)
+    }
+
+    /// Whether it must be durable before what follows from it is said, where `last` is the one that is.
+    pub(crate) fn binds_beyond(&self, last: &Record) -> bool {
+        let place = |record: &Record| (record.epoch, record.view, record.changing);
+        let is_new = |own: Option<&Prepared>, last: &Option<Prepared>| own.is_some() && own != last.as_ref();
+        let is_adopted = |ballot: &Ballot| {
+            self.adopted
+                .as_ref()
+                .is_some_and(|it| (it.info.number, it.info.digest()) == (ballot.number, ballot.token))
+        };
+        place(self) != place(last)
+            || self.prepare.is_some_and(|it| Some(it) != last.prepare && !is_adopted(&it))
+            || is_new(self.prepared.as_ref(), &last.prepared)
+            || is_new(self.adopted.as_ref(), &last.adopted)
+            || self.amnesia.is_some() && self.amnesia != last.amnesia
     }
 
     /// The record as it binds a validator whose ledger ends at that head. If batches between the head and its votes are missing, the ledger
@@ -87,7 +107,7 @@ impl Core {
             epoch: self.set.epoch,
             view,
             changing: self.changing,
-            prepare: self.prepare.filter(|_| !lacks(Fault::ForgetPrepare)),
+            prepare: self.prepare.filter(|_| !self.prepared_own && !lacks(Fault::ForgetPrepare)),
             prepared: self.prepared.clone(),
             adopted: self.adopted.clone(),
             amnesia: self.amnesia,

@@ -1,8 +1,13 @@
 //! [`Setup`]: the state and the settings that a validator starts with.
 
-use slipstream_types::{Digest, LedgerInfo, SecretKey, ValidatorSet};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{message::SignedOrder, record::Record};
+use slipstream_types::{BatchNumber, Digest, LedgerInfo, SecretKey, ValidatorSet};
+
+use crate::{
+    message::{Ballot, SignedOrder},
+    record::Record,
+};
 
 /// How a validator runs the protocol. Validators may differ in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,7 +54,56 @@ pub struct Setup {
     pub record: Option<Record>,
     /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
     pub outcomes: Vec<Outcome>,
-    /// The orders of all kept outcomes above the head, also of outcomes off that chain. A primary told them, and may tell no others in
-    /// their place.
-    pub orders: Vec<SignedOrder>,
+    /// All outcomes of orders that are kept above the head, also those off that chain. A primary told these orders, and may tell no others
+    /// in their place; whoever executed them may have prepared these outcomes, and may prepare no others.
+    pub kept: Vec<Kept>,
+}
+
+/// An outcome that is kept, as far as a validator is bound by it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Kept {
+    /// The order that was executed.
+    pub order: SignedOrder,
+    /// Digest of the ledger info after its execution.
+    pub token: Digest,
+}
+
+impl From<&Outcome> for Kept {
+    fn from(outcome: &Outcome) -> Kept {
+        Kept { order: outcome.order.clone(), token: outcome.info.digest() }
+    }
+}
+
+/// The outcomes that were kept before a start, by view and number: this validator may have prepared them, though its record does not say
+/// so. See [`Record::prepare`].
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>);
+
+impl MayHavePrepared {
+    pub(crate) fn of(kept: &[Kept]) -> MayHavePrepared {
+        let mut all = MayHavePrepared::default();
+        for Kept { order, token } in kept {
+            all.0.entry((order.order.view, order.order.number)).or_default().insert(*token);
+        }
+        all
+    }
+
+    /// Whether that prepare can be one that it signed before the start.
+    pub(crate) fn contains(&self, ballot: &Ballot) -> bool {
+        self.tokens(ballot).is_some_and(|tokens| tokens.contains(&ballot.token))
+    }
+
+    /// Whether it can have signed another prepare of that view and number.
+    pub(crate) fn contradicts(&self, ballot: &Ballot) -> bool {
+        self.tokens(ballot).is_some_and(|tokens| tokens.iter().any(|token| *token != ballot.token))
+    }
+
+    fn tokens(&self, ballot: &Ballot) -> Option<&BTreeSet<Digest>> {
+        self.0.get(&(ballot.view, ballot.number))
+    }
+
+    /// Forgets what is decided.
+    pub(crate) fn settle(&mut self, decided: BatchNumber) {
+        self.0.retain(|(_, number), _| *number > decided);
+    }
 }

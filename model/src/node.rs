@@ -7,7 +7,8 @@ use std::{
 };
 
 use slipstream_eve::{
-    Core, Effect, Evidence, Message, Outcome, Output, Record, Setup, SignedOrder, Status, Timer, To, Work,
+    Core, Effect, Evidence, Kept, Message, Outcome, Output, Record, Setup, SignedOrder, Status, Timer, To,
+    Work,
 };
 use slipstream_types::{BatchNumber, Certificate, Digest, LedgerInfo};
 
@@ -324,7 +325,7 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
         head,
         record: disk.record.clone(),
         outcomes: disk.linked(&ground.genesis),
-        orders: disk.outcomes.iter().map(|(_, it)| it.order.clone()).collect(),
+        kept: disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect(),
     });
     core.handle_wanted(true);
     if let Some(liar) = ground.liar {

@@ -56,6 +56,7 @@ fn a_missing_defence_is_found() {
         (Fault::BelievePrepared, Kind::Forgotten.property(), liar(3)),
         (Fault::ForgetView, Kind::TwoFaced.property(), Bounds { is_prompt: true, ..crash }),
         (Fault::ForgetPrepare, Kind::TwoFaced.property(), Bounds { crashes: 1, ..lying_primary }),
+        (Fault::ForgetKeptPrepares, Kind::TwoFaced.property(), Bounds { crashes: 1, ..lying_primary }),
         (Fault::ForgetOutcomes, Kind::TwoFaced.property(), crash),
         (Fault::NeverTell, GOES_ON, Bounds { live_every: 1, ..silent }),
     ];

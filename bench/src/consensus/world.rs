@@ -156,7 +156,7 @@ impl<M: Machine> World<M> {
                 head: head.clone(),
                 record: None,
                 outcomes: Vec::new(),
-                orders: Vec::new(),
+                kept: Vec::new(),
             }),
             head: head.clone(),
             held: BTreeMap::new(),

@@ -153,8 +153,7 @@ impl Driver {
         let Parts { config, ledger, pool, seat, transport, clock, decided, mail, .. } = parts;
         let Parts { shown, view, evidence, .. } = parts;
         let head = ledger.store.watch_head();
-        let Opened { tip, record, outcomes, ordered, held, kept } = Opened::open(&ledger)?;
-        let orders = ordered.iter().map(|ordered| ordered.order.clone()).collect();
+        let Opened { tip, record, outcomes, ordered, bound, held, kept } = Opened::open(&ledger)?;
         let mut bodies = Bodies::default();
         for ordered in ordered.into_iter().filter(|ordered| kept.of_order(&ordered.order).is_none()) {
             bodies.insert(ordered.order.order.digest(&ledger.domain), ordered);
@@ -180,7 +179,7 @@ impl Driver {
             head: tip.info(),
             record,
             outcomes,
-            orders,
+            kept: bound,
         });
         let others =
             ledger.set.validators.iter().enumerate().filter(|(index, _)| *index != usize::from(seat));

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use slipstream_eve::SignedOrder;
 use slipstream_storage::{RECORD_BYTES_MAX, StorageError, Store};
-use slipstream_types::{BatchNumber, Digest, codec};
+use slipstream_types::{BatchNumber, CodecError, Digest, codec};
 
 use super::{executed::Parts, message::OutcomeParts};
 use crate::error::RecordError;
@@ -32,6 +32,7 @@ struct Stored {
 pub(super) struct Found {
     /// None of what was fetched.
     pub(super) order: Option<SignedOrder>,
+    pub(super) token: Digest,
     pub(super) parts: OutcomeParts,
 }
 
@@ -86,10 +87,12 @@ pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
 pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, RecordError> {
     remove_up_to(store, head)?;
     let records = store.records(PREFIX, &last_of(BatchNumber::MAX))?;
-    let open = |(_, bytes): (String, Vec<u8>)| -> Result<Found, RecordError> {
+    let open = |(name, bytes): (String, Vec<u8>)| -> Result<Found, RecordError> {
         let Stored { order, parts } =
             codec::decode("outcome", &bytes, RECORD_BYTES_MAX).map_err(RecordError::Unreadable)?;
-        Ok(Found { order, parts })
+        let nameless = CodecError::Invalid { what: "outcome", rule: "its name does not end with its token" };
+        let token = token_of(&name).ok_or(RecordError::Unreadable(nameless))?;
+        Ok(Found { order, token, parts })
     };
     records.into_iter().map(open).collect()
 }
@@ -103,14 +106,17 @@ pub(super) fn remove_up_to(store: &Store, committed: BatchNumber) -> Result<(), 
 pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Digest>, StorageError> {
     let first = format!("{PREFIX}{:020}/", number.get());
     let records = store.records(&first, &last_of(number))?;
-    let token = |name: &str| name.rsplit('/').next().and_then(|token| token.parse().ok());
-    Ok(records.iter().filter_map(|(name, _)| token(name)).collect())
+    Ok(records.iter().filter_map(|(name, _)| token_of(name)).collect())
 }
 
 /// By number, then by view; fetched outcomes come last.
 fn name(parts: &Parts) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)
+}
+
+fn token_of(name: &str) -> Option<Digest> {
+    name.rsplit('/').next()?.parse().ok()
 }
 
 /// The bound behind all names of that number.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use slipstream_eve::{Outcome, Record};
+use slipstream_eve::{self as eve, Outcome, Record};
 use slipstream_types::Digest;
 
 use super::{
@@ -26,6 +26,8 @@ pub(super) struct Opened {
     pub(super) outcomes: Vec<Outcome>,
     /// Batches executed above the head, also on parents that are gone.
     pub(super) ordered: Vec<Ordered>,
+    /// What the core is bound by of them.
+    pub(super) bound: Vec<eve::Kept>,
     pub(super) held: Held,
     pub(super) kept: Kept,
 }
@@ -48,6 +50,8 @@ impl Opened {
             Some(Ordered { order: found.order.clone()?, body: found.parts.body.clone(), hints: None })
         };
         let ordered = found.iter().filter_map(ordered).collect();
+        let bound = |found: &Found| Some(eve::Kept { order: found.order.clone()?, token: found.token });
+        let bound = found.iter().filter_map(bound).collect();
         let chains = Chains::of(ledger, &tip, found)?;
         for executed in &chains.all {
             // Their number is within the bound as it was when they were written.
@@ -63,7 +67,7 @@ impl Opened {
             }
             held.push(executed);
         }
-        Ok(Opened { tip, record, outcomes, ordered, held, kept })
+        Ok(Opened { tip, record, outcomes, ordered, bound, held, kept })
     }
 }
 
@@ -78,7 +82,7 @@ impl Chains {
     fn of(ledger: &Ledger, tip: &Tip, found: Vec<Found>) -> Result<Chains, ConsensusError> {
         let mut behind: HashMap<Digest, Vec<Arc<Executed>>> = HashMap::from([(tip.digest, Vec::new())]);
         let mut all = Vec::new();
-        for Found { order, parts } in found {
+        for Found { order, parts, .. } in found {
             let (number, parent) = (parts.header.number, parts.header.parent);
             let Some(chain) = behind.get(&parent).filter(|chain| chain.len() < HELD_MAX) else { continue };
             match ledger.adopt(chain, order, parts) {

@@ -188,7 +188,7 @@ fn scene(fault: Fault, seed: u64) -> Climate {
         Fault::ForgetEvidence => Climate { traitor: Some(Traitor::Votes), ..four() },
         Fault::BelievePrepared => Climate { traitor: Some(Traitor::Invents), ..between_decision_and_news() },
         Fault::IgnorePrepared => between_decision_and_news(),
-        Fault::ForgetPrepare => {
+        Fault::ForgetPrepare | Fault::ForgetKeptPrepares => {
             let settings = Settings { view_timeout_ms: 3_000, ..SETTINGS };
             Climate { divergence: 0.5, crash: 0.01, wipe: 0.0, settings, ..four() }
         }
@@ -220,6 +220,7 @@ fn every_missing_defence_is_noticed() {
     let faults = [
         Fault::ForgetRecord,
         Fault::ForgetPrepare,
+        Fault::ForgetKeptPrepares,
         Fault::ForgetView,
         Fault::ForgetDecisions,
         Fault::ForgetOutcomes,

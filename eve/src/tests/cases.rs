@@ -44,7 +44,7 @@ pub(super) fn core(record: Option<Record>) -> Core {
         head: info(0, "genesis"),
         record,
         outcomes: Vec::new(),
-        orders: Vec::new(),
+        kept: Vec::new(),
     })
 }
 
@@ -282,7 +282,7 @@ fn what_was_voted_on_is_known_across_epochs() {
         head: info(9, "last"),
         record: Some(Record { prepare: Some(prepare(3, 9, "a").ballot), ..record(0, 8) }),
         outcomes: Vec::new(),
-        orders: Vec::new(),
+        kept: Vec::new(),
     });
     let (_, written) = speaks(&mut core);
     let written = written.expect("a new epoch is recorded");
@@ -358,7 +358,11 @@ fn a_slow_primary_has_a_short_term() {
 
 /// The prepares of seats 0 to 2.
 pub(super) fn prepared(view: u64, number: u64, name: &str) -> Prepared {
-    let signatures = (0..3).map(|seat| (seat, prepare_in(view, seat, number, name).signature)).collect();
+    prepared_by([0, 1, 2], view, number, name)
+}
+
+pub(super) fn prepared_by(seats: [u16; 3], view: u64, number: u64, name: &str) -> Prepared {
+    let signatures = seats.map(|seat| (seat, prepare_in(view, seat, number, name).signature)).to_vec();
     Prepared { view, info: info(number, name), signatures: BoundedVec::new(signatures).unwrap() }
 }
 

@@ -3,11 +3,12 @@
 use slipstream_types::{BatchNumber, Epoch};
 
 use super::cases::{
-    DOMAIN, SETTINGS, awake, certificate, core, info, key, new_view, order, prepared, record, said, set,
-    status,
+    DOMAIN, SETTINGS, awake, certificate, core, info, key, new_view, order, prepare, prepared, prepared_by,
+    record, said, set, status, verify,
 };
 use crate::{
-    Core, Effect, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To, ViewChange,
+    Core, Effect, Kept, Message, Order, Output, Record, Setup, SignedOrder, Silence, Timer, To, ViewChange,
+    Vote,
 };
 
 fn number(number: u64) -> BatchNumber {
@@ -16,6 +17,7 @@ fn number(number: u64) -> BatchNumber {
 
 /// The validator of that seat.
 fn seated(seat: u16, head: u64, record: Option<Record>, orders: Vec<SignedOrder>) -> Core {
+    let kept = |order: SignedOrder| Kept { token: info(order.order.number.get(), "kept").digest(), order };
     Core::new(Setup {
         set: set(),
         key: key(seat),
@@ -25,7 +27,7 @@ fn seated(seat: u16, head: u64, record: Option<Record>, orders: Vec<SignedOrder>
         head: info(head, "a"),
         record,
         outcomes: Vec::new(),
-        orders,
+        kept: orders.into_iter().map(kept).collect(),
     })
 }
 
@@ -138,10 +140,63 @@ fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
         head: info(7, "the end of epoch 0"),
         record: None,
         outcomes: Vec::new(),
-        orders: Vec::new(),
+        kept: Vec::new(),
     });
     (0..2).for_each(|seat| core.handle_message(seat, status(7, 0)));
     assert_eq!(core.silence(), None);
+}
+
+/// Goal: in a calm view one record is written for each batch, before the commit: what is prepared is the outcome that is kept, and a decision
+/// stands on what was prepared.
+#[test]
+fn a_batch_costs_one_record() {
+    let mut core = awake();
+    let records =
+        |core: &mut Core| std::iter::from_fn(|| core.flush()).filter_map(|flush| flush.record).count();
+    assert_eq!(records(&mut core), 1, "the first of all");
+    core.handle_message(0, Message::Order(order(0, 1)));
+    let work = effects(&mut core).into_iter().find_map(|effect| match effect {
+        Effect::Execute { work, .. } => Some(work),
+        _ => None,
+    });
+    core.handle_executed(work.expect("it is executed"), Ok(info(1, "a")));
+    core.handle_message(0, verify(&info(0, "genesis"), info(1, "a")));
+    assert_eq!((core.prepare.map(|it| it.number), records(&mut core)), (Some(number(1)), 0));
+    (0..2).for_each(|seat| core.handle_message(seat, Message::Prepare(prepare(seat, 1, "a"))));
+    assert_eq!(records(&mut core), 1);
+    let ballot = prepare(0, 1, "a").ballot;
+    let commit = |seat: u16| Message::Commit(Vote { ballot, signature: ballot.sign_commit(&key(seat)) });
+    (0..2).for_each(|seat| core.handle_message(seat, commit(seat)));
+    assert_eq!((core.decided(), records(&mut core)), (number(1), 0));
+}
+
+/// Goal: an outcome that is not the kept one is on record before it is prepared.
+#[test]
+fn what_others_executed_is_on_record_before_it_is_prepared() {
+    let mut core = awake();
+    last_record(&mut core);
+    (0..2).for_each(|seat| core.handle_message(seat, verify(&info(0, "genesis"), info(1, "a"))));
+    let prepared = prepare(3, 1, "a").ballot;
+    assert_eq!(last_record(&mut core).and_then(|record| record.prepare), Some(prepared));
+}
+
+/// Goal: whoever restarts prepares no other outcome than the one that it kept, of that view and number: it may have prepared that. What
+/// shows that it did is no sign of lost data.
+#[test]
+fn what_is_kept_binds_who_restarts() {
+    let restarted = || seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
+    let says = |core: &mut Core, name| {
+        (0..3).for_each(|seat| core.handle_message(seat, verify(&info(0, "a"), info(1, name))));
+        (prepares(said(core)), core.complains())
+    };
+    assert_eq!(says(&mut restarted(), "kept"), (vec![number(1)], false));
+    assert_eq!(says(&mut restarted(), "other"), (vec![], true));
+    for (name, silence) in [("kept", None), ("other", Some(Silence::LostVotes { until: number(3) }))] {
+        let mut core = restarted();
+        let shown = prepared_by([0, 1, 3], 0, 1, name);
+        core.handle_message(1, Message::NewView(Box::new(new_view(1, [Some(&shown), None, None]))));
+        assert_eq!(core.silence(), silence, "{name}");
+    }
 }
 
 /// Goal: who has no record is told how far the others are, once between two ticks, also right after one: its own tick comes at a fixed

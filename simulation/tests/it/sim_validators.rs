@@ -71,7 +71,7 @@ const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::ForgottenEvidence, 1),
     (Planted::ForgetPrepare, 0),
     (Planted::ForgetView, 0),
-    (Planted::ForgetDecisions, 0),
+    (Planted::ForgetDecisions, 224),
     (Planted::FewPrepares, 2),
     (Planted::FewCommits, 0),
     (Planted::CountTwice, 0),

@@ -16,7 +16,7 @@ use slipstream_types::{
 
 use self::oracle::Oracle;
 use super::traitor::Traitor;
-use crate::{Core, Flush, Message, Outcome, Record, Settings, Setup, SignedOrder, Status, Timer, Work};
+use crate::{Core, Flush, Kept, Message, Outcome, Record, Settings, Setup, SignedOrder, Status, Timer, Work};
 
 /// The conditions of a world. Times are in microseconds.
 #[derive(Clone, Debug)]
@@ -173,8 +173,8 @@ impl World {
         let head = node.disk.chain.last().map_or(genesis, |(info, _)| info.clone());
         node.disk.outcomes.retain(|(_, it)| it.info.number > head.number);
         node.held = BTreeMap::new();
-        let orders: Vec<_> = node.disk.outcomes.iter().map(|(_, it)| it.order.clone()).collect();
-        node.bodies = orders.iter().map(|it| it.order.digest(&domain)).collect();
+        let kept: Vec<_> = node.disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect();
+        node.bodies = kept.iter().map(|it| it.order.order.digest(&domain)).collect();
         let mut outcomes: Vec<Outcome> = Vec::new();
         let mut last = head.digest();
         let newest = |last: Digest, node: &Node| {
@@ -194,7 +194,7 @@ impl World {
             head,
             record: node.disk.record.clone(),
             outcomes,
-            orders,
+            kept,
         };
         let mut core = Core::new(setup);
         core.handle_wanted(true);

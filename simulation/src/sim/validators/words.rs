@@ -76,9 +76,8 @@ impl Oracle {
                 // A statement that waited in a queue was made before the machine left the view.
                 let left = self.words.left.get(&(machine, epoch)).filter(|(left, _)| view < *left);
                 if let Some((left, record)) = left {
-                    let last = record.prepare.map(|it| (it.view, it.number));
                     let is_old = match is_prepare {
-                        true => last >= Some((view, number)),
+                        true => record.voted_up_to() >= number,
                         false => remembers_commit(record, &vote.ballot) || self.has(up, number)?,
                     };
                     ensure!(is_old, "machine {machine} votes in view {view} after it left for {left}");
@@ -86,7 +85,11 @@ impl Oracle {
                 let record = self.record(up, epoch)?;
                 let binds = match &record {
                     None => true,
-                    Some(record) if is_prepare => remembers_prepare(record, &vote.ballot),
+                    Some(record) if is_prepare => {
+                        remembers_prepare(record, &vote.ballot)
+                            || kept(&up.store, number)?.contains(&token)
+                            || self.has(up, number)?
+                    }
                     Some(record) => remembers_commit(record, &vote.ballot) || self.has(up, number)?,
                 };
                 let what = format!("{statement:?} of batch {number} in view {view}");
@@ -150,7 +153,11 @@ impl Oracle {
 /// Whether the record keeps its validator from preparing anything else there. Forgotten statements are of a lower view or number.
 fn remembers_prepare(record: &Record, ballot: &Ballot) -> bool {
     let last = record.prepare.map(|it| (it.view, it.number));
-    record.prepare == Some(*ballot) || record.view > ballot.view || last > Some((ballot.view, ballot.number))
+    let adopted = record.adopted.as_ref().map(|it| (record.view, it.info.number, it.info.digest()));
+    record.prepare == Some(*ballot)
+        || adopted == Some((ballot.view, ballot.number, ballot.token))
+        || record.view > ballot.view
+        || last > Some((ballot.view, ballot.number))
 }
 
 /// Whether the record makes its validator tell a later view of its commit.
