@@ -134,10 +134,9 @@ impl Core {
         // After a restart it says again what it said.
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view, number, token };
-        if signed.is_none()
-            && self.may_have_prepared.contradicts(&ballot)
-            && !lacks(Fault::ForgetKeptPrepares)
-        {
+        // What a view adopts is on record since the view began, and nothing was signed in it before.
+        let is_free = signed.is_some() || self.adopted.is_some() || lacks(Fault::ForgetKeptPrepares);
+        if !is_free && self.may_have_prepared.contradicts(&ballot) {
             return self.complain();
         }
         self.prepare = Some(ballot);
@@ -244,7 +243,8 @@ impl Core {
     pub(crate) fn progress(&mut self, decided: BatchNumber) {
         self.decided = decided;
         self.slots.retain(|number, _| *number > decided);
-        self.may_have_prepared.settle(decided);
+        let settled = self.may_have_prepared.settle(decided);
+        self.voted = self.voted.max(settled.unwrap_or_default());
         self.adopted.take_if(|adopted| adopted.info.number <= decided);
         self.amnesia.take_if(|(number, view)| decided >= *number && self.view > *view);
         self.attempts = 0;

@@ -50,8 +50,12 @@ impl Core {
     }
 
     /// Nothing was decided for two ticks of [`Timer::Tell`], though a batch is due: that shortens the primary's term, so that one that is
-    /// slow by just less than patience bears does not keep its view for as many batches.
+    /// slow by just less than patience bears does not keep its view for as many batches. Until the first decision after a change of views
+    /// patience alone counts: it doubles until it outlasts whatever batches take here, and a term that ends earlier would make that vain.
     pub(crate) fn wait(&mut self) {
+        if self.attempts > 0 {
+            return;
+        }
         let share = self.settings.rotate_after.div_ceil(WAITS_MAX);
         self.decided_in_view = self.decided_in_view.saturating_add(share);
         self.rotate();

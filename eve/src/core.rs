@@ -121,7 +121,7 @@ pub struct Core {
 impl Core {
     /// A validator that begins, or goes on with what it recorded.
     pub fn new(setup: Setup) -> Core {
-        let Setup { set, key, seat, domain, settings, head, record, outcomes, kept } = setup;
+        let Setup { set, key, seat, domain, settings, head, certificate, record, outcomes, kept } = setup;
         // A record of an earlier epoch leaves this validator free to vote.
         let observing = record.is_none() && set.quorum() > 1;
         let voted = record.as_ref().map_or(BatchNumber::GENESIS, Record::voted_up_to);
@@ -133,6 +133,8 @@ impl Core {
         let adopted = adopted.filter(|adopted| adopted.info.number > head.number);
         let (prepare, prepared, decided) =
             record.map_or((None, None, Vec::new()), |it| (it.prepare, it.prepared, it.decided.into_inner()));
+        let certificate = certificate.filter(|it| it.info == head && it.info.epoch == set.epoch);
+        let shown = [certificate, decided.last().cloned()].into_iter().flatten();
         let mut core = Core {
             decided: head.number,
             head,
@@ -140,7 +142,7 @@ impl Core {
             changing,
             complains: false,
             neglected: false,
-            proof: decided.last().cloned(),
+            proof: shown.max_by_key(|it| it.info.number),
             recent: BTreeMap::new(),
             pending: BTreeMap::new(),
             fetching: None,
@@ -148,7 +150,7 @@ impl Core {
             awaited: None,
             prepare,
             prepared_own: false,
-            may_have_prepared: MayHavePrepared::of(&kept),
+            may_have_prepared: MayHavePrepared::of(&kept, set.epoch),
             prepared,
             adopted,
             slots: BTreeMap::new(),
@@ -306,7 +308,10 @@ impl Core {
         // The record of a later epoch stays until that epoch is here.
         let is_new = !self.observing
             && self.ahead.is_none()
-            && self.recorded.as_ref().is_none_or(|recorded| record.binds_beyond(recorded));
+            && self.recorded.as_ref().is_none_or(|recorded| {
+                // What it signed of a decided batch, without a record of its own, counts from then on as signed.
+                record.binds_beyond(recorded) || self.voted.min(self.decided) > recorded.voted
+            });
         if !is_new && self.outputs.is_empty() {
             return None;
         }

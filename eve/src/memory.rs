@@ -81,13 +81,16 @@ impl Core {
     /// The same of a batch that a quorum prepared.
     pub(crate) fn recall_prepared(&mut self, prepared: &Prepared) {
         let (view, number) = (prepared.view, prepared.info.number);
-        // It may have prepared what it keeps.
-        if !self.may_have_prepared.contains(&Ballot { view, number, token: prepared.info.digest() }) {
+        // It may have prepared what it keeps, without a record. What is decided shows no vote that still counts.
+        if number > self.decided
+            && !self.may_have_prepared.contains(&Ballot { view, number, token: prepared.info.digest() })
+        {
             self.recall_vote(number, view, &prepared.signatures);
         }
     }
 
-    /// This validator records before it signs. A vote of its own that it does not know was recorded elsewhere: its data is an old copy.
+    /// What this validator signs is on its disk before. A vote of its own that it does not know was written elsewhere: its data is an old
+    /// copy.
     fn recall_vote(&mut self, number: BatchNumber, view: u64, signatures: &Signatures) {
         let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
         if self.settings.recalls_votes && has_signed && number > self.voted {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slipstream_types::{BatchNumber, Digest, LedgerInfo, SecretKey, ValidatorSet};
+use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet};
 
 use crate::{
     message::{Ballot, SignedOrder},
@@ -50,6 +50,8 @@ pub struct Setup {
     pub settings: Settings,
     /// The last committed batch.
     pub head: LedgerInfo,
+    /// The certificate of that batch, if it is at hand: a view change shows it.
+    pub certificate: Option<Certificate>,
     /// The last durable record, or `None` for a validator that never took part or lost its data.
     pub record: Option<Record>,
     /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
@@ -80,9 +82,10 @@ impl From<&Outcome> for Kept {
 pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>);
 
 impl MayHavePrepared {
-    pub(crate) fn of(kept: &[Kept]) -> MayHavePrepared {
+    /// Of the outcomes of an epoch: views of another are others.
+    pub(crate) fn of(kept: &[Kept], epoch: Epoch) -> MayHavePrepared {
         let mut all = MayHavePrepared::default();
-        for Kept { order, token } in kept {
+        for Kept { order, token } in kept.iter().filter(|kept| kept.order.order.epoch == epoch) {
             all.0.entry((order.order.view, order.order.number)).or_default().insert(*token);
         }
         all
@@ -102,8 +105,10 @@ impl MayHavePrepared {
         self.0.get(&(ballot.view, ballot.number))
     }
 
-    /// Forgets what is decided.
-    pub(crate) fn settle(&mut self, decided: BatchNumber) {
+    /// Forgets what is decided. Gives the highest number of it, up to which this validator may have signed.
+    pub(crate) fn settle(&mut self, decided: BatchNumber) -> Option<BatchNumber> {
+        let settled = self.0.keys().map(|(_, number)| *number).filter(|number| *number <= decided).max();
         self.0.retain(|(_, number), _| *number > decided);
+        settled
     }
 }

@@ -323,6 +323,7 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
         domain: ground.domain,
         settings: SETTINGS,
         head,
+        certificate: None,
         record: disk.record.clone(),
         outcomes: disk.linked(&ground.genesis),
         kept: disk.outcomes.iter().map(|(_, it)| Kept::from(it)).collect(),

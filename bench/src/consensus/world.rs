@@ -154,6 +154,7 @@ impl<M: Machine> World<M> {
                 domain,
                 settings,
                 head: head.clone(),
+                certificate: None,
                 record: None,
                 outcomes: Vec::new(),
                 kept: Vec::new(),

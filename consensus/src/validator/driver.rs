@@ -153,7 +153,8 @@ impl Driver {
         let Parts { config, ledger, pool, seat, transport, clock, decided, mail, .. } = parts;
         let Parts { shown, view, evidence, .. } = parts;
         let head = ledger.store.watch_head();
-        let Opened { tip, record, outcomes, ordered, bound, held, kept } = Opened::open(&ledger)?;
+        let Opened { tip, certificate, record, outcomes, ordered, bound, held, kept } =
+            Opened::open(&ledger)?;
         let mut bodies = Bodies::default();
         for ordered in ordered.into_iter().filter(|ordered| kept.of_order(&ordered.order).is_none()) {
             bodies.insert(ordered.order.order.digest(&ledger.domain), ordered);
@@ -177,6 +178,7 @@ impl Driver {
             domain: ledger.domain,
             settings,
             head: tip.info(),
+            certificate,
             record,
             outcomes,
             kept: bound,

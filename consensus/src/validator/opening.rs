@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use slipstream_eve::{self as eve, Outcome, Record};
-use slipstream_types::Digest;
+use slipstream_types::{Certificate, Digest};
 
 use super::{
     executed::Executed,
@@ -21,6 +21,8 @@ use crate::{error::ConsensusError, planted::Planted};
 pub(super) struct Opened {
     /// The store's head.
     pub(super) tip: Tip,
+    /// The certificate of the head.
+    pub(super) certificate: Option<Certificate>,
     pub(super) record: Option<Record>,
     /// Of the chain that is held, for the core to go on with, or to roll back.
     pub(super) outcomes: Vec<Outcome>,
@@ -37,6 +39,7 @@ impl Opened {
     /// If something of it cannot be read.
     pub(super) fn open(ledger: &Ledger) -> Result<Opened, ConsensusError> {
         let tip = ledger.tip()?;
+        let certificate = ledger.store.certificate(tip.number())?;
         let mut record = VOTES.load(&ledger.store)?;
         if ledger.lacks(Planted::ForgottenVotes) {
             record = None;
@@ -67,7 +70,7 @@ impl Opened {
             }
             held.push(executed);
         }
-        Ok(Opened { tip, record, outcomes, ordered, bound, held, kept })
+        Ok(Opened { tip, certificate, record, outcomes, ordered, bound, held, kept })
     }
 }
 

@@ -25,6 +25,7 @@ fn seated(seat: u16, head: u64, record: Option<Record>, orders: Vec<SignedOrder>
         domain: DOMAIN,
         settings: SETTINGS,
         head: info(head, "a"),
+        certificate: None,
         record,
         outcomes: Vec::new(),
         kept: orders.into_iter().map(kept).collect(),
@@ -123,6 +124,19 @@ fn patience_doubles_until_something_is_decided() {
     assert_eq!(core.patience_ms(), first);
 }
 
+/// Goal: a view that begins after others failed has all the patience that they left it, however short terms are.
+#[test]
+fn a_new_view_has_its_whole_patience() {
+    let mut core = awake();
+    core.settings.rotate_after = 1;
+    begin(&mut core, 1, [None; 3]);
+    core.handle_wanted(true);
+    (0..20).for_each(|_| core.handle_timer(Timer::Tell));
+    assert!(!core.complains());
+    core.handle_timer(Timer::Patience);
+    assert!(core.complains());
+}
+
 /// Goal: who has no record votes at once only where nothing can have been decided: at the beginning of the chain, or of its epoch.
 #[test]
 fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
@@ -138,6 +152,7 @@ fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
         domain: DOMAIN,
         settings: SETTINGS,
         head: info(7, "the end of epoch 0"),
+        certificate: None,
         record: None,
         outcomes: Vec::new(),
         kept: Vec::new(),
@@ -197,6 +212,29 @@ fn what_is_kept_binds_who_restarts() {
         core.handle_message(1, Message::NewView(Box::new(new_view(1, [Some(&shown), None, None]))));
         assert_eq!(core.silence(), silence, "{name}");
     }
+}
+
+/// Goal: what it may have prepared counts as signed once it is decided, whoever shows it afterwards; and that goes on record.
+#[test]
+fn a_prepare_without_a_record_is_no_lost_vote() {
+    let mut core = seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
+    last_record(&mut core);
+    core.handle_message(0, Message::Decided(Box::new(certificate(1, 0..3))));
+    assert_eq!(last_record(&mut core).map(|record| record.voted), Some(number(1)));
+    let shown = prepared_by([0, 1, 3], 0, 1, "kept");
+    begin(&mut core, 1, [Some(&shown), None, None]);
+    assert_eq!((core.view(), core.silence()), (1, None));
+}
+
+/// Goal: what was kept in a view that had not begun on record binds nobody against what the view adopts.
+#[test]
+fn what_a_view_adopts_is_prepared_whatever_was_kept() {
+    let leaves = Some(Record { view: 1, changing: true, ..record(0, 0) });
+    let mut core = seated(3, 0, leaves, vec![order(1, 1)]);
+    said(&mut core);
+    let late = prepared(0, 1, "late");
+    begin(&mut core, 1, [Some(&late), None, None]);
+    assert_eq!((prepares(said(&mut core)), core.complains()), (vec![number(1)], false));
 }
 
 /// Goal: who has no record is told how far the others are, once between two ticks, also right after one: its own tick comes at a fixed

@@ -122,10 +122,11 @@ fn core(seat: u16) -> Core {
         protect_wait_ms: 10,
         recalls_votes: true,
     };
-    let (record, outcomes, kept) = (None, Vec::new(), Vec::new());
+    let (certificate, record, outcomes, kept) = (None, None, Vec::new(), Vec::new());
     let head = info(0);
     let (set, key, domain) = (set(), key(seat), DOMAIN);
-    let mut core = Core::new(Setup { set, key, seat, domain, settings, head, record, outcomes, kept });
+    let mut core =
+        Core::new(Setup { set, key, seat, domain, settings, head, certificate, record, outcomes, kept });
     let (view, number) = (0, BatchNumber::GENESIS);
     let status = Status {
         view,

@@ -42,8 +42,8 @@ fn core() -> Core {
     };
     let key = keys[3].clone();
     let domain = Digest::ZERO;
-    let (record, outcomes, kept) = (None, Vec::new(), Vec::new());
-    Core::new(Setup { set, key, seat: 3, domain, settings, head, record, outcomes, kept })
+    let (certificate, record, outcomes, kept) = (None, None, Vec::new(), Vec::new());
+    Core::new(Setup { set, key, seat: 3, domain, settings, head, certificate, record, outcomes, kept })
 }
 
 pub(crate) fn run(bytes: &[u8]) {

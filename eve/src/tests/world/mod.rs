@@ -192,6 +192,7 @@ impl World {
             domain,
             settings,
             head,
+            certificate: node.disk.chain.last().map(|(_, certificate)| certificate.clone()),
             record: node.disk.record.clone(),
             outcomes,
             kept,
