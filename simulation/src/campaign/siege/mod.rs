@@ -52,7 +52,7 @@ use self::{
     attack::{Attack, Face},
     honest::{Honest, User},
     outcome::{Machine, Outcome, Waits},
-    round::Round,
+    round::{Idle, Round},
     stage::{Ballast, Stage},
 };
 
@@ -122,6 +122,8 @@ impl Pace {
     };
 }
 
+/// Nodes that join, one after the other, until one asks an attacker: each draws whom it asks first.
+const JOINERS_MAX: usize = 5;
 /// The failed attempts at an attack before the campaign gives up: then the cause lies elsewhere.
 const UNTRIED_MAX: usize = 3;
 
@@ -211,7 +213,13 @@ async fn wage(
             task.update(tried, facts.name);
             tried += 1;
             let round = Round { facts, pace, program };
-            match round.run(stage, honest).await {
+            let mut ended = round.run(stage, honest).await;
+            for _ in 1..JOINERS_MAX {
+                if facts.joins.is_some() && ended.as_ref().is_err_and(|error| error.is::<Idle>()) {
+                    ended = round.run(stage, honest).await;
+                }
+            }
+            match ended {
                 Ok(outcome) => {
                     progress.step(&told(&outcome));
                     summary.outcomes.push(outcome);

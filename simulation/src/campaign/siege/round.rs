@@ -86,6 +86,18 @@ pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progr
     Ok(joiner.took)
 }
 
+/// No attacker had anything to do.
+#[derive(Debug)]
+pub(super) struct Idle;
+
+impl std::fmt::Display for Idle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the attackers did nothing in all their time")
+    }
+}
+
+impl std::error::Error for Idle {}
+
 impl Round<'_> {
     /// Lets the attack go on for its time, ends it, and waits for everybody.
     ///
@@ -112,7 +124,7 @@ impl Round<'_> {
         let cores = |now: f64, then: f64| (now - then).max(0.0) / took;
         let (victim_cores, attacker_cores) = (cores(meter.cpu_s(), cpu.0), cores(attackers.cpu_s(), cpu.1));
         let tally = attackers.end()?;
-        ensure!(tally.0 > 0, "the attackers did nothing in all their time");
+        ensure!(tally.0 > 0, Idle);
         let catch_up_s = self.recover(stage, window.1).await;
         let ended = stage.victim_ended();
         let waits: Waits = User::ALL.map(|user| honest.waits(user, window));
