@@ -6,10 +6,11 @@ use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo, Secr
 
 use crate::{
     effect::{Effect, Flush, Output, Timer, To},
+    memory::MayHavePrepared,
     message::{Message, NewView, Prepared, SignedOrder, Status, ViewChange},
     planted::{Fault, lacks},
     record::Record,
-    setup::{Kept, MayHavePrepared, Outcome, Settings, Setup},
+    setup::{Kept, Outcome, Settings, Setup},
     slot::Slot,
 };
 
@@ -54,7 +55,7 @@ pub struct Core {
     awaited: Option<BatchNumber>,
     /// The last prepare that was signed.
     pub(crate) prepare: Option<crate::Ballot>,
-    /// The driver keeps the outcome that was prepared last, so that a restart finds out by it what was signed.
+    /// Whether the driver keeps the outcome of that prepare: a restart then finds by it what was signed.
     pub(crate) prepared_own: bool,
     pub(crate) may_have_prepared: MayHavePrepared,
     /// Kept until the next batch is prepared: what is told at a change of views rests on it, until its number is decided.

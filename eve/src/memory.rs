@@ -1,12 +1,15 @@
 //! What a validator may have signed and does not know of: while there may be such a thing, it is silent.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
-use slipstream_types::{BatchNumber, Certificate, Epoch};
+use slipstream_types::{BatchNumber, Certificate, Digest, Epoch};
 
 use crate::{
     core::Core,
     effect::To,
     message::{Ballot, Prepared, Signatures, Status},
+    setup::Kept,
 };
 
 /// Why a validator signs nothing, though it runs.
@@ -24,6 +27,43 @@ pub enum Silence {
         /// The epoch of its votes.
         epoch: Epoch,
     },
+}
+
+/// The outcomes that were kept before a start, by view and number: this validator may have prepared them, though its record does not say
+/// so. See [`Record::prepare`](crate::Record::prepare).
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>);
+
+impl MayHavePrepared {
+    /// Of the outcomes of one epoch: the same view of another epoch is another view.
+    pub(crate) fn of(kept: &[Kept], epoch: Epoch) -> MayHavePrepared {
+        let mut all = MayHavePrepared::default();
+        for Kept { order, token } in kept.iter().filter(|kept| kept.order.order.epoch == epoch) {
+            all.0.entry((order.order.view, order.order.number)).or_default().insert(*token);
+        }
+        all
+    }
+
+    /// Whether that prepare can be one that it signed before the start.
+    pub(crate) fn contains(&self, ballot: &Ballot) -> bool {
+        self.tokens(ballot).is_some_and(|tokens| tokens.contains(&ballot.token))
+    }
+
+    /// Whether it can have signed another prepare of that view and number.
+    pub(crate) fn contradicts(&self, ballot: &Ballot) -> bool {
+        self.tokens(ballot).is_some_and(|tokens| tokens.iter().any(|token| *token != ballot.token))
+    }
+
+    fn tokens(&self, ballot: &Ballot) -> Option<&BTreeSet<Digest>> {
+        self.0.get(&(ballot.view, ballot.number))
+    }
+
+    /// Forgets what is decided. Gives the highest number of it, up to which this validator may have signed.
+    pub(crate) fn settle(&mut self, decided: BatchNumber) -> Option<BatchNumber> {
+        let settled = self.0.keys().map(|(_, number)| *number).filter(|number| *number <= decided).max();
+        self.0.retain(|(_, number), _| *number > decided);
+        settled
+    }
 }
 
 impl Core {

@@ -15,7 +15,7 @@ use super::{
 /// decided. A commit follows from `prepared`, of which a view has one for each number, so it needs no field. The beginning of a view is
 /// recorded together with what it adopts, and so before the view's first prepare.
 ///
-/// It is written where it binds beyond the last one that was written. In a calm view that is once for each batch, before the commit: what a
+/// It is written when it forbids more than the last one that was written. In a calm view that is once for each batch, before the commit: what a
 /// validator prepares then is the outcome that its driver keeps, and whoever restarts prepares nothing else of that view and number. A
 /// decision alone forces no record either: until the next one, `prepared` stands for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]

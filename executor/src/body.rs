@@ -8,7 +8,8 @@ use crate::{
     transaction::{Admission, Transaction, TransactionError},
 };
 
-/// Transactions that the calling thread decodes by itself: waking others takes as long as most of them, whose senders are known.
+/// The calling thread decodes at most this number of transactions by itself: mostly their senders are known, and to decode them takes no
+/// longer than to wake other threads.
 pub(crate) const FEW_TRANSACTIONS: usize = 8;
 
 /// A body with an envelope that the chain does not admit.

@@ -222,7 +222,7 @@ impl Queue {
         Some((batch.id, Arc::clone(&batch.job)))
     }
 
-    /// Threads among which what may be read now is shared out. A thread that takes too few keys has no time to be of use.
+    /// The number of threads that share what may be read now. Each takes at least [`POINT_KEYS`] keys, except the last.
     fn threads_wanted(&self, limits: &PrefetchLimits) -> usize {
         let readable = self.batches.iter().take(1 + limits.readahead_batches);
         let open = readable.filter(|batch| !batch.is_handed_out);
@@ -243,7 +243,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// A batch with so many keys left.
+    /// A batch of which this number of keys is unread.
     struct Left(usize);
 
     impl Job for Left {
