@@ -107,7 +107,7 @@ mod waypoint;
 mod window;
 mod writer;
 
-pub use backend::ReadCounts;
+pub use backend::IoCounts;
 pub use backend::rocks::{plain_database, plain_state_options};
 pub use backfill::{Backlog, PastBatch, PastRun};
 pub use batch::CommitBatch;

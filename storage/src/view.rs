@@ -11,7 +11,7 @@ use slipstream_types::{
 };
 
 use crate::{
-    backend::{Column, ReadCounts, Reader},
+    backend::{Column, IoCounts, Reader},
     error::StorageError,
     history::past::Past,
     nodes::read_node,
@@ -44,9 +44,9 @@ impl Store {
         Ok(View::new(self.current()?))
     }
 
-    /// The cost of reads by key since the store was opened; zero for a store in memory.
-    pub fn read_counts(&self) -> ReadCounts {
-        self.0.backend.read_counts()
+    /// What the disk was asked for since the store was opened; zero for a store in memory.
+    pub fn io_counts(&self) -> IoCounts {
+        self.0.backend.io_counts()
     }
 
     /// Empties the block cache but for index and filter blocks, as if the store had been opened anew: for measurements.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use slipstream_storage::{ReadCounts, Store};
+use slipstream_storage::{IoCounts, Store};
 
 use slipnet::cpu;
 
@@ -19,10 +19,10 @@ pub(crate) struct Cost {
 impl Cost {
     /// Of some work on a store.
     pub(crate) fn of<T>(store: &Store, work: impl FnOnce() -> T) -> (Cost, T) {
-        let (before, cpu_s, start) = (store.read_counts(), cpu::of_this_process(), Instant::now());
+        let (before, cpu_s, start) = (store.io_counts(), cpu::of_this_process(), Instant::now());
         let done = work();
         let seconds = start.elapsed().as_secs_f64();
-        let ReadCounts { blocks, .. } = store.read_counts();
+        let IoCounts { blocks, .. } = store.io_counts();
         let cost =
             Cost { seconds, cpu_s: cpu::of_this_process() - cpu_s, disk_reads: blocks - before.blocks };
         (cost, done)

@@ -132,12 +132,12 @@ impl Deep<'_> {
                 .collect(),
         };
         self.store.drop_cached();
-        let before = self.store.read_counts().blocks;
+        let before = self.store.io_counts().blocks;
         let ns = match side {
             0 | 1 => time(&reads)?,
             _ => self.time_with_view(newest)?,
         };
-        let blocks = (self.store.read_counts().blocks - before) as f64;
+        let blocks = (self.store.io_counts().blocks - before) as f64;
         Ok((ns, blocks / self.points.len() as f64))
     }
 

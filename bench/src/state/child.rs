@@ -88,10 +88,10 @@ impl CommitOptions {
                 round()?;
             }
         }
-        let before = ours.store().read_counts().blocks;
+        let before = ours.store().io_counts().blocks;
         let costs = (0..self.rounds).map(|_| round()).collect::<Result<Vec<_>>>()?;
         let updates = (self.rounds * self.filled.batches * self.filled.updates) as f64;
-        let block_reads_per_update = (ours.store().read_counts().blocks - before) as f64 / updates;
+        let block_reads_per_update = (ours.store().io_counts().blocks - before) as f64 / updates;
         let peak_mib = memory::peak_mib(std::process::id())?;
         ours.store().close();
         print_json(&CommitReport { costs, block_reads_per_update, peak_mib })

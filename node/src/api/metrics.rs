@@ -191,6 +191,10 @@ metrics! {
     "slipstream_storage_keys_read_total" storage_keys_read: IntCounter;
     /// Data blocks that the store read from its files because the block cache did not have them, since start.
     "slipstream_storage_blocks_read_total" storage_blocks_read: IntCounter;
+    /// Syncs of the store's log since start: each durable write waits for one.
+    "slipstream_storage_syncs_total" storage_syncs: IntCounter;
+    /// Bytes that the store wrote since start: to its log, and to files of rows by flushes and compactions.
+    "slipstream_storage_written_bytes_total" storage_written_bytes: IntCounter;
     /// Bytes free on the file system of the database.
     "slipstream_storage_disk_free_bytes" storage_disk_free_bytes: IntGauge;
     /// Below so many free bytes the node stops; 0 is no limit.

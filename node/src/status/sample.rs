@@ -40,9 +40,11 @@ impl StatusSource {
             metrics.consensus_silence.with_label_values(&[name]).set((silence == Some(name)).into());
         }
         sample_pipeline(&status.sync, metrics);
-        let reads = self.store.read_counts();
-        raise(&metrics.storage_keys_read, reads.keys);
-        raise(&metrics.storage_blocks_read, reads.blocks);
+        let io = self.store.io_counts();
+        raise(&metrics.storage_keys_read, io.keys);
+        raise(&metrics.storage_blocks_read, io.blocks);
+        raise(&metrics.storage_syncs, io.syncs);
+        raise(&metrics.storage_written_bytes, io.bytes_written);
         raise(&metrics.serve_answers, status.serve.answers);
         raise(&metrics.serve_bytes, status.serve.bytes);
         raise(&metrics.serve_cache_hits, status.serve.cache_hits);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use slipstream_types::BatchNumber;
 
 use super::{
-    Backend, Checkpoints, Column, ColumnSize, Direction, Dropped, NumberedReader, ReadCounts, Reader,
-    RowStore, SortedFile, Upkeep, Visit, Write, WriteBatch,
+    Backend, Checkpoints, Column, ColumnSize, Direction, Dropped, IoCounts, NumberedReader, Reader, RowStore,
+    SortedFile, Upkeep, Visit, Write, WriteBatch,
 };
 use crate::{
     crash::{CrashPoint, Faults, Step},
@@ -199,8 +199,8 @@ impl Upkeep for FaultyBackend {
         self.inner.size(column)
     }
 
-    fn read_counts(&self) -> ReadCounts {
-        self.inner.read_counts()
+    fn io_counts(&self) -> IoCounts {
+        self.inner.io_counts()
     }
 
     fn drop_cached(&self) {

@@ -202,14 +202,18 @@ pub(crate) struct Dropped {
     pub(crate) bytes_in_snapshots: u64,
 }
 
-/// The cost of reads by key since the store was opened, over all columns and views.
+/// What the store cost its disk since it was opened, over all columns and views.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReadCounts {
+pub struct IoCounts {
     /// Keys that were asked for, whether they have a row or not.
     pub keys: u64,
     /// Data blocks that were not in the block cache: reads of the disk, or of the operating system's cache. A scan counts
     /// here too.
     pub blocks: u64,
+    /// Times that the log was synced: each durable write waits for one.
+    pub syncs: u64,
+    /// Bytes written to the log, and to files of rows by flushes and compactions.
+    pub bytes_written: u64,
 }
 
 /// Rows: written, and read as they are at one moment.
@@ -256,9 +260,9 @@ pub(crate) trait Upkeep: Send + Sync {
         Ok(ColumnSize::default())
     }
 
-    /// Returns the cost of reads so far.
-    fn read_counts(&self) -> ReadCounts {
-        ReadCounts::default()
+    /// Returns what the disk was asked for so far.
+    fn io_counts(&self) -> IoCounts {
+        IoCounts::default()
     }
 
     /// Empties the block cache.

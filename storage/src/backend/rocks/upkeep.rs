@@ -6,7 +6,7 @@ use rocksdb::{ColumnFamily, CompactOptions, DB, LiveFile, statistics::Ticker};
 
 use super::{ABOVE_ALL_KEYS, RocksBackend, family};
 use crate::{
-    backend::{Column, ColumnSize, Dropped, ReadCounts, RowStore as _, Upkeep},
+    backend::{Column, ColumnSize, Dropped, IoCounts, RowStore as _, Upkeep},
     error::StorageError,
 };
 
@@ -56,11 +56,15 @@ impl Upkeep for RocksBackend {
         size_of(&self.db, family(&self.db, column))
     }
 
-    fn read_counts(&self) -> ReadCounts {
+    fn io_counts(&self) -> IoCounts {
         let count = |ticker| self.options.get_ticker_count(ticker);
-        ReadCounts {
+        IoCounts {
             keys: count(Ticker::NumberKeysRead) + count(Ticker::NumberMultigetKeysRead),
             blocks: count(Ticker::BlockCacheDataMiss),
+            syncs: count(Ticker::WalFileSynced),
+            bytes_written: count(Ticker::WalFileBytes)
+                + count(Ticker::FlushWriteBytes)
+                + count(Ticker::CompactWriteBytes),
         }
     }
 
