@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use slipstream_eve::{self as eve, Core, Evidence, Message, Output, Settings, SignedOrder};
 use slipstream_network::Transport;
 use slipstream_storage::StorageError;
-use slipstream_types::{BatchNumber, Clock};
+use slipstream_types::{BatchNumber, Clock, Digest};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -23,7 +23,7 @@ use super::{
     kept::{self, Kept},
     lanes::{Landed, Lanes},
     ledger::Ledger,
-    message::{Ordered, OutcomeParts, Request, Response},
+    message::{Ordered, OutcomeParts, Response},
     neglect::Neglect,
     opening::Opened,
     records::{Convictions, EVIDENCE},
@@ -347,39 +347,44 @@ impl Driver {
                 _ = answer.send(self.offered(seat, order, bytes));
             }
             Content::Misfit(order) => self.core.handle_misfit(&order),
-            Content::Request(request, answer) => self.answer(seat, request, answer),
-        }
-    }
-
-    fn answer(&mut self, seat: u16, request: Request, answer: Answer) {
-        self.hear(
-            seat,
-            matches!(&request, Request::Say(_, message) if matches!(**message, Message::Status(_))),
-        );
-        match request {
-            Request::Order(ordered) => {
+            Content::Order(ordered, answer) => {
+                self.hear(seat, false);
                 let taken = self.ordered(seat, *ordered);
                 _ = answer.send(taken.map(|()| Response::Taken));
             }
-            Request::Say(_, message) => {
-                if let Message::Verify(verify) = &*message {
-                    let patience = Duration::from_millis(self.core.patience_ms());
-                    let took = Duration::from_millis(verify.took_ms.into());
-                    self.working.pace.lock().heard(seat, verify.info.number, took, patience);
-                    self.neglect.note_time(seat, self.committed, verify.info.number, took);
+            Content::Word(word, answer) => {
+                self.hear(seat, matches!(*word, Message::Status(_)));
+                self.word(seat, *word);
+                if let Some(answer) = answer {
+                    _ = answer.send(Ok(Response::Taken));
                 }
-                self.core.handle_message(seat, *message);
-                _ = answer.send(Ok(Response::Taken));
             }
-            Request::Outcome { number, token } => match self.outcome(number, &token) {
-                Some(parts) => _ = answer.send(Ok(Response::Outcome(Box::new(parts)))),
-                None if number > self.committed => _ = answer.send(Ok(Response::Lacks)),
-                None => {
-                    let ledger = self.ledger.clone();
-                    let look = move || Done::Looked(answer, ledger.committed(number, token));
-                    self.lookups.add("look for an outcome", look);
-                }
-            },
+            Content::Outcome(number, token, answer) => {
+                self.hear(seat, false);
+                self.tell_outcome(number, token, answer);
+            }
+        }
+    }
+
+    fn word(&mut self, seat: u16, word: Message) {
+        if let Message::Verify(verify) = &word {
+            let patience = Duration::from_millis(self.core.patience_ms());
+            let took = Duration::from_millis(verify.took_ms.into());
+            self.working.pace.lock().heard(seat, verify.info.number, took, patience);
+            self.neglect.note_time(seat, self.committed, verify.info.number, took);
+        }
+        self.core.handle_message(seat, word);
+    }
+
+    fn tell_outcome(&mut self, number: BatchNumber, token: Digest, answer: Answer) {
+        match self.outcome(number, &token) {
+            Some(parts) => _ = answer.send(Ok(Response::Outcome(Box::new(parts)))),
+            None if number > self.committed => _ = answer.send(Ok(Response::Lacks)),
+            None => {
+                let ledger = self.ledger.clone();
+                let look = move || Done::Looked(answer, ledger.committed(number, token));
+                self.lookups.add("look for an outcome", look);
+            }
         }
     }
 

@@ -101,6 +101,10 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
     }
 }
 
+/// What an order is that does not begin as one.
+pub(super) const ODD_ORDER: CodecError =
+    CodecError::Invalid { what: REQUEST, rule: "an order begins with its kind, in one byte" };
+
 /// The order that a request begins with, if it is one; the body behind it is not looked at.
 ///
 /// # Errors

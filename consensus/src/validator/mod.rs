@@ -50,12 +50,12 @@ mod working;
 
 use std::{sync::Arc, time::Duration};
 
-use slipstream_eve::{Evidence, Record, SignedOrder};
+use slipstream_eve::{Evidence, Message, Record, SignedOrder};
 use slipstream_executor::Session;
 use slipstream_network::{PeerId, Refusal, Transport};
 use slipstream_storage::Store;
 use slipstream_types::{
-    BatchHeader, Blob, Certificate, ChainConfig, Clock, Digest, Epoch, SecretKey, ValidatorSet,
+    BatchHeader, BatchNumber, Blob, Certificate, ChainConfig, Clock, Digest, Epoch, SecretKey, ValidatorSet,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -84,6 +84,10 @@ use crate::{
 /// Requests that wait for the driver. More of them wait with their askers: the network bounds how many each peer may have, and their
 /// bytes.
 const MAILBOX_MAX: usize = 16;
+
+/// A word of so many bytes, as votes are, is answered once it is in the mailbox: its sender waits for nothing that the driver says. A longer one
+/// is answered when the driver has heard it, so that its bytes count until then.
+const SHORT_WORD_BYTES_MAX: usize = 4 << 10;
 
 /// When a validator that sent more orders than are executed is to come back.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
@@ -114,8 +118,12 @@ enum Content {
     Offer(SignedOrder, usize, oneshot::Sender<Result<bool, ProposalError>>),
     /// An order that was wanted, and came without the body that it names.
     Misfit(SignedOrder),
-    /// A request, and where its answer goes.
-    Request(Request, Answer),
+    /// An order with the body that it names.
+    Order(Box<Ordered>, Answer),
+    /// A word of the protocol, and where its answer goes if it was not answered yet.
+    Word(Box<Message>, Option<Answer>),
+    /// A question for the outcome of a batch by its token.
+    Outcome(BatchNumber, Digest, Answer),
 }
 
 /// A handle to one member of the validator set. A clone is another handle to the same one.
@@ -220,7 +228,7 @@ impl Validator {
         Ok((validator, driver))
     }
 
-    /// Answers a request of the consensus protocol, as soon as the driver has heard it. A refusal names what is wrong. Work that a
+    /// Answers a request of the consensus protocol, as soon as the driver has heard it, or has a vote in its mailbox. A refusal names what is wrong. Work that a
     /// request began goes on even if the future is dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = self.answer(peer, payload).await;
@@ -258,16 +266,25 @@ impl Validator {
             return self.take_order(peer, seat, order, &payload).await;
         }
         let request = message::decode_request(&payload).map_err(ProposalError::Malformed)?;
+        let is_short = payload.len() <= SHORT_WORD_BYTES_MAX;
         drop(payload);
-        let _place = match &request {
-            Request::Say(found, _) => {
-                self.check_epoch(*found)?;
-                None
+        match request {
+            Request::Say(found, word) => {
+                self.check_epoch(found)?;
+                if !is_short {
+                    return self.ask(seat, |answer| Content::Word(word, Some(answer))).await;
+                }
+                self.post(seat, Content::Word(word, None)).await?;
+                Ok(Response::Taken)
             }
             // The answer is as long as a batch, and is read from the disk.
-            Request::Outcome { .. } | Request::Order(_) => Some(self.admission.place(seat).await),
-        };
-        self.ask(seat, request).await
+            Request::Outcome { number, token } => {
+                let _place = self.admission.place(seat).await;
+                self.ask(seat, |answer| Content::Outcome(number, token, answer)).await
+            }
+            // It was taken above, unless it was encoded as nobody does.
+            Request::Order(_) => Err(ProposalError::Malformed(message::ODD_ORDER)),
+        }
     }
 
     fn check_epoch(&self, found: Epoch) -> Result<(), ProposalError> {
@@ -302,14 +319,13 @@ impl Validator {
             self.admission.note(seat, &peer, Uselessness::Unwanted, &reason);
             return Ok(Response::Taken);
         }
-        let opened = message::decode_request(payload).and_then(|request| match &request {
-            Request::Order(ordered) if !self.defences.lacks(Planted::UncheckedBody) => {
-                ordered.check_body().map(|()| request)
-            }
-            _ => Ok(request),
+        let opened = message::decode_request(payload).and_then(|request| match request {
+            Request::Order(ordered) if self.defences.lacks(Planted::UncheckedBody) => Ok(ordered),
+            Request::Order(ordered) => ordered.check_body().map(|()| ordered),
+            _ => Err(message::ODD_ORDER),
         });
         match opened {
-            Ok(request) => self.ask(seat, request).await,
+            Ok(ordered) => self.ask(seat, |answer| Content::Order(ordered, answer)).await,
             Err(error) => {
                 // Its primary sent it, and could send others for ever.
                 self.post(seat, Content::Misfit(order)).await?;
@@ -324,9 +340,13 @@ impl Validator {
         answered.await.unwrap_or(Err(ProposalError::Stopping))
     }
 
-    async fn ask(&self, seat: u16, request: Request) -> Result<Response, ProposalError> {
+    async fn ask(
+        &self,
+        seat: u16,
+        content: impl FnOnce(Answer) -> Content,
+    ) -> Result<Response, ProposalError> {
         let (answer, answered) = oneshot::channel();
-        self.post(seat, Content::Request(request, answer)).await?;
+        self.post(seat, content(answer)).await?;
         answered.await.unwrap_or(Err(ProposalError::Stopping))
     }
 

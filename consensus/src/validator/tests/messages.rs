@@ -69,6 +69,8 @@ async fn messages_are_taken_from_validators() {
     assert_eq!([0, 3, 4, 9].map(heeded), [true, true, false, false]);
 
     assert_eq!(send(primary, &status()).await.unwrap(), Response::Taken);
+    // It is answered before it is looked at.
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     // It and the primary; of the two others it says that they were never heard.
     let shown = node.validator.status();
     assert_eq!((shown.heard_within(1_000), shown.peers.len()), (2, 3));
