@@ -8,9 +8,14 @@ use crate::{
     transaction::{Admission, Transaction, TransactionError},
 };
 
-/// The calling thread decodes at most this number of transactions by itself: mostly their senders are known, and to decode them takes no
-/// longer than to wake other threads.
-pub(crate) const FEW_TRANSACTIONS: usize = 8;
+/// The calling thread decodes a batch by itself if it has at most so many transactions, over the number of cores. Each takes some 40 us at
+/// most. To wake other threads costs each of them a part of a millisecond, and gains little where cores are few or busy.
+const ALONE_MAX: usize = 256;
+
+/// Whether the calling thread decodes so many transactions by itself.
+pub(crate) fn is_few(transactions: usize) -> bool {
+    transactions <= ALONE_MAX / rayon::current_num_threads()
+}
 
 /// A body with an envelope that the chain does not admit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +51,7 @@ fn decode_with(
     body: &Body,
     decode: impl Fn(&[u8]) -> Result<Transaction, TransactionError> + Sync,
 ) -> Result<Vec<Transaction>, BodyError> {
-    let decoded: Vec<_> = match body.transactions.len() <= FEW_TRANSACTIONS {
+    let decoded: Vec<_> = match is_few(body.transactions.len()) {
         true => body.transactions.iter().map(|raw| decode(raw)).collect(),
         false => body.transactions.par_iter().map(|raw| decode(raw)).collect(),
     };

@@ -8,13 +8,16 @@ use slipstream_types::{
 };
 
 use crate::{
-    body::FEW_TRANSACTIONS,
+    body::is_few,
     config::HintsMode,
     env::Basis,
     hinting::{seal_hints, seal_hints_with_values},
     outcome::Outcome,
     transaction::Transaction,
 };
+
+/// The receipts, changes and keys of so much gas are sealed before another thread wakes to help: those of some 200 transfers.
+const LIGHT_GAS_MAX: u64 = 5_000_000;
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,10 +97,9 @@ pub fn seal(
             Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
         ])
     };
-    // Hints take about as long as the rest, and the header does not wait for them. Of few transactions both are done before another thread
-    // wakes.
-    let (hints, parts) =
-        if transactions.len() <= FEW_TRANSACTIONS { (hints(), parts()) } else { rayon::join(hints, parts) };
+    // Hints take about as long as the rest, and the header does not wait for them.
+    let is_light = is_few(transactions.len()) && outcome.gas_used <= LIGHT_GAS_MAX;
+    let (hints, parts) = if is_light { (hints(), parts()) } else { rayon::join(hints, parts) };
     let [body, receipts, delta] = parts?;
     let more = Totals {
         transactions: transactions.len() as u64,

@@ -70,6 +70,18 @@ impl Prepared {
     }
 }
 
+/// Does a piece of work for each item, on all cores. A single one, as at the head, wakes none of them.
+fn each<T: Send, R: Send>(
+    items: Vec<T>,
+    work: impl Fn(T) -> Result<R, SyncError> + Sync + Send,
+) -> Result<Vec<R>, SyncError> {
+    if items.len() <= 1 {
+        items.into_iter().map(work).collect()
+    } else {
+        items.into_par_iter().map(work).collect()
+    }
+}
+
 impl Worker {
     /// Decodes what is checked. Every batch is work of its own, so all cores take part.
     pub(super) fn prepare(
@@ -93,8 +105,8 @@ impl Worker {
                 let committed = base.head().number;
                 let prepare = |(batch, maker)| self.prepare_body(batch, maker, from, &base, &executed);
                 // Batches committed by others meanwhile are passed over.
-                let left = batches.into_par_iter().filter(|(batch, _)| batch.header.number > committed);
-                let batches = left.map(prepare).collect::<Result<_, SyncError>>()?;
+                let left = batches.into_iter().filter(|(batch, _)| batch.header.number > committed);
+                let batches = each(left.collect(), prepare)?;
                 // Ranges behind this one are of no use to it.
                 let is_below = |range: &&Arc<OpenedRange>| {
                     range.last().is_some_and(|last| last > committed && Some(last) < first)
@@ -104,8 +116,8 @@ impl Worker {
                 Kind::Replay { base, applied, batches, _waits: waits }
             }
             RangeMode::Delta => {
-                let opened = batches.into_par_iter().map(|(batch, maker)| self.open_delta(batch, maker));
-                let range = Arc::new(OpenedRange::new(opened.collect::<Result<_, SyncError>>()?));
+                let opened = each(batches, |(batch, maker)| self.open_delta(batch, maker))?;
+                let range = Arc::new(OpenedRange::new(opened));
                 self.opened.note(&range);
                 Kind::Delta(range)
             }
