@@ -25,6 +25,7 @@ mod head;
 mod hints;
 mod history;
 mod ledger;
+mod live;
 mod mainnet;
 mod open;
 mod parallel;
@@ -73,6 +74,8 @@ pub enum Bench {
     Serve,
     /// How far behind its validator a fullnode is at the head.
     Head,
+    /// The chain itself beside geth: what it takes, how soon, and what that costs each node.
+    Live,
     /// Executing a batch on two threads: mainnet blocks, synthetic batches, and wrong predictions.
     Parallel,
     /// Replaying mainnet blocks on a cold state, with and without hints.
@@ -185,6 +188,7 @@ pub fn run(bench: Bench, options: &BenchOptions) -> Result<Report> {
         Bench::Auto => auto::run(options, progress)?,
         Bench::Serve => serve::run(options, progress)?,
         Bench::Head => head::run(options, progress)?,
+        Bench::Live => live::run(options, progress)?,
         Bench::Parallel => parallel::run(options, progress)?,
         Bench::Hints => hints::run(options, progress)?,
         Bench::Predictors => predictors::run(options, progress)?,

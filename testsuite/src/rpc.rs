@@ -95,6 +95,15 @@ impl Rpc {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
+    /// The counter or gauge of that name at the node's `/metrics`, without labels.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let page = self.exchange(Method::GET, "/metrics", Bytes::new()).await?;
+        let page = std::str::from_utf8(&page).context("the metrics are no text")?;
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = value.with_context(|| format!("{} has no metric {name}", self.url))?;
+        value.trim().parse().with_context(|| format!("the metric {name} is {value}"))
+    }
+
     /// The number of the node's last batch: the cheapest question that there is.
     pub async fn head(&self) -> Result<u64> {
         quantity(&self.call("eth_blockNumber", json!([])).await?)
@@ -149,6 +158,11 @@ impl Rpc {
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value> {
+        let answer = self.exchange(method, path, body).await?;
+        serde_json::from_slice(&answer).with_context(|| format!("request to {}{path} failed", self.url))
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes> {
         let mut request = Request::new(Full::new(body));
         *request.uri_mut() =
             format!("{}{path}", self.url).parse().with_context(|| format!("{} is no URL", self.url))?;
@@ -163,7 +177,7 @@ impl Rpc {
                 let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
                 bail!("HTTP status {status}: {text}");
             }
-            Ok(serde_json::from_slice(&body)?)
+            Ok(body)
         };
         let result = tokio::time::timeout(DEADLINE, exchange).await;
         let result = result.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", DEADLINE.as_secs())));

@@ -138,10 +138,7 @@ impl NodeProcess {
 
     /// Bytes that it read from the disk so far.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
-        let path = format!("/proc/{}/io", self.process.pid());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
-        Ok(line.context("read_bytes in its I/O counters")?.trim().parse()?)
+        io_counter(self.process.pid(), "read_bytes")
     }
 
     /// The most memory that it had so far, in MiB.
@@ -154,6 +151,14 @@ impl NodeProcess {
         self.process.signal(Signal::TERM);
         self.process.wait_stopped().await
     }
+}
+
+/// What the kernel counts of a process' input and output, in bytes: `read_bytes` from the disk, or `write_bytes` to it.
+pub(crate) fn io_counter(pid: u32, name: &str) -> Result<u64> {
+    let path = format!("/proc/{pid}/io");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    Ok(value.with_context(|| format!("{path} has no {name}"))?.trim().parse()?)
 }
 
 /// The API, the key and the network address of a log's ready line, if it has one by now.
