@@ -122,8 +122,8 @@ impl Pace {
     };
 }
 
-/// Nodes that join, one after the other, until one asks an attacker: each draws whom it asks first.
-const JOINERS_MAX: usize = 5;
+/// Nodes that join, one after the other, until one asks an attacker: each draws whom it asks first. On a busy machine five in a row asked none.
+const JOINERS_MAX: usize = 12;
 /// The failed attempts at an attack before the campaign gives up: then the cause lies elsewhere.
 const UNTRIED_MAX: usize = 3;
 
