@@ -8,11 +8,11 @@ use crate::{
     transaction::{Admission, Transaction, TransactionError},
 };
 
-/// The calling thread decodes a batch by itself if it has at most so many transactions, over the number of cores. Each takes some 40 us at
-/// most. To wake other threads costs each of them a part of a millisecond, and gains little where cores are few or busy.
+/// The calling thread decodes a batch alone if the batch has at most 256 transactions divided by the number of threads. A transaction takes up
+/// to 40 us. Waking the other threads costs CPU, and saves little time where cores are few or busy.
 const ALONE_MAX: usize = 256;
 
-/// Whether the calling thread decodes so many transactions by itself.
+/// Whether the calling thread decodes a batch of this size alone.
 pub(crate) fn is_few(transactions: usize) -> bool {
     transactions <= ALONE_MAX / rayon::current_num_threads()
 }

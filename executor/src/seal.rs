@@ -16,7 +16,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// The receipts, changes and keys of so much gas are sealed before another thread wakes to help: those of some 200 transfers.
+/// Most gas of a batch that one thread seals: the gas of some 200 transfers. Sealing it is over before another thread is awake.
 const LIGHT_GAS_MAX: u64 = 5_000_000;
 
 /// A whole batch, as it is stored and sent.

@@ -41,7 +41,7 @@ pub(super) const LATENCY_MAX: Duration = Duration::from_secs(1);
 /// When transfers are due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// As fast as the chain takes them, while at most so many are uncommitted.
+    /// As fast as the chain takes them. More are not sent while `outstanding_max` transfers are uncommitted.
     Flood { outstanding_max: usize },
     /// So many a second, whatever the chain does.
     Rate { per_second: f64 },
@@ -101,13 +101,11 @@ pub(super) async fn offer(chain: &Chain, accounts: &[Account], offer: Offer) -> 
         let rpc = Rpc::new(chain.rpc().url())?;
         lanes.spawn(send(rpc, own, offer.pace, begin, watched.clone()));
     }
-    let mut due = vec![begin; signed.len()];
+    let mut sent = Vec::with_capacity(arrays.len());
     let mut deadline = None;
     while seen.committed < signed.len() {
         while let Some(lane) = lanes.try_join_next() {
-            for (first, at) in lane?? {
-                due[first..(first + offer.array).min(signed.len())].fill(at);
-            }
+            sent.extend(lane??);
         }
         if lanes.is_empty() {
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + DRAIN);
@@ -124,9 +122,11 @@ pub(super) async fn offer(chain: &Chain, accounts: &[Account], offer: Offer) -> 
         committed.send_replace(seen.committed);
     }
     while let Some(lane) = lanes.join_next().await {
-        for (first, at) in lane?? {
-            due[first..(first + offer.array).min(signed.len())].fill(at);
-        }
+        sent.extend(lane??);
+    }
+    let mut due = vec![begin; signed.len()];
+    for (first, at) in sent {
+        due[first..(first + offer.array).min(signed.len())].fill(at);
     }
     seen.outcome(&due)
 }

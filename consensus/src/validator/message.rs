@@ -101,7 +101,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
     }
 }
 
-/// What an order is that does not begin as one.
+/// The error of an order whose kind is not encoded in one byte.
 pub(super) const ODD_ORDER: CodecError =
     CodecError::Invalid { what: REQUEST, rule: "an order begins with its kind, in one byte" };
 

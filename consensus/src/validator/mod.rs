@@ -85,8 +85,8 @@ use crate::{
 /// bytes.
 const MAILBOX_MAX: usize = 16;
 
-/// A word of so many bytes, as votes are, is answered once it is in the mailbox: its sender waits for nothing that the driver says. A longer one
-/// is answered when the driver has heard it, so that its bytes count until then.
+/// Longest word, in bytes, that is answered once it is in the mailbox. Votes are far shorter. A longer word is answered when the driver has
+/// taken it out: until then its bytes count against its sender.
 const SHORT_WORD_BYTES_MAX: usize = 4 << 10;
 
 /// When a validator that sent more orders than are executed is to come back.
@@ -228,8 +228,8 @@ impl Validator {
         Ok((validator, driver))
     }
 
-    /// Answers a request of the consensus protocol, as soon as the driver has heard it, or has a vote in its mailbox. A refusal names what is wrong. Work that a
-    /// request began goes on even if the future is dropped.
+    /// Answers a request of the consensus protocol as soon as the driver has heard it; a vote as soon as it is in the driver's mailbox. A
+    /// refusal names what is wrong. Work that a request began goes on even if the future is dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = self.answer(peer, payload).await;
         let encoded =
@@ -282,7 +282,7 @@ impl Validator {
                 let _place = self.admission.place(seat).await;
                 self.ask(seat, |answer| Content::Outcome(number, token, answer)).await
             }
-            // It was taken above, unless it was encoded as nobody does.
+            // An order in the usual encoding was taken above.
             Request::Order(_) => Err(ProposalError::Malformed(message::ODD_ORDER)),
         }
     }
