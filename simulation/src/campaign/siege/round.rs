@@ -82,7 +82,6 @@ pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progr
     while joiner.is_joining(stage, pace.join).await {
         tokio::time::sleep(POLL).await;
     }
-    stage.remove(joiner.index);
     Ok(joiner.took)
 }
 
@@ -132,9 +131,6 @@ impl Round<'_> {
         let blamed = blame.end();
         let memory_mib = meter.peak_mib().max(joiner.as_mut().map_or(0.0, |joiner| joiner.meter.peak_mib()));
         let join_s = joiner.as_ref().map(|joiner| joiner.took);
-        if let Some(joiner) = joiner {
-            stage.remove(joiner.index);
-        }
         if ended.is_some() {
             stage.renew(&honest.wallet).await.context("the victim does not start again")?;
         }

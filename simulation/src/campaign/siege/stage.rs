@@ -164,9 +164,16 @@ impl Stage {
     }
 
     /// Starts the victim again, so that the next attack begins with a fresh process. Its follower starts again too: a node dials a
-    /// peer whose connections do not last ever more seldom. Waits until both follow; the wallet waits meanwhile.
+    /// peer whose connections do not last ever more seldom. Waits until both follow; the wallet waits meanwhile. Nodes that joined end:
+    /// they share an address, whose places among a peer's connections the next one needs.
     pub(super) async fn renew(&mut self, wallet: &Wallet) -> Result<()> {
         wallet.pause().await;
+        for index in FOLLOWER + 1..self.devnet.nodes().len() {
+            let joiner = self.devnet.node_mut(index);
+            joiner.kill();
+            // Data that stays behind goes with the campaign's directory.
+            let _ = std::fs::remove_dir_all(joiner.dir().join("data"));
+        }
         for node in [FOLLOWER, VICTIM] {
             let node = self.devnet.node_mut(node);
             if node.check_alive().is_ok() {
@@ -216,14 +223,6 @@ impl Stage {
 
     pub(super) fn node(&self, index: usize) -> &Node {
         &self.devnet.nodes()[index]
-    }
-
-    /// Ends a joiner without ceremony and removes its files.
-    pub(super) fn remove(&mut self, index: usize) {
-        let node = self.devnet.node_mut(index);
-        node.kill();
-        // Data that stays behind goes with the campaign's directory.
-        let _ = std::fs::remove_dir_all(node.dir().join("data"));
     }
 
     /// The validator's last batch.
