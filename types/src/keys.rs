@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     codec::raw,
     digest::{ParseHexError, parse_hex},
+    verified,
 };
 
 /// An ed25519 public key: a validator's identity, and a peer's. Text: 64 hexadecimal digits.
@@ -16,11 +17,15 @@ pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
     /// Whether the signature over the message is this key's. Strict: refuses small-order keys and non-canonical
-    /// signatures, so that all nodes agree on what is valid.
+    /// signatures, so that all nodes agree on what is valid. One that was found right lately is not checked again.
     pub fn verify(&self, message: &[u8], signature: &Signature) -> bool {
-        VerifyingKey::from_bytes(&self.0)
-            .and_then(|key| key.verify_strict(message, &ed25519_dalek::Signature::from_bytes(&signature.0)))
-            .is_ok()
+        verified::once([&self.0, &signature.0, message], || {
+            VerifyingKey::from_bytes(&self.0)
+                .and_then(|key| {
+                    key.verify_strict(message, &ed25519_dalek::Signature::from_bytes(&signature.0))
+                })
+                .is_ok()
+        })
     }
 
     /// Whether anybody can have signed anything with it: it is a point of the curve, and none of the few of small order.

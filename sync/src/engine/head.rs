@@ -162,7 +162,7 @@ impl Engine {
         }
         let announcement: Announcement = codec::decode("announcement", payload, MESSAGE_BYTES_MAX)?;
         verify::announcement_agrees(&announcement)?;
-        self.certified.verify(&announcement.certificate, &self.trust)?;
+        self.trust.verify(&announcement.certificate)?;
         Ok(Some(announcement))
     }
 

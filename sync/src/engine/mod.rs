@@ -20,7 +20,6 @@
 mod answers;
 mod backfill;
 mod bootstrap;
-mod certified;
 mod claims;
 mod coming;
 mod effect;
@@ -58,10 +57,10 @@ use slipstream_types::{BatchNumber, Certificate, CodecError, Digest};
 use tokio::time::Instant;
 
 use self::{
-    answers::Checking, backfill::Backfill, bootstrap::Bootstrap, certified::Certified, claims::Claim,
-    coming::Coming, effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements,
-    jobs::Jobs, mix::Mix, pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying,
-    tail::Tail, timers::Timers,
+    answers::Checking, backfill::Backfill, bootstrap::Bootstrap, claims::Claim, coming::Coming,
+    effect::Effects, epochs::EpochAnswers, given_up::GivenUp, head::Announcements, jobs::Jobs, mix::Mix,
+    pace::Pace, rumours::Rumours, stages::Stages, streams::Streams, survey::Surveying, tail::Tail,
+    timers::Timers,
 };
 pub use self::{
     effect::{Ancestry, Done, Effect, Job, JobId, Local, RequestId, RestoreJob},
@@ -95,7 +94,6 @@ pub struct Engine {
     cores: f64,
     genesis: Digest,
     trust: Arc<Trust>,
-    certified: Certified,
     head: BatchNumber,
     /// Since when a batch after the head is known; none at the head.
     ahead_at: Option<Instant>,
@@ -205,7 +203,6 @@ impl Engine {
             cores,
             genesis: local.genesis,
             trust: Arc::new(local.trust),
-            certified: Certified::default(),
             head: local.head,
             ahead_at: None,
             newest: local.head,

@@ -1,0 +1,87 @@
+//! Signatures that were found right lately.
+//!
+//! A validator meets the same signature as a vote, in the certificate of its batch, in what peers announce, and in their summaries. Checking
+//! one takes 50 us, and finding it here less than one.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::digest::Digest;
+
+/// Signatures that are remembered: those of 100 validators on some dozens of batches, in 256 KiB.
+const SLOTS: usize = 1 << 13;
+
+/// One for the process, since a signature is right or wrong whoever asks.
+static VERIFIED: Mutex<Verified> = Mutex::new(Verified { slots: [Digest::ZERO; SLOTS] });
+
+/// Names of signatures, each in the one slot that it may be in. A newer one replaces it there.
+struct Verified {
+    slots: [Digest; SLOTS],
+}
+
+/// Whether a signature is right, by the check or because it was so before. The parts are the key, the signature and the message.
+pub(crate) fn once(parts: [&[u8]; 3], check: impl FnOnce() -> bool) -> bool {
+    // The first two are of one length each, so no other parts have this name.
+    let name = Digest::tagged("slipstream/verified/1", &parts.concat());
+    let locked = || VERIFIED.lock().unwrap_or_else(PoisonError::into_inner);
+    if locked().has(&name) {
+        return true;
+    }
+    let is_right = check();
+    if is_right {
+        locked().add(name);
+    }
+    is_right
+}
+
+impl Verified {
+    fn has(&self, name: &Digest) -> bool {
+        self.slots[slot(name)] == *name
+    }
+
+    fn add(&mut self, name: Digest) {
+        self.slots[slot(&name)] = name;
+    }
+}
+
+fn slot(name: &Digest) -> usize {
+    usize::from(u16::from_le_bytes([name.0[0], name.0[1]])) % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what was right is not checked again, what was wrong is, and one part that differs makes it another signature.
+    #[test]
+    fn what_was_right_is_not_checked_again() {
+        let parts = |last: u8| [&b"key"[..], &b"signature"[..], &[last][..]].map(<[u8]>::to_vec);
+        let mut checks = 0;
+        let mut once = |last: u8, is_right: bool| {
+            let parts = parts(last);
+            super::once([&parts[0], &parts[1], &parts[2]], || {
+                checks += 1;
+                is_right
+            })
+        };
+        assert_eq!(
+            [once(1, false), once(1, true), once(1, false), once(2, false)],
+            [false, true, true, false]
+        );
+        assert_eq!(checks, 3);
+    }
+
+    /// Goal: it stays as large as it is, and a newer signature takes the place of an older one in the same slot.
+    #[test]
+    fn a_newer_one_replaces_an_older_one() {
+        let mut verified = Box::new(Verified { slots: [Digest::ZERO; SLOTS] });
+        let [older, newer] = [1, 2].map(|last| {
+            let mut name = Digest([7; 32]);
+            name.0[31] = last;
+            name
+        });
+        verified.add(older);
+        assert!(verified.has(&older) && !verified.has(&newer));
+        verified.add(newer);
+        assert!(verified.has(&newer) && !verified.has(&older));
+    }
+}
