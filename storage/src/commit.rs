@@ -113,6 +113,28 @@ impl Store {
         batch: CommitBatch<'_>,
         speculation: Option<Speculation>,
     ) -> Result<(), StorageError> {
+        self.commit_synced(batch, speculation, true)
+    }
+
+    /// As [`Store::commit`] but for the sync: for callers that have the batch in a durable record. The next durable write syncs the commit
+    /// with it, and a power cut before that leaves the record.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn commit_recorded(
+        &self,
+        batch: CommitBatch<'_>,
+        speculation: Option<Speculation>,
+    ) -> Result<(), StorageError> {
+        self.commit_synced(batch, speculation, false)
+    }
+
+    fn commit_synced(
+        &self,
+        batch: CommitBatch<'_>,
+        speculation: Option<Speculation>,
+        durable: bool,
+    ) -> Result<(), StorageError> {
         let writer = self.writer();
         let current = self.current()?;
         check_follows(current.record.number, current.head.digest, batch.header)?;
@@ -121,7 +143,7 @@ impl Store {
             None => (self.new_version(), Next::of(writer.take_tree(&current)?, &[batch.delta])?),
         };
         match writer.stage(Some(writer.base(&current)), &[batch], next) {
-            Ok(staged) => writer.persist(Some(&current), &[batch], staged, version),
+            Ok(staged) => writer.persist(Some(&current), &[batch], staged, version, durable),
             Err(refused) => Err(writer.refuse(&current, *refused)),
         }
     }
@@ -135,10 +157,11 @@ impl Writer<'_> {
         batches: &[CommitBatch<'_>],
         staged: Staged,
         version: u64,
+        durable: bool,
     ) -> Result<(), StorageError> {
         let Staged { head, record, epoch, tree, updates, touched, mut writes, .. } = staged;
         let recorded = self.put_history(current, batches, &touched, &mut writes);
-        if let Err(error) = recorded.and_then(|()| self.store.write(writes, true)) {
+        if let Err(error) = recorded.and_then(|()| self.store.write(writes, durable)) {
             if let Some(current) = current {
                 self.return_tree(current, tree, [updates]);
             }

@@ -162,7 +162,7 @@ impl Store {
             ..CommitBatch::new(&header, &delta)
         };
         match writer.stage(None, &[batch], Next::of(Tree::default(), &[&delta])?) {
-            Ok(staged) => writer.persist(None, &[batch], staged, self.new_version()),
+            Ok(staged) => writer.persist(None, &[batch], staged, self.new_version(), true),
             Err(refused) => Err(refused.error),
         }
     }

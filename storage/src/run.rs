@@ -81,7 +81,7 @@ impl Writer<'_> {
         }
         let last = groups[following.len()];
         let staged = staged.map_err(|refused| self.refuse_group(&current, last, *refused))?;
-        self.persist(Some(&current), last, staged, self.store.new_version())
+        self.persist(Some(&current), last, staged, self.store.new_version(), true)
     }
 
     /// Commits what of a refused group stands before the batch that does not fit. Returns what is wrong with that batch,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use slipstream_types::{BatchNumber, Certificate};
 
 use crate::{
+    backend::WriteBatch,
     error::StorageError,
     shared::Current,
     snapshot::{Snapshot, SnapshotInfo},
@@ -138,6 +139,8 @@ impl Writer<'_> {
         certificate: &Certificate,
     ) -> Result<SnapshotInfo, StorageError> {
         let number = current.record.number;
+        // A snapshot must not outlive its batch, whose commit may not be synced.
+        self.store.write(WriteBatch::default(), true)?;
         let reader = self.store.0.backend.checkpoint(number.get())?;
         let state_root = current.head.header.state_root;
         let tree = current.tree.lock().clone();

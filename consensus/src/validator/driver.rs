@@ -331,7 +331,8 @@ impl Driver {
         self.fetches.settle(tip.number());
         self.bodies.settle(tip.number(), self.core.decided(), self.core.view());
         self.working.waits_since(Instant::now());
-        if self.kept.settle(tip.number()) {
+        // A commit that is under way forgets them itself.
+        if self.kept.settle(tip.number()) && self.commits.is_idle() {
             let (store, number) = (self.ledger.store.clone(), tip.number());
             let forget = move || Done::Committed(kept::remove_up_to(&store, number));
             self.commits.add("forget outcomes", forget);

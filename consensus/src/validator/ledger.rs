@@ -102,7 +102,7 @@ impl Ledger {
         if self.lacks(Planted::UnkeptOutcome) { Ok(()) } else { kept::write(&self.store, parts) }
     }
 
-    /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine.
+    /// Commits a certified batch, whose outcome is kept until then. That somebody else, sync, has committed it meanwhile is fine.
     pub(super) fn commit(
         &self,
         executed: &Executed,
@@ -117,10 +117,10 @@ impl Ledger {
             pool.catch_up()?;
         }
         pool.reject(&executed.rejected);
-        Ok(())
+        self.forget_outcomes()
     }
 
-    /// Commits a certified batch that was rolled back here.
+    /// As [`Ledger::commit`], of a batch that was rolled back here.
     pub(super) fn commit_parts(&self, parts: &Parts, certificate: &Certificate) -> Result<(), StorageError> {
         let sealed = &parts.sealed;
         let delta = Delta::open(&sealed.delta)?;
@@ -128,7 +128,12 @@ impl Ledger {
         let batch = sealed.commit_batch(&delta, &hashes);
         self.commit_batch(CommitBatch { certificate: Some(certificate), ..batch }, None)?;
         self.session.applied(&sealed.header, &delta);
-        Ok(())
+        self.forget_outcomes()
+    }
+
+    /// Removes the outcomes that the head makes needless. A batch that was left to sync keeps its own.
+    fn forget_outcomes(&self) -> Result<(), StorageError> {
+        kept::remove_up_to(&self.store, self.store.head()?.header.number)
     }
 
     fn commit_batch(
@@ -136,7 +141,7 @@ impl Ledger {
         batch: CommitBatch<'_>,
         speculation: Option<slipstream_storage::Speculation>,
     ) -> Result<(), StorageError> {
-        match self.store.commit(batch, speculation) {
+        match self.store.commit_recorded(batch, speculation) {
             // Sync was faster, or it has to be: a batch before this one could not be had here.
             Err(StorageError::NotNext { head, number }) => {
                 tracing::debug!(%head, %number, "a decided batch is left to sync");

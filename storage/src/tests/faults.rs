@@ -255,6 +255,37 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
     }
 }
 
+/// Goal: a commit whose batch is in a record costs no sync, a power cut loses nothing but it, and the next durable write keeps it, as a
+/// snapshot of it does.
+#[test]
+fn a_recorded_commit_is_durable_with_the_next_write() {
+    for (is_followed, snapshot_interval_batches) in [(false, 0), (true, 0), (true, 1)] {
+        let config = StorageConfig { fsync: true, snapshot_interval_batches, ..config() };
+        let disk = MemoryDisk::default();
+        let store = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
+        store.initialize(&genesis()).unwrap();
+        let ledger = Ledger::new();
+        let made = ledger.make(&[(account_key(1), account(2))], Vec::new());
+        store.put_record("batch", b"1").unwrap();
+        store.commit_recorded(made.batch(), None).unwrap();
+        let unsynced = if store.snapshots().is_empty() { 1 } else { 0 };
+        assert_eq!((disk.unsynced(), store.head().unwrap().header), (unsynced, made.header.clone()));
+        if is_followed && unsynced > 0 {
+            store.put_record("vote", b"2").unwrap();
+            assert_eq!(disk.unsynced(), 0);
+        }
+        disk.crash(0);
+        let after = Store::memory_on(&disk, &config, &Faults::none()).unwrap();
+        assert_eq!(after.record("batch").unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(after.head().unwrap().header.number.get(), u64::from(is_followed));
+        assert_eq!(after.snapshots().len(), 1 - unsynced);
+        if !is_followed {
+            after.commit(made.batch(), None).unwrap();
+        }
+        assert_eq!(after.head().unwrap().header, made.header);
+    }
+}
+
 #[test]
 fn a_restore_goes_on_after_a_power_cut() {
     let (source, _) = served(false);
