@@ -1,0 +1,278 @@
+//! What a batch costs a node, by counters, must not grow with what the batch has nothing to do with: the accounts of the genesis, the
+//! batches and epochs behind it, what waits in the pool, who listens.
+//!
+//! One test, since the counters are the process'.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    collections::BTreeMap,
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use alloy_primitives::{TxKind, hex};
+use futures::SinkExt as _;
+use serde_json::{Value, json};
+use slipstream_config::Overrides;
+use slipstream_node::{Log, genesis_file, keys, node::Node};
+use slipstream_testkit::Wallet;
+use slipstream_types::{
+    Address, Bytes, ChainConfig, Genesis, U256, genesis::GenesisAccount, keccak256, validators_contract,
+};
+use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
+
+/// Counts the bytes that this process asks for, and never takes one back.
+struct Counting;
+
+static ALLOCATED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is left to the system's allocator.
+#[allow(unsafe_code, reason = "an allocator that counts")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED_BYTES.fetch_add(layout.size() as u64, Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATED_BYTES.fetch_add(size as u64, Relaxed);
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Far longer than anything takes on a slow machine: reached only by a test that fails.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Batches that are measured together, and how often: what else goes on in the process only adds, so the least counts.
+const WINDOW: u64 = 20;
+const WINDOWS: usize = 3;
+/// How much more a batch may cost where there is more of what it has nothing to do with.
+const GROWTH_MAX: f64 = 1.2;
+const CHAIN_ID: u64 = 7_357;
+/// Accounts of the genesis, where it has many.
+const ACCOUNTS: u64 = 100_000;
+/// Batches that end an epoch each, and batches behind them.
+const EPOCHS: u64 = 300;
+const BATCHES: u64 = 1_500;
+/// Transactions that wait for an earlier one, and subscriptions to logs that nobody writes.
+const WAITING: usize = 8_000;
+const SUBSCRIPTIONS: usize = 400;
+const SUBSCRIPTIONS_OF_ONE: usize = 8;
+
+/// What a batch of one transfer costs, on average over a window.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    allocated_bytes: f64,
+    keys_read: f64,
+    blocks_read: f64,
+    syncs: f64,
+}
+
+impl Cost {
+    fn figures(self) -> [(&'static str, f64); 4] {
+        [
+            ("bytes allocated", self.allocated_bytes),
+            ("keys read", self.keys_read),
+            ("blocks read", self.blocks_read),
+            ("syncs", self.syncs),
+        ]
+    }
+
+    fn least(self, other: Cost) -> Cost {
+        Cost {
+            allocated_bytes: self.allocated_bytes.min(other.allocated_bytes),
+            keys_read: self.keys_read.min(other.keys_read),
+            blocks_read: self.blocks_read.min(other.blocks_read),
+            syncs: self.syncs.min(other.syncs),
+        }
+    }
+
+    fn assert_no_more_than(self, little: Cost, what: &str) {
+        println!("{what}: {self:?}, with little of it {little:?}");
+        for ((name, found), (_, before)) in self.figures().into_iter().zip(little.figures()) {
+            // One of a thing in a window is chance.
+            let most = before * GROWTH_MAX + 2.0 / WINDOW as f64;
+            assert!(found <= most, "{what}: a batch costs {found} {name}, and {before} with little of it");
+        }
+    }
+}
+
+/// A chain of one validator in this process, which makes a batch as soon as there is a transaction, and no others.
+struct Chain {
+    node: Node,
+    api: SocketAddr,
+    sender: Wallet,
+    owner: Wallet,
+    _dir: tempfile::TempDir,
+}
+
+impl Chain {
+    async fn start(accounts: u64) -> Chain {
+        let dir = tempfile::tempdir().unwrap();
+        let key = slipstream_testkit::key(7);
+        let [sender, owner] = [1, 2].map(|seed| Wallet::new(seed, CHAIN_ID, 200_000));
+        let rich =
+            GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
+        let others = (0..accounts).map(|index| Address::from_slice(&keccak256(index.to_be_bytes())[..20]));
+        let waiting = (3..=4).map(|seed| Wallet::new(seed, CHAIN_ID, 21_000).address());
+        let all = others.chain(waiting).chain([sender.address(), owner.address()]);
+        let genesis = Genesis {
+            chain: ChainConfig::default(),
+            timestamp_ms: 1_700_000_000_000,
+            validators: slipstream_testkit::members(std::slice::from_ref(&key), Address::repeat_byte(9)),
+            accounts: all.map(|address| (address, rich.clone())).collect::<BTreeMap<_, _>>(),
+            ..Genesis::default()
+        };
+        let genesis = genesis.with_validators_contract(owner.address(), 0).unwrap();
+        genesis_file::save(&dir.path().join("genesis.json"), &genesis).unwrap();
+        keys::save(&dir.path().join("node.key"), &key).unwrap();
+        let path = dir.path().join("node.yaml");
+        let text = "role: validator\ngenesis: genesis.json\nnetwork: { listen: \"127.0.0.1:0\" }\napi: { listen: \"127.0.0.1:0\" }\n\
+                    consensus: { batch_interval_ms: 0, empty_batch_interval_ms: 0 }\n";
+        fs::write(&path, text).unwrap();
+        let config = slipstream_config::load(&path, &Overrides::default()).unwrap().config;
+        let log = Log::open(&config.log).unwrap();
+        let node = Node::start(&config, log).await.unwrap();
+        let api = node.api_address();
+        Chain { node, api, sender, owner, _dir: dir }
+    }
+
+    fn http(&self, request: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.api).unwrap();
+        let length = body.len();
+        let head =
+            format!("{request} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}");
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    fn rpc(&self, method: &str, params: Value) -> Value {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let answer: Value = serde_json::from_str(&self.http("POST /", &request.to_string())).unwrap();
+        assert!(answer.get("error").is_none(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    fn head(&self) -> u64 {
+        let head = self.rpc("eth_blockNumber", json!([]));
+        u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+    }
+
+    /// Sends a transaction, which becomes a batch of its own.
+    fn commit(&self, raw: Vec<u8>) {
+        let (before, deadline) = (self.head(), Instant::now() + PATIENCE);
+        self.rpc("eth_sendRawTransaction", json!([hex::encode_prefixed(raw)]));
+        while self.head() == before {
+            assert!(Instant::now() < deadline, "there is no batch behind {before}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn transfer(&mut self) {
+        let raw = self.sender.sign(TxKind::Call(Address::repeat_byte(8)), 1, Bytes::new());
+        self.commit(raw);
+    }
+
+    /// A batch in which the owner says again that no validator may fail, which ends the epoch.
+    fn end_epoch(&mut self) {
+        let input = [&keccak256("setFailures(uint256,uint256)")[..4], &[0; 64]].concat();
+        let raw = self.owner.sign(TxKind::Call(validators_contract::ADDRESS), 0, input.into());
+        self.commit(raw);
+    }
+
+    fn counters(&self) -> [f64; 3] {
+        let metrics = self.http("GET /metrics", "");
+        let value = |name: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse::<f64>().unwrap()
+        };
+        ["keys_read_total", "blocks_read_total", "syncs_total"]
+            .map(|name| value(&format!("slipstream_storage_{name}")))
+    }
+
+    /// The cost of a batch of one transfer.
+    fn cost(&mut self) -> Cost {
+        let mut window = || {
+            let (before, begun) = (self.counters(), ALLOCATED_BYTES.load(Relaxed));
+            (0..WINDOW).for_each(|_| self.transfer());
+            let (after, ended) = (self.counters(), ALLOCATED_BYTES.load(Relaxed));
+            let [keys_read, blocks_read, syncs] =
+                std::array::from_fn(|index| (after[index] - before[index]) / WINDOW as f64);
+            let allocated_bytes = (ended - begun) as f64 / WINDOW as f64;
+            Cost { allocated_bytes, keys_read, blocks_read, syncs }
+        };
+        // The first ones fill caches.
+        window();
+        (1..WINDOWS).map(|_| window()).fold(window(), Cost::least)
+    }
+
+    /// Fills the pool with transactions whose nonces are above that of one that is missing.
+    fn fill_pool(&self) {
+        for seed in 3..=4 {
+            let mut wallet = Wallet::new(seed, CHAIN_ID, 21_000);
+            let _missing = wallet.sign(TxKind::Call(Address::ZERO), 0, Bytes::new());
+            for _ in 0..WAITING / 2 / 100 {
+                let signed = (0..100).map(|id| {
+                    let raw = wallet.sign(TxKind::Call(Address::ZERO), 0, Bytes::new());
+                    let params = json!([hex::encode_prefixed(raw)]);
+                    json!({ "jsonrpc": "2.0", "id": id, "method": "eth_sendRawTransaction", "params": params })
+                });
+                let answer = self.http("POST /", &Value::from_iter(signed).to_string());
+                assert!(!answer.contains("error"), "{answer}");
+            }
+        }
+        let status = self.rpc("txpool_status", json!([]));
+        assert_eq!(status["queued"], json!(format!("{WAITING:#x}")), "{status}");
+    }
+
+    /// Sockets that wait for logs which never come.
+    async fn listen(&self) -> Vec<WebSocketStream<tokio::net::TcpStream>> {
+        let mut sockets = Vec::new();
+        for socket in 0..SUBSCRIPTIONS / SUBSCRIPTIONS_OF_ONE {
+            let stream = tokio::net::TcpStream::connect(self.api).await.unwrap();
+            let (mut opened, _) = client_async(format!("ws://{}/ws", self.api), stream).await.unwrap();
+            for id in 0..SUBSCRIPTIONS_OF_ONE {
+                let address = Address::left_padding_from(&(socket * SUBSCRIPTIONS_OF_ONE + id).to_be_bytes());
+                let params = json!(["logs", { "address": address }]);
+                let request =
+                    json!({ "jsonrpc": "2.0", "id": id, "method": "eth_subscribe", "params": params });
+                opened.send(Message::text(request.to_string())).await.unwrap();
+            }
+            sockets.push(opened);
+        }
+        sockets
+    }
+}
+
+/// Goal: a batch of one transfer costs the same beside 100,000 accounts, 300 epochs, 1,500 batches, 8,000 waiting transactions and 400
+/// subscriptions as beside few.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_costs_what_it_costs_on_a_small_chain() {
+    let mut chain = Chain::start(0).await;
+    let little = tokio::task::block_in_place(|| chain.cost());
+    let sockets = chain.listen().await;
+    tokio::task::block_in_place(|| {
+        chain.cost().assert_no_more_than(little, "subscriptions");
+        drop(sockets);
+        (0..EPOCHS).for_each(|_| chain.end_epoch());
+        (chain.head()..BATCHES).for_each(|_| chain.transfer());
+        chain.cost().assert_no_more_than(little, "batches and epochs");
+        chain.fill_pool();
+        chain.cost().assert_no_more_than(little, "waiting transactions");
+    });
+    chain.node.stop().await.unwrap();
+    let mut large = Chain::start(ACCOUNTS).await;
+    tokio::task::block_in_place(|| large.cost().assert_no_more_than(little, "accounts of the genesis"));
+    large.node.stop().await.unwrap();
+}
