@@ -128,7 +128,7 @@ impl SignedPlan {
     pub fn signed_by(&self, set: &ValidatorSet, id: &PayloadId) -> Option<PublicKey> {
         let key = set.validators.get(usize::from(self.signer))?.public_key;
         let statement = Self::statement(set.epoch, self.view, id);
-        key.verify(statement.as_bytes(), &self.signature).then_some(key)
+        key.verify_once(statement.as_bytes(), &self.signature).then_some(key)
     }
 }
 

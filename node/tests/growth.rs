@@ -1,7 +1,7 @@
 //! What a batch costs a node, by counters, must not grow with what the batch has nothing to do with: the accounts of the genesis, the
 //! batches and epochs behind it, what waits in the pool, who listens.
 //!
-//! One test, since the counters are the process'.
+//! One test, since the counters belong to the process.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -10,11 +10,11 @@ use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use alloy_primitives::{TxKind, hex};
-use futures::SinkExt as _;
+use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use slipstream_config::Overrides;
 use slipstream_node::{Log, genesis_file, keys, node::Node};
@@ -50,13 +50,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Far longer than anything takes on a slow machine: reached only by a test that fails.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// As long as a node lets a caller wait for a receipt.
+const PATIENCE_MS: u64 = 20_000;
 /// Batches that are measured together, and how often: what else goes on in the process only adds, so the least counts.
 const WINDOW: u64 = 20;
 const WINDOWS: usize = 3;
+/// How often they are measured again where a batch seems to cost more: the node also measures its machine once, for some seconds.
+const ATTEMPTS: usize = 10;
 /// How much more a batch may cost where there is more of what it has nothing to do with.
-const GROWTH_MAX: f64 = 1.2;
+const GROWTH_MAX: f64 = 1.1;
 const CHAIN_ID: u64 = 7_357;
 /// Accounts of the genesis, where it has many.
 const ACCOUNTS: u64 = 100_000;
@@ -96,13 +98,15 @@ impl Cost {
         }
     }
 
-    fn assert_no_more_than(self, little: Cost, what: &str) {
-        println!("{what}: {self:?}, with little of it {little:?}");
-        for ((name, found), (_, before)) in self.figures().into_iter().zip(little.figures()) {
-            // One of a thing in a window is chance.
-            let most = before * GROWTH_MAX + 2.0 / WINDOW as f64;
-            assert!(found <= most, "{what}: a batch costs {found} {name}, and {before} with little of it");
-        }
+    /// What has grown.
+    fn growth(self, little: Cost) -> Option<String> {
+        let pairs = self.figures().into_iter().zip(little.figures());
+        // One of a thing in a window is chance.
+        let grown = |before: f64, found: f64| found > before * GROWTH_MAX + 2.0 / WINDOW as f64;
+        let mut all = pairs.filter(|((_, found), (_, before))| grown(*before, *found));
+        all.next().map(|((name, found), (_, before))| {
+            format!("a batch costs {found} {name}, and {before} with little of it")
+        })
     }
 }
 
@@ -171,12 +175,8 @@ impl Chain {
 
     /// Sends a transaction, which becomes a batch of its own.
     fn commit(&self, raw: Vec<u8>) {
-        let (before, deadline) = (self.head(), Instant::now() + PATIENCE);
-        self.rpc("eth_sendRawTransaction", json!([hex::encode_prefixed(raw)]));
-        while self.head() == before {
-            assert!(Instant::now() < deadline, "there is no batch behind {before}");
-            std::thread::yield_now();
-        }
+        let receipt = self.rpc("eth_sendRawTransactionSync", json!([hex::encode_prefixed(raw), PATIENCE_MS]));
+        assert_eq!(receipt["status"], "0x1", "{receipt}");
     }
 
     fn transfer(&mut self) {
@@ -191,14 +191,15 @@ impl Chain {
         self.commit(raw);
     }
 
-    fn counters(&self) -> [f64; 3] {
+    fn metric(&self, name: &str) -> f64 {
         let metrics = self.http("GET /metrics", "");
-        let value = |name: &str| {
-            let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.trim().parse::<f64>().unwrap()
-        };
-        ["keys_read_total", "blocks_read_total", "syncs_total"]
-            .map(|name| value(&format!("slipstream_storage_{name}")))
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("slipstream_{name} ")));
+        line.unwrap_or_else(|| panic!("there is no {name}")).parse().unwrap()
+    }
+
+    fn counters(&self) -> [f64; 3] {
+        ["storage_keys_read_total", "storage_blocks_read_total", "storage_syncs_total"]
+            .map(|name| self.metric(name))
     }
 
     /// The cost of a batch of one transfer.
@@ -206,7 +207,7 @@ impl Chain {
         let mut window = || {
             let (before, begun) = (self.counters(), ALLOCATED_BYTES.load(Relaxed));
             (0..WINDOW).for_each(|_| self.transfer());
-            let (after, ended) = (self.counters(), ALLOCATED_BYTES.load(Relaxed));
+            let (ended, after) = (ALLOCATED_BYTES.load(Relaxed), self.counters());
             let [keys_read, blocks_read, syncs] =
                 std::array::from_fn(|index| (after[index] - before[index]) / WINDOW as f64);
             let allocated_bytes = (ended - begun) as f64 / WINDOW as f64;
@@ -214,7 +215,21 @@ impl Chain {
         };
         // The first ones fill caches.
         window();
-        (1..WINDOWS).map(|_| window()).fold(window(), Cost::least)
+        (0..WINDOWS).map(|_| window()).reduce(Cost::least).unwrap()
+    }
+
+    /// That a batch costs what it costs where there is little of that.
+    async fn assert_costs(&mut self, little: Cost, what: &str) {
+        let mut found = tokio::task::block_in_place(|| self.cost());
+        for _ in 0..ATTEMPTS {
+            if found.growth(little).is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            found = found.least(tokio::task::block_in_place(|| self.cost()));
+        }
+        println!("{what}: {found:?}, with little of it {little:?}");
+        assert_eq!(found.growth(little), None, "{what}");
     }
 
     /// Fills the pool with transactions whose nonces are above that of one that is missing.
@@ -248,6 +263,8 @@ impl Chain {
                 let request =
                     json!({ "jsonrpc": "2.0", "id": id, "method": "eth_subscribe", "params": params });
                 opened.send(Message::text(request.to_string())).await.unwrap();
+                let answer = opened.next().await.unwrap().unwrap();
+                assert!(answer.to_text().unwrap().contains("result"), "{answer}");
             }
             sockets.push(opened);
         }
@@ -262,17 +279,20 @@ async fn a_batch_costs_what_it_costs_on_a_small_chain() {
     let mut chain = Chain::start(0).await;
     let little = tokio::task::block_in_place(|| chain.cost());
     let sockets = chain.listen().await;
+    let listeners = tokio::task::block_in_place(|| chain.metric("ws_subscriptions{kind=\"logs\"}"));
+    assert_eq!(listeners, SUBSCRIPTIONS as f64);
+    chain.assert_costs(little, "subscriptions").await;
+    drop(sockets);
     tokio::task::block_in_place(|| {
-        chain.cost().assert_no_more_than(little, "subscriptions");
-        drop(sockets);
         (0..EPOCHS).for_each(|_| chain.end_epoch());
+        assert_eq!(chain.metric("epoch"), EPOCHS as f64);
         (chain.head()..BATCHES).for_each(|_| chain.transfer());
-        chain.cost().assert_no_more_than(little, "batches and epochs");
-        chain.fill_pool();
-        chain.cost().assert_no_more_than(little, "waiting transactions");
     });
+    chain.assert_costs(little, "batches and epochs").await;
+    tokio::task::block_in_place(|| chain.fill_pool());
+    chain.assert_costs(little, "waiting transactions").await;
     chain.node.stop().await.unwrap();
     let mut large = Chain::start(ACCOUNTS).await;
-    tokio::task::block_in_place(|| large.cost().assert_no_more_than(little, "accounts of the genesis"));
+    large.assert_costs(little, "accounts of the genesis").await;
     large.node.stop().await.unwrap();
 }

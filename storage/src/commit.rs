@@ -116,8 +116,8 @@ impl Store {
         self.commit_synced(batch, speculation, true)
     }
 
-    /// As [`Store::commit`] but for the sync: for callers that have the batch in a durable record. The next durable write syncs the commit
-    /// with it, and a power cut before that leaves the record.
+    /// As [`Store::commit`], for callers that have the batch in a durable record: it waits for no sync. The next durable write puts the
+    /// commit on the disk too. After a power cut before that, only the record is there.
     ///
     /// # Errors
     /// Those of [`Store::commit`].

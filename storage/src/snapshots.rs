@@ -139,8 +139,10 @@ impl Writer<'_> {
         certificate: &Certificate,
     ) -> Result<SnapshotInfo, StorageError> {
         let number = current.record.number;
-        // A snapshot must not outlive its batch, whose commit may not be synced.
-        self.store.write(WriteBatch::default(), true)?;
+        // A snapshot must not outlive its batch, whose commit may still be unsynced.
+        if self.store.0.config.fsync {
+            self.store.write(WriteBatch::default(), true)?;
+        }
         let reader = self.store.0.backend.checkpoint(number.get())?;
         let state_root = current.head.header.state_root;
         let tree = current.tree.lock().clone();

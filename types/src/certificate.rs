@@ -75,7 +75,7 @@ impl CommitStatement {
 
     /// Whether a signature on it is this validator's.
     pub fn verify(&self, key: &PublicKey, signature: &Signature) -> bool {
-        key.verify(self.0.as_bytes(), signature)
+        key.verify_once(self.0.as_bytes(), signature)
     }
 }
 

@@ -17,15 +17,16 @@ pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
     /// Whether the signature over the message is this key's. Strict: refuses small-order keys and non-canonical
-    /// signatures, so that all nodes agree on what is valid. One that was found right lately is not checked again.
+    /// signatures, so that all nodes agree on what is valid.
     pub fn verify(&self, message: &[u8], signature: &Signature) -> bool {
-        verified::once([&self.0, &signature.0, message], || {
-            VerifyingKey::from_bytes(&self.0)
-                .and_then(|key| {
-                    key.verify_strict(message, &ed25519_dalek::Signature::from_bytes(&signature.0))
-                })
-                .is_ok()
-        })
+        VerifyingKey::from_bytes(&self.0)
+            .and_then(|key| key.verify_strict(message, &ed25519_dalek::Signature::from_bytes(&signature.0)))
+            .is_ok()
+    }
+
+    /// As [`PublicKey::verify`], of what comes several times: a signature that was found right lately is not checked again.
+    pub fn verify_once(&self, message: &[u8], signature: &Signature) -> bool {
+        verified::once([&self.0, &signature.0, message], || self.verify(message, signature))
     }
 
     /// Whether anybody can have signed anything with it: it is a point of the curve, and none of the few of small order.

@@ -51,7 +51,7 @@ mod totals;
 pub mod tree;
 pub mod validators;
 pub mod validators_contract;
-mod verified;
+pub mod verified;
 pub mod waypoint;
 
 pub use alloy_primitives::{Address, B256, Bloom, Bytes, U256, keccak256};

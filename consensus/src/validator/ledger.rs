@@ -102,7 +102,8 @@ impl Ledger {
         if self.lacks(Planted::UnkeptOutcome) { Ok(()) } else { kept::write(&self.store, parts) }
     }
 
-    /// Commits a certified batch, whose outcome is kept until then. That somebody else, sync, has committed it meanwhile is fine.
+    /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine. Its outcome is removed behind the commit, so
+    /// that a power cut, which takes the last writes, leaves one or the other.
     pub(super) fn commit(
         &self,
         executed: &Executed,
