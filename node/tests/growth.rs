@@ -3,6 +3,8 @@
 //!
 //! One test, since the counters belong to the process.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     collections::BTreeMap,
@@ -228,7 +230,6 @@ impl Chain {
             tokio::time::sleep(Duration::from_secs(1)).await;
             found = found.least(tokio::task::block_in_place(|| self.cost()));
         }
-        println!("{what}: {found:?}, with little of it {little:?}");
         assert_eq!(found.growth(little), None, "{what}");
     }
 
