@@ -165,7 +165,15 @@ impl Oracle {
     pub(super) fn check_start(&mut self, up: &Up) -> Result<()> {
         let (machine, head) = (up.machine, up.store.head()?.header.number);
         let seen = self.seen.get(&machine).copied().unwrap_or_default();
-        ensure!(head >= seen, "machine {machine} had committed batch {seen} and lost it: it has {head}");
+        for number in head.next().through(seen) {
+            // A commit that was not synced yet goes with the power; the outcome that it was made of stays.
+            let kept = kept(&up.store, number)?;
+            let is_kept = self.certified.get(&number).is_some_and(|token| kept.contains(token));
+            ensure!(is_kept, "machine {machine} had committed batch {number} and lost it: it has {head}");
+        }
+        // What it commits again is looked at again.
+        let checked = self.checked.entry(machine).or_default();
+        *checked = head.min(*checked);
         if !self.is_bound(machine) {
             return Ok(());
         }
