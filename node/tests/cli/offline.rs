@@ -93,6 +93,11 @@ fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
     found.unwrap_or_else(|| panic!("no line begins with {first}: {text}"))
 }
 
+/// Statistics without their MiB: a log that is read into memory takes as much there as the cores happen to share it out.
+fn without_sizes(stats: &str) -> Vec<Vec<&str>> {
+    stats.lines().map(|line| line.split_whitespace().filter(|word| !word.contains('.')).collect()).collect()
+}
+
 /// The text between a word and the next blank or line's end.
 pub(crate) fn after<'a>(text: &'a str, word: &str) -> &'a str {
     let (_, rest) = text.split_once(word).unwrap_or_else(|| panic!("{word} is not in: {text}"));
@@ -123,7 +128,8 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     let before = table_bytes(&chain);
     let planned = db(&["prune", "--dry-run"]);
     assert!(planned.contains("would free MiB"), "{planned}");
-    assert_eq!((table_bytes(&chain), db(&["stats"])), (before, stats), "a dry run changes nothing");
+    assert_eq!(table_bytes(&chain), before, "a dry run changes nothing");
+    assert_eq!(without_sizes(&db(&["stats"])), without_sizes(&stats), "a dry run changes nothing");
     let pruned = db(&["prune"]);
     assert!(pruned.contains("freed MiB") && !pruned.contains("would"), "{pruned}");
     for (kind, window) in [("body", 2), ("receipts", 5)] {
