@@ -264,8 +264,13 @@ impl Chain {
                 let request =
                     json!({ "jsonrpc": "2.0", "id": id, "method": "eth_subscribe", "params": params });
                 opened.send(Message::text(request.to_string())).await.unwrap();
-                let answer = opened.next().await.unwrap().unwrap();
-                assert!(answer.to_text().unwrap().contains("result"), "{answer}");
+                // The node pings, too.
+                let answer = loop {
+                    if let Message::Text(answer) = opened.next().await.unwrap().unwrap() {
+                        break answer;
+                    }
+                };
+                assert!(answer.contains("result"), "{answer}");
             }
             sockets.push(opened);
         }

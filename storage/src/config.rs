@@ -23,8 +23,8 @@ pub struct StorageConfig {
     pub snapshot_interval_batches: u64,
     /// Newest snapshots kept: a peer can finish its restore from one while the next is made.
     pub snapshots_kept: usize,
-    /// Whether commits, and a validator's votes and outcomes, wait for the disk. Without, a power cut (not a kill) may lose the last batches, which are then fetched
-    /// again. A validator must wait: it could lose its vote too, and sign two batches of one number.
+    /// Whether commits, and a validator's votes and outcomes, wait for the disk. Without, a power cut (not a kill) may lose the last
+    /// batches, which are then fetched again. A validator must wait: it could lose its vote too, and sign two batches of one number.
     pub fsync: bool,
     /// Whether transactions can be found by their hash (`eth_getTransactionReceipt`); 17 bytes a transaction.
     pub transaction_index: bool,

@@ -20,7 +20,7 @@ use super::{
     execution::{Built, Failure, Making},
     fetching::Fetches,
     held::Held,
-    kept::{self, Kept},
+    kept::Kept,
     lanes::{Landed, Lanes},
     ledger::Ledger,
     message::{Ordered, OutcomeParts, Response},
@@ -333,9 +333,7 @@ impl Driver {
         self.working.waits_since(Instant::now());
         // A commit that is under way forgets them itself.
         if self.kept.settle(tip.number()) && self.commits.is_idle() {
-            let (store, number) = (self.ledger.store.clone(), tip.number());
-            let forget = move || Done::Committed(kept::remove_up_to(&store, number));
-            self.commits.add("forget outcomes", forget);
+            self.forget_outcomes();
         }
         self.core.handle_committed(tip.info());
     }

@@ -133,7 +133,7 @@ impl Ledger {
     }
 
     /// Removes the outcomes that the head makes needless. A batch that was left to sync keeps its own.
-    fn forget_outcomes(&self) -> Result<(), StorageError> {
+    pub(super) fn forget_outcomes(&self) -> Result<(), StorageError> {
         kept::remove_up_to(&self.store, self.store.head()?.header.number)
     }
 

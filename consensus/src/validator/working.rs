@@ -13,7 +13,6 @@ use super::{
     driver::{Done, Driver, Timer},
     executed::Executed,
     execution::{Built, BuiltBatch, Failure, Making},
-    kept,
     pace::{LIGHT_GAS_MAX, Pace},
     stop::Stop,
 };
@@ -280,14 +279,18 @@ impl Driver {
     pub(super) fn keep(&mut self, executed: &Executed) {
         let number: BatchNumber = executed.number();
         if number <= self.committed {
-            let store = self.ledger.store.clone();
-            let forget = move || Done::Committed(kept::remove_up_to(&store, number));
-            return self.commits.add("forget outcomes", forget);
+            return self.forget_outcomes();
         }
         if let Some(name) = self.kept.insert(Arc::clone(&executed.parts)) {
             let store = self.ledger.store.clone();
             let forget = move || Done::Committed(store.remove_records(&name, &name));
             self.commits.add("forget an outcome", forget);
         }
+    }
+
+    /// Removes the outcomes of committed batches.
+    pub(super) fn forget_outcomes(&mut self) {
+        let ledger = self.ledger.clone();
+        self.commits.add("forget outcomes", move || Done::Committed(ledger.forget_outcomes()));
     }
 }
