@@ -111,7 +111,8 @@ pub enum StateHistory {
 
 impl Default for StateHistory {
     fn default() -> Self {
-        // Five minutes at the shortest batch interval, 100 ms: wallets and forks pin a batch and ask for its state a while later.
+        // Five minutes of a chain under load, at 100 ms a batch, and one of a chain whose batches are as fast as they can be: wallets and forks
+        // pin a batch and ask for its state a while later.
         StateHistory::Batches(3_000)
     }
 }

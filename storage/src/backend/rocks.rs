@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -58,6 +58,8 @@ pub(crate) struct RocksBackend {
     checkpoints_dir: PathBuf,
     /// Checkpoints that have readers.
     open_checkpoints: Mutex<BTreeMap<u64, Weak<RocksCheckpoint>>>,
+    /// Counts the flushes before checkpoints: each is one column's turn.
+    flush_turn: AtomicUsize,
     /// Where sorted files are written before they move into their column; emptied at every start.
     sorted_files_dir: PathBuf,
     sorted_files_made: AtomicU64,
@@ -250,6 +252,7 @@ impl RocksBackend {
             floors,
             checkpoints_dir,
             open_checkpoints: Mutex::default(),
+            flush_turn: AtomicUsize::new(0),
             sorted_files_dir,
             sorted_files_made: AtomicU64::new(0),
             live: Arc::default(),

@@ -1,11 +1,14 @@
 //! A snapshot that is read beside the store that made it, and drops it.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant},
+};
 
 use slipstream_types::{Path, Waypoint};
 
 use super::*;
-use crate::{Snapshot, StorageError, Trust, snapshots_beside, verify_export, write_export};
+use crate::{Snapshot, StateHistory, StorageError, Trust, snapshots_beside, verify_export, write_export};
 
 /// Goal: who has opened a snapshot has all of it, also when its store goes on and drops it; who comes later is told that it is gone.
 #[test]
@@ -48,6 +51,40 @@ fn a_snapshot_outlives_its_directory_for_who_has_it_open() {
     let waypoint = Waypoint::of(&store.certificate(number).unwrap().unwrap().info);
     let trust = Trust { waypoint: Some(waypoint), genesis: None };
     assert_eq!(verify_export(&export, &trust).unwrap(), summary);
+}
+
+/// Goal: a snapshot of a chain that does little leaves one small file, instead of one for each column, and the log before it is not copied.
+#[test]
+fn a_snapshot_flushes_what_is_worth_a_file() {
+    const SNAPSHOTS: u64 = 3;
+    // Past states come in files of their own.
+    let config =
+        StorageConfig { snapshot_interval_batches: 20, state_history: StateHistory::Batches(0), ..config() };
+    let fixture = Fixture::initialized(&config, true);
+    let store = fixture.store();
+    let files = |dir: &std::path::Path, extension: &str| -> Vec<_> {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+        entries.filter(|entry| entry.path().extension().is_some_and(|it| it == extension)).collect()
+    };
+    let count = |extension| files(&fixture.dir().join("db"), extension).len() as u64;
+    let (tables, logs) = (count("sst"), count("log"));
+    let mut ledger = Ledger::new();
+    for snapshot in 1..=SNAPSHOTS {
+        ledger.commit_up_to(store, 20 * snapshot);
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while count("log") < logs + SNAPSHOTS || count("sst") < tables + SNAPSHOTS {
+        assert!(Instant::now() < deadline, "{} tables", count("sst"));
+        std::thread::yield_now();
+    }
+    assert_eq!(count("sst"), tables + SNAPSHOTS);
+    let number = BatchNumber::new(20 * SNAPSHOTS);
+    let opened = Snapshot::open_beside(&config, fixture.dir(), number).unwrap().unwrap();
+    let chunk = opened.chunk(Path::MIN, 4_096).unwrap();
+    chunk.verify(ledger.head.state_root).unwrap();
+    // Some log of it is the database's own file; those that the database no longer needs it has alone.
+    let of_snapshot = files(&fixture.dir().join("snapshots").join(number.get().to_string()), "log");
+    assert!(of_snapshot.iter().any(|entry| entry.metadata().unwrap().nlink() > 1), "all are copies");
 }
 
 /// Goal: a directory under a wrong name is damage of that snapshot, and nothing is believed of it.
