@@ -9,10 +9,19 @@ use crate::config::ConsensusConfig;
 /// A primary may be honest and make empty batches this many times as rarely as this validator would. One that makes none is missed by
 /// validators in this many intervals, and by the first transaction at once.
 const IDLE_SHARE: u32 = 5;
+/// The next batch begins after so many times the time that one takes: so batches of a few transactions, which cost as much as larger ones,
+/// leave a validator half of its time.
+const PAUSE_SHARE: u32 = 2;
+/// The shortest time between two batches that are not full, unless the configured one is shorter.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The weight of the times before, of 4.
+const TIMES_BEFORE: u32 = 3;
 
 /// Batches by time and by what waits in the pool.
 pub(super) struct Cadence {
     interval: Duration,
+    /// How long batches take lately, from their beginning to their commit.
+    took: Duration,
     /// `None` if empty batches are off.
     empty_interval: Option<Duration>,
     full: usize,
@@ -25,6 +34,7 @@ impl Cadence {
         let empty_ms = config.empty_batch_interval_ms;
         Cadence {
             interval: Duration::from_millis(config.batch_interval_ms),
+            took: Duration::from_millis(config.batch_interval_ms),
             empty_interval: (empty_ms > 0).then(|| Duration::from_millis(empty_ms)),
             full: config.batch_transactions_max.get(),
             last: Instant::now(),
@@ -36,17 +46,23 @@ impl Cadence {
         match pending {
             0 => self.empty_interval.map(|interval| self.last + interval),
             pending if pending >= self.full => Some(self.last),
+            _ => Some(self.last + self.interval.min(PAUSE_MIN.max(PAUSE_SHARE * self.took))),
+        }
+    }
+
+    /// When a batch of another primary is overdue: it may be as slow as its operator's configuration lets it. An empty one is much later
+    /// than this validator would make it.
+    pub(super) fn overdue(&self, pending: usize) -> Option<Instant> {
+        match pending {
+            0 => self.empty_interval.map(|interval| self.last + IDLE_SHARE * interval),
+            pending if pending >= self.full => Some(self.last),
             _ => Some(self.last + self.interval),
         }
     }
 
-    /// When a batch of another primary is overdue. An empty one is, much later than this validator would make it: the primary's operator
-    /// may have set a longer time.
-    pub(super) fn overdue(&self, pending: usize) -> Option<Instant> {
-        match pending {
-            0 => self.empty_interval.map(|interval| self.last + IDLE_SHARE * interval),
-            pending => self.due(pending),
-        }
+    /// A batch was committed so long after its beginning.
+    pub(super) fn took(&mut self, took: Duration) {
+        self.took = (TIMES_BEFORE * self.took + took) / (TIMES_BEFORE + 1);
     }
 
     /// Whether the batch may be one without transactions.
@@ -73,12 +89,20 @@ mod tests {
         let mut cadence = Cadence::new(&config);
         let begun = Instant::now() + Duration::from_secs(5);
         cadence.made(begun);
-        let after_ms = |pending| cadence.due(pending).map(|due| (due - begun).as_millis());
-        assert_eq!([0, 1, full].map(after_ms), [Some(1_000), Some(100), Some(0)]);
+        let after_ms = |due: Option<Instant>| due.map(|due| (due - begun).as_millis());
+        let dues = |cadence: &Cadence| [0, 1, full].map(|pending| after_ms(cadence.due(pending)));
+        let overdues = |cadence: &Cadence| [0, 1, full].map(|pending| after_ms(cadence.overdue(pending)));
+        assert_eq!(dues(&cadence), [Some(1_000), Some(100), Some(0)]);
         assert!(!cadence.may_be_empty(begun + Duration::from_millis(999)));
         assert!(cadence.may_be_empty(begun + Duration::from_millis(1_000)));
-        let overdue_ms = |pending| cadence.overdue(pending).map(|due| (due - begun).as_millis());
-        assert_eq!([0, 1, full].map(overdue_ms), [Some(5_000), Some(100), Some(0)]);
+        // Twice the time that batches take, within bounds; of others no more is asked than the configuration says.
+        for (took_ms, some_ms) in [(15, 30), (1, 20), (1_000, 100)] {
+            (0..20).for_each(|_| cadence.took(Duration::from_millis(took_ms)));
+            let [empty, some, all] = dues(&cadence);
+            assert_eq!((empty, all), (Some(1_000), Some(0)));
+            assert!(some.is_some_and(|some| some.abs_diff(some_ms) <= 1), "{some:?} after {took_ms} ms");
+            assert_eq!(overdues(&cadence), [Some(5_000), Some(100), Some(0)]);
+        }
         let never = Cadence::new(&ConsensusConfig { empty_batch_interval_ms: 0, ..config });
         assert_eq!((never.due(0), never.overdue(0)), (None, None));
         assert!(!never.may_be_empty(begun + Duration::from_secs(3_600)));

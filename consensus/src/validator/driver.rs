@@ -330,7 +330,7 @@ impl Driver {
         self.held.settle(&tip);
         self.fetches.settle(tip.number());
         self.bodies.settle(tip.number(), self.core.decided(), self.core.view());
-        self.working.waits_since(Instant::now());
+        self.working.committed(tip.number(), Instant::now());
         // A commit that is under way forgets them itself.
         if self.kept.settle(tip.number()) && self.commits.is_idle() {
             self.forget_outcomes();

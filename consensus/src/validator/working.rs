@@ -1,6 +1,6 @@
 //! Chooses the next execution: the core wants one batch after another, and the primary's are due by time.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use slipstream_eve::{NoOutcome, SignedOrder, Work};
@@ -38,6 +38,8 @@ pub(super) struct Working {
     transactions_max: usize,
     /// Since the last own batch was begun.
     own: Cadence,
+    /// When own batches were begun that are not committed.
+    begun: BTreeMap<BatchNumber, Instant>,
     /// Since the head moved: when whoever is the primary should have made one.
     any: Cadence,
     /// Whether the core was told that a batch is wanted.
@@ -56,6 +58,7 @@ impl Working {
             pace: Arc::new(Mutex::new(Pace::new(view_timeout, set))),
             transactions_max: config.batch_transactions_max.get(),
             own: Cadence::new(config),
+            begun: BTreeMap::new(),
             any: Cadence::new(config),
             is_wanted: false,
             due: None,
@@ -84,8 +87,12 @@ impl Working {
         stop
     }
 
-    /// The head moved, so waiting begins anew.
-    pub(super) fn waits_since(&mut self, now: Instant) {
+    /// That batch is committed, so waiting begins anew.
+    pub(super) fn committed(&mut self, number: BatchNumber, now: Instant) {
+        if let Some(begun) = self.begun.get(&number) {
+            self.own.took(now - *begun);
+        }
+        self.begun = self.begun.split_off(&number.next());
         self.any.made(now);
     }
 
@@ -198,6 +205,7 @@ impl Driver {
                 self.keep(&executed);
                 if is_wanted {
                     self.working.own.made(begun);
+                    self.working.begun.insert(executed.number(), begun);
                     self.held.push(Arc::clone(&executed));
                 }
                 if let Some(order) = executed.parts.order.clone() {
