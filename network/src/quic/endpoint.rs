@@ -8,8 +8,8 @@ use std::{
 };
 
 use quinn::{
-    AsyncUdpSocket, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt,
-    congestion::CubicConfig,
+    AckFrequencyConfig, AsyncUdpSocket, Endpoint, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig,
+    VarInt, congestion::CubicConfig,
 };
 use tokio_util::task::TaskTracker;
 use tracing::debug;
@@ -31,6 +31,9 @@ const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
 /// Broadcasts that may be under way at once, each on a stream of its own: a peer can send so many a round trip. A batch in coded form takes
 /// some twenty; at ten batches a second and 300 ms that is 60. The windows bound their bytes.
 pub(super) const BROADCAST_STREAMS_MAX: u32 = 256;
+/// Packets that are acknowledged together, unless 25 ms pass before: QUIC's two make every third datagram between validators an
+/// acknowledgement.
+const ACKNOWLEDGED_TOGETHER: u32 = 10;
 /// First guess of the round-trip time; a lost first packet is sent again after three times this.
 const RTT_GUESS: Duration = Duration::from_millis(100);
 /// First packets that wait to be looked at, and what may be sent behind each of them.
@@ -96,7 +99,10 @@ pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
     let idle = IdleTimeout::try_from(idle).expect("NetworkConfig::check bounds it");
     let mut congestion = CubicConfig::default();
     congestion.initial_window(INITIAL_WINDOW_BYTES);
+    let mut acknowledging = AckFrequencyConfig::default();
+    acknowledging.ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGED_TOGETHER - 1));
     let mut quic = TransportConfig::default();
+    quic.ack_frequency_config(Some(acknowledging));
     quic.congestion_controller_factory(Arc::new(congestion));
     quic.max_concurrent_bidi_streams(bounded(config.request_concurrency_max))
         .max_concurrent_uni_streams(VarInt::from_u32(BROADCAST_STREAMS_MAX))
