@@ -112,7 +112,7 @@ pub struct BenchOptions {
     /// `--dir` keeps.
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub keys: Vec<u64>,
-    /// Measure only these, separated by commas: situations of `auto`, `WORKLOAD.MODE` of `sync`, parts of `consensus`, beginnings of rows of
+    /// Measure only these, separated by commas: situations of `auto`, `WORKLOAD.MODE` of `sync`, parts of `consensus` and `live`, beginnings of rows of
     /// `replay`. The other benchmarks measure all that they have.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,

@@ -1,6 +1,7 @@
 //! The chains that are measured: validators with a fullnode, or geth.
 
 use std::{
+    collections::{BTreeMap, btree_map::Entry},
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -8,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use slipnet::{
     accounts::{Account, DEFAULT_SEED},
@@ -17,8 +19,10 @@ use slipnet::{
     rpc::{Rpc, quantity},
 };
 
+use slipstream_network::PeerAddress;
+
 use super::generator::ACCOUNTS;
-use crate::harness::node::io_counter;
+use crate::harness::{node::io_counter, relay::Relay};
 
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
@@ -29,11 +33,13 @@ const FUNDS_WEI: &str = "0x21e19e0c9bab2400000";
 pub(super) struct Subject {
     pub(super) chain: Chain,
     pub(super) accounts: Vec<Account>,
-    pub(super) processes: Processes,
+    processes: Processes,
+    /// Between its nodes.
+    relays: Vec<Relay>,
 }
 
 /// What it consists of.
-pub(super) enum Processes {
+enum Processes {
     Geth(Process),
     Devnet(Box<Devnet>),
 }
@@ -44,8 +50,12 @@ pub(super) struct Spent {
     pub(super) cpu_s: f64,
     /// Handed to the disk.
     pub(super) bytes_written: f64,
+    /// Written to the store's log, before any compaction.
+    pub(super) log_bytes: f64,
     /// Syncs of the store's log.
     pub(super) syncs: f64,
+    /// Datagrams on connections that are open still.
+    pub(super) bytes_sent: f64,
 }
 
 impl Spent {
@@ -53,37 +63,69 @@ impl Spent {
         Spent {
             cpu_s: self.cpu_s - before.cpu_s,
             bytes_written: self.bytes_written - before.bytes_written,
+            log_bytes: self.log_bytes - before.log_bytes,
             syncs: self.syncs - before.syncs,
+            bytes_sent: self.bytes_sent - before.bytes_sent,
         }
     }
 
-    /// Of some processes; at least one.
-    pub(super) fn mean(all: impl Iterator<Item = Spent>) -> Spent {
-        let all: Vec<Spent> = all.collect();
+    /// Of some processes; of none it is no number.
+    pub(super) fn mean(all: &[Spent]) -> Spent {
         let mean = |of: fn(&Spent) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         Spent {
             cpu_s: mean(|spent| spent.cpu_s),
             bytes_written: mean(|spent| spent.bytes_written),
+            log_bytes: mean(|spent| spent.log_bytes),
             syncs: mean(|spent| spent.syncs),
+            bytes_sent: mean(|spent| spent.bytes_sent),
         }
     }
 }
 
+/// The differences between devnets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) validators: u32,
+    pub(super) fullnodes: u32,
+    /// Funded accounts of its genesis; the first [`ACCOUNTS`] send.
+    pub(super) accounts: u32,
+    /// How long a datagram takes from any node to any other; none of nodes that reach each other directly.
+    pub(super) one_way: Option<Duration>,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { validators: 4, fullnodes: 1, accounts: ACCOUNTS as u32, one_way: None }
+    }
+}
+
 impl Subject {
-    /// Validators and fullnodes with what `init` writes.
-    pub(super) async fn devnet(validators: u32, fullnodes: u32, dir: &Path) -> Result<Subject> {
+    /// Validators and fullnodes with what `init` writes. Nodes that are apart choose no peers by themselves, which would be near.
+    pub(super) async fn devnet(shape: Shape, dir: &Path) -> Result<Subject> {
         let options = DevnetOptions {
-            validators,
-            fullnodes,
-            accounts: ACCOUNTS as u32,
+            validators: shape.validators,
+            fullnodes: shape.fullnodes,
+            accounts: shape.accounts,
             block_cache_mib: None,
+            outbound: shape.one_way.map(|_| 0),
             dir: Some(dir.to_owned()),
             ..DevnetOptions::default()
         };
-        let devnet = Devnet::start(options).await?;
+        let relays = Mutex::new(BTreeMap::new());
+        let route = |_, to: usize, peer: String| {
+            let Some(one_way) = shape.one_way else { return Ok(peer) };
+            let peer: PeerAddress = peer.parse()?;
+            let mut relays = relays.lock();
+            if let Entry::Vacant(place) = relays.entry(to) {
+                place.insert(Relay::start(peer.address, one_way)?);
+            }
+            Ok(PeerAddress { address: relays[&to].address(), ..peer }.to_string())
+        };
+        let devnet = Devnet::start_routed(options, &route).await?;
         let chain = Chain::connect(devnet.proposer().rpc().clone()).await?;
-        let accounts = devnet.accounts().to_vec();
-        Ok(Subject { chain, accounts, processes: Processes::Devnet(Box::new(devnet)) })
+        let accounts = devnet.accounts()[..ACCOUNTS].to_vec();
+        let relays = relays.into_inner().into_values().collect();
+        Ok(Subject { chain, accounts, processes: Processes::Devnet(Box::new(devnet)), relays })
     }
 
     /// geth alone, which makes a block as soon as there is a transaction. `None` if it is not installed.
@@ -113,7 +155,7 @@ impl Subject {
         let accounts = Account::derive_many(DEFAULT_SEED, ACCOUNTS as u32);
         fund(&rpc, &accounts).await?;
         let chain = Chain::connect(rpc).await?;
-        Ok(Some(Subject { chain, accounts, processes: Processes::Geth(process) }))
+        Ok(Some(Subject { chain, accounts, processes: Processes::Geth(process), relays: Vec::new() }))
     }
 
     /// The chain's genesis, for nodes that join.
@@ -149,11 +191,13 @@ impl Subject {
         let mut spent = Vec::new();
         for node in self.nodes() {
             let pid = node.pid().context("a node ended")?;
-            let syncs = node.rpc().metric("slipstream_storage_syncs_total").await?;
+            let rpc = node.rpc();
             spent.push(Spent {
                 cpu_s: cpu::of_process(pid)?,
                 bytes_written: io_counter(pid, "write_bytes")? as f64,
-                syncs,
+                log_bytes: rpc.metric("slipstream_storage_written_bytes_total").await?,
+                syncs: rpc.metric("slipstream_storage_syncs_total").await?,
+                bytes_sent: rpc.metric("slipstream_network_open_sent_bytes").await?,
             });
         }
         Ok(spent)
@@ -161,6 +205,7 @@ impl Subject {
 
     /// Ends it.
     pub(super) async fn stop(self) -> Result<()> {
+        ensure!(self.relays.iter().all(|relay| relay.dropped() == 0), "a relay had to drop datagrams");
         match self.processes {
             Processes::Devnet(devnet) => devnet.stop().await,
             Processes::Geth(process) => {

@@ -1,0 +1,42 @@
+//! The floor: what no chain can do without, in one process and without a network. Senders are recovered, transactions executed, rows and
+//! root changed, batches written and synced.
+
+use std::path::Path;
+
+use anyhow::Result;
+use slipnet::cpu;
+use slipstream_executor::{HintsMode, Transaction};
+use slipstream_storage::{StorageConfig, Store};
+
+use super::generator::ACCOUNTS;
+use crate::harness::{
+    chain::{Maker, one_validator},
+    workload::{Signer, Workload},
+};
+
+/// As many batches as at half of a usual rate in ten seconds, of as many transfers.
+const BATCHES: u64 = 100;
+const BATCH_TRANSFERS: usize = 150;
+
+/// Microseconds of CPU a transfer.
+///
+/// # Errors
+/// If the disk fails.
+pub(super) fn cpu_us(dir: &Path) -> Result<f64> {
+    let signer = Signer::new(Workload::Transfers, Default::default(), ACCOUNTS as u32);
+    let genesis = one_validator(&signer.funded());
+    let admission = &genesis.chain;
+    let batches = signer.batches_of(0, BATCHES, BATCH_TRANSFERS)?;
+    let store = Store::open(&StorageConfig::default(), dir)?;
+    store.initialize(&genesis)?;
+    let mut maker = Maker::new(&store, &genesis, HintsMode::Keys);
+    let before_s = cpu::of_this_process();
+    for batch in &batches {
+        let transactions: Result<Vec<_>, _> =
+            batch.iter().map(|known| Transaction::decode(&known.raw, admission)).collect();
+        maker.append(&transactions?)?;
+    }
+    let spent_s = cpu::of_this_process() - before_s;
+    store.close();
+    Ok(1e6 * spent_s / (BATCHES * BATCH_TRANSFERS as u64) as f64)
+}

@@ -1,0 +1,229 @@
+//! Four validators and a fullnode at shares of the rate that they sustain, and what a node that replays their chain spends on it.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use slipstream_storage::{StorageConfig, Store};
+use slipstream_types::{BatchNumber, BlobKind};
+
+use super::{
+    IDLE_TPS, Plan, flood, floor,
+    generator::{ARRAY, Offer, Outcome, Pace, offer},
+    subject::{Shape, Spent, Subject},
+};
+use crate::{
+    Figure,
+    harness::{
+        node::{NodeOptions, NodeProcess, database},
+        ratios,
+    },
+};
+use slipnet::{accounts::node_key, progress::Progress};
+
+/// Shares of a flood's rate that are tried in turn until one is sustained.
+const SHARES: [f64; 6] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4];
+/// Loads that are tried until one lies within the term of a primary.
+const TERMS_MAX: usize = 4;
+const FOLLOWER_SEED: &str = "slipnet-bench-live";
+const REPLAY_POLL: Duration = Duration::from_millis(20);
+const REPLAY_DEADLINE: Duration = Duration::from_secs(300);
+
+/// What a load cost.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) outcome: Outcome,
+    transfers: f64,
+    /// Batches that the chain made, empty ones too.
+    pub(super) batches: f64,
+    /// Of the node that takes the transfers and orders them; of the validators that do neither, on average; of the fullnode.
+    pub(super) primary: Spent,
+    validator: Spent,
+    pub(super) follower: Spent,
+}
+
+/// A chain that was replayed.
+struct Replayed {
+    /// Microseconds of CPU a transfer.
+    cpu_us: f64,
+    /// Bytes of bodies, receipts and deltas a transfer.
+    content_bytes: f64,
+}
+
+/// All that was measured.
+#[derive(Default)]
+struct Measured {
+    sustained_tps: f64,
+    idle: Vec<Loaded>,
+    third: Vec<Loaded>,
+    half: Vec<Loaded>,
+    nine_tenths: Vec<Loaded>,
+    replayed: Vec<Replayed>,
+    /// Microseconds of CPU a transfer.
+    floor_us: Vec<f64>,
+}
+
+pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
+    progress.step("starting four validators and a fullnode");
+    let subject = Subject::devnet(Shape::default(), &dir.join("rates")).await?;
+    tokio::time::sleep(plan.warm).await;
+    let mut measured =
+        Measured { sustained_tps: sustained_tps(&subject, plan, progress).await?, ..Measured::default() };
+    let sustained = measured.sustained_tps;
+    for run in 1..=plan.runs {
+        progress.step(&format!("rates, run {run} of {}", plan.runs));
+        measured.idle.push(load(&subject, IDLE_TPS, 1, plan).await?);
+        measured.third.push(load(&subject, sustained / 3.0, ARRAY, plan).await?);
+        measured.half.push(load(&subject, sustained / 2.0, ARRAY, plan).await?);
+        measured.nine_tenths.push(load(&subject, 0.9 * sustained, ARRAY, plan).await?);
+    }
+    for run in 1..=plan.runs {
+        progress.step(&format!("replaying, run {run} of {}", plan.runs));
+        measured.replayed.push(replay(&subject, &dir.join(format!("replay-{run}")), run as u32).await?);
+        measured.floor_us.push(floor::cpu_us(&dir.join(format!("floor-{run}")))?);
+    }
+    subject.stop().await?;
+    Ok(measured.figures())
+}
+
+/// The highest share of a flood's rate that is sustained.
+async fn sustained_tps(subject: &Subject, plan: &Plan, progress: Progress) -> Result<f64> {
+    let peak = flood(subject, plan).await?;
+    for share in SHARES {
+        let tps = share * peak;
+        progress.step(&format!("trying {tps:.0} transfers/s"));
+        if load(subject, tps, ARRAY, plan).await?.outcome.is_sustained() {
+            return Ok(tps);
+        }
+    }
+    bail!("no rate is sustained: p99 is above a second at all of them")
+}
+
+/// Offers transfers to the primary at a rate; once more if it was no longer the primary at the end.
+pub(super) async fn load(subject: &Subject, per_second: f64, array: usize, plan: &Plan) -> Result<Loaded> {
+    for _ in 0..TERMS_MAX {
+        let primary = subject.primary().await?;
+        let loaded = load_at(subject, primary, per_second, array, plan).await?;
+        if subject.primary().await? == primary {
+            return Ok(loaded);
+        }
+    }
+    bail!("no validator stayed the primary for {} s", plan.seconds)
+}
+
+async fn load_at(
+    subject: &Subject,
+    primary: usize,
+    per_second: f64,
+    array: usize,
+    plan: &Plan,
+) -> Result<Loaded> {
+    let transfers = (per_second * plan.seconds) as usize;
+    let chain = subject.through(primary).await?;
+    let (before, head) = (subject.spent().await?, chain.head().await?);
+    let pace = Pace::Rate { per_second };
+    let outcome = offer(&chain, &subject.accounts, Offer { transfers, array, pace }).await?;
+    let (after, last) = (subject.spent().await?, chain.head().await?);
+    let spent: Vec<Spent> = after.iter().zip(&before).map(|(after, before)| after.since(before)).collect();
+    let validators = spent.len() - 1;
+    let others: Vec<Spent> =
+        (0..validators).filter(|index| *index != primary).map(|index| spent[index]).collect();
+    Ok(Loaded {
+        outcome,
+        transfers: transfers as f64,
+        batches: (last - head) as f64,
+        primary: spent[primary],
+        validator: Spent::mean(&others),
+        follower: spent[validators],
+    })
+}
+
+/// A node executes the whole chain as fast as it can.
+async fn replay(subject: &Subject, dir: &Path, run: u32) -> Result<Replayed> {
+    let head = subject.chain.head().await?;
+    let peers = subject.nodes().iter().map(|node| node.peer_address()).collect();
+    let options = NodeOptions { mode: "replay", peers, snapshot_interval: 100, ..NodeOptions::default() };
+    let key = node_key(FOLLOWER_SEED, run);
+    let node = NodeProcess::start(dir, &subject.genesis()?, &key, &options).await?;
+    let until = Instant::now() + REPLAY_DEADLINE;
+    while node.head().await? < head {
+        ensure!(Instant::now() < until, "the node that replays is at {} of {head}", node.head().await?);
+        tokio::time::sleep(REPLAY_POLL).await;
+    }
+    let cpu_s = node.cpu_s()?;
+    let transactions = node.status().await?["sync"]["transactions"].as_u64().context("its transactions")?;
+    node.stop().await?;
+    let cpu_us = 1e6 * cpu_s / transactions as f64;
+    Ok(Replayed { cpu_us, content_bytes: content_bytes(&database(dir))? })
+}
+
+/// Bytes of bodies, receipts and deltas, as they are stored, for each transaction of the batches that have all three.
+fn content_bytes(dir: &Path) -> Result<f64> {
+    let store = Store::open(&StorageConfig::default(), dir)?;
+    let (mut bytes, mut transactions) = (0, 0);
+    for number in 1..=store.head()?.header.number.get() {
+        let number = BatchNumber::new(number);
+        let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta];
+        let blobs = kinds.map(|kind| store.blob(kind, number));
+        if let [Some(body), Some(receipts), Some(delta)] = blobs.map(|blob| blob.ok().flatten())
+            && let Some(header) = store.header(number)?
+        {
+            bytes += body.len() + receipts.len() + delta.len();
+            transactions += header.tx_count;
+        }
+    }
+    store.close();
+    ensure!(transactions > 0, "the node that replayed keeps no batch");
+    Ok(bytes as f64 / f64::from(transactions))
+}
+
+impl Measured {
+    fn figures(&self) -> Vec<Figure> {
+        let replay_us: Vec<f64> = self.replayed.iter().map(|replayed| replayed.cpu_us).collect();
+        let mut figures = vec![
+            Figure::new("sustained_tps.4v", "1/s", vec![self.sustained_tps]),
+            Figure::new("floor_cpu_us", "us", self.floor_us.clone()),
+            Figure::new("replay_cpu_us", "us", replay_us.clone()),
+        ];
+        type Part = fn(&Loaded) -> f64;
+        let roles: [(&str, Part); 3] = [
+            ("validator", |loaded| 1e6 * loaded.validator.cpu_s / loaded.transfers),
+            ("primary", |loaded| 1e6 * loaded.primary.cpu_s / loaded.transfers),
+            ("follower", |loaded| 1e6 * loaded.follower.cpu_s / loaded.transfers),
+        ];
+        for (role, cpu_us) in roles {
+            let cpu_us: Vec<f64> = self.half.iter().map(cpu_us).collect();
+            let cost = ratios(&cpu_us, &replay_us);
+            figures.push(Figure::new(format!("cpu_vs_replay.{role}"), "ratio", cost));
+            figures.push(Figure::new(format!("cpu_us.{role}"), "us", cpu_us));
+        }
+        let loads = [
+            ("idle", &self.idle),
+            ("third", &self.third),
+            ("half", &self.half),
+            ("nine_tenths", &self.nine_tenths),
+        ];
+        for (name, loads) in loads {
+            let mut add = |what: &str, unit, of: Part| {
+                figures.push(Figure::new(format!("{what}.{name}"), unit, loads.iter().map(of).collect()));
+            };
+            add("p50_ms", "ms", |loaded| loaded.outcome.quantile_ms(0.5));
+            add("p99_ms", "ms", |loaded| loaded.outcome.quantile_ms(0.99));
+            add("transfers_per_batch", "1", |loaded| loaded.transfers / loaded.outcome.batches as f64);
+        }
+        let of = |loads: &[Loaded], part: Part| loads.iter().map(part).collect::<Vec<f64>>();
+        let mut add = |name: &str, unit, samples| figures.push(Figure::new(name, unit, samples));
+        add("batch_cpu_ms", "ms", of(&self.idle, |it| 1e3 * it.validator.cpu_s / it.batches));
+        add("batch_bytes_written", "bytes", of(&self.idle, |it| it.validator.bytes_written / it.batches));
+        let busy = &self.nine_tenths;
+        add("syncs_per_batch", "1", of(busy, |it| it.validator.syncs / it.batches));
+        add("bytes_sent.validator", "bytes", of(busy, |it| it.validator.bytes_sent / it.transfers));
+        add("bytes_sent.primary", "bytes", of(busy, |it| it.primary.bytes_sent / it.transfers));
+        let written = of(busy, |it| it.validator.log_bytes / it.transfers);
+        let content: Vec<f64> = self.replayed.iter().map(|replayed| replayed.content_bytes).collect();
+        add("bytes_written_vs_body", "ratio", ratios(&written, &content));
+        figures
+    }
+}
