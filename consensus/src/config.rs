@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsensusConfig {
-    /// Longest time that transactions wait for the next batch to begin. It begins after twice the time that batches take, and 20 ms at
-    /// least, if that is sooner: where agreement is fast, transactions wait less, and a validator still has half of its time for other
-    /// things. A full batch begins at once. 0 begins each as soon as there is something for it.
+    /// Longest time from the beginning of a batch to that of the next, while transactions wait. It is half as long where batches take
+    /// less than a quarter of it, and twice what they take between: where agreement is fast, transactions wait less. A full batch
+    /// begins at once. 0 begins each as soon as there is something for it.
     pub batch_interval_ms: u64,
     /// Longest time without a batch; then an empty one is made, so that the chain's time goes on. 0 makes batches only for
     /// transactions: then set `sync.head_age_max_s` on all nodes, as it says there. Else at least `batch_interval_ms`.
@@ -23,8 +23,8 @@ pub struct ConsensusConfig {
     pub view_timeout_ms: NonZeroU64,
     /// Batches after which the next validator becomes the primary, so that all have their share of fees and of the work, and none leaves
     /// out whom it likes for long. A time in which a batch is due and none is decided counts too: some seconds of it end a term. A rotation costs
-    /// some round trips without a batch, the work that was ahead, and one batch that is executed sequentially: once in half a minute
-    /// under load it is not noticed. 0 keeps a primary for as long as it makes batches.
+    /// some round trips without a batch, the work that was ahead, and one batch that is executed sequentially: once in a minute or
+    /// two under load it is not noticed. 0 keeps a primary for as long as it makes batches.
     pub rotate_after: u64,
     /// Eve's extra protection: after so many batches without a divergence a validator waits for the outcomes of all validators
     /// before it votes, and suspects the execution if one differs, so that a fault that most share is not certified at once. 0

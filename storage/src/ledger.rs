@@ -225,8 +225,15 @@ impl Store {
     /// Errors of the disk, or damage in the store.
     pub fn remove_records(&self, first: &str, last: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
-        writes.clear_range(Column::Records, first.as_bytes(), last.as_bytes());
-        self.write_unguarded(writes, false)
+        self.0.backend.scan(Column::Records, first.as_bytes(), Direction::Up, &mut |name, _| {
+            if name > last.as_bytes() {
+                return Ok(ControlFlow::Break(()));
+            }
+            // One by one: of ranges that begin alike RocksDB writes a piece for each end and each range around it.
+            writes.delete(Column::Records, name);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if writes.0.is_empty() { Ok(()) } else { self.write_unguarded(writes, false) }
     }
 
     fn decoded<T: DeserializeOwned>(

@@ -1,5 +1,6 @@
 //! The aims of figures, and what they mean.
 
+use super::Plan;
 use crate::{Aim, Figure};
 
 pub(super) fn aimed(figure: Figure) -> Figure {
@@ -24,32 +25,44 @@ pub(super) fn aimed(figure: Figure) -> Figure {
     figure.aim(aim)
 }
 
-pub(super) fn notes(figures: &[Figure], is_quick: bool) -> Vec<String> {
-    let mut notes = vec![
-        "the same generator for all but mixes: signed transfers of 500 accounts in arrays of 50 over ten connections, at most 5,000 of them \
-         uncommitted in a flood; generator and chain share the machine; nodes have what `init` writes; 4v, 7v and 1v_1f have a fullnode, 1v and \
-         4v_0f none"
-            .to_owned(),
-        "tps: between the commits of the first and of the last tenth; p50, p99: from due to seen in a batch of the node that takes them, which is the \
-         primary; idle: 100 a second one by one; sustained: p99 at most 1 s, the highest tenth of the flood's rate; third, half, nine_tenths: of that; \
-         sustained of mixes: 98 % in time and p99 at most 1 s, by `slipnet load`, offered to all validators"
-            .to_owned(),
-        "cpu_us: of a transfer at half of the sustained rate; validator: one that neither takes nor orders it; replay_cpu_us: a fullnode that executes \
-         the whole chain from its genesis, its start included; floor_cpu_us: 100 batches of 150 transfers recovered, executed, rooted, written and \
-         synced in one process; batch_cpu_ms and batch_bytes_written: of the idle load, at such a validator; at nine tenths: syncs_per_batch, of the \
-         store's log; bytes_sent, of all datagrams a transfer; bytes_written_vs_body, of the log over stored bodies, receipts and deltas"
-            .to_owned(),
-        "genesis_cost: CPU of a batch at a validator and its fullnode, of the idle load, with a million accounts in the genesis over a thousand".to_owned(),
-    ];
-    let has_floods = figures.iter().any(|figure| figure.name().starts_with("flood_tps.1v"));
-    if has_floods && figures.iter().all(|figure| figure.name() != "flood_tps.geth") {
+const FLOODS: &str = "floods: signed transfers of 500 accounts in arrays of 50 over ten connections, at most 5,000 of \
+    them uncommitted; tps: between the commits of the first and of the last tenth; 4v, 7v and 1v_1f \
+    have a fullnode, 1v and 4v_0f none";
+const RATES: &str = "rates: p50 and p99 from due to seen in a batch of the node that takes the transfers, which is \
+    the primary and stays it; idle: 100 a second one by one; sustained: p99 at most 1 s, the highest \
+    tenth of a flood's rate; third, half, nine_tenths: of that; cpu_us: of a transfer at half; \
+    validator: one that neither takes nor orders it; replay_cpu_us: a fullnode that executes the \
+    whole chain from its genesis, its start included; floor_cpu_us: 100 batches of 150 transfers \
+    recovered, executed, rooted, written and synced in one process; batch_cpu_ms, \
+    batch_bytes_written: idle, at such a validator; syncs_per_batch, bytes_sent (all datagrams, a \
+    transfer), bytes_written_vs_body (log, flushes and compactions over stored bodies, receipts and \
+    deltas): at nine tenths";
+const LINKS: &str = "links: one flood and the idle load of four validators and a fullnode, each so far from the \
+    others one way";
+const MIXES: &str = "mixes: four validators and a fullnode; 98 % in time and p99 at most 1 s, by `slipnet load`, \
+    offered to all validators in turns";
+
+/// What the figures of the parts mean.
+pub(super) fn notes(parts: &[&str], figures: &[Figure], plan: &Plan, is_quick: bool) -> Vec<String> {
+    let genesis = format!(
+        "genesis_cost: CPU of a batch at a validator and its fullnode, of the idle load, with {} accounts in the \
+         genesis over a thousand",
+        plan.accounts
+    );
+    let of_part = |part: &&str| match *part {
+        "floods" => FLOODS.to_owned(),
+        "rates" => RATES.to_owned(),
+        "links" => LINKS.to_owned(),
+        "mixes" => MIXES.to_owned(),
+        _ => genesis.clone(),
+    };
+    let mut notes: Vec<String> = parts.iter().map(of_part).collect();
+    notes.push("nodes have what `init` writes; generator and chain share the machine".to_owned());
+    if parts.contains(&"floods") && figures.iter().all(|figure| figure.name() != "flood_tps.geth") {
         notes.push("geth is not installed: `./x tools` compiles it".to_owned());
     }
     if is_quick {
-        notes.push(
-            "--quick: a look at floods and rates; few transfers, and nodes that still measure their machine"
-                .to_owned(),
-        );
+        notes.push("--quick: a look; few transfers, and nodes that still measure their machine".to_owned());
     }
     notes
 }

@@ -20,10 +20,10 @@ use slipnet::{
 
 const WORKLOADS: [Workload; 3] = [Workload::Erc20, Workload::Amm, Workload::Storage];
 /// The first rate that is tried, a second.
-const START: u32 = 250;
+const START: u32 = 500;
 /// The time of one step, and of all of a workload's.
 const STEP: Duration = Duration::from_secs(6);
-const SEARCH_MAX: Duration = Duration::from_secs(100);
+const SEARCH_MAX: Duration = Duration::from_secs(150);
 
 pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
@@ -43,8 +43,15 @@ pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<V
         let search =
             SaturationOptions { rule, start: START, step: STEP, until: Some(Instant::now() + SEARCH_MAX) };
         match load::saturate(&options, search, Progress::Quiet).await?.found {
-            Found::Sustained { rate, .. } | Found::AtLeast { rate } if rate > 0 => {
+            Found::Sustained { rate, .. } => {
                 figures.push(Figure::new(format!("sustained_tps.{name}"), "1/s", vec![f64::from(rate)]));
+            }
+            Found::AtLeast { rate } if rate > 0 => {
+                figures.push(Figure::new(
+                    format!("sustained_at_least_tps.{name}"),
+                    "1/s",
+                    vec![f64::from(rate)],
+                ));
             }
             found => bail!("no rate of {name} is sustained: {found:?}"),
         }

@@ -34,7 +34,7 @@ use super::{BenchOptions, Figure, Report};
 const PARTS: [&str; 5] = ["floods", "rates", "links", "mixes", "genesis"];
 /// Transfers that a flood leaves uncommitted.
 const OUTSTANDING_MAX: usize = 5_000;
-/// A load at which a batch has one or two transfers.
+/// A load of batches of a few transfers, one by one.
 const IDLE_TPS: f64 = 100.0;
 
 struct Plan {
@@ -71,11 +71,11 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let dir = options.temporary_dir()?;
     let runtime = tokio::runtime::Handle::current();
     let mut figures = Vec::new();
-    for part in parts {
+    for part in &parts {
         progress.step(&format!("part {part}"));
         figures.extend(runtime.block_on(run_part(part, &plan, dir.path(), progress))?);
     }
-    let notes = figures::notes(&figures, options.quick);
+    let notes = figures::notes(&parts, &figures, &plan, options.quick);
     let figures = figures.into_iter().map(figures::aimed).collect();
     Ok(Report { bench: "live", runs: plan.runs, figures, notes })
 }

@@ -1,6 +1,7 @@
 //! Four validators and a fullnode at shares of the rate that they sustain, and what a node that replays their chain spends on it.
 
 use std::{
+    ops::RangeInclusive,
     path::Path,
     time::{Duration, Instant},
 };
@@ -38,18 +39,12 @@ pub(super) struct Loaded {
     transfers: f64,
     /// Batches that the chain made, empty ones too.
     pub(super) batches: f64,
+    /// The first and the last of them.
+    range: RangeInclusive<u64>,
     /// Of the node that takes the transfers and orders them; of the validators that do neither, on average; of the fullnode.
     pub(super) primary: Spent,
     validator: Spent,
     pub(super) follower: Spent,
-}
-
-/// A chain that was replayed.
-struct Replayed {
-    /// Microseconds of CPU a transfer.
-    cpu_us: f64,
-    /// Bytes of bodies, receipts and deltas a transfer.
-    content_bytes: f64,
 }
 
 /// All that was measured.
@@ -60,8 +55,10 @@ struct Measured {
     third: Vec<Loaded>,
     half: Vec<Loaded>,
     nine_tenths: Vec<Loaded>,
-    replayed: Vec<Replayed>,
+    /// Bytes of bodies, receipts and deltas of each load of `nine_tenths`.
+    content_bytes: Vec<f64>,
     /// Microseconds of CPU a transfer.
+    replay_us: Vec<f64>,
     floor_us: Vec<f64>,
 }
 
@@ -81,7 +78,12 @@ pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<V
     }
     for run in 1..=plan.runs {
         progress.step(&format!("replaying, run {run} of {}", plan.runs));
-        measured.replayed.push(replay(&subject, &dir.join(format!("replay-{run}")), run as u32).await?);
+        let dir_of_run = dir.join(format!("replay-{run}"));
+        measured.replay_us.push(replay_us(&subject, &dir_of_run, run as u32).await?);
+        if run == 1 {
+            let ranges = measured.nine_tenths.iter().map(|loaded| loaded.range.clone());
+            measured.content_bytes = content_bytes(&database(&dir_of_run), ranges)?;
+        }
         measured.floor_us.push(floor::cpu_us(&dir.join(format!("floor-{run}")))?);
     }
     subject.stop().await?;
@@ -134,14 +136,15 @@ async fn load_at(
         outcome,
         transfers: transfers as f64,
         batches: (last - head) as f64,
+        range: head + 1..=last,
         primary: spent[primary],
         validator: Spent::mean(&others),
         follower: spent[validators],
     })
 }
 
-/// A node executes the whole chain as fast as it can.
-async fn replay(subject: &Subject, dir: &Path, run: u32) -> Result<Replayed> {
+/// Microseconds of CPU a transfer at a node that executes the whole chain as fast as it can.
+async fn replay_us(subject: &Subject, dir: &Path, run: u32) -> Result<f64> {
     let head = subject.chain.head().await?;
     let peers = subject.nodes().iter().map(|node| node.peer_address()).collect();
     let options = NodeOptions { mode: "replay", peers, snapshot_interval: 100, ..NodeOptions::default() };
@@ -155,37 +158,34 @@ async fn replay(subject: &Subject, dir: &Path, run: u32) -> Result<Replayed> {
     let cpu_s = node.cpu_s()?;
     let transactions = node.status().await?["sync"]["transactions"].as_u64().context("its transactions")?;
     node.stop().await?;
-    let cpu_us = 1e6 * cpu_s / transactions as f64;
-    Ok(Replayed { cpu_us, content_bytes: content_bytes(&database(dir))? })
+    Ok(1e6 * cpu_s / transactions as f64)
 }
 
-/// Bytes of bodies, receipts and deltas, as they are stored, for each transaction of the batches that have all three.
-fn content_bytes(dir: &Path) -> Result<f64> {
+/// Bytes of bodies, receipts and deltas, as they are stored, of the batches of each range.
+fn content_bytes(dir: &Path, ranges: impl Iterator<Item = RangeInclusive<u64>>) -> Result<Vec<f64>> {
     let store = Store::open(&StorageConfig::default(), dir)?;
-    let (mut bytes, mut transactions) = (0, 0);
-    for number in 1..=store.head()?.header.number.get() {
+    let of_batch = |number| -> Result<f64> {
         let number = BatchNumber::new(number);
-        let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta];
-        let blobs = kinds.map(|kind| store.blob(kind, number));
-        if let [Some(body), Some(receipts), Some(delta)] = blobs.map(|blob| blob.ok().flatten())
-            && let Some(header) = store.header(number)?
-        {
-            bytes += body.len() + receipts.len() + delta.len();
-            transactions += header.tx_count;
+        let mut bytes = 0;
+        for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta] {
+            let blob = store.blob(kind, number)?;
+            bytes += blob
+                .with_context(|| format!("the node that replayed keeps no {kind:?} of batch {number}"))?
+                .len();
         }
-    }
+        Ok(bytes as f64)
+    };
+    let sums = ranges.map(|range| range.map(of_batch).sum()).collect();
     store.close();
-    ensure!(transactions > 0, "the node that replayed keeps no batch");
-    Ok(bytes as f64 / f64::from(transactions))
+    sums
 }
 
 impl Measured {
     fn figures(&self) -> Vec<Figure> {
-        let replay_us: Vec<f64> = self.replayed.iter().map(|replayed| replayed.cpu_us).collect();
         let mut figures = vec![
             Figure::new("sustained_tps.4v", "1/s", vec![self.sustained_tps]),
             Figure::new("floor_cpu_us", "us", self.floor_us.clone()),
-            Figure::new("replay_cpu_us", "us", replay_us.clone()),
+            Figure::new("replay_cpu_us", "us", self.replay_us.clone()),
         ];
         type Part = fn(&Loaded) -> f64;
         let roles: [(&str, Part); 3] = [
@@ -195,7 +195,7 @@ impl Measured {
         ];
         for (role, cpu_us) in roles {
             let cpu_us: Vec<f64> = self.half.iter().map(cpu_us).collect();
-            let cost = ratios(&cpu_us, &replay_us);
+            let cost = ratios(&cpu_us, &self.replay_us);
             figures.push(Figure::new(format!("cpu_vs_replay.{role}"), "ratio", cost));
             figures.push(Figure::new(format!("cpu_us.{role}"), "us", cpu_us));
         }
@@ -221,9 +221,8 @@ impl Measured {
         add("syncs_per_batch", "1", of(busy, |it| it.validator.syncs / it.batches));
         add("bytes_sent.validator", "bytes", of(busy, |it| it.validator.bytes_sent / it.transfers));
         add("bytes_sent.primary", "bytes", of(busy, |it| it.primary.bytes_sent / it.transfers));
-        let written = of(busy, |it| it.validator.log_bytes / it.transfers);
-        let content: Vec<f64> = self.replayed.iter().map(|replayed| replayed.content_bytes).collect();
-        add("bytes_written_vs_body", "ratio", ratios(&written, &content));
+        let written = of(busy, |it| it.validator.stored_bytes);
+        add("bytes_written_vs_body", "ratio", ratios(&written, &self.content_bytes));
         figures
     }
 }

@@ -50,8 +50,8 @@ pub(super) struct Spent {
     pub(super) cpu_s: f64,
     /// Handed to the disk.
     pub(super) bytes_written: f64,
-    /// Written to the store's log, before any compaction.
-    pub(super) log_bytes: f64,
+    /// Written by the store, to its log and to files, by compactions too.
+    pub(super) stored_bytes: f64,
     /// Syncs of the store's log.
     pub(super) syncs: f64,
     /// Datagrams on connections that are open still.
@@ -63,7 +63,7 @@ impl Spent {
         Spent {
             cpu_s: self.cpu_s - before.cpu_s,
             bytes_written: self.bytes_written - before.bytes_written,
-            log_bytes: self.log_bytes - before.log_bytes,
+            stored_bytes: self.stored_bytes - before.stored_bytes,
             syncs: self.syncs - before.syncs,
             bytes_sent: self.bytes_sent - before.bytes_sent,
         }
@@ -75,7 +75,7 @@ impl Spent {
         Spent {
             cpu_s: mean(|spent| spent.cpu_s),
             bytes_written: mean(|spent| spent.bytes_written),
-            log_bytes: mean(|spent| spent.log_bytes),
+            stored_bytes: mean(|spent| spent.stored_bytes),
             syncs: mean(|spent| spent.syncs),
             bytes_sent: mean(|spent| spent.bytes_sent),
         }
@@ -195,7 +195,7 @@ impl Subject {
             spent.push(Spent {
                 cpu_s: cpu::of_process(pid)?,
                 bytes_written: io_counter(pid, "write_bytes")? as f64,
-                log_bytes: rpc.metric("slipstream_storage_written_bytes_total").await?,
+                stored_bytes: rpc.metric("slipstream_storage_written_bytes_total").await?,
                 syncs: rpc.metric("slipstream_storage_syncs_total").await?,
                 bytes_sent: rpc.metric("slipstream_network_open_sent_bytes").await?,
             });

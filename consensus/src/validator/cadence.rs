@@ -9,11 +9,12 @@ use crate::config::ConsensusConfig;
 /// A primary may be honest and make empty batches this many times as rarely as this validator would. One that makes none is missed by
 /// validators in this many intervals, and by the first transaction at once.
 const IDLE_SHARE: u32 = 5;
-/// The next batch begins after so many times the time that one takes: so batches of a few transactions, which cost as much as larger ones,
-/// leave a validator half of its time.
+/// The next batch begins after so many times the time that one takes, if that is less than the interval: no batch is under way half of the
+/// time.
 const PAUSE_SHARE: u32 = 2;
-/// The shortest time between two batches that are not full, unless the configured one is shorter.
-const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The least part of the interval: snapshots, states of the past and what counts as behind are counted in batches, and each batch leaves
+/// a KiB or two on every disk.
+const INTERVAL_SHARE: u32 = 2;
 /// The weight of the times before, of 4.
 const TIMES_BEFORE: u32 = 3;
 
@@ -46,7 +47,9 @@ impl Cadence {
         match pending {
             0 => self.empty_interval.map(|interval| self.last + interval),
             pending if pending >= self.full => Some(self.last),
-            _ => Some(self.last + self.interval.min(PAUSE_MIN.max(PAUSE_SHARE * self.took))),
+            _ => Some(
+                self.last + self.interval.min((self.interval / INTERVAL_SHARE).max(PAUSE_SHARE * self.took)),
+            ),
         }
     }
 
@@ -62,7 +65,7 @@ impl Cadence {
 
     /// A batch was committed so long after its beginning.
     pub(super) fn took(&mut self, took: Duration) {
-        self.took = (TIMES_BEFORE * self.took + took) / (TIMES_BEFORE + 1);
+        self.took = (TIMES_BEFORE * self.took + took.min(self.interval)) / (TIMES_BEFORE + 1);
     }
 
     /// Whether the batch may be one without transactions.
@@ -96,7 +99,7 @@ mod tests {
         assert!(!cadence.may_be_empty(begun + Duration::from_millis(999)));
         assert!(cadence.may_be_empty(begun + Duration::from_millis(1_000)));
         // Twice the time that batches take, within bounds; of others no more is asked than the configuration says.
-        for (took_ms, some_ms) in [(15, 30), (1, 20), (1_000, 100)] {
+        for (took_ms, some_ms) in [(30, 60), (1, 50), (1_000, 100)] {
             (0..20).for_each(|_| cadence.took(Duration::from_millis(took_ms)));
             let [empty, some, all] = dues(&cadence);
             assert_eq!((empty, all), (Some(1_000), Some(0)));

@@ -331,9 +331,11 @@ impl Driver {
         self.fetches.settle(tip.number());
         self.bodies.settle(tip.number(), self.core.decided(), self.core.view());
         self.working.committed(tip.number(), Instant::now());
-        // A commit that is under way forgets them itself.
-        if self.kept.settle(tip.number()) && self.commits.is_idle() {
-            self.forget_outcomes();
+        // A commit that is under way forgets its own.
+        if let Some(first) = self.kept.settle(tip.number())
+            && (first < tip.number() || self.commits.is_idle())
+        {
+            self.forget_outcomes(first);
         }
         self.core.handle_committed(tip.info());
     }

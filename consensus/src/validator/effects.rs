@@ -44,7 +44,7 @@ impl Driver {
         if self.ledger.lacks(Planted::DroppedOutcomes) {
             self.kept = Kept::default();
             let store = self.ledger.store.clone();
-            let drop = move || Done::Committed(kept::remove_up_to(&store, BatchNumber::MAX));
+            let drop = move || Done::Committed(kept::remove(&store, BatchNumber::new(0)..=BatchNumber::MAX));
             self.commits.add("drop outcomes", drop);
         }
     }

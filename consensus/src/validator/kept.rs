@@ -3,7 +3,7 @@
 //! A validator that tells a token promises to show its outcome: others may agree on it, in this view or a later one. So an outcome
 //! is written before it is told, and survives a rollback.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use slipstream_eve::SignedOrder;
@@ -66,10 +66,10 @@ impl Kept {
         outcomes.iter().find(|parts| parts.order.as_ref() == Some(order))
     }
 
-    /// Forgets what is committed. Says whether there was anything; then [`remove_up_to`] follows.
-    pub(super) fn settle(&mut self, committed: BatchNumber) -> bool {
+    /// Forgets what is committed. Gives its first number, if there is any; then [`remove`] follows.
+    pub(super) fn settle(&mut self, committed: BatchNumber) -> Option<BatchNumber> {
         let open = self.numbers.split_off(&committed.next());
-        !std::mem::replace(&mut self.numbers, open).is_empty()
+        std::mem::replace(&mut self.numbers, open).into_keys().next()
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
 /// # Errors
 /// If one cannot be read: this validator promised to show it.
 pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, RecordError> {
-    remove_up_to(store, head)?;
+    remove(store, BatchNumber::new(0)..=head)?;
     let records = store.records(PREFIX, &last_of(BatchNumber::MAX))?;
     let open = |(name, bytes): (String, Vec<u8>)| -> Result<Found, RecordError> {
         let Stored { order, parts } =
@@ -97,15 +97,14 @@ pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, Recor
     records.into_iter().map(open).collect()
 }
 
-/// Removes the outcomes of batches up to one that is committed.
-pub(super) fn remove_up_to(store: &Store, committed: BatchNumber) -> Result<(), StorageError> {
-    store.remove_records(PREFIX, &last_of(committed))
+/// Removes the outcomes of batches that are committed. It looks for them: at few numbers, unless the node starts.
+pub(super) fn remove(store: &Store, committed: RangeInclusive<BatchNumber>) -> Result<(), StorageError> {
+    store.remove_records(&first_of(*committed.start()), &last_of(*committed.end()))
 }
 
 /// The tokens of the outcomes of a batch that are there.
 pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Digest>, StorageError> {
-    let first = format!("{PREFIX}{:020}/", number.get());
-    let records = store.records(&first, &last_of(number))?;
+    let records = store.records(&first_of(number), &last_of(number))?;
     Ok(records.iter().filter_map(|(name, _)| token_of(name)).collect())
 }
 
@@ -117,6 +116,11 @@ fn name(parts: &Parts) -> String {
 
 fn token_of(name: &str) -> Option<Digest> {
     name.rsplit('/').next()?.parse().ok()
+}
+
+/// The bound before all names of that number.
+fn first_of(number: BatchNumber) -> String {
+    format!("{PREFIX}{:020}/", number.get())
 }
 
 /// The bound behind all names of that number.

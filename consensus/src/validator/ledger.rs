@@ -118,7 +118,7 @@ impl Ledger {
             pool.catch_up()?;
         }
         pool.reject(&executed.rejected);
-        self.forget_outcomes()
+        self.forget_outcomes(executed.number())
     }
 
     /// As [`Ledger::commit`], of a batch that was rolled back here.
@@ -129,12 +129,12 @@ impl Ledger {
         let batch = sealed.commit_batch(&delta, &hashes);
         self.commit_batch(CommitBatch { certificate: Some(certificate), ..batch }, None)?;
         self.session.applied(&sealed.header, &delta);
-        self.forget_outcomes()
+        self.forget_outcomes(parts.number())
     }
 
-    /// Removes the outcomes that the head makes needless. A batch that was left to sync keeps its own.
-    pub(super) fn forget_outcomes(&self) -> Result<(), StorageError> {
-        kept::remove_up_to(&self.store, self.store.head()?.header.number)
+    /// Removes the outcomes from a number on that the head makes needless. A batch that was left to sync keeps its own.
+    pub(super) fn forget_outcomes(&self, first: BatchNumber) -> Result<(), StorageError> {
+        kept::remove(&self.store, first..=self.store.head()?.header.number)
     }
 
     fn commit_batch(

@@ -75,6 +75,7 @@ impl Working {
     /// The core no longer wants it. A running execution ends as soon as it can.
     pub(super) fn clear(&mut self) {
         self.due = None;
+        self.begun.clear();
         if let Some((_, stop)) = self.running.take() {
             stop.stop();
         }
@@ -287,7 +288,7 @@ impl Driver {
     pub(super) fn keep(&mut self, executed: &Executed) {
         let number: BatchNumber = executed.number();
         if number <= self.committed {
-            return self.forget_outcomes();
+            return self.forget_outcomes(number);
         }
         if let Some(name) = self.kept.insert(Arc::clone(&executed.parts)) {
             let store = self.ledger.store.clone();
@@ -296,9 +297,9 @@ impl Driver {
         }
     }
 
-    /// Removes the outcomes of committed batches.
-    pub(super) fn forget_outcomes(&mut self) {
+    /// Removes the outcomes of committed batches from a number on.
+    pub(super) fn forget_outcomes(&mut self, first: BatchNumber) {
         let ledger = self.ledger.clone();
-        self.commits.add("forget outcomes", move || Done::Committed(ledger.forget_outcomes()));
+        self.commits.add("forget outcomes", move || Done::Committed(ledger.forget_outcomes(first)));
     }
 }

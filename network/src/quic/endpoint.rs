@@ -100,7 +100,10 @@ pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
     let mut congestion = CubicConfig::default();
     congestion.initial_window(INITIAL_WINDOW_BYTES);
     let mut acknowledging = AckFrequencyConfig::default();
-    acknowledging.ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGED_TOGETHER - 1));
+    acknowledging
+        .ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGED_TOGETHER - 1))
+        // As without the extension: what comes out of order is acknowledged at once.
+        .reordering_threshold(VarInt::from_u32(1));
     let mut quic = TransportConfig::default();
     quic.ack_frequency_config(Some(acknowledging));
     quic.congestion_controller_factory(Arc::new(congestion));

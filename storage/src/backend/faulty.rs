@@ -92,7 +92,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     let leaps = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == HISTORY_KEY));
     let clears = any(&|write| matches!(write, Write::Clear(_)));
     let drops_headers = any(&|write| matches!(write, Write::ClearRange(Column::Headers, ..)));
-    let removes_records = any(&|write| matches!(write, Write::ClearRange(Column::Records, ..)));
+    let removes_records = any(&|write| matches!(write, Write::Delete(Column::Records, _)));
     Some(match head {
         Some(_) if ends => Step::RestoreFinish,
         Some(_) if drops_headers => Step::Rollback,

@@ -42,7 +42,7 @@ pub struct DevnetOptions {
     pub keep: bool,
     /// Batches between two snapshots.
     pub snapshot_interval_batches: u64,
-    /// Milliseconds between two batches, empty ones too; the nodes' defaults when it is not given.
+    /// `consensus.batch_interval_ms`, and the same between empty batches; the nodes' defaults when it is not given.
     pub batch_interval_ms: Option<u64>,
     /// MiB of each node's block cache; the nodes' default when it is not given.
     pub block_cache_mib: Option<u64>,

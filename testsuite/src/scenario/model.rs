@@ -49,7 +49,7 @@ pub struct Topology {
     pub groups: Vec<Group>,
     /// Funded accounts, 2 to 10,000.
     pub accounts: u32,
-    /// Milliseconds between two batches, empty ones too, 20 to 60,000; without it the nodes' default.
+    /// `consensus.batch_interval_ms`, and the same between empty batches, 20 to 60,000; without it the nodes' defaults.
     pub batch_interval_ms: Option<u64>,
     /// Batches between two snapshots, 1 to 1,000,000.
     pub snapshot_interval_batches: u64,
