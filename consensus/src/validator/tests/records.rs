@@ -12,8 +12,7 @@ use crate::{
 #[tokio::test]
 async fn what_is_not_on_record_is_not_said() {
     let genesis = genesis(1);
-    // The first is written when it starts.
-    for passing in 2..=4 {
+    for passing in 1..=3 {
         let faults = Faults::fail_at(CrashPoint::Before(Step::PutRecord), passing);
         let store = Store::memory_on(&MemoryDisk::default(), &StorageConfig::default(), &faults).unwrap();
         store.initialize(&genesis).unwrap();
