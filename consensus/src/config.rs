@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsensusConfig {
-    /// Longest time from the beginning of a batch to that of the next, while transactions wait. It is half as long where batches take
-    /// less than a quarter of it, and twice what they take between: where agreement is fast, transactions wait less. A full batch
-    /// begins at once. 0 begins each as soon as there is something for it.
+    /// Longest time from the beginning of one batch to that of the next, while transactions wait. Where batches are committed sooner,
+    /// the primary waits for twice the time that they take, and for half of this interval at least. It begins a full batch at once.
+    /// With 0 it begins each batch as soon as there is a transaction.
     pub batch_interval_ms: u64,
     /// Longest time without a batch; then an empty one is made, so that the chain's time goes on. 0 makes batches only for
     /// transactions: then set `sync.head_age_max_s` on all nodes, as it says there. Else at least `batch_interval_ms`.

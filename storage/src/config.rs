@@ -30,7 +30,7 @@ pub struct StorageConfig {
     pub transaction_index: bool,
     /// States of the past that balances, code, slots and calls can be asked of (`eth_call` and others by number or hash): how
     /// many batches back from the head they go, `all` from where they began to be kept, 0 for the head's alone. The default is five
-    /// minutes at ten batches a second, which wallets and forks need, and half of it where batches come as fast as they can. The newest 256 of them are read as fast as the head, those
+    /// minutes at ten batches a second, which wallets and forks need, and half of that at twenty. The newest 256 of them are read as fast as the head, those
     /// before by a search first; after a restart all of them are searched for until what was kept is sorted, in the background, some
     /// seconds for 256 batches of 10,000 changes. Of every changed row the one before is written for it, once in the window and
     /// twice beyond 256 batches; and the disk keeps each row that was replaced in the last 256 batches until they are over: about
@@ -111,7 +111,7 @@ pub enum StateHistory {
 
 impl Default for StateHistory {
     fn default() -> Self {
-        // Five minutes at ten batches a second, half of it at most often: wallets and forks pin a batch and ask for its state a while later.
+        // Five minutes at ten batches a second: wallets and forks pin a batch and ask for its state a while later.
         StateHistory::Batches(3_000)
     }
 }

@@ -229,7 +229,8 @@ impl Store {
             if name > last.as_bytes() {
                 return Ok(ControlFlow::Break(()));
             }
-            // One by one: of ranges that begin alike RocksDB writes a piece for each end and each range around it.
+            // RocksDB splits overlapping range deletions at each other's ends. Deletions that all start at one name, and that held snapshots
+            // tell apart, would be flushed as the square of their number.
             writes.delete(Column::Records, name);
             Ok(ControlFlow::Continue(()))
         })?;

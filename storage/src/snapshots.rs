@@ -117,8 +117,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Shortly before a snapshot full memtables are flushed in the background, and another file of the log begins, so that the checkpoint
-    /// copies little of it. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
+    /// Shortly before a snapshot, large memtables are flushed in the background, and a new log file is started, so that the checkpoint
+    /// copies little of the log. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
     pub(crate) fn prepare_snapshot(&self, before: BatchNumber, committed: BatchNumber) {
         let interval = self.store.0.config.snapshot_interval_batches;
         if interval == 0 || self.store.0.config.snapshots_kept == 0 {

@@ -14,7 +14,7 @@ use crate::harness::{
     workload::{Signer, Workload},
 };
 
-/// As many batches as at half of a usual rate in ten seconds, of as many transfers.
+/// Ten seconds of a chain at 1,500 transfers a second.
 const BATCHES: u64 = 100;
 const BATCH_TRANSFERS: usize = 150;
 

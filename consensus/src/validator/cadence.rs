@@ -9,13 +9,12 @@ use crate::config::ConsensusConfig;
 /// A primary may be honest and make empty batches this many times as rarely as this validator would. One that makes none is missed by
 /// validators in this many intervals, and by the first transaction at once.
 const IDLE_SHARE: u32 = 5;
-/// The next batch begins after so many times the time that one takes, if that is less than the interval: no batch is under way half of the
-/// time.
+/// If a batch takes 30 ms, the next one begins 60 ms after it began. Validators are then idle for half of the time.
 const PAUSE_SHARE: u32 = 2;
-/// The least part of the interval: snapshots, states of the past and what counts as behind are counted in batches, and each batch leaves
-/// a KiB or two on every disk.
+/// The pause is never shorter than the configured interval divided by this. Snapshots and past states are counted in batches, and every
+/// batch takes one or two KiB of disk.
 const INTERVAL_SHARE: u32 = 2;
-/// The weight of the times before, of 4.
+/// The average of how long batches take gives the newest one a weight of a fourth.
 const TIMES_BEFORE: u32 = 3;
 
 /// Batches by time and by what waits in the pool.
@@ -44,26 +43,24 @@ impl Cadence {
 
     /// When to make a batch of so many transactions; `None` if there is nothing to make.
     pub(super) fn due(&self, pending: usize) -> Option<Instant> {
-        match pending {
-            0 => self.empty_interval.map(|interval| self.last + interval),
-            pending if pending >= self.full => Some(self.last),
-            _ => Some(
-                self.last + self.interval.min((self.interval / INTERVAL_SHARE).max(PAUSE_SHARE * self.took)),
-            ),
-        }
+        let pause = self.interval.min((self.interval / INTERVAL_SHARE).max(PAUSE_SHARE * self.took));
+        self.after(pending, pause, self.empty_interval)
     }
 
-    /// When a batch of another primary is overdue: it may be as slow as its operator's configuration lets it. An empty one is much later
-    /// than this validator would make it.
+    /// When a batch of another primary is overdue. That primary may wait for the whole interval, and much longer before an empty batch.
     pub(super) fn overdue(&self, pending: usize) -> Option<Instant> {
+        self.after(pending, self.interval, self.empty_interval.map(|interval| IDLE_SHARE * interval))
+    }
+
+    fn after(&self, pending: usize, pause: Duration, empty_pause: Option<Duration>) -> Option<Instant> {
         match pending {
-            0 => self.empty_interval.map(|interval| self.last + IDLE_SHARE * interval),
+            0 => empty_pause.map(|pause| self.last + pause),
             pending if pending >= self.full => Some(self.last),
-            _ => Some(self.last + self.interval),
+            _ => Some(self.last + pause),
         }
     }
 
-    /// A batch was committed so long after its beginning.
+    /// Notes the time from a batch's beginning to its commit.
     pub(super) fn took(&mut self, took: Duration) {
         self.took = (TIMES_BEFORE * self.took + took.min(self.interval)) / (TIMES_BEFORE + 1);
     }
@@ -98,7 +95,7 @@ mod tests {
         assert_eq!(dues(&cadence), [Some(1_000), Some(100), Some(0)]);
         assert!(!cadence.may_be_empty(begun + Duration::from_millis(999)));
         assert!(cadence.may_be_empty(begun + Duration::from_millis(1_000)));
-        // Twice the time that batches take, within bounds; of others no more is asked than the configuration says.
+        // The pause is twice the time that batches take, within its bounds. Other primaries may still wait for the whole interval.
         for (took_ms, some_ms) in [(30, 60), (1, 50), (1_000, 100)] {
             (0..20).for_each(|_| cadence.took(Duration::from_millis(took_ms)));
             let [empty, some, all] = dues(&cadence);

@@ -97,7 +97,7 @@ pub(super) fn load(store: &Store, head: BatchNumber) -> Result<Vec<Found>, Recor
     records.into_iter().map(open).collect()
 }
 
-/// Removes the outcomes of batches that are committed. It looks for them: at few numbers, unless the node starts.
+/// Removes the outcomes of batches that are committed. The range should be short: the store is searched for their names.
 pub(super) fn remove(store: &Store, committed: RangeInclusive<BatchNumber>) -> Result<(), StorageError> {
     store.remove_records(&first_of(*committed.start()), &last_of(*committed.end()))
 }
