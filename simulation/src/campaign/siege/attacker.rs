@@ -102,11 +102,16 @@ impl Attackers {
         cpu::of_process(self.process.pid()).unwrap_or_default()
     }
 
-    /// Ends the process; returns the attempts, and how many of them went well.
+    /// The attempts, and how many of them went well, as of [`TALLY_INTERVAL`] ago at most.
+    pub(super) fn tally(&self) -> (u64, u64) {
+        tally(&fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// Ends the process; returns its last tally.
     pub(super) fn end(mut self) -> Result<(u64, u64)> {
         self.process.check_alive().context("the attackers ended by themselves")?;
         self.process.kill();
-        Ok(tally(&fs::read_to_string(&self.log).unwrap_or_default()))
+        Ok(self.tally())
     }
 }
 

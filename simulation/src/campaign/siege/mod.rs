@@ -52,7 +52,7 @@ use self::{
     attack::{Attack, Face},
     honest::{Honest, User},
     outcome::{Machine, Outcome, Waits},
-    round::{Idle, Round},
+    round::Round,
     stage::{Ballast, Stage},
 };
 
@@ -122,8 +122,6 @@ impl Pace {
     };
 }
 
-/// Nodes that join, one after the other, until one asks an attacker: each draws whom it asks first. On a busy machine five in a row asked none.
-const JOINERS_MAX: usize = 12;
 /// The failed attempts at an attack before the campaign gives up: then the cause lies elsewhere.
 const UNTRIED_MAX: usize = 3;
 
@@ -213,13 +211,7 @@ async fn wage(
             task.update(tried, facts.name);
             tried += 1;
             let round = Round { facts, pace, program };
-            let mut ended = round.run(stage, honest).await;
-            for _ in 1..JOINERS_MAX {
-                if facts.joins.is_some() && ended.as_ref().is_err_and(|error| error.is::<Idle>()) {
-                    ended = round.run(stage, honest).await;
-                }
-            }
-            match ended {
+            match round.run(stage, honest).await {
                 Ok(outcome) => {
                     progress.step(&told(&outcome));
                     summary.outcomes.push(outcome);

@@ -85,18 +85,6 @@ pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progr
     Ok(joiner.took)
 }
 
-/// No attacker had anything to do.
-#[derive(Debug)]
-pub(super) struct Idle;
-
-impl std::fmt::Display for Idle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the attackers did nothing in all their time")
-    }
-}
-
-impl std::error::Error for Idle {}
-
 impl Round<'_> {
     /// Lets the attack go on for its time, ends it, and waits for everybody.
     ///
@@ -117,13 +105,13 @@ impl Round<'_> {
             None => None,
         };
         let blame = Blame::watch(parties(stage, joiner.as_ref()));
-        self.watch(stage, joiner.as_mut(), &mut meter, began).await;
+        self.watch(stage, joiner.as_mut(), &attackers, &mut meter, began).await;
         let window = (began, Instant::now());
         let took = began.elapsed().as_secs_f64();
         let cores = |now: f64, then: f64| (now - then).max(0.0) / took;
         let (victim_cores, attacker_cores) = (cores(meter.cpu_s(), cpu.0), cores(attackers.cpu_s(), cpu.1));
         let tally = attackers.end()?;
-        ensure!(tally.0 > 0, Idle);
+        ensure!(tally.0 > 0, "the attackers did nothing in all their time");
         let catch_up_s = self.recover(stage, window.1).await;
         let ended = stage.victim_ended();
         let waits: Waits = User::ALL.map(|user| honest.waits(user, window));
@@ -151,9 +139,16 @@ impl Round<'_> {
         })
     }
 
-    /// Looks on while the attack goes on: for its time, and until a joining node is there or has had its time.
-    async fn watch(&self, stage: &Stage, joiner: Option<&mut Joiner>, meter: &mut Meter, began: Instant) {
-        let mut joiner = joiner;
+    /// Looks on while the attack goes on: for its time, until a joining node is there or has had its time, and until the attackers have done
+    /// something. A node that joins within a moment may meet its liars only after that: it asks each connected peer all the time.
+    async fn watch(
+        &self,
+        stage: &Stage,
+        mut joiner: Option<&mut Joiner>,
+        attackers: &Attackers,
+        meter: &mut Meter,
+        began: Instant,
+    ) {
         loop {
             tokio::time::sleep(POLL).await;
             meter.peak_mib();
@@ -161,7 +156,8 @@ impl Round<'_> {
                 Some(joiner) => joiner.is_joining(stage, self.pace.join).await,
                 None => false,
             };
-            if began.elapsed() >= self.pace.attack && !joins {
+            let waits = joins || (attackers.tally().0 == 0 && began.elapsed() < self.pace.join);
+            if began.elapsed() >= self.pace.attack && !waits {
                 return;
             }
         }
