@@ -49,12 +49,25 @@ pub(crate) fn decode_body_with(
 
 fn decode_with(
     body: &Body,
-    decode: impl Fn(&[u8]) -> Result<Transaction, TransactionError> + Sync,
+    decode: impl Fn(&[u8]) -> Result<Transaction, TransactionError> + Send + Sync,
 ) -> Result<Vec<Transaction>, BodyError> {
-    let decoded: Vec<_> = match is_few(body.transactions.len()) {
-        true => body.transactions.iter().map(|raw| decode(raw)).collect(),
-        false => body.transactions.par_iter().map(|raw| decode(raw)).collect(),
-    };
+    let decoded = each(&body.transactions, |raw| decode(raw));
     let named = |(index, result): (usize, Result<_, _>)| result.map_err(|source| BodyError { index, source });
     decoded.into_iter().enumerate().map(named).collect()
+}
+
+/// [`Transaction::decode`] for each envelope, in their order, spread as in [`decode_body`].
+pub fn decode_each(
+    envelopes: &[&[u8]],
+    admission: impl Into<Admission>,
+) -> Vec<Result<Transaction, TransactionError>> {
+    let admission = admission.into();
+    each(envelopes, |raw| Transaction::decode(raw, admission))
+}
+
+fn each<T: Sync, R: Send>(items: &[T], decode: impl Fn(&T) -> R + Send + Sync) -> Vec<R> {
+    match is_few(items.len()) {
+        true => items.iter().map(decode).collect(),
+        false => items.par_iter().map(decode).collect(),
+    }
 }

@@ -1,6 +1,6 @@
 //! Takes transactions from users of this node: checks them, writes them down, and sends them on.
 
-use std::{net::IpAddr, time::Duration};
+use std::{iter, net::IpAddr, time::Duration};
 
 use alloy_primitives::B256;
 use slipstream_executor::{Transaction, TransactionError};
@@ -43,52 +43,132 @@ pub enum SubmitError {
     },
 }
 
+/// A transaction that the pool has, and that is still to be written down.
+struct Unwritten<'a> {
+    /// Its place among those that came with it.
+    index: usize,
+    transaction: Transaction,
+    /// Its room in the journal; `None` without a journal.
+    place: Option<Place<'a>>,
+    /// Whether this node had it from nobody before.
+    is_new: bool,
+}
+
 impl Forwarder {
-    /// Takes a transaction of a user who calls from `address`. `None` marks the operator's own calls, or an address that stands for many;
-    /// these are not metered. When this returns, the transaction survives this process; [`Forwarder::synced`] makes it survive a power cut
-    /// before the user is told. Blocks for some microseconds, and for the disk only where the journal is full or broken.
+    /// Takes a transaction of a user; see [`Forwarder::submit_all`].
     ///
     /// # Errors
     /// If it is not taken; the texts begin as Ethereum's clients write them.
     pub fn submit(&self, raw: &[u8], address: Option<IpAddr>) -> Result<B256, SubmitError> {
-        let Some(address) = address else { return self.submit_unmetered(raw) };
-        let charged = RECOVERY + hashing(raw.len());
-        if let Err(wait) = self.wallets.lock().charge(address, charged, Instant::now()) {
-            self.pool.count_refused(Refused::Busy, 1);
-            return Err(SubmitError::Busy { retry_after_ms: millis(wait) });
-        }
-        let submitted = self.submit_unmetered(raw);
-        // Who delegates asks for a recovery of each authority, too.
-        let parse = || Transaction::decode_known(raw, self.admission, Default::default());
-        let authorities = || parse().map_or(0, |transaction| transaction.authorizations() as i64);
-        let cost = if submitted.is_ok() { 0 } else { charged + RECOVERY * authorities() };
-        self.wallets.lock().settle(&address, charged, cost);
-        submitted
+        self.submit_all(&[raw], address).remove(0)
     }
 
-    fn submit_unmetered(&self, raw: &[u8]) -> Result<B256, SubmitError> {
-        let decoded = Transaction::decode(raw, self.admission);
-        let transaction = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1))?;
+    /// Takes transactions of a user who calls from `address`, and answers for each in their order. They share the cores for the recovery of
+    /// their senders, and one write to the journal. `None` marks the operator's own calls, or an address that stands for many; these are not
+    /// metered. When this returns, the transactions survive this process; [`Forwarder::synced`] makes them survive a power cut before the user
+    /// is told. Blocks for some microseconds for each, and for the disk only where the journal is full or broken.
+    pub fn submit_all(&self, raws: &[&[u8]], address: Option<IpAddr>) -> Vec<Result<B256, SubmitError>> {
+        let Some(address) = address else { return self.submit_unmetered(raws) };
+        let mut answers = Vec::with_capacity(raws.len());
+        while answers.len() < raws.len() {
+            let rest = &raws[answers.len()..];
+            match self.charge_wallet(address, rest) {
+                Ok(charged) => {
+                    let rest = &rest[..charged.len()];
+                    let submitted = self.submit_unmetered(rest);
+                    self.settle_wallet(address, rest, &charged, &submitted);
+                    answers.extend(submitted);
+                }
+                Err(wait) => {
+                    self.pool.count_refused(Refused::Busy, 1);
+                    answers.push(Err(SubmitError::Busy { retry_after_ms: millis(wait) }));
+                }
+            }
+        }
+        answers
+    }
+
+    /// Charges an address for the first of these transactions, as many as it has the allowance for. The others have it once these are settled,
+    /// if these are of use.
+    ///
+    /// # Errors
+    /// When to come back, if the allowance is too small for the first one.
+    fn charge_wallet(&self, address: IpAddr, raws: &[&[u8]]) -> Result<Vec<i64>, Duration> {
+        let (mut wallets, now, mut charged) = (self.wallets.lock(), Instant::now(), Vec::new());
+        for raw in raws {
+            let units = RECOVERY + hashing(raw.len());
+            match wallets.charge(address, units, now) {
+                Ok(()) => charged.push(units),
+                Err(wait) if charged.is_empty() => return Err(wait),
+                Err(_) => break,
+            }
+        }
+        Ok(charged)
+    }
+
+    fn settle_wallet(
+        &self,
+        address: IpAddr,
+        raws: &[&[u8]],
+        charged: &[i64],
+        submitted: &[Result<B256, SubmitError>],
+    ) {
+        let costs = raws.iter().zip(charged).zip(submitted).map(|((raw, charged), submitted)| {
+            if submitted.is_ok() {
+                return 0;
+            }
+            // Who delegates asks for a recovery of each authority, too.
+            let parsed = Transaction::decode_known(raw, self.admission, Default::default());
+            let authorities = parsed.map_or(0, |transaction| transaction.authorizations() as i64);
+            charged + RECOVERY * authorities
+        });
+        let costs: Vec<i64> = costs.collect();
+        let mut wallets = self.wallets.lock();
+        for (charged, cost) in charged.iter().zip(costs) {
+            wallets.settle(&address, *charged, cost);
+        }
+    }
+
+    fn submit_unmetered(&self, raws: &[&[u8]]) -> Vec<Result<B256, SubmitError>> {
+        let (mut answers, mut unwritten) = (Vec::with_capacity(raws.len()), Vec::new());
+        for decoded in slipstream_executor::decode_each(raws, self.admission) {
+            let decoded = decoded.inspect_err(|error| self.pool.count_refused(reason_of(error), 1));
+            let index = answers.len();
+            let taken = decoded.map_err(Into::into).and_then(|it| self.take(index, it, &mut unwritten));
+            answers.push(taken);
+        }
+        self.write_down(unwritten, &mut answers);
+        answers
+    }
+
+    /// Gives a transaction to the pool.
+    fn take<'a>(
+        &'a self,
+        index: usize,
+        transaction: Transaction,
+        unwritten: &mut Vec<Unwritten<'a>>,
+    ) -> Result<B256, SubmitError> {
         let hash = transaction.hash;
         // Before the pool takes it, which may drive out others that are acknowledged.
-        let place = if self.pool.is_journaled(&hash) { None } else { self.reserve(&transaction)? };
-        match self.pool.add(transaction.clone()) {
-            Ok(()) => {
-                self.write_down(&transaction, place)?;
-                self.enqueue(transaction);
-                Ok(hash)
-            }
-            Err(known @ PoolError::AlreadyKnown { .. }) => {
+        let mut place = if self.pool.is_journaled(&hash) { None } else { self.reserve(&transaction)? };
+        let taken = self.pool.add(transaction.clone());
+        let is_to_write = match &taken {
+            Ok(()) => true,
+            Err(PoolError::AlreadyKnown { .. }) => {
                 // A peer may have brought it first, or writing it down have failed before. It is the user's all the same, whose wallet
                 // reads this as a yes.
                 self.pool.adopt(&hash);
-                if !self.pool.is_journaled(&hash) {
-                    self.write_down(&transaction, place)?;
-                }
-                Err(known.into())
+                !self.pool.is_journaled(&hash) && unwritten.iter().all(|it| it.transaction.hash != hash)
             }
-            Err(error) => Err(error.into()),
+            Err(_) => false,
+        };
+        if is_to_write {
+            if place.is_none() {
+                place = self.reserve(&transaction)?;
+            }
+            unwritten.push(Unwritten { index, transaction, place, is_new: taken.is_ok() });
         }
+        Ok(taken.map(|()| hash)?)
     }
 
     /// Reserves room in the journal; returns `None` without a journal.
@@ -99,17 +179,26 @@ impl Forwarder {
         place.map(Some).inspect_err(|error| self.not_written(error))
     }
 
-    /// If writing fails, the transaction stays in the pool as a peer's would. It may have driven others out, which do not come back,
-    /// so dropping it would only lose more. When it is sent again and written, it counts as acknowledged.
-    fn write_down(&self, transaction: &Transaction, place: Option<Place<'_>>) -> Result<(), JournalError> {
-        let place = match place {
-            Some(place) => Some(place),
-            None => self.reserve(transaction)?,
-        };
-        let Some(place) = place else { return Ok(()) };
-        place.append(&transaction.raw).inspect_err(|error| self.not_written(error))?;
-        self.pool.mark_journaled(&transaction.hash);
-        Ok(())
+    /// Writes transactions down, and puts the new ones on their way. If that fails, they stay in the pool as a peer's would. They may have
+    /// driven others out, which do not come back, so dropping them would only lose more. If one is sent again and written, it counts as
+    /// acknowledged.
+    fn write_down(&self, mut unwritten: Vec<Unwritten<'_>>, answers: &mut [Result<B256, SubmitError>]) {
+        if let Some(journal) = self.journal.as_ref().filter(|_| !unwritten.is_empty()) {
+            let places = unwritten.iter_mut().filter_map(|it| Some((it.place.take()?, &it.transaction.raw)));
+            let entries: Vec<_> = places.collect();
+            if let Err(error) = journal.append(&entries) {
+                self.not_written(&error);
+                let errors = iter::once(error).chain(iter::repeat_with(|| journal.broken()));
+                for (it, error) in unwritten.iter().zip(errors) {
+                    answers[it.index] = Err(error.into());
+                }
+                return;
+            }
+            self.pool.mark_journaled(unwritten.iter().map(|it| &it.transaction.hash));
+        }
+        for it in unwritten.into_iter().filter(|it| it.is_new) {
+            self.enqueue(it.transaction);
+        }
     }
 
     fn not_written(&self, error: &JournalError) {
@@ -156,13 +245,13 @@ impl Forwarder {
             match self.pool.add(transaction.clone()) {
                 Ok(()) => {
                     taken += 1;
-                    self.pool.mark_journaled(&transaction.hash);
+                    self.pool.mark_journaled([&transaction.hash]);
                     self.enqueue(transaction);
                 }
                 Err(PoolError::AlreadyKnown { hash }) => {
                     taken += 1;
                     self.pool.adopt(&hash);
-                    self.pool.mark_journaled(&hash);
+                    self.pool.mark_journaled([&hash]);
                 }
                 Err(error) if may_pass(&error) && attempt < REPLAYS_MAX => waiting.push(raw.clone()),
                 Err(error) => {

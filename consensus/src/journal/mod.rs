@@ -259,6 +259,28 @@ impl Journal {
         if self.may_append(&self.inner.lock(), bytes)? { Ok(()) } else { syncing.compact(live, bytes) }
     }
 
+    /// Adds transactions that the pool has taken, in one write. They outlive this process at once, and a power cut after [`Journal::sync`].
+    ///
+    /// # Errors
+    /// If writing fails; the file may then lack some or all of them.
+    pub(crate) fn append(&self, entries: &[(Place<'_>, impl AsRef<[u8]>)]) -> Result<(), JournalError> {
+        let written: Vec<u8> = entries.iter().flat_map(|(_, raw)| entry(raw.as_ref())).collect();
+        let mut inner = self.inner.lock();
+        if inner.is_broken {
+            return Err(self.broken());
+        }
+        let mut file: &File = &inner.file;
+        if let Err(source) = file.write_all(&written) {
+            inner.is_broken = true;
+            return Err(self.failed("append to", source));
+        }
+        inner.tail.iter_mut().for_each(|tail| tail.extend_from_slice(&written));
+        inner.bytes += written.len() as u64;
+        self.bytes.store(inner.bytes, Release);
+        self.appended.fetch_add(entries.len() as u64, Release);
+        Ok(())
+    }
+
     /// Returns when everything that was appended before is on the disk. Those who wait at once share one sync, which one of them has done on
     /// a thread; `live` says what the pool has, in case the file is to be written anew.
     ///
@@ -340,7 +362,8 @@ impl Journal {
         JournalError::Full { bytes: inner.bytes, bytes_max: self.bytes_max }
     }
 
-    fn broken(&self) -> JournalError {
+    /// The error of whoever comes a moment after a write failed.
+    pub(crate) fn broken(&self) -> JournalError {
         let source = io::Error::other("an earlier write failed, and the next attempt is a moment away");
         self.failed("write", source)
     }
@@ -354,30 +377,6 @@ impl Journal {
 
     fn failed(&self, action: &'static str, source: io::Error) -> JournalError {
         JournalError::Io { action, path: self.path.clone(), source }
-    }
-}
-
-impl Place<'_> {
-    /// Adds the transaction, which the pool has taken. It outlives this process at once, and a power cut after [`Journal::sync`].
-    ///
-    /// # Errors
-    /// If writing fails; the file may then lack the entry.
-    pub(crate) fn append(self, raw: &[u8]) -> Result<(), JournalError> {
-        let journal = self.journal;
-        let mut inner = journal.inner.lock();
-        if inner.is_broken {
-            return Err(journal.broken());
-        }
-        let (mut file, entry): (&File, _) = (&inner.file, entry(raw));
-        if let Err(source) = file.write_all(&entry) {
-            inner.is_broken = true;
-            return Err(journal.failed("append to", source));
-        }
-        inner.tail.iter_mut().for_each(|tail| tail.extend_from_slice(&entry));
-        inner.bytes += self.bytes;
-        journal.bytes.store(inner.bytes, Release);
-        journal.appended.fetch_add(1, Release);
-        Ok(())
     }
 }
 

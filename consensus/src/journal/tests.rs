@@ -27,7 +27,7 @@ fn ready(range: std::ops::Range<u32>) -> Vec<Live> {
 }
 
 fn put(journal: &Journal, raw: &[u8], live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
-    journal.reserve(raw.len(), 0, live)?.append(raw)
+    journal.append(&[(journal.reserve(raw.len(), 0, live)?, raw)])
 }
 
 fn sync(journal: &Journal) -> Result<(), JournalError> {
@@ -294,7 +294,7 @@ fn a_file_that_was_not_rewritten_is_not_trusted() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     assert!(journal.settle(Vec::new(), Vec::new).is_err());
-    assert!(place.append(&raw(1)).is_err());
+    assert!(journal.append(&[(place, &raw(1))]).is_err());
     assert!(put(&journal, &raw(1), || unreachable!("a moment ago")).is_err());
     fs::remove_dir(&path).unwrap();
     journal.inner.lock().compacted = None;

@@ -175,9 +175,10 @@ impl Pool {
         self.shared.state.lock().index.adopt(hash);
     }
 
-    /// It is in the journal.
-    pub(crate) fn mark_journaled(&self, hash: &B256) {
-        self.shared.state.lock().index.mark_journaled(hash);
+    /// These are in the journal.
+    pub(crate) fn mark_journaled<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {
+        let index = &mut self.shared.state.lock().index;
+        hashes.into_iter().for_each(|hash| index.mark_journaled(hash));
     }
 
     /// Whether it is here and in the journal.

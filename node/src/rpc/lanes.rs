@@ -58,7 +58,7 @@ impl Lane {
             "eth_feeHistory" | "eth_getBlockReceipts" | "eth_getStorageValues" => Lane::Calls,
             "slipstream_getProof" => Lane::Calls,
             "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
-            "eth_sendRawTransaction" | super::send_sync::NAME => Lane::Transactions,
+            super::SEND_RAW | super::send_sync::NAME => Lane::Transactions,
             traced if traced.starts_with("debug_trace") || traced.starts_with("trace_") => Lane::Traces,
             _ => Lane::Reads,
         }

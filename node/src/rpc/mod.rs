@@ -57,6 +57,7 @@ pub(crate) use self::{
     subscriptions::{Listening, Lost, Notice, Step, Subscriptions, Tallies, Turn},
     table::{Reply, Table},
     trace::TraceLimits,
+    transactions::SEND_RAW,
 };
 use self::{
     errors::{RpcError, RpcResult},
@@ -144,7 +145,7 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add("eth_getUncleByBlockNumberAndIndex", blocks::uncle::<Number>);
     table.add("eth_getUncleByBlockHashAndIndex", blocks::uncle::<Hash>);
 
-    table.add_long("eth_sendRawTransaction", transactions::send_raw);
+    table.add_long(SEND_RAW, transactions::send_raw);
     table.add_effect(send_sync::NAME, send_sync::send);
     table.add_long("eth_getTransactionByHash", transactions::by_hash);
     table.add_long("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);

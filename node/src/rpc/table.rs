@@ -1,6 +1,6 @@
 //! [`Table`]: the methods by name, and the way of a call to a thread of its lane.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, error::Error, sync::Arc};
 
 use jsonrpsee::types::{ErrorObjectOwned, Params};
 use serde::Serialize;
@@ -15,6 +15,7 @@ use super::{
     errors::{RpcError, RpcResult},
     lanes::{Lane, Lanes},
     subscriptions::Listening,
+    transactions::{SEND_RAW, send_raw_all},
 };
 use crate::{leash::Leash, origin::Origin, probation::Probation};
 
@@ -63,6 +64,11 @@ impl Reply {
 }
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
+
+/// The parameters of a call, which may have none.
+fn written(params: Option<&RawValue>) -> String {
+    params.map_or("[]", RawValue::get).to_owned()
+}
 
 /// All methods and their context.
 pub(crate) struct Table {
@@ -175,6 +181,27 @@ impl Table {
         self.call_in(Lane::Batches, caller, name, params).await
     }
 
+    /// Calls of `eth_sendRawTransaction`, on one thread of their lane. Returns as many answers, in their order.
+    pub(crate) async fn send_all(
+        &self,
+        caller: impl Into<Caller>,
+        params: impl Iterator<Item = Option<&RawValue>>,
+    ) -> Vec<Reply> {
+        let origin = caller.into().origin;
+        let params: Vec<String> = params.map(written).collect();
+        let (context, count) = (self.context.clone(), params.len());
+        let send = move |leash: &Leash| {
+            let asker = Asker { origin, leash, lane: Lane::Transactions, listening: None };
+            let params: Vec<Params<'_>> = params.iter().map(|params| Params::new(Some(params))).collect();
+            send_raw_all(&context, &params, &asker)
+        };
+        let failed = |error: &dyn Error| ErrorObjectOwned::from(RpcError::internal(SEND_RAW, error));
+        let sent = self.lanes.of(Lane::Transactions).run_while_awaited(origin, None, send).await;
+        let sent = sent.unwrap_or_else(|panic| vec![Err(failed(&panic)); count]);
+        let write = |hash| to_raw_value(&hash).map_err(|error| failed(&error));
+        sent.into_iter().map(|sent| Reply { result: sent.and_then(write), effect: None }).collect()
+    }
+
     async fn call_in(
         &self,
         in_lane: Lane,
@@ -186,7 +213,7 @@ impl Table {
         let (name, method) = self.methods.get_key_value(name)?;
         let (context, method) = (self.context.clone(), method.clone());
         let lane = self.lanes.of(in_lane);
-        let params = params.map_or("[]", RawValue::get).to_owned();
+        let params = written(params);
         let call = Arc::new(move |leash: &Leash| {
             let asker = Asker { origin, leash, lane: in_lane, listening: listening.as_ref() };
             method(&context, &Params::new(Some(&params)), &asker)

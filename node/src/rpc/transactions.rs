@@ -18,11 +18,31 @@ use super::{
     table::Asker,
 };
 
+/// The name of the method that sends transactions.
+pub(crate) const SEND_RAW: &str = "eth_sendRawTransaction";
+
 /// `eth_sendRawTransaction`. Transactions of strangers are metered by address. Before anybody is told,
 /// [`Table::synced`](super::Table::synced) has to return.
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<B256> {
-    let (Strict(raw),): (Strict<Bytes>,) = args(params)?;
-    Ok(context.forwarder.submit(&raw, asker.origin.stranger()).map_err(RpcError::from)?)
+    send_raw_all(context, std::slice::from_ref(params), asker).remove(0)
+}
+
+/// The same for several calls: their transactions share a thread, the cores and a write.
+pub(super) fn send_raw_all(
+    context: &RpcContext,
+    params: &[Params<'_>],
+    asker: &Asker<'_>,
+) -> Vec<RpcResult<B256>> {
+    let raw = |params| args(params).map(|(Strict(raw),): (Strict<Bytes>,)| raw);
+    let raws: Vec<Result<Bytes, RpcError>> = params.iter().map(raw).collect();
+    let readable: Vec<&[u8]> = raws.iter().flatten().map(|raw| &raw[..]).collect();
+    let mut submitted = context.forwarder.submit_all(&readable, asker.origin.stranger()).into_iter();
+    let answer = |raw: Result<Bytes, RpcError>| {
+        raw?;
+        let submitted = submitted.next().expect("each readable one has its answer");
+        Ok(submitted.map_err(RpcError::from)?)
+    };
+    raws.into_iter().map(answer).collect()
 }
 
 /// `eth_getTransactionByHash`: committed, or waiting in the pool.

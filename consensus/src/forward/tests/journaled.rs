@@ -39,6 +39,47 @@ async fn what_was_acknowledged_survives_a_restart() {
     assert_eq!((status.pending, status.queued), (3, 1));
 }
 
+/// Goal: transactions that come together are taken, refused, metered and written down as those that come one by one.
+#[tokio::test(start_paused = true)]
+async fn many_at_once_are_as_many_one_by_one() {
+    let (hub, genesis) = (MemoryHub::new(), genesis(1));
+    let account = Account::new(0);
+    let mut raws: Vec<_> = (0..40).map(|nonce| account.transfer(nonce, 1).raw).collect();
+    raws.extend([raws[3].clone(), Account::new(3).hopeless(0).raw, Account::new(1).transfer(0, 1).raw]);
+    raws.insert(7, raws[6].clone());
+    raws.extend((0..300).map(|number| junk(number).raw));
+    raws.push(Account::new(2).transfer(0, 1).raw);
+    let raws: Vec<&[u8]> = raws.iter().map(|raw| &raw[..]).collect();
+    let wallet = Some(IpAddr::from([192, 0, 2, 1]));
+    let mut outcomes = Vec::new();
+    for together in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("transactions.journal");
+        let journal = Journal::open(&path, 1 << 20).unwrap();
+        let (node, _) = fullnode(&hub, &genesis, 1 + usize::from(together), Some(journal));
+        node.pool.add_from(Account::new(1).transfer(0, 1), Origin::Peer).unwrap();
+        // An address with an allowance for less than half of it at a time.
+        let allowance = node.wallets.lock().charge(wallet.unwrap(), 4_000 * meter::RECOVERY, Instant::now());
+        allowance.unwrap();
+        let answers = match together {
+            true => node.submit_all(&raws, wallet),
+            false => raws.iter().map(|raw| node.submit(raw, wallet)).collect(),
+        };
+        let told = answers.iter().map(|answer| answer.as_ref().map_err(ToString::to_string));
+        let told: Vec<_> = told.map(|answer| format!("{answer:?}")).collect();
+        node.synced().await.unwrap();
+        drop(node);
+        outcomes.push((told, Journal::open(&path, 1 << 20).unwrap().recovered()));
+    }
+    let is_busy = |told: &&String| told.contains("retry in");
+    assert_eq!(outcomes[0].0.iter().filter(|told| told.starts_with("Ok")).count(), 40);
+    assert!(outcomes[0].0.iter().filter(is_busy).count() > 100);
+    assert_eq!(outcomes[0].0, outcomes[1].0);
+    assert!(outcomes[0].1 == outcomes[1].1, "the journals differ");
+    // One that was twice among them is written down once, as is one that a peer brought before.
+    assert_eq!(outcomes[0].1.len(), 41);
+}
+
 /// Goal: a transaction that could not be written down stays unacknowledged, and is not kept as if it were.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_down_is_not_acknowledged() {

@@ -229,7 +229,7 @@ fn a_fork_judges_the_pool_anew() {
     for transaction in [&cheap, &first, &second] {
         pool.add(transaction.clone()).unwrap();
     }
-    pool.mark_journaled(&second.hash);
+    pool.mark_journaled([&second.hash]);
     // The head is the genesis: as if its batch had just been committed, the next one is under the fork.
     let shared = Arc::get_mut(&mut pool.shared).unwrap();
     shared.chain = ChainConfig { schedule, ..before };

@@ -47,8 +47,10 @@ const TOO_LARGE_CODE: i32 = -32003;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// The methods whose effect has to be on the disk before they are answered.
-const SENDING: &str = "eth_sendRawTransaction";
+const SENDING: &str = rpc::SEND_RAW;
 const SENDING_SYNC: &str = send_sync::NAME;
+/// Transactions of an array that one thread takes in a row: two milliseconds, for which others may wait.
+const RUN_MAX: usize = 64;
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
@@ -262,12 +264,18 @@ impl JsonRpc {
 
     async fn answer(&self, asked: Asked<'_>, asking: Asking<'_, '_>, answer: &mut Answer) {
         let requests = match asked {
-            Asked::One(request) => return self.request(request, "", asking, answer).await,
+            Asked::One(request) => return self.request(&request, "", asking, answer).await,
             Asked::Array(requests) => requests,
         };
-        for request in requests {
-            let separator = if answer.text.len() == 0 { "[" } else { "," };
-            self.request(request, separator, asking, answer).await;
+        let mut rest = &requests[..];
+        while let Some(first) = rest.first() {
+            let has_room = answer.text.len() <= ARRAY_ANSWER_BYTES_MAX;
+            let run = if has_room { sending_run(rest) } else { Vec::new() };
+            match run.len() {
+                0 | 1 => self.request(first, separator(answer), asking, answer).await,
+                _ => self.send_run(&run, asking, answer).await,
+            }
+            rest = &rest[run.len().max(1)..];
         }
         if answer.text.len() > 0 {
             answer.text.push_short("]");
@@ -277,12 +285,12 @@ impl JsonRpc {
     /// Adds the answer to one request, if anybody waits for it.
     async fn request(
         &self,
-        request: Request<'_>,
+        request: &Request<'_>,
         separator: &str,
         asking: Asking<'_, '_>,
         answer: &mut Answer,
     ) {
-        let refused = match (&request, answer.text.len() > ARRAY_ANSWER_BYTES_MAX) {
+        let refused = match (request, answer.text.len() > ARRAY_ANSWER_BYTES_MAX) {
             (_, true) => error(
                 request.id().unwrap_or(NO_ID),
                 TOO_LARGE_CODE,
@@ -309,20 +317,42 @@ impl JsonRpc {
         }
     }
 
+    /// Adds the answers to calls that send, whose transactions one thread takes.
+    async fn send_run(&self, run: &[(&str, &Call<'_>)], asking: Asking<'_, '_>, answer: &mut Answer) {
+        let started = Instant::now();
+        let params = run.iter().map(|(_, call)| call.params);
+        let sent = in_time(asking, self.table.send_all(asking.caller.clone(), params)).await;
+        let replies: Vec<Result<Reply, Refusal>> = match sent {
+            Some(replies) => replies.into_iter().map(Ok).collect(),
+            None => run.iter().map(|_| Err(Refusal::TimedOut)).collect(),
+        };
+        let took_s = started.elapsed().as_secs_f64() / run.len() as f64;
+        for ((id, call), reply) in run.iter().zip(replies) {
+            self.count(&call.method, &reply, took_s);
+            match reply {
+                Ok(reply) => self.push(answer, separator(answer), id, reply),
+                Err(refusal) => {
+                    answer.text.push_short(separator(answer));
+                    answer.text.push_short(&refusal.to_json(id));
+                }
+            }
+        }
+    }
+
     async fn call(&self, call: &Call<'_>, asking: Asking<'_, '_>) -> Result<Reply, Refusal> {
         let started = Instant::now();
-        let answered = match started < asking.deadline {
-            true => timeout_at(asking.deadline, self.call_table(call, asking))
-                .await
-                .map_err(|_| Refusal::TimedOut),
-            false => Err(Refusal::TimedOut),
-        };
-        let reply = answered.and_then(|found| found.ok_or_else(|| Refusal::unknown(&call.method)));
-        let is_ok = reply.as_ref().is_ok_and(|reply| reply.result.is_ok());
-        let method = self.table.name(&call.method).unwrap_or("unknown");
-        self.metrics.rpc_requests.with_label_values(&[method, if is_ok { "ok" } else { "error" }]).inc();
-        self.metrics.rpc_seconds.with_label_values(&[method]).observe(started.elapsed().as_secs_f64());
+        let answered = in_time(asking, self.call_table(call, asking)).await;
+        let found = answered.ok_or(Refusal::TimedOut);
+        let reply = found.and_then(|found| found.ok_or_else(|| Refusal::unknown(&call.method)));
+        self.count(&call.method, &reply, started.elapsed().as_secs_f64());
         reply
+    }
+
+    fn count(&self, method: &str, reply: &Result<Reply, Refusal>, took_s: f64) {
+        let is_ok = reply.as_ref().is_ok_and(|reply| reply.result.is_ok());
+        let method = self.table.name(method).unwrap_or("unknown");
+        self.metrics.rpc_requests.with_label_values(&[method, if is_ok { "ok" } else { "error" }]).inc();
+        self.metrics.rpc_seconds.with_label_values(&[method]).observe(took_s);
     }
 
     /// Calls the method; on other threads, and from another place, if it turns out to read a large batch or to have a long answer.
@@ -366,6 +396,28 @@ impl JsonRpc {
         let id = if id.len() <= ID_SHOWN_MAX { id } else { NO_ID };
         answer.text.push_short(separator);
         answer.text.push_short(&error(id, LIMIT_EXCEEDED_CODE, text));
+    }
+}
+
+/// The text between the answers to an array.
+fn separator(answer: &Answer) -> &'static str {
+    if answer.text.len() == 0 { "[" } else { "," }
+}
+
+/// The calls at the beginning of an array that send a transaction and are answered, at most [`RUN_MAX`].
+fn sending_run<'a, 'b>(requests: &'b [Request<'a>]) -> Vec<(&'a str, &'b Call<'a>)> {
+    let sends = |request: &'b Request<'a>| match request {
+        Request::Call(id, call) if call.method == SENDING => Some((*id, call)),
+        _ => None,
+    };
+    requests.iter().take(RUN_MAX).map_while(sends).collect()
+}
+
+/// The result of work for a body; none if its time is over.
+async fn in_time<T>(asking: Asking<'_, '_>, work: impl Future<Output = T>) -> Option<T> {
+    match Instant::now() < asking.deadline {
+        true => timeout_at(asking.deadline, work).await.ok(),
+        false => None,
     }
 }
 

@@ -187,6 +187,43 @@ async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     assert_eq!(answer(&server, &poll.to_string()).await["result"], json!([]));
 }
 
+/// Goal: transactions that come in one array are answered as those that come one by one, good and bad, more than one thread takes in a row,
+/// between other calls; and the next ones find the same pool.
+#[tokio::test]
+async fn arrays_of_transactions_are_answered_as_single_ones() {
+    let send = |params: Value| call(json!(0), SENDING, params);
+    let good = |nonce| send(json!([raw_at(nonce)]));
+    let mut calls: Vec<Value> = (1..=RUN_MAX as u64 + 6).map(good).collect();
+    calls.extend([
+        good(3),
+        call(json!(0), "eth_chainId", json!([])),
+        send(json!(["0x"])),
+        good(71),
+        send(json!([])),
+        send(json!([raw_at(72), "more"])),
+        good(72),
+        send(json!({ "raw": raw_at(73) })),
+        call(json!(0), "eth_nonsense", json!([])),
+        good(73),
+    ]);
+    calls.insert(2, json!({ "jsonrpc": "2.0", "method": SENDING, "params": [raw_at(3)] }));
+    for (id, call) in calls.iter_mut().enumerate().filter(|(_, call)| !call["id"].is_null()) {
+        call["id"] = id.into();
+    }
+    let (together, one_by_one) = (server(), server());
+    let array = answer(&together, &Value::from(calls.clone()).to_string()).await;
+    let mut single = Vec::new();
+    for call in &calls {
+        if let Some(answer) = one_by_one.handle(Origin::Trusted, || {}, call.to_string().as_bytes()).await {
+            single.push(serde_json::from_slice::<Value>(&answer).unwrap());
+        }
+    }
+    assert_eq!(array, Value::from(single));
+    let taken = array.as_array().unwrap().iter().filter(|answer| answer["result"].is_string()).count();
+    // All good ones but the two of nonce 3, which a notification brought, and the chain's id.
+    assert_eq!(taken, RUN_MAX + 6 - 1 + 3 + 1, "{array}");
+}
+
 /// Goal: how long a body may take is known before anything of it begins, and a caller without a place for that is refused.
 #[tokio::test]
 async fn bodies_are_weighed_before_they_begin() {
