@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rand::seq::IteratorRandom;
+use rand::RngCore;
 use slipstream_network::{PeerId, Priority};
 use slipstream_types::{
     BatchHeader, BatchNumber, Certificate, Digest, PublicKey, accumulator::Accumulator, bounded::BoundedVec,
@@ -259,8 +259,8 @@ impl Mesh {
         }
     }
 
-    /// Tells some peers of a batch at once, chosen among those that told nothing of it. The rest may hear of it from others
-    /// first.
+    /// Tells some peers of a batch at once, chosen among those that told nothing of it, and first among those that take what they are sent.
+    /// The rest may hear of it from others first.
     pub(super) fn tell_some(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.telling != Telling::Nobody {
@@ -268,9 +268,11 @@ impl Mesh {
         }
         batch.telling = Telling::Some(now + LAZY);
         let told = &batch.told;
-        let others = self.peers.keys().filter(|peer| !told.contains_key(peer)).copied();
-        let chosen = others.choose_multiple(&mut self.rng, self.config.degree.into());
-        chosen.into_iter().for_each(|peer| self.tell(peer, number));
+        let others = self.peers.iter().filter(|(peer, _)| !told.contains_key(peer));
+        let mut others: Vec<_> = others.map(|(peer, it)| (!it.takes(), self.rng.next_u32(), *peer)).collect();
+        others.sort_unstable();
+        others.truncate(self.config.degree.into());
+        others.into_iter().for_each(|(_, _, peer)| self.tell(peer, number));
     }
 
     /// Tells those that nobody seems to have told.

@@ -56,7 +56,7 @@ pub(super) struct Side {
     received: usize,
     pub(super) useful: usize,
     /// Chunks that it was sent, unasked and asked.
-    sent: usize,
+    pub(super) sent: usize,
     pulled: usize,
     /// When it was asked last.
     pub(super) asked_at: Option<Instant>,
@@ -236,22 +236,27 @@ impl Payload {
         self.allowance += more;
     }
 
-    /// The next chunk to send unasked, and to whom: to a peer among these that can use it and has got least.
-    pub(super) fn push(&mut self, peers: &[PeerId], rng: &mut dyn RngCore) -> Option<(PeerId, Vec<u8>)> {
+    /// The next chunk to send unasked, and to whom: to a peer among these that can use it and has got least, those first that take what
+    /// they are sent.
+    pub(super) fn push(
+        &mut self,
+        peers: &[(PeerId, bool)],
+        rng: &mut dyn RngCore,
+    ) -> Option<(PeerId, Vec<u8>)> {
         if self.allowance == 0 {
             return None;
         }
         let needed = self.codec.chunks_needed();
         let mut order = Vec::with_capacity(peers.len());
-        for peer in peers {
+        for (peer, takes) in peers {
             let side = self.side(*peer);
             // With as many as are enough it has the payload, or will ask.
             if !side.has && side.sent + side.useful < needed {
-                order.push((side.sent + side.useful, rng.next_u32(), *peer));
+                order.push((!takes, side.sent + side.useful, rng.next_u32(), *peer));
             }
         }
         order.sort_unstable();
-        order.into_iter().find_map(|(_, _, peer)| {
+        order.into_iter().find_map(|(_, _, _, peer)| {
             let chunk = self.codec.next_chunk(&peer, rng)?;
             self.allowance -= 1;
             self.side(peer).sent += 1;

@@ -26,6 +26,9 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
+/// A peer that takes nothing of so many payloads in a row comes after those that do.
+const UNTAKEN_MAX: u32 = 8;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Neighbour {
@@ -33,6 +36,8 @@ pub(super) struct Neighbour {
     pub(super) wants: Wants,
     /// Chunks of it that were of use, decaying.
     pub(super) score: f64,
+    /// Payloads of which it was sent something since it last had one whole, or sent something of use. `None` before that.
+    untaken: Option<u32>,
     /// Mean and mean deviation of the time from a pull to its first chunk, in seconds.
     latency: Option<(f64, f64)>,
     debt: f64,
@@ -78,6 +83,7 @@ impl Neighbour {
         Neighbour {
             wants: Wants::default(),
             score: 0.0,
+            untaken: None,
             latency: None,
             debt: 0.0,
             debt_at: now,
@@ -154,6 +160,22 @@ impl Neighbour {
     /// It sent something of use.
     pub(super) fn credit(&mut self) {
         self.score = self.score * 0.98 + 1.0;
+        self.took();
+    }
+
+    /// It has a payload whole.
+    pub(super) fn took(&mut self) {
+        self.untaken = Some(0);
+    }
+
+    /// It is sent the first chunk of a payload.
+    pub(super) fn begins(&mut self) {
+        self.untaken = self.untaken.map(|untaken| untaken.saturating_add(1));
+    }
+
+    /// Whether it takes what it is sent. Those that do come first: strangers are many for little, and would have most of what is sent.
+    pub(super) fn takes(&self) -> bool {
+        self.untaken.is_some_and(|untaken| untaken <= UNTAKEN_MAX)
     }
 
     /// It answered a pull.

@@ -60,6 +60,25 @@ fn false_plans_take_no_place_of_the_leaders() {
     rig.blames_nobody();
 }
 
+/// Goal: a node that takes what it is sent hears of a batch and has its body at once, however many strangers want all and take nothing.
+#[test]
+fn those_that_take_nothing_come_last() {
+    let mut rig = Rig::new(Chain::new(&[BODY; 6]), 62);
+    (1..62).for_each(|node| rig.link(0, node));
+    // Of strangers only their wants arrive.
+    rig.change = Box::new(|from, _, message| (from < 2 || message.first() == Some(&5)).then_some(message));
+    let mut rig = rig.connect();
+    for number in 1..=6 {
+        rig.publish(0, number, CodecKind::ReedSolomon, 0);
+        rig.run_for(ms(60));
+        let is_here = rig.nodes[1].complete.contains_key(&(number as u64));
+        assert!(is_here || number == 1, "batch {number} is late");
+        rig.run_for(ms(1_000));
+        assert!(rig.nodes[1].complete.contains_key(&(number as u64)));
+    }
+    rig.blames_nobody();
+}
+
 /// Goal: a batch whose leader is silent is spread by another validator, after a moment, and not when the leader does its part.
 #[test]
 fn a_silent_leader_is_stood_in_for() {

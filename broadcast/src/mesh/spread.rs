@@ -246,12 +246,17 @@ impl Mesh {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(payload) = self.payload(&id).filter(|payload| payload.state != State::Over) else { return };
         let part = payload.part;
-        let peers: Vec<_> =
-            self.peers.iter().filter(|(_, it)| it.wants.has(part)).map(|(peer, _)| *peer).collect();
+        let wanting = self.peers.iter().filter(|(_, it)| it.wants.has(part));
+        let peers: Vec<_> = wanting.map(|(peer, it)| (*peer, it.takes())).collect();
         loop {
             let Some(batch) = self.batches.get_mut(&number) else { return };
-            let next = batch.payload(&id).and_then(|payload| payload.push(&peers, &mut self.rng));
-            let Some((peer, chunk)) = next else { return };
+            let Some(payload) = batch.payload(&id) else { return };
+            let Some((peer, chunk)) = payload.push(&peers, &mut self.rng) else { return };
+            if payload.side(peer).sent == 1
+                && let Some(neighbour) = self.peers.get_mut(&peer)
+            {
+                neighbour.begins();
+            }
             self.send_chunk(peer, number, (id, part), chunk);
         }
     }
@@ -307,7 +312,10 @@ impl Mesh {
         let Some(payload) = batch.payload(&id) else { return self.charge(peer, 0, now) };
         payload.codec.peer_holds(&peer, &Held::Whole, false);
         if std::mem::replace(&mut payload.side(peer).has, true) {
-            self.charge(peer, 0, now);
+            return self.charge(peer, 0, now);
+        }
+        if let Some(neighbour) = self.peers.get_mut(&peer) {
+            neighbour.took();
         }
     }
 
