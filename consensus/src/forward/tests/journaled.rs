@@ -50,7 +50,7 @@ async fn many_at_once_are_as_many_one_by_one() {
     raws.extend((0..300).map(|number| junk(number).raw));
     raws.push(Account::new(2).transfer(0, 1).raw);
     let raws: Vec<&[u8]> = raws.iter().map(|raw| &raw[..]).collect();
-    let wallet = Some(IpAddr::from([192, 0, 2, 1]));
+    let wallet = IpAddr::from([192, 0, 2, 1]);
     let mut outcomes = Vec::new();
     for together in [true, false] {
         let dir = tempfile::tempdir().unwrap();
@@ -59,11 +59,11 @@ async fn many_at_once_are_as_many_one_by_one() {
         let (node, _) = fullnode(&hub, &genesis, 1 + usize::from(together), Some(journal));
         node.pool.add_from(Account::new(1).transfer(0, 1), Origin::Peer).unwrap();
         // An address with an allowance for less than half of it at a time.
-        let allowance = node.wallets.lock().charge(wallet.unwrap(), 4_000 * meter::RECOVERY, Instant::now());
+        let allowance = node.wallets.lock().charge(wallet, 4_000 * meter::RECOVERY, Instant::now());
         allowance.unwrap();
         let answers = match together {
-            true => node.submit_all(&raws, wallet),
-            false => raws.iter().map(|raw| node.submit(raw, wallet)).collect(),
+            true => node.submit_all(&raws, Some(wallet)),
+            false => raws.iter().map(|raw| node.submit(raw, Some(wallet))).collect(),
         };
         let told = answers.iter().map(|answer| answer.as_ref().map_err(ToString::to_string));
         let told: Vec<_> = told.map(|answer| format!("{answer:?}")).collect();
