@@ -1,7 +1,8 @@
 //! What a batch costs a node, by counters, must not grow with what the batch has nothing to do with: the accounts of the genesis, the
 //! batches and epochs behind it, what waits in the pool, who listens.
 //!
-//! One test, since the counters belong to the process.
+//! One test, since the counters belong to the process. With `SLIPSTREAM_GROWTH=full` in its environment it takes the sizes of a large chain,
+//! and minutes.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -62,15 +63,41 @@ const ATTEMPTS: usize = 10;
 /// How much more a batch may cost where there is more of what it has nothing to do with.
 const GROWTH_MAX: f64 = 1.1;
 const CHAIN_ID: u64 = 7_357;
-/// Accounts of the genesis, where it has many.
-const ACCOUNTS: u64 = 100_000;
-/// Batches that end an epoch each, and batches behind them.
-const EPOCHS: u64 = 300;
-const BATCHES: u64 = 1_500;
-/// Transactions that wait for an earlier one, and subscriptions to logs that nobody writes.
-const WAITING: usize = 8_000;
-const SUBSCRIPTIONS: usize = 400;
+/// Transactions of one sender that wait: a pool takes few more.
+const WAITING_OF_ONE: usize = 4_000;
 const SUBSCRIPTIONS_OF_ONE: usize = 8;
+
+/// How much there is of what a batch has nothing to do with.
+struct Sizes {
+    /// Accounts of the genesis, where it has many.
+    accounts: u64,
+    /// Batches that end an epoch each, and batches behind them.
+    epochs: u64,
+    batches: u64,
+    /// Transactions that wait for an earlier one, and subscriptions to logs that nobody writes.
+    waiting: usize,
+    subscriptions: usize,
+}
+
+const SHORT: Sizes =
+    Sizes { accounts: 100_000, epochs: 300, batches: 1_500, waiting: 8_000, subscriptions: 400 };
+const FULL: Sizes =
+    Sizes { accounts: 1_000_000, epochs: 1_000, batches: 20_000, waiting: 92_000, subscriptions: 10_000 };
+
+/// The sizes that the environment asks for.
+fn sizes() -> Sizes {
+    match std::env::var("SLIPSTREAM_GROWTH").as_deref() {
+        Ok("full") => FULL,
+        Err(_) => SHORT,
+        Ok(other) => panic!("SLIPSTREAM_GROWTH={other}: it may be `full`"),
+    }
+}
+
+/// The wallets of transactions that wait.
+fn waiting_wallets() -> impl Iterator<Item = Wallet> {
+    let count = u8::try_from(FULL.waiting / WAITING_OF_ONE).unwrap();
+    (0..count).map(|index| Wallet::new(3 + index, CHAIN_ID, 21_000))
+}
 
 /// What a batch of one transfer costs, on average over a window.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +156,7 @@ impl Chain {
         let rich =
             GenesisAccount { balance: U256::from(10).pow(U256::from(20)), ..GenesisAccount::default() };
         let others = (0..accounts).map(|index| Address::from_slice(&keccak256(index.to_be_bytes())[..20]));
-        let waiting = (3..=4).map(|seed| Wallet::new(seed, CHAIN_ID, 21_000).address());
+        let waiting = waiting_wallets().map(|wallet| wallet.address());
         let all = others.chain(waiting).chain([sender.address(), owner.address()]);
         let genesis = Genesis {
             chain: ChainConfig::default(),
@@ -142,7 +169,7 @@ impl Chain {
         genesis_file::save(&dir.path().join("genesis.json"), &genesis).unwrap();
         keys::save(&dir.path().join("node.key"), &key).unwrap();
         let path = dir.path().join("node.yaml");
-        let text = "role: validator\ngenesis: genesis.json\nnetwork: { listen: \"127.0.0.1:0\" }\napi: { listen: \"127.0.0.1:0\" }\n\
+        let text = "role: validator\ngenesis: genesis.json\nnetwork: { listen: \"127.0.0.1:0\" }\napi: { listen: \"127.0.0.1:0\", max_connections: 4096 }\n\
                     consensus: { batch_interval_ms: 0, empty_batch_interval_ms: 0 }\n";
         fs::write(&path, text).unwrap();
         let config = slipstream_config::load(&path, &Overrides::default()).unwrap().config;
@@ -234,11 +261,10 @@ impl Chain {
     }
 
     /// Fills the pool with transactions whose nonces are above that of one that is missing.
-    fn fill_pool(&self) {
-        for seed in 3..=4 {
-            let mut wallet = Wallet::new(seed, CHAIN_ID, 21_000);
+    fn fill_pool(&self, waiting: usize) {
+        for mut wallet in waiting_wallets().take(waiting / WAITING_OF_ONE) {
             let _missing = wallet.sign(TxKind::Call(Address::ZERO), 0, Bytes::new());
-            for _ in 0..WAITING / 2 / 100 {
+            for _ in 0..WAITING_OF_ONE / 100 {
                 let signed = (0..100).map(|id| {
                     let raw = wallet.sign(TxKind::Call(Address::ZERO), 0, Bytes::new());
                     let params = json!([hex::encode_prefixed(raw)]);
@@ -249,13 +275,13 @@ impl Chain {
             }
         }
         let status = self.rpc("txpool_status", json!([]));
-        assert_eq!(status["queued"], json!(format!("{WAITING:#x}")), "{status}");
+        assert_eq!(status["queued"], json!(format!("{waiting:#x}")), "{status}");
     }
 
     /// Sockets that wait for logs which never come.
-    async fn listen(&self) -> Vec<WebSocketStream<tokio::net::TcpStream>> {
+    async fn listen(&self, subscriptions: usize) -> Vec<WebSocketStream<tokio::net::TcpStream>> {
         let mut sockets = Vec::new();
-        for socket in 0..SUBSCRIPTIONS / SUBSCRIPTIONS_OF_ONE {
+        for socket in 0..subscriptions / SUBSCRIPTIONS_OF_ONE {
             let stream = tokio::net::TcpStream::connect(self.api).await.unwrap();
             let (mut opened, _) = client_async(format!("ws://{}/ws", self.api), stream).await.unwrap();
             for id in 0..SUBSCRIPTIONS_OF_ONE {
@@ -278,27 +304,27 @@ impl Chain {
     }
 }
 
-/// Goal: a batch of one transfer costs the same beside 100,000 accounts, 300 epochs, 1,500 batches, 8,000 waiting transactions and 400
-/// subscriptions as beside few.
+/// Goal: a batch of one transfer costs the same beside many accounts, epochs, batches, waiting transactions and subscriptions as beside few.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_costs_what_it_costs_on_a_small_chain() {
+    let Sizes { accounts, epochs, batches, waiting, subscriptions } = sizes();
     let mut chain = Chain::start(0).await;
     let little = tokio::task::block_in_place(|| chain.cost());
-    let sockets = chain.listen().await;
+    let sockets = chain.listen(subscriptions).await;
     let listeners = tokio::task::block_in_place(|| chain.metric("ws_subscriptions{kind=\"logs\"}"));
-    assert_eq!(listeners, SUBSCRIPTIONS as f64);
+    assert_eq!(listeners, subscriptions as f64);
     chain.assert_costs(little, "subscriptions").await;
     drop(sockets);
     tokio::task::block_in_place(|| {
-        (0..EPOCHS).for_each(|_| chain.end_epoch());
-        assert_eq!(chain.metric("epoch"), EPOCHS as f64);
-        (chain.head()..BATCHES).for_each(|_| chain.transfer());
+        (0..epochs).for_each(|_| chain.end_epoch());
+        assert_eq!(chain.metric("epoch"), epochs as f64);
+        (chain.head()..batches).for_each(|_| chain.transfer());
     });
     chain.assert_costs(little, "batches and epochs").await;
-    tokio::task::block_in_place(|| chain.fill_pool());
+    tokio::task::block_in_place(|| chain.fill_pool(waiting));
     chain.assert_costs(little, "waiting transactions").await;
     chain.node.stop().await.unwrap();
-    let mut large = Chain::start(ACCOUNTS).await;
+    let mut large = Chain::start(accounts).await;
     large.assert_costs(little, "accounts of the genesis").await;
     large.node.stop().await.unwrap();
 }

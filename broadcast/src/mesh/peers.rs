@@ -26,7 +26,7 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
-/// A peer that takes nothing of so many payloads in a row comes after those that do.
+/// A peer comes after the others once it has taken none of the last eight payloads that this node began to send to it.
 const UNTAKEN_MAX: u32 = 8;
 
 /// See the module.
@@ -36,7 +36,7 @@ pub(super) struct Neighbour {
     pub(super) wants: Wants,
     /// Chunks of it that were of use, decaying.
     pub(super) score: f64,
-    /// Payloads of which it was sent something since it last had one whole, or sent something of use. `None` before that.
+    /// Payloads that this node began to send to it since it last had one whole, or sent a useful chunk; `None` until it did either.
     untaken: Option<u32>,
     /// Mean and mean deviation of the time from a pull to its first chunk, in seconds.
     latency: Option<(f64, f64)>,
@@ -173,7 +173,8 @@ impl Neighbour {
         self.untaken = self.untaken.map(|untaken| untaken.saturating_add(1));
     }
 
-    /// Whether it takes what it is sent. Those that do come first: strangers are many for little, and would have most of what is sent.
+    /// Whether it takes what it is sent. Peers that do come first. Otherwise an attacker who opens many connections, which cost little, would
+    /// be sent most of the chunks.
     pub(super) fn takes(&self) -> bool {
         self.untaken.is_some_and(|untaken| untaken <= UNTAKEN_MAX)
     }

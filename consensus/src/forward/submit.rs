@@ -88,8 +88,8 @@ impl Forwarder {
         answers
     }
 
-    /// Charges an address for the first of these transactions, as many as it has the allowance for. The others have it once these are settled,
-    /// if these are of use.
+    /// Charges an address for the first of these transactions: for as many as its allowance covers. The charge comes back for those that the
+    /// pool takes, so that it then covers more.
     ///
     /// # Errors
     /// When to come back, if the allowance is too small for the first one.

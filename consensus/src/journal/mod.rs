@@ -362,7 +362,7 @@ impl Journal {
         JournalError::Full { bytes: inner.bytes, bytes_max: self.bytes_max }
     }
 
-    /// The error of whoever comes a moment after a write failed.
+    /// The error of a write that is not tried because one failed a moment ago.
     pub(crate) fn broken(&self) -> JournalError {
         let source = io::Error::other("an earlier write failed, and the next attempt is a moment away");
         self.failed("write", source)

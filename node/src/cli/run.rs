@@ -80,8 +80,8 @@ fn make_key(config: &NodeConfig) -> Result<()> {
     Ok(())
 }
 
-/// Threads of the async runtime: one for two cores. What takes long has threads of its own, and each message wakes one that sleeps: a
-/// validator of 20 short batches a second spent a fifth less CPU with one thread on two cores, and took as many transfers.
+/// Threads of the async runtime: half as many as cores. Long work has threads of its own. With a thread for each core most messages woke
+/// two of them: on two cores a validator that makes 20 short batches a second spent a fifth more CPU.
 fn runtime_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }

@@ -49,7 +49,7 @@ const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// The methods whose effect has to be on the disk before they are answered.
 const SENDING: &str = rpc::SEND_RAW;
 const SENDING_SYNC: &str = send_sync::NAME;
-/// Transactions of an array that one thread takes in a row: two milliseconds, for which others may wait.
+/// Most transactions of an array that a thread takes in a row. They take two milliseconds, for which other callers may wait.
 const RUN_MAX: usize = 64;
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;

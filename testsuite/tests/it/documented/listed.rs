@@ -99,6 +99,12 @@ pub(crate) const LISTED: &[Listed] = &[
         "a_node_survives_and_the_figures_say_so",
     ),
     tested(
+        "SLIPSTREAM_GROWTH=full cargo test --release -p slipstream-node --test growth",
+        "is a test itself, of a larger chain than usual",
+        "node/tests/growth.rs",
+        "a_batch_costs_what_it_costs_on_a_small_chain",
+    ),
+    tested(
         "EVE_SEEDS=0..1000 cargo test --release -p slipstream-eve worlds_hold",
         "is a test itself, of more seeds than usual",
         "eve/src/tests/campaign.rs",
