@@ -82,7 +82,7 @@ struct Sizes {
 const SHORT: Sizes =
     Sizes { accounts: 100_000, epochs: 300, batches: 1_500, waiting: 8_000, subscriptions: 400 };
 const FULL: Sizes =
-    Sizes { accounts: 1_000_000, epochs: 1_000, batches: 20_000, waiting: 92_000, subscriptions: 10_000 };
+    Sizes { accounts: 500_000, epochs: 1_000, batches: 20_000, waiting: 92_000, subscriptions: 10_000 };
 
 /// The sizes that the environment asks for.
 fn sizes() -> Sizes {
