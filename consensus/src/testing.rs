@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use alloy_consensus::TxEip1559;
+use alloy_consensus::{TxEip1559, TxEip7702};
+use alloy_eips::eip7702::{Authorization, SignedAuthorization};
 use alloy_primitives::{Address, TxKind, U256};
 use k256::ecdsa::SigningKey;
 use slipstream_executor::{Envelope, ExecutorConfig, Session, Transaction};
@@ -136,6 +137,22 @@ impl Account {
     /// A transfer with data, for which its gas limit does not pay.
     pub(crate) fn hopeless(&self, nonce: u64) -> Transaction {
         self.call(nonce, 1, TRANSFER_GAS, b"too much")
+    }
+
+    /// Would delegate so many accounts, by signatures that name none.
+    pub(crate) fn delegating(&self, authorizations: usize) -> Transaction {
+        let authorization = Authorization { chain_id: U256::ZERO, address: Address::ZERO, nonce: 0 };
+        let signed = SignedAuthorization::new_unchecked(authorization, 0, U256::from(1), U256::from(1));
+        let transaction = TxEip7702 {
+            chain_id: ChainConfig::default().chain_id,
+            gas_limit: 100_000 + 25_000 * authorizations as u64,
+            max_fee_per_gas: u128::from(ChainConfig::default().base_fee_wei) + 1,
+            max_priority_fee_per_gas: 1,
+            authorization_list: vec![signed; authorizations],
+            ..TxEip7702::default()
+        };
+        let signed = slipstream_testkit::signed(transaction, &self.key);
+        Transaction::from_envelope(Envelope::Eip7702(signed)).unwrap()
     }
 
     /// Calls a contract, without value.

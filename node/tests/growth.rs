@@ -63,7 +63,7 @@ const ATTEMPTS: usize = 10;
 /// How much more a batch may cost where there is more of what it has nothing to do with.
 const GROWTH_MAX: f64 = 1.1;
 const CHAIN_ID: u64 = 7_357;
-/// Transactions of one sender that wait: a pool takes few more.
+/// Transactions of one sender that wait: a pool takes few more. Those that wait may have a quarter of it.
 const WAITING_OF_ONE: usize = 4_000;
 const SUBSCRIPTIONS_OF_ONE: usize = 8;
 
@@ -82,7 +82,7 @@ struct Sizes {
 const SHORT: Sizes =
     Sizes { accounts: 100_000, epochs: 300, batches: 1_500, waiting: 8_000, subscriptions: 400 };
 const FULL: Sizes =
-    Sizes { accounts: 500_000, epochs: 1_000, batches: 20_000, waiting: 92_000, subscriptions: 10_000 };
+    Sizes { accounts: 500_000, epochs: 1_000, batches: 20_000, waiting: 24_000, subscriptions: 1_000 };
 
 /// The sizes that the environment asks for.
 fn sizes() -> Sizes {
@@ -169,7 +169,7 @@ impl Chain {
         genesis_file::save(&dir.path().join("genesis.json"), &genesis).unwrap();
         keys::save(&dir.path().join("node.key"), &key).unwrap();
         let path = dir.path().join("node.yaml");
-        let text = "role: validator\ngenesis: genesis.json\nnetwork: { listen: \"127.0.0.1:0\" }\napi: { listen: \"127.0.0.1:0\", max_connections: 4096 }\n\
+        let text = "role: validator\ngenesis: genesis.json\nnetwork: { listen: \"127.0.0.1:0\" }\napi: { listen: \"127.0.0.1:0\" }\n\
                     consensus: { batch_interval_ms: 0, empty_batch_interval_ms: 0 }\n";
         fs::write(&path, text).unwrap();
         let config = slipstream_config::load(&path, &Overrides::default()).unwrap().config;

@@ -1,5 +1,5 @@
 //! The floor: what no chain can do without, in one process and without a network. Senders are recovered, transactions executed, rows and
-//! root changed, batches written and synced; no hints are recorded, as nobody follows.
+//! root changed, batches written and synced.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(super) fn cpu_us(dir: &Path) -> Result<f64> {
     let batches = signer.batches_of(0, BATCHES, BATCH_TRANSFERS)?;
     let store = Store::open(&StorageConfig::default(), dir)?;
     store.initialize(&genesis)?;
-    let mut maker = Maker::new(&store, &genesis, HintsMode::Off);
+    let mut maker = Maker::new(&store, &genesis, HintsMode::Keys);
     let before_s = cpu::of_this_process();
     for batch in &batches {
         let transactions: Result<Vec<_>, _> =

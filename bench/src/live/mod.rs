@@ -44,7 +44,7 @@ struct Plan {
     warm: Duration,
     flood: usize,
     seconds: f64,
-    /// Accounts of the large genesis. One holds at most 32 MiB: some 540,000 of them.
+    /// Accounts of the large genesis, which may have 32 MiB: some 540,000 accounts.
     accounts: u32,
 }
 

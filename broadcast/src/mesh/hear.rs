@@ -259,8 +259,8 @@ impl Mesh {
         }
     }
 
-    /// Tells some peers of a batch at once, chosen among those that told nothing of it, and first among those that take what they are sent.
-    /// The rest may hear of it from others first.
+    /// Tells some peers at once that have not told of the batch: first those that take what they are sent. The rest may hear of it from others
+    /// first.
     pub(super) fn tell_some(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.telling != Telling::Nobody {
@@ -269,7 +269,8 @@ impl Mesh {
         batch.telling = Telling::Some(now + LAZY);
         let told = &batch.told;
         let others = self.peers.iter().filter(|(peer, _)| !told.contains_key(peer));
-        let mut others: Vec<_> = others.map(|(peer, it)| (!it.takes(), self.rng.next_u32(), *peer)).collect();
+        let mut others: Vec<_> =
+            others.map(|(peer, it)| (!it.comes_first(self.wants), self.rng.next_u32(), *peer)).collect();
         others.sort_unstable();
         others.truncate(self.config.degree.into());
         others.into_iter().for_each(|(_, _, peer)| self.tell(peer, number));

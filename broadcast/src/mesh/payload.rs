@@ -236,8 +236,8 @@ impl Payload {
         self.allowance += more;
     }
 
-    /// The next chunk to send unasked, and to whom: to a peer among these that can use it and has got least, those first that take what
-    /// they are sent.
+    /// The next chunk to send unasked, and its receiver: one of these peers that can use it. Those that come first are marked; among equals it
+    /// is the one that has got least.
     pub(super) fn push(
         &mut self,
         peers: &[(PeerId, bool)],
@@ -248,11 +248,11 @@ impl Payload {
         }
         let needed = self.codec.chunks_needed();
         let mut order = Vec::with_capacity(peers.len());
-        for (peer, takes) in peers {
+        for (peer, is_first) in peers {
             let side = self.side(*peer);
             // With as many as are enough it has the payload, or will ask.
             if !side.has && side.sent + side.useful < needed {
-                order.push((!takes, side.sent + side.useful, rng.next_u32(), *peer));
+                order.push((!is_first, side.sent + side.useful, rng.next_u32(), *peer));
             }
         }
         order.sort_unstable();

@@ -26,7 +26,7 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
-/// A peer comes after the others once it has taken none of the last eight payloads that this node began to send to it.
+/// A peer comes after the others once this node has begun so many payloads to it since it last took one. So does one that has taken none yet.
 const UNTAKEN_MAX: u32 = 8;
 
 /// See the module.
@@ -173,10 +173,11 @@ impl Neighbour {
         self.untaken = self.untaken.map(|untaken| untaken.saturating_add(1));
     }
 
-    /// Whether it takes what it is sent. Peers that do come first. Otherwise an attacker who opens many connections, which cost little, would
-    /// be sent most of the chunks.
-    pub(super) fn takes(&self) -> bool {
-        self.untaken.is_some_and(|untaken| untaken <= UNTAKEN_MAX)
+    /// Whether it comes first at a node that wants these parts: it takes what it is sent, or that node cannot know. Nobody tells a node that
+    /// wants no bodies, as a validator, which bodies they have. Without this an attacker who opens many connections, which cost little, would be
+    /// sent most of the chunks.
+    pub(super) fn comes_first(&self, own: Wants) -> bool {
+        !own.body || self.untaken.is_some_and(|untaken| untaken < UNTAKEN_MAX)
     }
 
     /// It answered a pull.

@@ -247,7 +247,7 @@ impl Mesh {
         let Some(payload) = self.payload(&id).filter(|payload| payload.state != State::Over) else { return };
         let part = payload.part;
         let wanting = self.peers.iter().filter(|(_, it)| it.wants.has(part));
-        let peers: Vec<_> = wanting.map(|(peer, it)| (*peer, it.takes())).collect();
+        let peers: Vec<_> = wanting.map(|(peer, it)| (*peer, it.comes_first(self.wants))).collect();
         loop {
             let Some(batch) = self.batches.get_mut(&number) else { return };
             let Some(payload) = batch.payload(&id) else { return };

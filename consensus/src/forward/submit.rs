@@ -19,6 +19,9 @@ use crate::{
 /// How often a journaled transaction that the state does not allow yet is tried again, once a minute, before it is given up.
 const REPLAYS_MAX: u32 = 10;
 
+/// The first byte of a transaction that delegates accounts (EIP-7702).
+const DELEGATING: u8 = 4;
+
 /// Time between two lines that say that the journal takes nothing.
 const JOURNAL_TOLD_EVERY: Duration = Duration::from_secs(10);
 
@@ -45,8 +48,8 @@ pub enum SubmitError {
 
 /// A transaction that the pool has, and that is still to be written down.
 struct Unwritten<'a> {
-    /// Its place among those that came with it.
-    index: usize,
+    /// Its places among those that came with it; several if it came several times.
+    indices: Vec<usize>,
     transaction: Transaction,
     /// Its room in the journal; `None` without a journal.
     place: Option<Place<'a>>,
@@ -88,8 +91,8 @@ impl Forwarder {
         answers
     }
 
-    /// Charges an address for the first of these transactions: for as many as its allowance covers. The charge comes back for those that the
-    /// pool takes, so that it then covers more.
+    /// Charges an address for the first of these transactions: for as many as its allowance covers. What the pool takes is refunded, so that
+    /// the allowance then covers more. None is charged behind one that delegates: what that costs is known, and paid, only afterwards.
     ///
     /// # Errors
     /// When to come back, if the allowance is too small for the first one.
@@ -101,6 +104,9 @@ impl Forwarder {
                 Ok(()) => charged.push(units),
                 Err(wait) if charged.is_empty() => return Err(wait),
                 Err(_) => break,
+            }
+            if raw.starts_with(&[DELEGATING]) {
+                break;
             }
         }
         Ok(charged)
@@ -158,7 +164,9 @@ impl Forwarder {
                 // A peer may have brought it first, or writing it down have failed before. It is the user's all the same, whose wallet
                 // reads this as a yes.
                 self.pool.adopt(&hash);
-                !self.pool.is_journaled(&hash) && unwritten.iter().all(|it| it.transaction.hash != hash)
+                let before = unwritten.iter_mut().find(|it| it.transaction.hash == hash);
+                let is_known = before.map(|it| it.indices.push(index)).is_some();
+                !is_known && !self.pool.is_journaled(&hash)
             }
             Err(_) => false,
         };
@@ -166,7 +174,7 @@ impl Forwarder {
             if place.is_none() {
                 place = self.reserve(&transaction)?;
             }
-            unwritten.push(Unwritten { index, transaction, place, is_new: taken.is_ok() });
+            unwritten.push(Unwritten { indices: vec![index], transaction, place, is_new: taken.is_ok() });
         }
         Ok(taken.map(|()| hash)?)
     }
@@ -186,11 +194,13 @@ impl Forwarder {
         if let Some(journal) = self.journal.as_ref().filter(|_| !unwritten.is_empty()) {
             let places = unwritten.iter_mut().filter_map(|it| Some((it.place.take()?, &it.transaction.raw)));
             let entries: Vec<_> = places.collect();
-            if let Err(error) = journal.append(&entries) {
-                self.not_written(&error);
+            let appended = journal.append(&entries);
+            drop(entries);
+            if let Err(error) = appended {
                 let errors = iter::once(error).chain(iter::repeat_with(|| journal.broken()));
-                for (it, error) in unwritten.iter().zip(errors) {
-                    answers[it.index] = Err(error.into());
+                for (index, error) in unwritten.iter().flat_map(|it| &it.indices).zip(errors) {
+                    self.not_written(&error);
+                    answers[*index] = Err(error.into());
                 }
                 return;
             }

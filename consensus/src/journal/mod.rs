@@ -259,7 +259,8 @@ impl Journal {
         if self.may_append(&self.inner.lock(), bytes)? { Ok(()) } else { syncing.compact(live, bytes) }
     }
 
-    /// Adds transactions that the pool has taken, in one write. They outlive this process at once, and a power cut after [`Journal::sync`].
+    /// Adds transactions that the pool has taken, in one write. They survive the end of this process at once, and a power cut after
+    /// [`Journal::sync`].
     ///
     /// # Errors
     /// If writing fails; the file may then lack some or all of them.

@@ -47,7 +47,10 @@ async fn many_at_once_are_as_many_one_by_one() {
     let mut raws: Vec<_> = (0..40).map(|nonce| account.transfer(nonce, 1).raw).collect();
     raws.extend([raws[3].clone(), Account::new(3).hopeless(0).raw, Account::new(1).transfer(0, 1).raw]);
     raws.insert(7, raws[6].clone());
-    raws.extend((0..300).map(|number| junk(number).raw));
+    raws.extend((0..40).map(|number| junk(number).raw));
+    // Each asks for more recoveries than the allowance has, which shows once it is refused.
+    raws.extend((200..203).map(|poor| Account::new(poor).delegating(300).raw));
+    raws.extend((40..300).map(|number| junk(number).raw));
     raws.push(Account::new(2).transfer(0, 1).raw);
     let raws: Vec<&[u8]> = raws.iter().map(|raw| &raw[..]).collect();
     let wallet = IpAddr::from([192, 0, 2, 1]);
@@ -73,7 +76,9 @@ async fn many_at_once_are_as_many_one_by_one() {
     }
     let is_busy = |told: &&String| told.contains("retry in");
     assert_eq!(outcomes[0].0.iter().filter(|told| told.starts_with("Ok")).count(), 40);
-    assert!(outcomes[0].0.iter().filter(is_busy).count() > 100);
+    let is_refused = |told: &&String| told.contains("insufficient funds");
+    assert_eq!(outcomes[0].0.iter().filter(is_refused).count(), 1);
+    assert!(outcomes[0].0.iter().filter(is_busy).count() > 260);
     assert_eq!(outcomes[0].0, outcomes[1].0);
     assert!(outcomes[0].1 == outcomes[1].1, "the journals differ");
     // One that was twice among them is written down once, as is one that a peer brought before.

@@ -49,7 +49,7 @@ const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// The methods whose effect has to be on the disk before they are answered.
 const SENDING: &str = rpc::SEND_RAW;
 const SENDING_SYNC: &str = send_sync::NAME;
-/// Most transactions of an array that a thread takes in a row. They take two milliseconds, for which other callers may wait.
+/// The most transactions of an array that one thread takes in a row. 64 transfers take two milliseconds, for which other callers may wait.
 const RUN_MAX: usize = 64;
 /// Bytes of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
@@ -317,7 +317,7 @@ impl JsonRpc {
         }
     }
 
-    /// Adds the answers to calls that send, whose transactions one thread takes.
+    /// Adds the answers to a run of sends, which one thread does together.
     async fn send_run(&self, run: &[(&str, &Call<'_>)], asking: Asking<'_, '_>, answer: &mut Answer) {
         let started = Instant::now();
         let params = run.iter().map(|(_, call)| call.params);

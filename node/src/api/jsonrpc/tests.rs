@@ -187,8 +187,7 @@ async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     assert_eq!(answer(&server, &poll.to_string()).await["result"], json!([]));
 }
 
-/// Goal: transactions that come in one array are answered as those that come one by one, good and bad, more than one thread takes in a row,
-/// between other calls; and the next ones find the same pool.
+/// Goal: an array of sends, good and bad, longer than a run and mixed with other calls, is answered like single calls.
 #[tokio::test]
 async fn arrays_of_transactions_are_answered_as_single_ones() {
     let send = |params: Value| call(json!(0), SENDING, params);

@@ -140,7 +140,7 @@ impl Round<'_> {
     }
 
     /// Looks on while the attack goes on: for its time, until a joining node is there or has had its time, and until the attackers have done
-    /// something. A node that joins within a moment may meet its liars only after that: it asks each connected peer all the time.
+    /// something. A node that joins quickly may ask a liar only afterwards, since it goes on asking every connected peer.
     async fn watch(
         &self,
         stage: &Stage,
