@@ -99,7 +99,7 @@ async fn carried(devnet: &mut Devnet, nodes: &[usize], codec: &str) -> Vec<Came>
 async fn batches_go_down_a_line_of_fullnodes() {
     let _room = room().await;
     for codec in ["gossip", "reed_solomon", "rlnc"] {
-        let extra = format!("broadcast:\n  codec: {codec}\n  coded_bytes_min: 2048\n");
+        let extra = format!("broadcast:\n  codec: {codec}\n  coded_bytes_min: 512\n");
         let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
         let mut devnet = Devnet::start(options).await.unwrap();
         let mut before = devnet.proposer().peer_address();
@@ -142,7 +142,7 @@ async fn batches_go_down_a_line_of_fullnodes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_half_goes_on() {
     let _room = room().await;
-    let extra = "broadcast:\n  coded_bytes_min: 2048\n".to_owned();
+    let extra = "broadcast:\n  coded_bytes_min: 512\n".to_owned();
     let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
     let mut devnet = Devnet::start(options).await.unwrap();
     // Each stands behind two others; of these one will be killed.
