@@ -139,7 +139,7 @@ impl Account {
         self.call(nonce, 1, TRANSFER_GAS, b"too much")
     }
 
-    /// Would delegate so many accounts, by signatures that name none.
+    /// A transaction with this many authorizations (EIP-7702), whose signatures are invalid.
     pub(crate) fn delegating(&self, authorizations: usize) -> Transaction {
         let authorization = Authorization { chain_id: U256::ZERO, address: Address::ZERO, nonce: 0 };
         let signed = SignedAuthorization::new_unchecked(authorization, 0, U256::from(1), U256::from(1));

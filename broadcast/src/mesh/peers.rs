@@ -26,7 +26,7 @@ const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
-/// A peer comes after the others once this node has begun so many payloads to it since it last took one. So does one that has taken none yet.
+/// The payloads in a row that a peer may leave untaken. After that many it counts as a peer that takes nothing.
 const UNTAKEN_MAX: u32 = 8;
 
 /// See the module.
@@ -173,9 +173,9 @@ impl Neighbour {
         self.untaken = self.untaken.map(|untaken| untaken.saturating_add(1));
     }
 
-    /// Whether it comes first at a node that wants these parts: it takes what it is sent, or that node cannot know. Nobody tells a node that
-    /// wants no bodies, as a validator, which bodies they have. Without this an attacker who opens many connections, which cost little, would be
-    /// sent most of the chunks.
+    /// Whether a node with these wants serves this peer before others. It does if the peer takes what it is sent: otherwise an attacker with many
+    /// connections, which cost little, would be sent most of the chunks. Peers report no bodies to a node that wants none, such as a validator,
+    /// so that node serves all peers alike.
     pub(super) fn comes_first(&self, own: Wants) -> bool {
         !own.body || self.untaken.is_some_and(|untaken| untaken < UNTAKEN_MAX)
     }

@@ -48,7 +48,7 @@ pub enum SubmitError {
 
 /// A transaction that the pool has, and that is still to be written down.
 struct Unwritten<'a> {
-    /// Its places among those that came with it; several if it came several times.
+    /// Its positions in the list that it came in; more than one if it was sent twice.
     indices: Vec<usize>,
     transaction: Transaction,
     /// Its room in the journal; `None` without a journal.

@@ -413,7 +413,7 @@ fn sending_run<'a, 'b>(requests: &'b [Request<'a>]) -> Vec<(&'a str, &'b Call<'a
     requests.iter().take(RUN_MAX).map_while(sends).collect()
 }
 
-/// The result of work for a body; none if its time is over.
+/// Runs work for a body until the body's deadline. Returns `None` if the deadline passes first.
 async fn in_time<T>(asking: Asking<'_, '_>, work: impl Future<Output = T>) -> Option<T> {
     match Instant::now() < asking.deadline {
         true => timeout_at(asking.deadline, work).await.ok(),
