@@ -21,7 +21,7 @@ mod openapi;
 mod operator;
 mod process;
 #[allow(dead_code, reason = "its faults are those of the archive's own tests")]
-#[path = "../../../archive/tests/it/server.rs"]
+#[path = "../../../storage/archive/tests/it/server.rs"]
 mod server;
 mod shell;
 mod socket;

@@ -17,7 +17,7 @@ use crate::scenario::{
     names::{Names, Place},
 };
 
-#[path = "../../../../preload/layout.rs"]
+#[path = "../../../preload/layout.rs"]
 mod layout;
 
 /// The library, as cargo calls it.

@@ -240,7 +240,7 @@ mod tests {
     /// Goal: the page that ships agrees with the runs beside it.
     #[test]
     fn the_page_of_benchmarks_is_what_its_runs_say() {
-        let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
+        let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));
         let text = fs::read_to_string(docs.join("benchmarks.md")).unwrap();
         let filled = fill(&text, &docs.join("runs")).unwrap();
         assert!(filled == text, "run `slipnet bench document`");

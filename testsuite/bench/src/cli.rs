@@ -1,7 +1,7 @@
 //! The command line of `slipnet-bench`. It stands here and not in the program, so that its tests are linked with the library's.
 
 #[cfg(test)]
-#[path = "../../testsuite/tests/it/documented/commands.rs"]
+#[path = "../../tests/it/documented/commands.rs"]
 mod commands;
 
 use std::process::ExitCode;

@@ -30,7 +30,7 @@ struct Claim {
 
 static CHAIN: LazyLock<(LightClient, Vec<AccountProof>)> = LazyLock::new(|| {
     let vectors: Vectors =
-        serde_json::from_str(include_str!("../../../light/tests/vectors.json")).expect("the vectors are pinned");
+        serde_json::from_str(include_str!("../../../../light/tests/vectors.json")).expect("the vectors are pinned");
     let mut client = LightClient::from_genesis(&vectors.genesis).expect("a genesis");
     client.learn(&vectors.epoch_changes.certificates()).expect("its epoch changes");
     (client, vectors.proofs.into_iter().map(|proof| proof.answer).collect())

@@ -1,7 +1,7 @@
 //! What outsiders send, as bytes: each target takes any, and panics where a promise is broken.
 //!
 //! ```text
-//!  seeds, fuzz/corpus/TARGET ─┬─▶ test `kept`: they, and thousands made of them by a fixed generator ─┐
+//!  seeds, testsuite/fuzz/corpus/TARGET ─┬─▶ test `kept`: they, and thousands made of them by a fixed generator ─┐
 //!                             └─▶ ./x fuzz TARGET: libFuzzer, guided by what our crates execute ──────┴─▶ Target::run
 //! ```
 //!

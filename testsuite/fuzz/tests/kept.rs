@@ -44,7 +44,7 @@ macro_rules! tests {
             assert_eq!(names, [$(stringify!($name)),*]);
             for folder in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")).unwrap() {
                 let folder = folder.unwrap().file_name().into_string().unwrap();
-                assert!(names.contains(&folder.as_str()), "fuzz/corpus/{folder}");
+                assert!(names.contains(&folder.as_str()), "testsuite/fuzz/corpus/{folder}");
             }
         }
     };
