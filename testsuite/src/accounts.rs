@@ -66,11 +66,6 @@ pub fn fee_recipient(seed: &str, index: u32) -> Address {
     Address::from_slice(&derive("slipnet/fees/1", seed, index, 0).0[12..])
 }
 
-/// What nodes and loads give the judge of a scenario with this seed.
-pub fn judge_secret(seed: &str) -> String {
-    hex::encode(Digest::tagged("slipnet/judge/1", seed.as_bytes()).0)
-}
-
 /// A number for one use of a devnet's seed, such as the luck of a link, the choices of a load or the times of faults. Equal seeds
 /// and uses give equal numbers.
 pub fn number(seed: &str, purpose: &str) -> u64 {

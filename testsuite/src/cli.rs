@@ -17,12 +17,11 @@ use crate::{
     lab::{LabCommand, Up},
     leftovers,
     load::{self, LoadCommand},
-    operate::OperateOptions,
     output::{self, print},
     progress::Progress,
     relay::RelayOptions,
     report::RunReport,
-    scenario::{JudgeOptions, RunScenarios, ScenariosCommand},
+    scenario::{RunScenarios, ScenariosCommand},
     signals::interruptible,
 };
 
@@ -45,8 +44,6 @@ enum Command {
     Lab(LabCommand),
     /// Relays UDP with delay, jitter, bandwidth and loss: beside a node that runs in a container.
     Relay(RelayOptions),
-    /// Runs a node and does to it what a scenario says, by the clock: in a container, where no devnet holds the node.
-    Operate(OperateOptions),
     /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
     Load(LoadCommand),
     /// What a load starts: a generator.
@@ -54,8 +51,6 @@ enum Command {
     LoadWorker,
     /// Runs scenarios of YAML: nodes, load, faults, and what must hold.
     Run(RunScenarios),
-    /// Watches the nodes of a scenario that runs on other machines, and judges its criteria: in a container beside them.
-    Judge(JudgeOptions),
     /// What there is to run, and whether a file of your own is sound.
     #[command(subcommand)]
     Scenarios(ScenariosCommand),
@@ -137,12 +132,9 @@ pub async fn main() -> ExitCode {
             Command::Up(up) => up.run().await,
             Command::Lab(command) => command.run().await,
             Command::Relay(options) => interruptible(options.run()).await,
-            // It stops the node in order by itself.
-            Command::Operate(options) => options.run().await,
             Command::Load(command) => interruptible(command.run(Progress::detect())).await,
             Command::LoadWorker => load::run_worker().await,
             Command::Run(scenarios) => interruptible(scenarios.run()).await,
-            Command::Judge(options) => interruptible(options.run(Progress::detect())).await,
             Command::Scenarios(command) => command.run(),
             Command::Demo(arguments) => interruptible(run_demo(arguments)).await,
             Command::Bench { arguments } => become_program("slipnet-bench", &[], &arguments),

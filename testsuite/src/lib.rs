@@ -6,7 +6,7 @@
 //! and programs of their own on top of this library, `slipnet-simulation` and `slipnet-bench`, which `slipnet` becomes.
 //!
 //! ```text
-//!  lab (devnets that outlive a command), relay (links between nodes), target (Compose, Kubernetes), operate (a node in a container)
+//!  lab (devnets that outlive a command), relay (links between nodes), target (Compose, Kubernetes)
 //!                                      │
 //!  accounts (keys from a seed) ──▶ devnet (genesis, node.yaml, processes) ──▶ manifest
 //!        │                             ▲                                        │
@@ -45,7 +45,6 @@ pub mod leftovers;
 pub mod load;
 pub mod manifest;
 pub mod memory;
-pub mod operate;
 pub mod output;
 pub mod progress;
 pub mod relay;

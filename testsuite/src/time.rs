@@ -1,4 +1,4 @@
-//! Times as people write them, and a start that processes have in common.
+//! Times as people write them, and the time of day.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,44 +26,6 @@ pub(crate) fn short(ms: u64) -> String {
     match ms % 1_000 {
         0 => format!("{}s", ms / 1_000),
         _ => format!("{ms}ms"),
-    }
-}
-
-/// Counts from a start that several processes know, each by its machine's time of day when it begins. Later changes of that do not matter.
-#[derive(Clone, Copy, Debug)]
-pub struct StartClock {
-    begun: Instant,
-    /// Of the time after the start, what had passed when it begun.
-    passed: Duration,
-    /// How long it was until the start when it begun.
-    ahead: Duration,
-}
-
-impl StartClock {
-    /// From this second since 1970 on; without it from now on.
-    pub fn new(start: Option<u64>) -> StartClock {
-        let now = since_1970();
-        StartClock::seen(start.map_or(now, Duration::from_secs), now, Instant::now())
-    }
-
-    fn seen(start: Duration, now: Duration, begun: Instant) -> StartClock {
-        StartClock { begun, passed: now.saturating_sub(start), ahead: start.saturating_sub(now) }
-    }
-
-    /// The time since the start; none before it.
-    pub fn passed(&self) -> Option<Duration> {
-        self.passed_at(Instant::now())
-    }
-
-    /// The time from the start to this moment; none before it.
-    pub(crate) fn passed_at(&self, now: Instant) -> Option<Duration> {
-        (now.saturating_duration_since(self.begun) + self.passed).checked_sub(self.ahead)
-    }
-
-    /// Waits until so long after the start; not at all if that is past.
-    pub async fn wait_until(&self, moment: Duration) {
-        let wait = moment.saturating_add(self.ahead).saturating_sub(self.passed);
-        tokio::time::sleep(wait.saturating_sub(self.begun.elapsed())).await;
     }
 }
 

@@ -20,7 +20,6 @@ use crate::{
     output::{note, print, print_line},
     progress::Progress,
     relay::{KIB_PER_SECOND_MAX, Limits, REGION_SOURCE, Region, region_table},
-    scenario,
     signals::interrupted,
     target::{self, Target},
 };
@@ -30,22 +29,6 @@ const DEFAULT_NAME: &str = "devnet";
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a detached devnet is asked whether it is ready.
 const READY_POLL: Duration = Duration::from_millis(100);
-/// The options that a scenario decides.
-const OF_A_DEVNET: [&str; 13] = [
-    "validators",
-    "fullnodes",
-    "accounts",
-    "no_predeploys",
-    "no_unprotected_transactions",
-    "seed",
-    "latency",
-    "loss",
-    "kib_per_second",
-    "sync_mode",
-    "snapshot_interval",
-    "state_history",
-    "log",
-];
 /// The most that links of a devnet lose: of more, handshakes do not come through and no devnet becomes ready.
 const LOSS_PERCENT_MAX: f64 = 50.0;
 /// Lines of the keeper's that an error repeats.
@@ -87,9 +70,6 @@ pub struct Up {
     /// Write files for other machines into --dir, and start nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
-    /// With --target: the nodes, loads, faults and criteria of this scenario, a file or the name of one that ships, in place of those of the options.
-    #[arg(long, requires = "target", conflicts_with_all = OF_A_DEVNET, value_name = "FILE")]
-    scenario: Option<String>,
     /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -122,9 +102,6 @@ impl Up {
     /// # Errors
     /// If the devnet does not start, a node stops badly, or files cannot be written.
     pub async fn run(self) -> Result<()> {
-        if let (Some(target), Some(name), Some(dir)) = (self.target, &self.scenario, &self.dir) {
-            return write_scenario(target, name, dir, self.base_port);
-        }
         let json = self.json;
         let limits = self.limits();
         let plan = Plan {
@@ -182,13 +159,6 @@ fn percent(text: &str) -> Result<f64, String> {
         Ok(percent) if (0.0..=LOSS_PERCENT_MAX).contains(&percent) => Ok(percent),
         _ => Err(format!("{text}: expected percent from 0 to {LOSS_PERCENT_MAX}, such as 0.5")),
     }
-}
-
-/// Writes a scenario's files; what they do not do is noted.
-fn write_scenario(target: Target, name: &str, dir: &Path, base_port: Option<u16>) -> Result<()> {
-    let written = scenario::write_files(target, &scenario::find(name)?, dir, base_port)?;
-    written.notes.iter().for_each(|line| note(line));
-    print(&written.usage)
 }
 
 /// Keeps the devnet until ctrl-c.
@@ -329,33 +299,6 @@ mod tests {
     fn parse(line: &str) -> Result<Up, clap::Error> {
         let command = Up::augment_args(Command::new("up").no_binary_name(true));
         Up::from_arg_matches(&command.try_get_matches_from(line.split(' '))?)
-    }
-
-    /// Goal: a scenario decides what its files are of, so that options which say so too are refused.
-    #[test]
-    fn a_scenario_takes_the_place_of_a_devnets_options() {
-        let up = parse("--target compose --scenario a.yaml --dir d --base-port 9000").unwrap();
-        assert_eq!((up.scenario.as_deref(), up.base_port), (Some("a.yaml"), Some(9_000)));
-        assert!(
-            parse("--scenario a.yaml --dir d").is_err(),
-            "nothing runs a scenario here but `slipnet run`"
-        );
-        assert!(parse("--target compose --scenario a.yaml").is_err(), "the files need a directory");
-        for option in [
-            "-v 3",
-            "-f 1",
-            "--seed s",
-            "--latency eu",
-            "--loss 1",
-            "--kib-per-second 9",
-            "--log debug",
-            "--no-predeploys",
-        ] {
-            assert!(
-                parse(&format!("--target compose --scenario a.yaml --dir d {option}")).is_err(),
-                "{option}"
-            );
-        }
     }
 
     /// Goal: loss and bandwidth are bounded, and a wrong one is told with what to write.

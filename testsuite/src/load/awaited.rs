@@ -1,8 +1,8 @@
-//! Waiting for the nodes of a load: all of them where they start with it, one where a scenario may have taken others down.
+//! Waits for the nodes of a load that starts together with its chain.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::LoadOptions;
 use crate::rpc::Rpc;
@@ -24,26 +24,6 @@ pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> 
         }
     }
     Ok(())
-}
-
-/// Waits until one of the nodes that take transactions answers and has a batch.
-///
-/// # Errors
-/// With the first of them, if none has any in time, and why.
-pub(super) async fn one(options: &LoadOptions, longest: Duration) -> Result<()> {
-    let begin = Instant::now();
-    loop {
-        let mut first = None;
-        for rpc in &options.submit {
-            match lacks(rpc).await {
-                None => return Ok(()),
-                Some(why) => first = first.or_else(|| Some(not_ready(rpc, longest, &why))),
-            }
-        }
-        let first = first.context("a load needs the API of at least one node")?;
-        ensure!(begin.elapsed() < longest, first);
-        tokio::time::sleep(POLL).await;
-    }
 }
 
 /// What a node lacks for a load to begin; none if it answers and has a batch.
@@ -82,12 +62,12 @@ mod tests {
         (held, rpc)
     }
 
-    /// A node that has no batch when it is asked first, if it is to be new.
-    async fn node(is_new: bool) -> (JoinHandle<()>, Rpc) {
+    /// A node that has no batch when it is asked first.
+    async fn node() -> (JoinHandle<()>, Rpc) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
         let server = tokio::spawn(async move {
-            for head in is_new.then_some("0x0").into_iter().chain(std::iter::repeat("0x1")) {
+            for head in std::iter::once("0x0").chain(std::iter::repeat("0x1")) {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = vec![0; 4_096];
                 let _ = stream.read(&mut request).await;
@@ -115,28 +95,11 @@ mod tests {
     /// Goal: a node that answers and has no batch yet is asked again, until it has one.
     #[tokio::test]
     async fn a_load_begins_once_its_nodes_have_a_batch() {
-        let (server, rpc) = node(true).await;
+        let (server, rpc) = node().await;
         let begin = Instant::now();
         all(&options(vec![rpc]), Duration::from_secs(60)).await.unwrap();
         assert!(begin.elapsed() >= POLL, "it did not wait for a batch");
         server.abort();
     }
 
-    /// Goal: a load whose first node a fault of its scenario holds down begins with the next one, also if its follower is down. If all are
-    /// down the first is named.
-    #[tokio::test]
-    async fn a_load_of_a_scenario_waits_for_one_node() {
-        let (server, rpc) = node(false).await;
-        let ((_held, first), (_held_too, other)) = (closed(), closed());
-        let followers = vec![("other".to_owned(), other.clone())];
-        let loaded = LoadOptions { followers, ..options(vec![first.clone(), rpc]) };
-        one(&loaded, Duration::ZERO).await.unwrap();
-        assert!(all(&loaded, Duration::ZERO).await.is_err());
-        let error = one(&options(vec![first.clone(), other]), Duration::ZERO).await.unwrap_err().to_string();
-        assert!(
-            error.starts_with(&format!("{} was not ready within 0 s (--wait): ", first.url())),
-            "{error}"
-        );
-        server.abort();
-    }
 }

@@ -10,23 +10,15 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::{
-    Delivery, Ending, Found, LoadOptions, LoadSummary, Mix, Rate, Rule, SaturationOptions, Source, Workload,
-    awaited, given_secret,
-};
+use super::{Found, LoadOptions, Mix, Rate, Rule, SaturationOptions, Workload, awaited};
 use crate::{
     accounts::{Account, DEFAULT_SEED},
     manifest::Manifest,
     output,
     progress::Progress,
     rpc::Rpc,
-    time::{StartClock, duration},
+    time::duration,
 };
-
-/// A load that begins later than this after its time says so: what happens to the nodes meanwhile may be over.
-const LATE: Duration = Duration::from_secs(1);
-/// How long a judge is looked for.
-const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends transactions and reads at the times of a schedule, and tells how long they took.
 #[derive(Args, Debug)]
@@ -58,14 +50,8 @@ pub struct LoadCommand {
     /// With --saturate: the search ends after so long at the latest.
     #[arg(long, requires = "saturate", value_parser = duration)]
     search_for: Option<Duration>,
-    /// From when --at counts, in seconds since 1970, so that several loads and relays agree; without it, from now.
-    #[arg(long)]
-    start: Option<u64>,
-    /// When the load begins, with its preparation, after --start.
-    #[arg(long, default_value = "0s", value_parser = duration)]
-    at: Duration,
-    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain; with --start until one of --api
-    /// does, because others may be down by then. Without it, the load ends if none of --api answers.
+    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain. Without it, the load ends if
+    /// none of --api answers.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
     /// Reads per second at each node, half over HTTP and half over WebSocket, beside a subscription to its heads.
@@ -107,12 +93,6 @@ pub struct LoadCommand {
     /// Also write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Also send the figures to the `slipnet judge` that listens at this HOST:PORT, as those of --phase, with the secret in SLIPNET_JUDGE_SECRET.
-    #[arg(long, requires = "phase", value_name = "HOST:PORT")]
-    judge: Option<String>,
-    /// The phase of the scenario that this load is.
-    #[arg(long, requires = "judge", value_name = "NAME")]
-    phase: Option<String>,
 }
 
 /// Peak rate, period and length of a peak.
@@ -124,87 +104,35 @@ struct Burst {
 }
 
 impl LoadCommand {
-    /// Sends the load, and prints what came of it; a judge is told before.
+    /// Sends the load, and prints its figures.
     ///
     /// # Errors
     /// If the load cannot run, commits nothing, or leaves receipts or balances that are not what they must be.
     pub async fn run(self, progress: Progress) -> Result<()> {
-        let (ending, failed) = match self.perform(progress).await {
-            Ok(ending) => (ending, None),
-            Err(error) => (Ending::Failed(format!("{error:#}")), Some(error)),
-        };
-        let ending = self.deliver(ending).await;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let json = self.json.as_deref();
-        match &ending {
-            Ending::Run { summary, .. } => {
-                show(&**summary, json)?;
-                ensure!(summary.committed > 0, "nothing was committed");
-                let audit = &summary.audit;
-                ensure!(audit.is_clean(), "the audit found differences: {}", serde_json::to_string(audit)?);
-            }
-            Ending::Search { saturation, .. } => {
-                show(&**saturation, json)?;
-                ensure!(
-                    !matches!(saturation.found, Found::AtLeast { rate: 0 }),
-                    "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
-                );
-                let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
-                ensure!(is_clean, "the audit of a step found differences: --json lists them");
-            }
-            // Its error was returned; orders are no load's.
-            Ending::Failed(_) | Ending::Taken { .. } | Ending::Orders { .. } => {}
-        }
-        Ok(())
-    }
-
-    async fn perform(&self, progress: Progress) -> Result<Ending> {
-        let options = self.options()?;
-        let clock = StartClock::new(self.start);
-        self.wait_for_start(&clock).await;
+        let (options, json) = (self.options()?, self.json.as_deref());
         if let Some(longest) = self.wait {
-            match self.start {
-                Some(_) => awaited::one(&options, longest).await?,
-                None => awaited::all(&options, longest).await?,
-            }
+            awaited::all(&options, longest).await?;
         }
-        let begin_ms = |summary: &LoadSummary| {
-            let passed = summary.begin.and_then(|begin| clock.passed_at(begin)).unwrap_or_default();
-            u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
-        };
         if self.saturate {
             let rule = Rule { p99_ms_max: self.p99_max_ms, ..Rule::default() };
             let until = self.search_for.and_then(|longest| Instant::now().checked_add(longest));
             let search = SaturationOptions { rule, start: self.tps, step: self.duration, until };
-            let saturation = Box::new(super::saturate(&options, search, progress).await?);
-            return Ok(Ending::Search {
-                begins_ms: saturation.steps.iter().map(begin_ms).collect(),
-                saturation,
-            });
+            let saturation = super::saturate(&options, search, progress).await?;
+            show(&saturation, json)?;
+            ensure!(
+                !matches!(saturation.found, Found::AtLeast { rate: 0 }),
+                "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
+            );
+            let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
+            ensure!(is_clean, "the audit of a step found differences: --json lists them");
+            return Ok(());
         }
-        let summary = Box::new(super::run(&options, progress).await?);
-        Ok(Ending::Run { begin_ms: begin_ms(&summary), summary })
-    }
-
-    /// Tells the judge how the load ended. One that cannot be told says itself that it missed these figures.
-    async fn deliver(&self, ending: Ending) -> Ending {
-        let (Some(judge), Some(phase)) = (&self.judge, &self.phase) else { return ending };
-        let delivery = Delivery { from: Source::Phase(phase.clone()), ending };
-        if let Err(error) = delivery.send(judge, &given_secret(), JUDGE_PATIENCE).await {
-            output::note(&format!("{error:#}"));
-        }
-        delivery.ending
-    }
-
-    /// Waits until the load is to begin; one that is late begins at once, and says so.
-    async fn wait_for_start(&self, clock: &StartClock) {
-        let late = clock.passed().and_then(|passed| passed.checked_sub(self.at));
-        if let Some(late) = late.filter(|late| *late >= LATE) {
-            output::note(&format!("the load was to begin {} s ago: it begins now", late.as_secs()));
-        }
-        clock.wait_until(self.at).await;
+        let summary = super::run(&options, progress).await?;
+        show(&summary, json)?;
+        ensure!(summary.committed > 0, "nothing was committed");
+        let audit = &summary.audit;
+        ensure!(audit.is_clean(), "the audit found differences: {}", serde_json::to_string(audit)?);
+        Ok(())
     }
 
     fn rate(&self) -> Rate {
@@ -300,7 +228,7 @@ mod tests {
     /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
     #[test]
     fn a_load_leaves_accounts_and_the_follower_to_others() {
-        let text = "--api a:1 --api b:2 --follower c:3 --follower d:4 --accounts 2 --skip-accounts 3 --seed s --at 65s --start 7";
+        let text = "--api a:1 --api b:2 --follower c:3 --follower d:4 --accounts 2 --skip-accounts 3 --seed s";
         let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
         let options = command.options().unwrap();
         let all = Account::derive_many("s", 5);
@@ -311,10 +239,8 @@ mod tests {
             options.followers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
             ["http://c:3", "http://d:4"]
         );
-        assert_eq!((command.at, command.start), (Duration::from_secs(65), Some(7)));
         assert!(parse(&["--follower", "c:3"]).is_err());
         assert!(parse(&["--search-for", "10s"]).is_err());
-        assert!(parse(&["--phase", "main"]).is_err() && parse(&["--judge", "judge:9100"]).is_err());
     }
 
     #[test]

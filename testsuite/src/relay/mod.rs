@@ -15,7 +15,6 @@ mod lane;
 mod links;
 mod meter;
 mod region;
-mod schedule;
 mod session;
 mod sidecar;
 
@@ -36,8 +35,6 @@ use tokio::{net::UdpSocket, task::JoinHandle};
 pub use links::{Limits, Links, Terrain};
 pub use meter::RelayStats;
 pub use region::{Region, SOURCE as REGION_SOURCE, table as region_table};
-pub use schedule::Change;
-pub(crate) use sidecar::CHANGES_MAX;
 pub use sidecar::{Link, RelayOptions};
 
 use self::{meter::Meter, session::Session};

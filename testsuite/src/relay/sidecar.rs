@@ -2,19 +2,12 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroU64, str::FromStr, time::Duration};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use parking_lot::Mutex;
 
-use super::{
-    Relay, Shape,
-    links::raise_open_files,
-    schedule::{self, Change},
-};
-use crate::{
-    accounts, output,
-    time::{self, StartClock},
-};
+use super::{Relay, Shape, links::raise_open_files};
+use crate::{accounts, output, time};
 
 /// How often the names of targets are resolved anew: a container that was started again has another address.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -22,9 +15,6 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 const STATS_INTERVAL: Duration = Duration::from_secs(60);
 /// Links of one sidecar: as many as a node has configured peers.
 const LINKS_MAX: usize = 4_096;
-/// Changes of one sidecar: its command line stays below what a system takes.
-pub(crate) const CHANGES_MAX: usize = 4_096;
-
 /// A link: `LISTEN=HOST:PORT[,delay=46ms][,jitter=1ms][,bandwidth=BYTES][,loss=0.01]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
@@ -64,7 +54,7 @@ impl fmt::Display for Link {
 }
 
 /// A shape from its words, such as `delay=46ms`; what is not named is perfect.
-pub(super) fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Shape> {
+fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Shape> {
     let mut shape = Shape::default();
     for part in parts {
         let (key, value) = part.split_once('=').with_context(|| format!("{part}: expected KEY=VALUE"))?;
@@ -85,7 +75,7 @@ pub(super) fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Sha
 }
 
 /// The words of a shape, each after a comma.
-pub(super) fn write_shape(f: &mut fmt::Formatter<'_>, shape: &Shape) -> fmt::Result {
+fn write_shape(f: &mut fmt::Formatter<'_>, shape: &Shape) -> fmt::Result {
     let Shape { delay, jitter, bandwidth_bytes_per_second, loss } = *shape;
     for (key, time) in [("delay", delay), ("jitter", jitter)] {
         if !time.is_zero() {
@@ -108,123 +98,61 @@ pub struct RelayOptions {
     /// bandwidth is bytes a second.
     #[arg(long = "link", required = true)]
     pub links: Vec<Link>,
-    /// What a link is for a while, as 127.0.0.1:7401@125s..133s,cut or 127.0.0.1:7401@10s..,delay=150ms,loss=0.02: it is cut while one
-    /// of them cuts it, otherwise in the shape of the last one that began.
-    #[arg(long = "change")]
-    pub changes: Vec<Change>,
-    /// From when --change counts, in seconds since 1970, so that all relays change together; without it, from now.
-    #[arg(long)]
-    pub start: Option<u64>,
     /// Decides which datagrams are lost, and the jitter of each.
     #[arg(long, default_value = accounts::DEFAULT_SEED)]
     pub seed: String,
 }
 
-/// A link that has an address.
-struct Laid {
-    relay: Relay,
-    /// Its shape, and whether it is cut.
-    state: (Shape, bool),
-}
-
-/// All links in the order of the options; none yet where the target's name has no address.
-type LaidLinks = Mutex<Vec<Option<Laid>>>;
+/// All links in the order of the options; `None` where the target's name has no address yet.
+type LaidLinks = Mutex<Vec<Option<Relay>>>;
 
 impl RelayOptions {
     /// Relays until the process ends.
     ///
     /// # Errors
-    /// If there are too many links or changes, a change is of no link, or a link cannot be laid.
+    /// If there are too many links, or a link cannot be laid.
     pub async fn run(&self) -> Result<()> {
-        self.check()?;
-        raise_open_files();
-        let clock = StartClock::new(self.start);
-        let laid = Mutex::new(self.links.iter().map(|_| None).collect());
-        tokio::try_join!(self.resolve(&laid, &clock), self.follow(&laid, &clock), self.tell(&laid))?;
-        Ok(())
-    }
-
-    fn check(&self) -> Result<()> {
-        let (links, changes) = (self.links.len(), self.changes.len());
+        let links = self.links.len();
         ensure!(links <= LINKS_MAX, "{links} links are too many: at most {LINKS_MAX}");
-        ensure!(changes <= CHANGES_MAX, "{changes} changes are too many: at most {CHANGES_MAX}");
-        let is_known = |change: &&Change| self.links.iter().any(|link| link.listen == change.listen);
-        if let Some(change) = self.changes.iter().find(|change| !is_known(change)) {
-            bail!("--change {change}: no --link listens at {}", change.listen);
-        }
+        raise_open_files();
+        let laid = Mutex::new(self.links.iter().map(|_| None).collect());
+        tokio::try_join!(self.resolve(&laid), self.log(&laid))?;
         Ok(())
     }
 
-    /// Notes what each link did, now and then.
-    async fn tell(&self, laid: &LaidLinks) -> Result<()> {
+    /// Logs the figures of each link once a minute.
+    async fn log(&self, laid: &LaidLinks) -> Result<()> {
         let mut interval = tokio::time::interval(STATS_INTERVAL);
         loop {
             interval.tick().await;
             for (link, laid) in self.links.iter().zip(laid.lock().iter()) {
-                let Some(laid) = laid else { continue };
-                let stats = serde_json::to_string(&laid.relay.stats())?;
+                let Some(relay) = laid else { continue };
+                let stats = serde_json::to_string(&relay.stats())?;
                 output::note(&format!("{} to {}: {stats}", link.listen, link.target));
             }
         }
     }
 
-    /// Starts what has an address by now, and moves what has another one, again and again. A name that is asked for takes its time:
-    /// changes do not wait for it.
-    async fn resolve(&self, laid: &LaidLinks, clock: &StartClock) -> Result<()> {
+    /// Lays each link once its target has an address, and follows the target to another address.
+    async fn resolve(&self, laid: &LaidLinks) -> Result<()> {
         let mut interval = tokio::time::interval(RESOLVE_INTERVAL);
         loop {
             interval.tick().await;
             for (index, link) in self.links.iter().enumerate() {
-                // A name without an address is a container that does not run: it is asked for again.
+                // A name without an address is a container that does not run: it is resolved again later.
                 let Ok(mut found) = tokio::net::lookup_host(&link.target).await else { continue };
                 let Some(target) = found.next() else { continue };
-                self.lay(&mut laid.lock()[index], link, target, clock)?;
+                self.lay(&mut laid.lock()[index], link, target)?;
             }
         }
     }
 
-    fn lay(
-        &self,
-        laid: &mut Option<Laid>,
-        link: &Link,
-        target: SocketAddr,
-        clock: &StartClock,
-    ) -> Result<()> {
-        if let Some(laid) = laid {
-            laid.relay.retarget(target);
-            return Ok(());
-        }
-        let seed = accounts::number(&self.seed, &format!("link {} {}", link.listen, link.target));
-        let state = self.state(link, clock.passed());
-        let relay = Relay::start_seeded(link.listen, target, state.0, seed)?;
-        relay.cut(state.1);
-        *laid = Some(Laid { relay, state });
-        Ok(())
-    }
-
-    /// What a link is now; as usual before the start.
-    fn state(&self, link: &Link, passed: Option<Duration>) -> (Shape, bool) {
-        let usual = (link.shape, false);
-        passed.map_or(usual, |moment| schedule::state(&self.changes, link.listen, link.shape, moment))
-    }
-
-    /// Changes the links at the moments of the schedule, and ends with it.
-    async fn follow(&self, laid: &LaidLinks, clock: &StartClock) -> Result<()> {
-        let mut passed = clock.passed();
-        while let Some(moment) = schedule::next(&self.changes, passed) {
-            clock.wait_until(moment).await;
-            // The moment itself: the clock may be a hair before it.
-            passed = clock.passed().max(Some(moment));
-            for (link, laid) in self.links.iter().zip(laid.lock().iter_mut()) {
-                let Some(laid) = laid else { continue };
-                let state = self.state(link, passed);
-                if laid.state != state {
-                    laid.relay.reshape(state.0)?;
-                    laid.relay.cut(state.1);
-                    laid.state = state;
-                    let now = if state.1 { "cut".to_owned() } else { state.0.to_string() };
-                    output::note(&format!("{} to {}: {now}", link.listen, link.target));
-                }
+    fn lay(&self, laid: &mut Option<Relay>, link: &Link, target: SocketAddr) -> Result<()> {
+        match laid {
+            Some(relay) => relay.retarget(target),
+            None => {
+                let seed = accounts::number(&self.seed, &format!("link {} {}", link.listen, link.target));
+                *laid = Some(Relay::start_seeded(link.listen, target, link.shape, seed)?);
             }
         }
         Ok(())
@@ -260,42 +188,27 @@ mod tests {
         }
     }
 
-    fn options(change: &str) -> RelayOptions {
-        RelayOptions {
-            links: vec!["127.0.0.1:1=a:2,delay=5ms".parse().unwrap()],
-            changes: vec![change.parse().unwrap()],
-            start: None,
-            seed: "s".to_owned(),
-        }
-    }
-
-    /// Goal: a change of a link that nobody has is a mistake, and before the start every link is as usual.
-    #[test]
-    fn changes_are_of_links_and_wait_for_the_start() {
-        let error = options("127.0.0.1:9@1s..2s,cut").check().unwrap_err().to_string();
-        assert!(error.contains("no --link listens at 127.0.0.1:9"), "{error}");
-        let options = options("127.0.0.1:1@0s..2s,cut");
-        options.check().unwrap();
-        let link = &options.links[0];
-        assert_eq!(options.state(link, None), (link.shape, false));
-        assert_eq!(options.state(link, Some(Duration::ZERO)), (link.shape, true));
-    }
-
-    /// Goal: a link is cut and made whole by the schedule, without anybody who asks for it.
+    /// Goal: what a node sends to the sidecar's address arrives at the target, which has a name and starts later.
     #[tokio::test]
-    async fn the_schedule_is_followed() {
-        let mut options = options("127.0.0.1:1@0ms..5s,cut");
-        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let target = socket.local_addr().unwrap();
-        options.links[0].listen = "127.0.0.1:0".parse().unwrap();
-        options.changes[0].listen = options.links[0].listen;
-        let clock = StartClock::new(None);
-        let laid = Mutex::new(vec![None]);
-        options.lay(&mut laid.lock()[0], &options.links[0], target, &clock).unwrap();
-        let is_cut = laid.lock()[0].as_ref().unwrap().state.1;
-        let is_over = clock.passed() >= Some(Duration::from_secs(5));
-        assert!(is_cut || is_over, "it is cut when it is laid");
-        options.follow(&laid, &clock).await.unwrap();
-        assert_eq!(laid.lock()[0].as_ref().unwrap().state, (options.links[0].shape, false));
+    async fn a_sidecar_relays_to_a_name() {
+        let local = || tokio::net::UdpSocket::bind("127.0.0.1:0");
+        let (target, node) = (local().await.unwrap(), local().await.unwrap());
+        // Its port is free again once it is dropped.
+        let listen = local().await.unwrap().local_addr().unwrap();
+        let port = target.local_addr().unwrap().port();
+        let link = Link { listen, target: format!("localhost:{port}"), shape: Shape::default() };
+        let options = RelayOptions { links: vec![link], seed: "s".to_owned() };
+        let relay = tokio::spawn(async move { options.run().await });
+        let mut buffer = [0; 8];
+        let heard = loop {
+            node.send_to(b"hello", listen).await.unwrap();
+            let heard = target.recv_from(&mut buffer);
+            if let Ok(heard) = tokio::time::timeout(Duration::from_millis(100), heard).await {
+                break heard.unwrap().0;
+            }
+        };
+        assert_eq!(&buffer[..heard], b"hello");
+        assert!(!relay.is_finished());
+        relay.abort();
     }
 }

@@ -29,8 +29,6 @@ impl RunReport {
             vec![it.name.clone(), verdict(it.passed).to_owned(), it.measured.clone(), it.wanted.clone()]
         });
         table(&mut text, "Criteria", &["criterion", "", "measured", "wanted"], criteria);
-        let unjudged = self.unjudged.iter().map(|it| vec![it.name.clone(), it.why.clone()]);
-        table(&mut text, "Criteria that nobody could judge here", &["criterion", "why"], unjudged);
         let seconds = |ms: u64| format!("{:.1} s", ms as f64 / 1_000.0);
         let faults = self.faults.iter().map(|it| {
             let node = it.node.clone().unwrap_or_else(|| "all".to_owned());
@@ -258,7 +256,6 @@ mod tests {
         let parts = [
             "## Harness",
             "## Criteria\n",
-            "## Criteria that nobody could judge here",
             "## Faults",
             "## Liars",
             "## Phases",
@@ -275,7 +272,6 @@ mod tests {
             parts.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
         assert!(places.is_sorted(), "{text}");
         assert!(text.contains("| head-age | **FAILED** | 3.1 s | at most 2 s |"), "{text}");
-        assert!(text.contains("| memory | nobody asked the kernel |"), "{text}");
         assert!(text.contains("| kill | validator-0 | 0.5 s | 0.9 s |"), "{text}");
         assert!(
             text.contains(

@@ -34,7 +34,7 @@ pub use phase::{LatencyFigures, PhaseFigures};
 pub(crate) use run::LIST_MAX;
 pub use run::{
     CatchUp, CriterionResult, FaultMark, HarnessFigures, LoadSeries, NamedSeries, NodeSeries, RunReport,
-    Total, Unjudged,
+    Total,
 };
 pub use search::{SearchFigures, SearchStep};
 pub use series::Series;

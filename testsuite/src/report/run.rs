@@ -45,9 +45,6 @@ pub struct RunReport {
     pub liars: Vec<LiarOpinion>,
     /// What the scenario asked for, and what came.
     pub criteria: Vec<CriterionResult>,
-    /// What it asked for and nobody could judge where it ran.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unjudged: Vec<Unjudged>,
     /// How nodes that were behind caught up.
     pub catch_up: Vec<CatchUp>,
     /// What the harness says of itself.
@@ -152,16 +149,6 @@ pub struct CriterionResult {
     pub wanted: String,
 }
 
-/// One thing that the scenario asked for, and that nobody could judge.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Unjudged {
-    /// Its name in the scenario.
-    pub name: String,
-    /// Why not.
-    pub why: String,
-}
-
 /// One node that was behind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -257,7 +244,6 @@ impl RunReport {
             ("faults", report.faults.len()),
             ("liars", report.liars.len()),
             ("criteria", report.criteria.len()),
-            ("unjudged", report.unjudged.len()),
             ("catch_up", report.catch_up.len()),
         ];
         for (name, length) in lists {

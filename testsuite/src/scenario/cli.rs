@@ -17,7 +17,7 @@ use crate::{
     leftovers::RunDir,
     output::{is_closed, print, print_line},
     progress::Progress,
-    report::{RunReport, Unjudged},
+    report::RunReport,
 };
 
 /// Runs scenarios; the exit code is 1 if a criterion fails, and the message names it.
@@ -128,19 +128,6 @@ fn check(files: &[PathBuf]) -> Result<()> {
 fn unknown(name: &str) -> String {
     let names: Vec<&str> = shipped::ALL.iter().map(|shipped| shipped.name).collect();
     format!("no scenario `{name}` ships, and there is no such file; there are {}", names.join(", "))
-}
-
-/// The scenario of a file, or the one of this name that ships.
-///
-/// # Errors
-/// If there is neither, or the file is no scenario.
-pub(crate) fn find(name: &str) -> Result<Scenario> {
-    let path = Path::new(name);
-    match shipped::named(name) {
-        _ if path.is_file() => Ok(Scenario::load_whole(path)?),
-        Some(shipped) => Ok(shipped.scenario()?),
-        None => bail!(unknown(name)),
-    }
 }
 
 /// A scenario, and its twin if that is wanted.
@@ -284,9 +271,6 @@ pub(super) fn table(report: &RunReport) -> String {
     for criterion in &report.criteria {
         let verdict = if criterion.passed { "ok    " } else { "FAILED" };
         text += &format!("  {verdict} {}: {} ({})\n", criterion.name, criterion.measured, criterion.wanted);
-    }
-    for Unjudged { name, why } in &report.unjudged {
-        text += &format!("  not judged {name}: {why}\n");
     }
     text
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  FILE.yaml ─▶ parse ─▶ rules ─▶ Scenario ─▶ plan ─▶ engine (a Devnet) ─▶ RunReport ─▶ judge ─▶ exit code
-//!                                    ▲  └─▶ export ─▶ files for other machines (target), where engine/afar judges
+//!                                    ▲
 //!  FILE.defect.yaml ─▶ Twin ─────────┘ must fail, by the criteria that it names
 //! ```
 //!
@@ -31,7 +31,6 @@ mod cli;
 pub mod criteria;
 mod engine;
 mod error;
-mod export;
 pub mod fault;
 pub mod model;
 mod names;
@@ -43,17 +42,11 @@ mod schema;
 pub mod shipped;
 mod span;
 mod twin;
-mod unjudged;
 
 pub use attacks::ATTACKS;
-pub(crate) use cli::find;
 pub use cli::{RunScenarios, ScenariosCommand};
-pub(crate) use engine::{
-    CURRENT, Knobs, assault, disk, flip_row, lying_peers, preload_environment, slipstream,
-};
-pub use engine::{JudgeOptions, RunOptions, run};
+pub use engine::{RunOptions, run};
 pub use error::ScenarioError;
-pub use export::write_files;
 pub use model::Scenario;
 pub use parse::SCENARIO_BYTES_MAX;
 pub use rules::{NODES_MAX, VALIDATORS_MAX};

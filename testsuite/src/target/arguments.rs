@@ -1,17 +1,16 @@
-//! What the programs of a blueprint are told: arguments of relays, loads, `slipnet operate` and `slipnet judge`, and whom nodes dial.
+//! Arguments of the programs of a blueprint: relays and the load, and the peers that nodes dial.
 
 use std::net::SocketAddr;
 
-use super::{ACCESS_LISTS, API_PORT, Blueprint, JUDGE, JUDGE_PORT, Job, Member, PEERS_PORT, SCENARIO, Way};
+use super::{API_PORT, Blueprint, Member, PEERS_PORT, Way};
 use crate::relay::Link;
 
 /// The first port of a sidecar; the place of the node that a link leads to is added.
 const LINK_PORT: u16 = 10_000;
-/// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
-const WAIT_START: &str = "5m";
-const WAIT_TIMED: &str = "60s";
+/// How long the load waits for its nodes, which start with it.
+const WAIT: &str = "5m";
 
-/// The entries of a node's `network.peers`, given under which name each node is reached.
+/// The entries of a node's `network.peers`. `host` gives the name by which a node is reached.
 pub(super) fn peers(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> String) -> Vec<String> {
     let entry = |way: &Way| {
         let peer = &blueprint.members[way.to];
@@ -24,14 +23,14 @@ pub(super) fn peers(blueprint: &Blueprint, member: &Member, host: impl Fn(&Membe
     member.ways.iter().map(entry).collect()
 }
 
-/// Where a node's sidecar listens for what goes to the peer at this place.
-pub(crate) fn link_address(peer: usize) -> SocketAddr {
+/// Where a node's sidecar listens for datagrams to the peer at this place.
+fn link_address(peer: usize) -> SocketAddr {
     // The number of nodes is bounded far below the ports that are left.
     let port = LINK_PORT + u16::try_from(peer).unwrap_or(u16::MAX - LINK_PORT);
     ([127, 0, 0, 1], port).into()
 }
 
-/// The arguments of a node's sidecar, without the start; none if it dials its peers directly.
+/// The arguments of a node's sidecar; `None` if the node dials its peers directly.
 pub(super) fn sidecar(
     blueprint: &Blueprint,
     member: &Member,
@@ -45,104 +44,22 @@ pub(super) fn sidecar(
         let link = Link { listen: link_address(*to), target, shape };
         arguments.extend(["--link".to_owned(), link.to_string()]);
     }
-    if arguments.len() == before {
-        return None;
-    }
-    for change in &member.changes {
-        arguments.extend(["--change".to_owned(), change.to_string()]);
-    }
-    Some(arguments)
+    (arguments.len() > before).then_some(arguments)
 }
 
-/// The arguments of what runs a node that is operated, without the start; none of another one. The judge's container has this name.
-pub(super) fn operator(
-    blueprint: &Blueprint,
-    member: &Member,
-    config: &str,
-    (host, judge): (impl Fn(&Member) -> String, &str),
-) -> Option<Vec<String>> {
-    if !member.is_operated() {
-        return None;
-    }
-    let mut arguments =
-        ["operate", "--seed", &blueprint.seed, "--config", config].map(str::to_owned).to_vec();
-    if let Some(shared) = blueprint.shared {
-        arguments.extend(["--shared".to_owned(), shared.to_owned()]);
-    }
-    if let Some(place) = member.waypoint_from {
-        arguments.extend(["--waypoint-from".to_owned(), url(&host(&blueprint.members[place]))]);
-    }
-    if let Some(program) = &member.program {
-        arguments.extend(["--program".to_owned(), program.clone()]);
-    }
-    if let (Some(attack), Some(validator)) = (&member.among, blueprint.members.first()) {
-        let api = url(&host(validator));
-        arguments.extend(["--among".to_owned(), attack.clone(), "--among-api".to_owned(), api]);
-    }
-    if member.has_attackers() {
-        arguments.extend(["--skip-accounts".to_owned(), blueprint.attackers_from.to_string()]);
-    }
-    if blueprint.judged.is_some() {
-        let judge = format!("{judge}:{JUDGE_PORT}");
-        arguments.extend(["--judge".to_owned(), judge, "--name".to_owned(), member.name.clone()]);
-    }
-    arguments.extend(member.orders.iter().flat_map(|order| ["--do".to_owned(), order.to_string()]));
-    Some(arguments)
-}
-
-/// The arguments of a load, without the start; the judge's container has this name.
-pub(super) fn load(
-    blueprint: &Blueprint,
-    job: &Job,
-    host: impl Fn(&Member) -> String,
-    judge: &str,
-) -> Vec<String> {
-    let url = |place: &usize| url(&host(&blueprint.members[*place]));
+/// The arguments of the load.
+pub(super) fn load(blueprint: &Blueprint, host: impl Fn(&Member) -> String) -> Vec<String> {
+    let url = |place: &usize| format!("http://{}:{API_PORT}", host(&blueprint.members[*place]));
     let mut arguments = vec!["load".to_owned()];
-    arguments.extend(job.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
-    arguments.extend(job.followers.iter().flat_map(|place| ["--follower".to_owned(), url(place)]));
-    let wait = if blueprint.is_timed { WAIT_TIMED } else { WAIT_START };
-    arguments.extend(["--wait".to_owned(), wait.to_owned()]);
-    arguments.extend(job.arguments.iter().cloned());
-    if job.access_lists.is_some() {
-        arguments.extend(["--access-lists", ACCESS_LISTS].map(str::to_owned));
-    }
-    if let (Some(phase), true) = (&job.phase, blueprint.judged.is_some()) {
-        let judge = format!("{judge}:{JUDGE_PORT}");
-        arguments.extend(["--judge".to_owned(), judge, "--phase".to_owned(), phase.clone()]);
-    }
+    arguments.extend(blueprint.load.submit.iter().flat_map(|place| ["--api".to_owned(), url(place)]));
+    arguments.extend(["--wait", WAIT].map(str::to_owned));
+    arguments.extend(blueprint.load.arguments.iter().cloned());
     arguments
 }
 
-/// The arguments of the judge, without the start: its scenario and its report are below these directories.
-pub(super) fn judge(
-    blueprint: &Blueprint,
-    host: impl Fn(&Member) -> String,
-    (scenario, report): (&str, &str),
-) -> Vec<String> {
-    let mut arguments = vec![JUDGE.to_owned(), "--scenario".to_owned(), format!("{scenario}/{SCENARIO}")];
-    let nodes = blueprint.members.iter().map(|member| format!("{}={}", member.name, url(&host(member))));
-    arguments.extend(nodes.flat_map(|node| ["--node".to_owned(), node]));
-    arguments.extend(["--listen".to_owned(), format!("0.0.0.0:{JUDGE_PORT}")]);
-    arguments.extend(["--dir".to_owned(), report.to_owned()]);
-    if blueprint.jobs.iter().any(|job| job.access_lists.is_some()) {
-        arguments.push("--access-lists".to_owned());
-    }
-    arguments
-}
-
-/// The API of the node at a host.
-fn url(host: &str) -> String {
-    format!("http://{host}:{API_PORT}")
-}
-
-/// Arguments in a file whose reader replaces `$NAME`; `start` is what it replaces by the start.
-pub(super) fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
-    let mut escaped: Vec<String> = arguments.iter().map(|argument| argument.replace('$', "$$")).collect();
-    if let Some(start) = start {
-        escaped.extend(["--start".to_owned(), start.to_owned()]);
-    }
-    escaped
+/// Arguments in a file whose reader replaces `$NAME`.
+pub(super) fn escaped(arguments: &[String]) -> Vec<String> {
+    arguments.iter().map(|argument| argument.replace('$', "$$")).collect()
 }
 
 #[cfg(test)]
@@ -150,9 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_reader_would_replace_is_escaped_and_the_start_is_not() {
+    fn what_a_reader_would_replace_is_escaped() {
         let arguments = ["--seed".to_owned(), "a$b${c}".to_owned()];
-        assert_eq!(escaped(&arguments, Some("${START}")), ["--seed", "a$$b$${c}", "--start", "${START}"]);
-        assert_eq!(escaped(&arguments, None).len(), 2);
+        assert_eq!(escaped(&arguments), ["--seed", "a$$b$${c}"]);
     }
 }

@@ -1,119 +1,57 @@
-//! A Compose file: a service for each node, a sidecar beside it where something lies between nodes, and loads as services of a profile.
+//! A Compose file: a service for each node, a sidecar beside it where links have a shape, and the load as a service of a profile.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rustix::process::{getgid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::{
-    ACCESS_LISTS, API_PORT, Blueprint, JUDGE, Member, NAME, NODE_IMAGE, PEERS_PORT, REPORT, SCENARIO, START,
-    TOOLS_IMAGE, Written, comment, config, escaped, judge, load, notes, operator, peers, programs, sidecar,
-    write_member, write_private, write_yaml,
+    API_PORT, Blueprint, Member, NAME, NODE_IMAGE, PEERS_PORT, TOOLS_IMAGE, config, escaped, load, peers,
+    sidecar, write_member, write_yaml,
 };
-use crate::{accounts::judge_secret, devnet::files, load::JUDGE_SECRET};
+use crate::devnet::files;
 
 /// Where the devnet's directory is in a container.
 const MOUNT: &str = "/devnet";
-/// The directory beside compose.yaml that all nodes share.
-const SHARED_DIR: &str = "shared";
-/// The file beside compose.yaml with the judge's secret.
-const JUDGE_ENV: &str = "judge.env";
+/// The load's service.
+const LOAD: &str = "load";
 /// When an image is fetched.
 const PULL: &str = "never";
-/// Where Compose puts the start; the text after `?` is what it says where there is none.
-const START_VARIABLE: &str =
-    "${SLIPNET_START:?write SLIPNET_START=SECONDS_SINCE_1970 into .env beside this file}";
 const COMMENT: &str = "Written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
                        Images: packaging/container/Containerfile (slipstream) and Containerfile.slipnet (slipnet).";
 
-pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
+pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
     let mut services = Map::new();
-    let mut add = |name: String, service: Value| -> Result<()> {
-        ensure!(
-            services.insert(name.clone(), service).is_none(),
-            "two services would be called {name}: rename the nodes or phases of that name"
-        );
-        Ok(())
-    };
     for (place, member) in blueprint.members.iter().enumerate() {
-        ensure!(
-            ![REPORT, SHARED_DIR].contains(&member.name.as_str()),
-            "a node is called {}, as a directory beside compose.yaml is: rename it",
-            member.name
-        );
         write_config(blueprint, member)?;
-        add(member.name.clone(), service(blueprint, place, member)?)?;
+        services.insert(member.name.clone(), service(blueprint, place, member)?);
         if let Some(arguments) = sidecar(blueprint, member, host) {
-            add(relay_name(&member.name), relay(blueprint, member, &arguments))?;
+            services.insert(format!("relay-{}", member.name), relay(member, &arguments));
         }
     }
-    for job in &blueprint.jobs {
-        let arguments = escaped(&load(blueprint, job, host, JUDGE), start(blueprint.is_timed));
-        let mut service =
-            json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": ["load"], "command": arguments });
-        if let Some(dir) = &job.access_lists {
-            let source = dir.display().to_string().replace('$', "$$");
-            let lists =
-                json!({ "type": "bind", "source": source, "target": ACCESS_LISTS, "read_only": true });
-            service["volumes"] = json!([lists]);
-            // Whoever can read that directory.
-            service["user"] = json!(user());
-        }
-        give_secret(blueprint, &mut service);
-        add(job.name.clone(), service)?;
-    }
-    if let Some(scenario) = &blueprint.judged {
-        let secret = format!("{JUDGE_SECRET}={}\n", judge_secret(&blueprint.seed));
-        write_private(&blueprint.dir.join(JUDGE_ENV), &secret)?;
-        add(JUDGE.to_owned(), judge_service(blueprint, scenario)?)?;
-    }
-    if blueprint.shared.is_some() {
-        let shared = blueprint.dir.join(SHARED_DIR);
-        fs::create_dir_all(&shared)
-            .with_context(|| format!("cannot make the directory {}", shared.display()))?;
-    }
-    let notes = notes(blueprint);
+    let arguments = escaped(&load(blueprint, host));
+    let load =
+        json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": [LOAD], "command": arguments });
+    services.insert(LOAD.to_owned(), load);
     let path = blueprint.dir.join("compose.yaml");
-    let comment = comment(&format!("{COMMENT}\n{}", usage(blueprint, Path::new("compose.yaml"))), &notes);
+    let comment = format!("{COMMENT}\n{}", usage(Path::new("compose.yaml")));
     write_yaml(&path, &comment, &json!({ "name": NAME, "services": services }))?;
-    Ok(Written { usage: format!("{}\n{}", path.display(), usage(blueprint, &path)), notes })
+    Ok(format!("{}\n{}", path.display(), usage(&path)))
 }
 
 /// How the file is used.
-fn usage(blueprint: &Blueprint, file: &Path) -> String {
+fn usage(file: &Path) -> String {
     let compose = format!("docker compose -f {}", file.display());
     // The node's image has a volume that these nodes do not use, and each container one of its own.
-    let stop = format!("stop:  {compose} --profile '*' down --volumes\n");
-    if !blueprint.is_timed {
-        return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
-    }
-    let env = file.with_file_name(".env");
-    let image = programs::usage(blueprint, file.parent().unwrap_or(Path::new("")));
-    let loads = blueprint.jobs.iter().map(|job| job.name.as_str());
-    let waited: Vec<&str> = loads.chain(blueprint.judged.as_ref().map(|_| JUDGE)).collect();
     format!(
-        "{image}start: echo {START}=$(($(date +%s) + 60)) > {env} && {compose} --profile load up -d\n\
-         {START} is when the scenario's clock begins: give nodes the time to start before it\n\
-         ends:  {compose} --profile load wait {waited}   # tells exit codes; once they have ended, ps -a in place of wait does\n\
-         judge: {compose} --profile load logs {JUDGE}   # the criteria; the report is in {report}\n{stop}",
-        env = env.display(),
-        waited = waited.join(" "),
-        report = file.with_file_name(REPORT).display()
+        "start: {compose} up -d\nload:  {compose} --profile {LOAD} run --rm {LOAD}\nstop:  {compose} --profile '*' down --volumes\n"
     )
-}
-
-fn start(is_timed: bool) -> Option<&'static str> {
-    is_timed.then_some(START_VARIABLE)
 }
 
 /// Services are reached by their names.
 fn host(member: &Member) -> String {
     member.name.clone()
-}
-
-fn relay_name(node: &str) -> String {
-    format!("relay-{node}")
 }
 
 fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
@@ -126,11 +64,6 @@ fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     config["api"]["listen"] = json!(format!("0.0.0.0:{API_PORT}"));
     config["api"]["allowed_hosts"] = json!([member.name]);
     let dir = write_member(&blueprint.dir, member)?;
-    if member.disk_mib.is_some() {
-        // Else whoever mounts the disk there makes the directory, as root.
-        let data = dir.join(files::DATA);
-        fs::create_dir_all(&data).with_context(|| format!("cannot make the directory {}", data.display()))?;
-    }
     let path = dir.join(files::CONFIG);
     write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
 }
@@ -144,31 +77,17 @@ fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
 fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value> {
     let port = port(blueprint, place).context("the ports behind --base-port are not enough")?;
     let (name, genesis) = (&member.name, files::GENESIS);
-    let config = format!("{MOUNT}/{name}/{}", files::CONFIG);
-    let (image, command) = match operator(blueprint, member, &config, (host, JUDGE)) {
-        Some(arguments) => (member.operator_image(), escaped(&arguments, start(blueprint.is_timed))),
-        None => (NODE_IMAGE, vec!["run".to_owned(), "--config".to_owned(), config]),
-    };
     let mut service = json!({
-        "image": image,
+        "image": NODE_IMAGE,
         // It is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
         // Whoever wrote the key, which nobody else can read.
-        "user": user(),
-        "command": command,
+        "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
+        "command": ["run", "--config", format!("{MOUNT}/{name}/{}", files::CONFIG)],
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
         "ports": [format!("127.0.0.1:{port}:{API_PORT}")],
         "stop_grace_period": "60s",
     });
-    if member.is_operated() {
-        give_secret(blueprint, &mut service);
-    }
-    if let Some(volumes) = service["volumes"].as_array_mut() {
-        volumes.extend(blueprint.shared.map(|shared| json!(format!("./{SHARED_DIR}:{shared}"))));
-        let target = format!("{MOUNT}/{name}/{}", files::DATA);
-        let disk = |mib: u64| json!({ "type": "tmpfs", "target": target, "tmpfs": { "size": mib << 20 } });
-        volumes.extend(member.disk_mib.map(disk));
-    }
     let mut labels = json!({ "slipstream.role": member.role.name() });
     if let Some(region) = &member.region {
         labels["slipstream.region"] = json!(region);
@@ -177,47 +96,13 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     Ok(service)
 }
 
-/// The judge reads its scenario, and writes its report, beside compose.yaml.
-fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
-    let path = blueprint.dir.join(SCENARIO);
-    fs::write(&path, scenario).with_context(|| format!("cannot write {}", path.display()))?;
-    let report = blueprint.dir.join(REPORT);
-    fs::create_dir_all(&report).with_context(|| format!("cannot make the directory {}", report.display()))?;
-    let arguments = judge(blueprint, host, (MOUNT, &format!("{MOUNT}/{REPORT}")));
-    let mut service = json!({
-        "image": TOOLS_IMAGE,
-        "pull_policy": PULL,
-        // With the loads: it waits for them.
-        "profiles": ["load"],
-        // Whoever made the report's directory.
-        "user": user(),
-        "command": escaped(&arguments, start(blueprint.is_timed)),
-        "volumes": [format!("./{SCENARIO}:{MOUNT}/{SCENARIO}:ro"), format!("./{REPORT}:{MOUNT}/{REPORT}")],
-    });
-    give_secret(blueprint, &mut service);
-    Ok(service)
-}
-
-/// Gives a service the judge's secret, where there is a judge.
-fn give_secret(blueprint: &Blueprint, service: &mut Value) {
-    if blueprint.judged.is_some() {
-        service["env_file"] = json!([format!("./{JUDGE_ENV}")]);
-    }
-}
-
-/// Whoever writes these files.
-fn user() -> String {
-    format!("{}:{}", getuid().as_raw(), getgid().as_raw())
-}
-
 /// In its node's network: the node dials it on loopback.
-fn relay(blueprint: &Blueprint, member: &Member, arguments: &[String]) -> Value {
-    let is_timed = blueprint.is_timed && !member.changes.is_empty();
+fn relay(member: &Member, arguments: &[String]) -> Value {
     json!({
         "image": TOOLS_IMAGE,
         "pull_policy": PULL,
         "network_mode": format!("service:{}", member.name),
         "depends_on": [member.name],
-        "command": escaped(arguments, start(is_timed)),
+        "command": escaped(arguments),
     })
 }

@@ -1,4 +1,4 @@
-//! Values for the Helm chart in packaging/helm: a group for each node, its sidecar where something lies between nodes, and loads as jobs.
+//! Values for the Helm chart in packaging/helm: a group for each node, its sidecar where links have a shape, and the load as a job.
 
 use std::{fs, path::Path};
 
@@ -6,33 +6,19 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Blueprint, JUDGE, JUDGE_PORT, Member, NAME, NODE_IMAGE, SCENARIO, START, TOOLS_IMAGE, Written, comment,
-    config, escaped, judge, load, notes, operator, peers, programs, sidecar, write_private, write_yaml, yaml,
+    Blueprint, Member, NAME, NODE_IMAGE, TOOLS_IMAGE, config, escaped, load, peers, sidecar, write_private,
+    write_yaml, yaml,
 };
-use crate::{accounts::judge_secret, devnet::files, load::JUDGE_SECRET};
+use crate::devnet::files;
 
-/// Where the chart puts a node's configuration.
-const CONFIG: &str = "/config/node.yaml";
-/// Where it puts a job's files, and its claim.
-const FILES: &str = "/files";
-const CLAIM: &str = "/claim";
-/// The claim whose directory all nodes share, where their keys name one. It is the user's: not every storage class has one that several pods
-/// may write.
-const SHARED_CLAIM: &str = "devnet-shared";
-/// The Secret of all nodes' keys, and the key in it of what is told to the judge with.
+/// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";
-const JUDGE_KEY: &str = "judge.secret";
 /// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
 const PULL: &str = "Never";
-/// The ConfigMap with the start, which is not known when the files are written, and its key.
-const START_MAP: &str = "devnet-start";
-const START_KEY: &str = "start";
-/// What Kubernetes replaces by the start.
-const START_VARIABLE: &str = "$(SLIPNET_START)";
+/// The name of the load's job in the values.
+const LOAD: &str = "load";
 /// The most memory of a node.
 const MEMORY_MIB: u64 = 2_048;
-/// What attackers beside one may take.
-const ATTACKERS_MIB: u64 = 1_024;
 /// The chart cuts longer names, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
 /// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
@@ -40,101 +26,29 @@ const GENESIS_BYTES_MAX: u64 = (1 << 20) - (8 << 10);
 const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
                        The release must be called devnet: nodes find each other by the names of its services.";
 
-pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
-    let (mut groups, mut jobs) = (Map::new(), Map::new());
+pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
+    let mut groups = Map::new();
     for member in &blueprint.members {
         check_name(&service(member))?;
         groups.insert(member.name.clone(), group(blueprint, member));
     }
-    let api = if blueprint.is_timed { pods } else { service };
-    for job in &blueprint.jobs {
-        check_name(&job_name(&job.name))?;
-        let arguments = load(blueprint, job, api, &job_name(JUDGE));
-        jobs.insert(job.name.clone(), job_value(blueprint, &arguments));
-    }
-    if let Some(scenario) = &blueprint.judged {
-        ensure!(
-            !groups.contains_key(JUDGE) && !jobs.contains_key(JUDGE),
-            "a node or a load is called {JUDGE}, as what judges the scenario is: rename it"
-        );
-        jobs.insert(JUDGE.to_owned(), judge_value(blueprint, scenario));
-    }
-    let notes = notes(blueprint);
+    let load = json!({ "image": TOOLS_IMAGE, "args": escaped(&load(blueprint, service)) });
     let dir = &blueprint.dir;
-    let values = dir.join("values.yaml");
+    let (values, keys) = (dir.join("values.yaml"), dir.join("keys.yaml"));
     let genesis = dir.join(files::GENESIS);
     check_genesis(&genesis)?;
     // As packaging/container builds it; the chart's own version is that of a release.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
-    let loads: Vec<String> = jobs.keys().map(|job| format!("job/{}", job_name(job))).collect();
-    let mut value = json!({ "image": image, "groups": groups, "jobs": jobs });
-    if blueprint.shared.is_some() {
-        value["sharedClaim"] = json!(SHARED_CLAIM);
-    }
-    write_yaml(&values, &comment(COMMENT, &notes), &value)?;
-    let keys = dir.join("keys.yaml");
+    let value = json!({ "image": image, "groups": groups, "jobs": { LOAD: load } });
+    write_yaml(&values, COMMENT, &value)?;
     write_keys(&keys, blueprint)?;
-    let usage = format!(
-        "{values}\n{image}{claim}start: {start}kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n{loads}",
+    Ok(format!(
+        "{values}\nstart: kubectl apply -f {keys}\n       helm install {NAME} packaging/helm/slipstream -f {values} --set-file genesis={genesis}\n\
+         ends:  kubectl wait --for condition=complete --timeout 90m job/{NAME}-{LOAD}   # one that failed never completes: kubectl get jobs\n",
         values = values.display(),
-        image = programs::usage(blueprint, dir),
-        claim = claim_usage(blueprint),
-        start = start_usage(blueprint.is_timed),
         keys = keys.display(),
         genesis = genesis.display(),
-        loads = loads_usage(&loads, blueprint.judged.is_some()),
-    );
-    Ok(Written { usage, notes })
-}
-
-/// What the user has to make where nodes share a directory.
-fn claim_usage(blueprint: &Blueprint) -> String {
-    if blueprint.shared.is_none() {
-        return String::new();
-    }
-    format!(
-        "claim: nodes share the directory of the claim {SHARED_CLAIM}, which is yours to make before: empty, ReadWriteMany, in a storage class that has such\n"
-    )
-}
-
-/// How one learns what the loads came to, and what the judge says.
-fn loads_usage(loads: &[String], is_judged: bool) -> String {
-    let mut text = String::new();
-    if !loads.is_empty() {
-        text += &format!(
-            "ends:  kubectl wait --for condition=complete --timeout 90m {loads}   # one that failed never completes: kubectl get jobs\n",
-            loads = loads.join(" ")
-        );
-    }
-    if is_judged {
-        let judge = job_name(JUDGE);
-        text += &format!(
-            "judge: kubectl logs job/{judge}   # the criteria and the report; its JSON and HTML are in the claim {judge}\n"
-        );
-    }
-    text
-}
-
-/// The name that the chart gives a job, and the Service of one.
-fn job_name(name: &str) -> String {
-    format!("{NAME}-{name}")
-}
-
-fn job_value(blueprint: &Blueprint, arguments: &[String]) -> Value {
-    let mut value = json!({ "image": TOOLS_IMAGE, "args": escaped(arguments, start(blueprint.is_timed)) });
-    give_environment(blueprint, &mut value);
-    value
-}
-
-/// The judge has its scenario in a ConfigMap, a Service for what loads bring, and a claim for its report.
-fn judge_value(blueprint: &Blueprint, scenario: &str) -> Value {
-    let mut arguments = judge(blueprint, pods, (FILES, CLAIM));
-    arguments.push("--markdown".to_owned());
-    let mut value = job_value(blueprint, &arguments);
-    value["files"] = json!({ SCENARIO: scenario });
-    value["port"] = json!(JUDGE_PORT);
-    value["storage"] = json!({ "size": "1Gi" });
-    value
+    ))
 }
 
 /// A larger genesis is in no ConfigMap: Kubernetes would refuse the release.
@@ -146,16 +60,6 @@ fn check_genesis(path: &Path) -> Result<()> {
         path.display()
     );
     Ok(())
-}
-
-/// How the start is told to the cluster.
-fn start_usage(is_timed: bool) -> String {
-    if !is_timed {
-        return String::new();
-    }
-    format!(
-        "kubectl create configmap {START_MAP} --from-literal {START_KEY}=$(($(date +%s) + 180))   # when the scenario's clock begins: nodes start before it\n       "
-    )
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -171,40 +75,9 @@ fn service(member: &Member) -> String {
     format!("{NAME}-{}", member.name)
 }
 
-/// The name of its Service for its pods, which finds them also while they are not ready: a scenario asks nodes that are behind.
-fn pods(member: &Member) -> String {
-    format!("{}-pods", service(member))
-}
-
 /// The name of its Service for peers.
 fn host(member: &Member) -> String {
     format!("{}-peers", service(member))
-}
-
-fn start(is_timed: bool) -> Option<&'static str> {
-    is_timed.then_some(START_VARIABLE)
-}
-
-fn start_variable() -> Value {
-    json!({
-        "name": START,
-        "valueFrom": { "configMapKeyRef": { "name": START_MAP, "key": START_KEY } },
-    })
-}
-
-/// Gives a container the start, and the judge's secret, where there are such.
-fn give_environment(blueprint: &Blueprint, container: &mut Value) {
-    let mut variables = Vec::new();
-    if blueprint.is_timed {
-        variables.push(start_variable());
-    }
-    if blueprint.judged.is_some() {
-        let secret = json!({ "secretKeyRef": { "name": SECRET, "key": JUDGE_KEY } });
-        variables.push(json!({ "name": JUDGE_SECRET, "valueFrom": secret }));
-    }
-    if !variables.is_empty() {
-        container["env"] = json!(variables);
-    }
 }
 
 fn group(blueprint: &Blueprint, member: &Member) -> Value {
@@ -215,38 +88,20 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
         "storage": { "size": "10Gi" },
         "resources": {
             "requests": { "cpu": "250m", "memory": "512Mi" },
-            "limits": { "memory": format!("{}Mi", memory_mib(member)) },
+            "limits": { "memory": format!("{MEMORY_MIB}Mi") },
         },
     });
-    if let Some(mib) = member.disk_mib {
-        group["memoryDisk"] = json!(format!("{mib}Mi"));
-    }
-    if let Some(shared) = blueprint.shared {
-        group["shared"] = json!(shared);
-    }
-    if let Some(arguments) = operator(blueprint, member, CONFIG, (pods, &job_name(JUDGE))) {
-        group["image"] = json!(member.operator_image());
-        group["args"] = json!(escaped(&arguments, start(blueprint.is_timed)));
-        give_environment(blueprint, &mut group);
-    }
     if let Some(region) = &member.region {
         group["annotations"] = json!({ "slipstream.dev/region": region });
     }
     if let Some(arguments) = sidecar(blueprint, member, host) {
-        let is_timed = blueprint.is_timed && !member.changes.is_empty();
-        group["sidecars"] = json!([relay(&escaped(&arguments, start(is_timed)), is_timed)]);
+        group["sidecars"] = json!([relay(&escaped(&arguments))]);
     }
     group
 }
 
-/// A disk in memory is the node's memory, too; so is that of attackers beside it.
-fn memory_mib(member: &Member) -> u64 {
-    let attackers = if member.has_attackers() { ATTACKERS_MIB } else { 0 };
-    MEMORY_MIB + member.disk_mib.unwrap_or_default() + attackers
-}
-
-fn relay(arguments: &[String], is_timed: bool) -> Value {
-    let mut container = json!({
+fn relay(arguments: &[String]) -> Value {
+    json!({
         "name": "relay",
         "image": TOOLS_IMAGE,
         "imagePullPolicy": PULL,
@@ -261,23 +116,16 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
             // Both directions of all links may be full, 32 MiB each; a few are.
             "limits": { "memory": "1Gi" },
         },
-    });
-    if is_timed {
-        container["env"] = json!([start_variable()]);
-    }
-    container
+    })
 }
 
-/// A Secret with the file that the chart expects for each pod, and with the judge's secret where there is a judge.
+/// A Secret with the file that the chart expects for each pod.
 fn write_keys(path: &Path, blueprint: &Blueprint) -> Result<()> {
     let key = |member: &Member| {
         let text = hex::encode(member.key.seed()) + "\n";
         (format!("{}-0.key", service(member)), Value::String(text))
     };
-    let mut keys: Map<String, Value> = blueprint.members.iter().map(key).collect();
-    if blueprint.judged.is_some() {
-        keys.insert(JUDGE_KEY.to_owned(), judge_secret(&blueprint.seed).into());
-    }
+    let keys: Map<String, Value> = blueprint.members.iter().map(key).collect();
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",

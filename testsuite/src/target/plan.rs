@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Blueprint, Job, Member, Way, files};
+use super::{Blueprint, Load, Member, Way, files};
 use crate::{accounts, devnet, lab::Plan, manifest::Role};
 
 /// What the load generator's job sends: transactions a second, and for how long. Its command line stands in the written file.
@@ -30,14 +30,9 @@ pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
         seed: options.seed.clone(),
         validators: options.validators,
         accounts: options.accounts,
-        attackers_from: options.accounts,
         extras: files::Extras::of(options),
-        jobs: vec![load(plan, &members)],
+        load: load(plan, &members),
         members,
-        is_timed: false,
-        shared: None,
-        judged: None,
-        left_out: Vec::new(),
     })
 }
 
@@ -54,18 +49,12 @@ fn member(plan: &Plan, place: u32, count: u32) -> Member {
         key: accounts::node_key(&plan.devnet.seed, place),
         region: region.map(|region| region.name().to_owned()),
         ways,
-        changes: Vec::new(),
-        orders: Vec::new(),
-        disk_mib: None,
-        among: None,
-        waypoint_from: None,
-        program: None,
         config: config(plan),
     }
 }
 
 /// Commits are read from the first validator; the last fullnode, if there is one, is the follower.
-fn load(plan: &Plan, members: &[Member]) -> Job {
+fn load(plan: &Plan, members: &[Member]) -> Load {
     let mut submit: Vec<usize> = (0..plan.devnet.validators as usize).collect();
     submit.extend(members.len().checked_sub(1).filter(|last| members[*last].role == Role::Fullnode));
     let accounts = plan.devnet.accounts.min(LOAD_ACCOUNTS_MAX);
@@ -76,7 +65,7 @@ fn load(plan: &Plan, members: &[Member]) -> Job {
         ("--duration", LOAD_DURATION.to_owned()),
     ];
     let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
-    Job { name: "load".to_owned(), phase: None, submit, followers: Vec::new(), access_lists: None, arguments }
+    Load { submit, arguments }
 }
 
 /// What the plan says of every node's configuration.
@@ -132,7 +121,7 @@ mod tests {
         assert_eq!(of(&plain, 0), [format!("{}@validator-1:7400", key(1))]);
         assert_eq!(of(&plain, 3).len(), 3);
         assert!(sidecar(&plain, &plain.members[0], host).is_none());
-        assert_eq!(plain.jobs[0].submit, [0, 1, 3]);
+        assert_eq!(plain.load.submit, [0, 1, 3]);
 
         let far = blueprint(&plan(&[Region::Eu, Region::Ap])).unwrap();
         assert_eq!(of(&far, 0), [format!("{}@127.0.0.1:10001", key(1))]);

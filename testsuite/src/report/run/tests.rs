@@ -103,7 +103,6 @@ pub(in crate::report) fn report() -> RunReport {
             node: Some("validator-0".into()),
         }],
         criteria: vec![criterion("head-age", false), criterion("equal-roots", true)],
-        unjudged: vec![Unjudged { name: "memory".into(), why: "nobody asked the kernel".into() }],
         catch_up: vec![CatchUp {
             node: "fullnode-0".into(),
             mode: "delta".into(),

@@ -13,21 +13,20 @@
 //! started ends with it. Times in the report count from the clock's start, when the first nodes are ready.
 
 pub(super) mod act;
-mod afar;
-pub(crate) mod assault;
+mod assault;
 mod audit;
 mod blame;
 mod catch;
 mod changes;
 mod clock;
 mod curves;
-pub(crate) mod disk;
+mod disk;
 mod flip;
 mod harm;
 mod held;
 mod joins;
 mod lies;
-pub(crate) mod lying_peers;
+mod lying_peers;
 mod nodes;
 mod over;
 pub(super) mod phase;
@@ -47,13 +46,6 @@ use std::{
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 
-pub use self::afar::JudgeOptions;
-pub(crate) use self::{
-    act::command as slipstream,
-    flip::row as flip_row,
-    preload::{Knobs, environment as preload_environment},
-    setup::CURRENT,
-};
 use self::{
     assault::Assault,
     catch::Behind,
@@ -65,6 +57,7 @@ use self::{
     lying_peers::LyingPeers,
     over::Over,
     phase::PhaseEnd,
+    preload::Knobs,
     watch::Watch,
 };
 use super::{

@@ -246,19 +246,7 @@ pub(crate) const LISTED: &[Listed] = &[
         "slipnet relay",
         "takes links, and nodes behind them",
         "testsuite/src/relay/sidecar.rs",
-        "the_schedule_is_followed",
-    ),
-    tested(
-        "slipnet operate",
-        "runs a node in a container",
-        "testsuite/src/operate/tests/node.rs",
-        "a_node_is_what_its_orders_make_of_it",
-    ),
-    tested(
-        "slipnet judge",
-        "waits for the nodes of a scenario on other machines",
-        "testsuite/src/scenario/engine/afar/tests.rs",
-        "a_scenario_is_judged_from_outside",
+        "a_sidecar_relays_to_a_name",
     ),
     tested(
         "slipnet campaign storage --dir D",

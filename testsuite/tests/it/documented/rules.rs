@@ -57,7 +57,6 @@ pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipnet campaign siege --list", Stage::Files, How::Ends),
     ("slipnet load --help", Stage::Files, How::Ends),
     ("slipnet up -v 4 -f 2 --latency ", Stage::Files, How::Alone),
-    ("slipnet up --target ", Stage::Files, How::Alone),
     ("slipstream man ", Stage::Files, How::Alone),
     ("slipnet up -d far ", Stage::Devnet, How::Ends),
     ("slipstream init ", Stage::Node, How::Alone),

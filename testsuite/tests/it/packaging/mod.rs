@@ -2,7 +2,6 @@
 
 mod cluster;
 mod installed;
-mod scenarios;
 
 use std::{
     ffi::OsString,
