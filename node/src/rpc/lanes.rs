@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::value::RawValue;
-
 use crate::{blocking::Blocking, turns::Turns, workers::Rank};
 
 /// Most threads that the cheap calls take at once. They wait for the disk, which gains nothing from more at a time.
@@ -50,34 +48,6 @@ pub(crate) enum Lane {
 }
 
 impl Lane {
-    /// The lane of a method; one that nobody knows is cheap to refuse.
-    pub(super) fn of(method: &str) -> Lane {
-        match method {
-            "eth_call" | "eth_estimateGas" | "eth_createAccessList" | "eth_simulateV1" => Lane::Calls,
-            "txpool_content" | "txpool_contentFrom" | "txpool_inspect" => Lane::Calls,
-            "eth_feeHistory" | "eth_getBlockReceipts" | "eth_getStorageValues" => Lane::Calls,
-            "slipstream_getProof" => Lane::Calls,
-            "eth_getLogs" | "eth_getFilterLogs" | "eth_getFilterChanges" => Lane::Searches,
-            super::SEND_RAW | super::send_sync::NAME => Lane::Transactions,
-            traced if traced.starts_with("debug_trace") || traced.starts_with("trace_") => Lane::Traces,
-            _ => Lane::Reads,
-        }
-    }
-
-    /// The lane of a call, by its method. Exceptions are a block with all its transactions, whose senders are recovered one by one,
-    /// and long filters.
-    pub(crate) fn of_call(method: &str, params: Option<&RawValue>) -> Lane {
-        let params = params.map_or("", RawValue::get);
-        let is_costly = match method {
-            "eth_getBlockByNumber" | "eth_getBlockByHash" => {
-                params.trim_end_matches([']', ' ', '\t', '\r', '\n']).ends_with("true")
-            }
-            "eth_subscribe" | "eth_newFilter" => params.len() > SHORT_FILTER_BYTES_MAX,
-            _ => false,
-        };
-        if is_costly { Lane::Calls } else { Lane::of(method) }
-    }
-
     /// As docs/security.md has it.
     #[cfg(test)]
     pub(super) fn name(self) -> &'static str {
@@ -100,6 +70,16 @@ impl Lane {
     pub(crate) fn is_cheap(self) -> bool {
         matches!(self, Lane::Reads | Lane::Transactions)
     }
+}
+
+/// Whether the parameters of a block ask for its transactions in full, whose senders are recovered one by one.
+pub(super) fn names_every_transaction(params: &str) -> bool {
+    params.trim_end_matches([']', ' ', '\t', '\r', '\n']).ends_with("true")
+}
+
+/// Whether the parameters hold a filter that takes long to read.
+pub(super) fn has_long_filter(params: &str) -> bool {
+    params.len() > SHORT_FILTER_BYTES_MAX
 }
 
 /// The places of all lanes.

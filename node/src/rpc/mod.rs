@@ -106,80 +106,86 @@ pub(crate) fn table(context: RpcContext) -> Table {
 
 fn methods(context: RpcContext, lanes: Lanes) -> Table {
     let mut table = Table::new(context, lanes);
-    table.plain("web3_clientVersion", |_| Ok(client_version()));
-    table.add("web3_sha3", sha3);
-    table.plain("net_version", |context| Ok(context.chain.chain_id.to_string()));
-    table.plain("net_listening", |_| Ok(true));
-    table.plain("net_peerCount", |context| Ok(U64::from(context.transport.peers().len())));
-    table.plain("eth_chainId", |context| Ok(U64::from(context.chain.chain_id)));
-    table.plain("eth_config", |context| Ok(forks::config(context)?));
-    table.plain("eth_syncing", syncing);
-    table.plain("eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()));
+    table.plain(Lane::Reads, "web3_clientVersion", |_| Ok(client_version()));
+    table.add(Lane::Reads, "web3_sha3", sha3);
+    table.plain(Lane::Reads, "net_version", |context| Ok(context.chain.chain_id.to_string()));
+    table.plain(Lane::Reads, "net_listening", |_| Ok(true));
+    table.plain(Lane::Reads, "net_peerCount", |context| Ok(U64::from(context.transport.peers().len())));
+    table.plain(Lane::Reads, "eth_chainId", |context| Ok(U64::from(context.chain.chain_id)));
+    table.plain(Lane::Reads, "eth_config", |context| Ok(forks::config(context)?));
+    table.plain(Lane::Reads, "eth_syncing", syncing);
+    table.plain(Lane::Reads, "eth_accounts", |_| Ok(Vec::<alloy_primitives::Address>::new()));
 
-    table.add("eth_getBalance", state::balance);
-    table.add("eth_getTransactionCount", state::nonce);
-    table.add("eth_getCode", state::code);
-    table.add("eth_getStorageAt", state::storage);
-    table.add_long("eth_getStorageValues", state::storage_values);
-    table.add_long("eth_call", call::call);
-    table.add_long("eth_estimateGas", call::estimate);
-    table.add_long("eth_createAccessList", access_list::create);
-    table.add_long("eth_simulateV1", simulate::simulate);
+    table.add(Lane::Reads, "eth_getBalance", state::balance);
+    table.add(Lane::Reads, "eth_getTransactionCount", state::nonce);
+    table.add(Lane::Reads, "eth_getCode", state::code);
+    table.add(Lane::Reads, "eth_getStorageAt", state::storage);
+    table.add_long(Lane::Calls, "eth_getStorageValues", state::storage_values);
+    table.add_long(Lane::Calls, "eth_call", call::call);
+    table.add_long(Lane::Calls, "eth_estimateGas", call::estimate);
+    table.add_long(Lane::Calls, "eth_createAccessList", access_list::create);
+    table.add_long(Lane::Calls, "eth_simulateV1", simulate::simulate);
 
-    table.plain("eth_baseFee", |context| Ok(fees::base_fee(context)?));
-    table.add_long("eth_gasPrice", fees::gas_price);
-    table.add_long("eth_maxPriorityFeePerGas", fees::priority_fee);
-    table.plain("eth_blobBaseFee", |_| Ok(fees::BLOB_BASE_FEE_WEI));
-    table.add_long("eth_feeHistory", fees::history);
+    table.plain(Lane::Reads, "eth_baseFee", |context| Ok(fees::base_fee(context)?));
+    table.add_long(Lane::Reads, "eth_gasPrice", fees::gas_price);
+    table.add_long(Lane::Reads, "eth_maxPriorityFeePerGas", fees::priority_fee);
+    table.plain(Lane::Reads, "eth_blobBaseFee", |_| Ok(fees::BLOB_BASE_FEE_WEI));
+    table.add_long(Lane::Calls, "eth_feeHistory", fees::history);
 
-    table.plain("eth_blockNumber", blocks::block_number);
-    table.add_long("eth_getBlockByNumber", blocks::block::<Number>);
-    table.add_long("eth_getBlockByHash", blocks::block::<Hash>);
-    table.add_long("eth_getHeaderByNumber", blocks::header::<Number>);
-    table.add_long("eth_getHeaderByHash", blocks::header::<Hash>);
-    table.add_long("eth_getBlockReceipts", blocks::receipts);
-    table.add("eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>);
-    table.add("eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);
-    table.add("eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>);
-    table.add("eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>);
-    table.add("eth_getUncleByBlockNumberAndIndex", blocks::uncle::<Number>);
-    table.add("eth_getUncleByBlockHashAndIndex", blocks::uncle::<Hash>);
+    table.plain(Lane::Reads, "eth_blockNumber", blocks::block_number);
+    table
+        .add_long(Lane::Reads, "eth_getBlockByNumber", blocks::block::<Number>)
+        .costly_if(lanes::names_every_transaction);
+    table
+        .add_long(Lane::Reads, "eth_getBlockByHash", blocks::block::<Hash>)
+        .costly_if(lanes::names_every_transaction);
+    table.add_long(Lane::Reads, "eth_getHeaderByNumber", blocks::header::<Number>);
+    table.add_long(Lane::Reads, "eth_getHeaderByHash", blocks::header::<Hash>);
+    table.add_long(Lane::Calls, "eth_getBlockReceipts", blocks::receipts);
+    table.add(Lane::Reads, "eth_getBlockTransactionCountByNumber", blocks::transaction_count::<Number>);
+    table.add(Lane::Reads, "eth_getBlockTransactionCountByHash", blocks::transaction_count::<Hash>);
+    table.add(Lane::Reads, "eth_getUncleCountByBlockNumber", blocks::uncle_count::<Number>);
+    table.add(Lane::Reads, "eth_getUncleCountByBlockHash", blocks::uncle_count::<Hash>);
+    table.add(Lane::Reads, "eth_getUncleByBlockNumberAndIndex", blocks::uncle::<Number>);
+    table.add(Lane::Reads, "eth_getUncleByBlockHashAndIndex", blocks::uncle::<Hash>);
 
-    table.add_long(SEND_RAW, transactions::send_raw);
-    table.add_effect(send_sync::NAME, send_sync::send);
-    table.add_long("eth_getTransactionByHash", transactions::by_hash);
-    table.add_long("eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
-    table.add_long("eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
-    table.add_long("eth_getTransactionReceipt", transactions::receipt);
-    table.add_long("eth_getRawTransactionByHash", raw::by_hash);
-    table.add_long("eth_getRawTransactionByBlockNumberAndIndex", raw::by_index::<Number>);
-    table.add_long("eth_getRawTransactionByBlockHashAndIndex", raw::by_index::<Hash>);
-    table.add_long("debug_getRawTransaction", raw::by_hash);
+    table.add_long(Lane::Transactions, SEND_RAW, transactions::send_raw);
+    table.add_effect(Lane::Transactions, send_sync::NAME, send_sync::send);
+    table.add_long(Lane::Reads, "eth_getTransactionByHash", transactions::by_hash);
+    table.add_long(Lane::Reads, "eth_getTransactionByBlockNumberAndIndex", transactions::by_index::<Number>);
+    table.add_long(Lane::Reads, "eth_getTransactionByBlockHashAndIndex", transactions::by_index::<Hash>);
+    table.add_long(Lane::Reads, "eth_getTransactionReceipt", transactions::receipt);
+    table.add_long(Lane::Reads, "eth_getRawTransactionByHash", raw::by_hash);
+    table.add_long(Lane::Reads, "eth_getRawTransactionByBlockNumberAndIndex", raw::by_index::<Number>);
+    table.add_long(Lane::Reads, "eth_getRawTransactionByBlockHashAndIndex", raw::by_index::<Hash>);
+    table.add_long(Lane::Reads, "debug_getRawTransaction", raw::by_hash);
 
-    table.add("eth_getProof", proofs::no_trie);
-    table.add_long("slipstream_getProof", proofs::proof);
-    table.add("slipstream_getEpochChanges", proofs::epoch_changes);
-    table.add("slipstream_getWaypoint", proofs::waypoint);
+    table.add(Lane::Reads, "eth_getProof", proofs::no_trie);
+    table.add_long(Lane::Calls, "slipstream_getProof", proofs::proof);
+    table.add(Lane::Reads, "slipstream_getEpochChanges", proofs::epoch_changes);
+    table.add(Lane::Reads, "slipstream_getWaypoint", proofs::waypoint);
 
-    table.add_long("eth_getLogs", logs::logs);
-    table.add_long("eth_newFilter", logs::filters::new_filter);
-    table.add_long("eth_newBlockFilter", logs::filters::new_block_filter);
-    table.add_long("eth_newPendingTransactionFilter", logs::filters::new_pending_filter);
-    table.add("eth_uninstallFilter", logs::filters::uninstall);
-    table.add_effect("eth_getFilterChanges", logs::filters::changes);
-    table.add_long("eth_getFilterLogs", logs::filters::filter_logs);
-    table.add_effect("eth_subscribe", subscriptions::subscribe);
-    table.add_long("eth_unsubscribe", subscriptions::unsubscribe);
+    table.add_long(Lane::Searches, "eth_getLogs", logs::logs);
+    table.add_long(Lane::Reads, "eth_newFilter", logs::filters::new_filter).costly_if(lanes::has_long_filter);
+    table.add_long(Lane::Reads, "eth_newBlockFilter", logs::filters::new_block_filter);
+    table.add_long(Lane::Reads, "eth_newPendingTransactionFilter", logs::filters::new_pending_filter);
+    table.add(Lane::Reads, "eth_uninstallFilter", logs::filters::uninstall);
+    table.add_effect(Lane::Searches, "eth_getFilterChanges", logs::filters::changes);
+    table.add_long(Lane::Searches, "eth_getFilterLogs", logs::filters::filter_logs);
+    table
+        .add_effect(Lane::Reads, "eth_subscribe", subscriptions::subscribe)
+        .costly_if(lanes::has_long_filter);
+    table.add_long(Lane::Reads, "eth_unsubscribe", subscriptions::unsubscribe);
 
-    table.plain("txpool_status", txpool::status);
-    table.add_long("txpool_content", txpool::content);
-    table.add_long("txpool_contentFrom", txpool::content_from);
-    table.add_long("txpool_inspect", txpool::inspect);
+    table.plain(Lane::Reads, "txpool_status", txpool::status);
+    table.add_long(Lane::Calls, "txpool_content", txpool::content);
+    table.add_long(Lane::Calls, "txpool_contentFrom", txpool::content_from);
+    table.add_long(Lane::Calls, "txpool_inspect", txpool::inspect);
     trace::add(&mut table);
 
     // Last, because it names what is there.
     let modules = modules(table.names());
-    table.plain("rpc_modules", move |_| Ok(modules.clone()));
+    table.plain(Lane::Reads, "rpc_modules", move |_| Ok(modules.clone()));
     table
 }
 

@@ -1,4 +1,4 @@
-//! [`Table`]: the methods by name, and the way of a call to a thread of its lane.
+//! [`Table`]: the methods by name, each with its lane, and the way of a call to a thread of that lane.
 
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
@@ -74,7 +74,26 @@ fn written(params: Option<&RawValue>) -> String {
 pub(crate) struct Table {
     pub(super) context: Arc<RpcContext>,
     pub(super) lanes: Lanes,
-    methods: BTreeMap<&'static str, Arc<Method>>,
+    methods: BTreeMap<&'static str, Entry>,
+}
+
+/// A registered method.
+pub(super) struct Entry {
+    lane: Lane,
+    /// Whether a call with these parameters goes to [`Lane::Calls`] instead.
+    is_costly: fn(&str) -> bool,
+    method: Arc<Method>,
+}
+
+impl Entry {
+    /// Calls whose parameters are costly by this rule go to [`Lane::Calls`].
+    pub(super) fn costly_if(&mut self, is_costly: fn(&str) -> bool) {
+        self.is_costly = is_costly;
+    }
+
+    fn lane(&self, params: Option<&RawValue>) -> Lane {
+        if (self.is_costly)(params.map_or("", RawValue::get)) { Lane::Calls } else { self.lane }
+    }
 }
 
 impl Table {
@@ -85,39 +104,45 @@ impl Table {
     /// A method without parameters.
     pub(super) fn plain<T: Serialize>(
         &mut self,
+        lane: Lane,
         name: &'static str,
         method: impl Fn(&RpcContext) -> RpcResult<T> + Send + Sync + 'static,
-    ) {
-        self.add(name, move |context, params| {
+    ) -> &mut Entry {
+        self.add(lane, name, move |context, params| {
             let () = super::params::args(params)?;
             method(context)
-        });
+        })
     }
 
     /// A method that takes a few reads. It reads its parameters by `args`, which refuses what it does not know.
     pub(super) fn add<T: Serialize>(
         &mut self,
+        lane: Lane,
         name: &'static str,
         method: impl Fn(&RpcContext, &Params<'_>) -> RpcResult<T> + Send + Sync + 'static,
-    ) {
-        self.add_long(name, move |context, params, _| method(context, params));
+    ) -> &mut Entry {
+        self.add_long(lane, name, move |context, params, _| method(context, params))
     }
 
     /// A method that may take long, and ends when nobody waits any more; or one that needs to know who asks.
     pub(super) fn add_long<T: Serialize>(
         &mut self,
+        lane: Lane,
         name: &'static str,
         method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> RpcResult<T> + Send + Sync + 'static,
-    ) {
-        self.add_effect(name, move |context, params, asker| (method(context, params, asker), None::<Effect>));
+    ) -> &mut Entry {
+        self.add_effect(lane, name, move |context, params, asker| {
+            (method(context, params, asker), None::<Effect>)
+        })
     }
 
     /// A method whose answer brings something about.
     pub(super) fn add_effect<T: Serialize, E: Into<Effect>>(
         &mut self,
+        lane: Lane,
         name: &'static str,
         method: impl Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> (RpcResult<T>, Option<E>) + Send + Sync + 'static,
-    ) {
+    ) -> &mut Entry {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
             let (result, effect) = method(context, params, asker);
             let write = |result| {
@@ -127,7 +152,13 @@ impl Table {
             };
             Reply { result: result.and_then(write), effect: effect.map(Into::into) }
         };
-        self.methods.insert(name, Arc::new(method));
+        let entry = Entry { lane, is_costly: |_| false, method: Arc::new(method) };
+        self.methods.entry(name).insert_entry(entry).into_mut()
+    }
+
+    /// The lane of a call; one of an unknown method is cheap to refuse.
+    pub(crate) fn lane(&self, method: &str, params: Option<&RawValue>) -> Lane {
+        self.methods.get(method).map_or(Lane::Reads, |entry| entry.lane(params))
     }
 
     /// The name as the table has it, if there is such a method.
@@ -168,7 +199,7 @@ impl Table {
         name: &str,
         params: Option<&RawValue>,
     ) -> Option<Reply> {
-        self.call_in(Lane::of_call(name, params), caller, name, params).await
+        self.call_in(self.lane(name, params), caller, name, params).await
     }
 
     /// The same for a call that turned out to open a large batch, or to make a long answer.
@@ -210,7 +241,7 @@ impl Table {
         params: Option<&RawValue>,
     ) -> Option<Reply> {
         let Caller { origin, listening, probation } = caller.into();
-        let (name, method) = self.methods.get_key_value(name)?;
+        let (name, Entry { method, .. }) = self.methods.get_key_value(name)?;
         let (context, method) = (self.context.clone(), method.clone());
         let lane = self.lanes.of(in_lane);
         let params = written(params);

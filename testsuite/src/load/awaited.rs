@@ -101,5 +101,4 @@ mod tests {
         assert!(begin.elapsed() >= POLL, "it did not wait for a batch");
         server.abort();
     }
-
 }

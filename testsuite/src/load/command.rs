@@ -228,7 +228,8 @@ mod tests {
     /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
     #[test]
     fn a_load_leaves_accounts_and_the_follower_to_others() {
-        let text = "--api a:1 --api b:2 --follower c:3 --follower d:4 --accounts 2 --skip-accounts 3 --seed s";
+        let text =
+            "--api a:1 --api b:2 --follower c:3 --follower d:4 --accounts 2 --skip-accounts 3 --seed s";
         let command = parse(&text.split(' ').collect::<Vec<_>>()).unwrap();
         let options = command.options().unwrap();
         let all = Account::derive_many("s", 5);

@@ -31,8 +31,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
         }
     }
     let arguments = escaped(&load(blueprint, host));
-    let load =
-        json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": [LOAD], "command": arguments });
+    let load = json!({ "image": TOOLS_IMAGE, "pull_policy": PULL, "profiles": [LOAD], "command": arguments });
     services.insert(LOAD.to_owned(), load);
     let path = blueprint.dir.join("compose.yaml");
     let comment = format!("{COMMENT}\n{}", usage(Path::new("compose.yaml")));

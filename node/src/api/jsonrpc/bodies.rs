@@ -7,7 +7,7 @@ use crate::{
     api::listener::{NoPlace, Weight},
     fair::{Place, Places},
     probation::Probation,
-    rpc::{Caller, Lane},
+    rpc::{Caller, Lane, Table},
 };
 
 /// Bodies worked on at a time, each with its answers so far, that ask for little. More wait. The bodies of one address let those of
@@ -22,11 +22,6 @@ const SOCKET_SEARCH_BODIES_MAX: usize = 8;
 const WAITING_BODIES_MAX: usize = 64;
 /// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 pub(super) const CHEAP_REQUESTS_MAX: usize = 32;
-
-/// The lane of a request; what is none is refused at once.
-pub(super) fn lane_of(request: &Request<'_>) -> Lane {
-    request.call().map_or(Lane::Reads, |call| Lane::of_call(&call.method, call.params))
-}
 
 /// The places of bodies, by what they ask for.
 pub(super) struct Bodies {
@@ -58,7 +53,8 @@ impl Bodies {
     }
 
     /// The places for a body, if such bodies have a bound, and how long they may take.
-    pub(super) fn places_for(&self, asked: &Asked<'_>) -> (Option<&Places>, Weight) {
+    pub(super) fn places_for(&self, asked: &Asked<'_>, table: &Table) -> (Option<&Places>, Weight) {
+        let lane_of = |request: &Request<'_>| request.lane(table);
         let requests = asked.requests();
         let waits = |request: &Request<'_>| request.call().is_some_and(|call| call.method == SENDING_SYNC);
         if requests.iter().any(waits) {

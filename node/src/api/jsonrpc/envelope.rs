@@ -6,6 +6,8 @@ use jsonrpsee::types::ErrorObjectOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::rpc::{Lane, Table};
+
 /// The id of an answer to a request whose id cannot be repeated.
 pub(super) const NO_ID: &str = "null";
 
@@ -74,6 +76,11 @@ impl<'a> Request<'a> {
             Request::Call(_, call) | Request::Notification(call) => Some(call),
             Request::Invalid(_) => None,
         }
+    }
+
+    /// The lane of the request; an invalid one is cheap to refuse.
+    pub(super) fn lane(&self, table: &Table) -> Lane {
+        self.call().map_or(Lane::Reads, |call| table.lane(&call.method, call.params))
     }
 
     /// The id to answer under; `None` for a notification.

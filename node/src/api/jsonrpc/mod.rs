@@ -12,7 +12,7 @@ use jsonrpsee::types::error::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::{
-    bodies::{Bodies, Standing, lane_of},
+    bodies::{Bodies, Standing},
     envelope::{Call, NO_ID, Request, error, failure},
 };
 use super::{
@@ -89,10 +89,10 @@ impl<'a> Asked<'a> {
 
     /// The lane of the body's only request, if a call may turn out to be short or long there. A trace is always long, and a filter is
     /// installed once.
-    fn open_lane(&self) -> Option<Lane> {
+    fn open_lane(&self, table: &Table) -> Option<Lane> {
         let [request] = self.requests() else { return None };
         let installs = request.call().is_some_and(|call| call.method == "eth_newFilter");
-        Some(lane_of(request)).filter(|lane| !installs && matches!(lane, Lane::Calls | Lane::Searches))
+        Some(request.lane(table)).filter(|lane| !installs && matches!(lane, Lane::Calls | Lane::Searches))
     }
 
     fn requests(&self) -> &[Request<'a>] {
@@ -200,7 +200,7 @@ impl JsonRpc {
             Ok(asked) => asked,
         };
         let bodies = if caller.listening.is_some() { &self.over_sockets } else { &self.over_http };
-        let (places, weight) = bodies.places_for(&asked);
+        let (places, weight) = bodies.places_for(&asked, &self.table);
         caller.probation = weigh(self.weight_for(caller.origin, &asked, weight))?;
         let standing = Standing::new(bodies, weight, Box::new(weigh));
         let asking = Asking { caller: &caller, deadline, standing: &standing };
@@ -228,7 +228,7 @@ impl JsonRpc {
     /// How long a body may take, if that is so far known of this caller. The operator's own hosts are not asked.
     fn weight_for(&self, origin: Origin, asked: &Asked<'_>, weight: Weight) -> Weight {
         let is_open = |lane| origin.is_stranger() && !self.table.is_known_long(lane, origin);
-        if asked.open_lane().is_some_and(is_open) { Weight::Probation } else { weight }
+        if asked.open_lane(&self.table).is_some_and(is_open) { Weight::Probation } else { weight }
     }
 
     /// The answer to a body's requests. It leaves its place before it waits for the disk: others are worked on meanwhile, and their

@@ -264,16 +264,17 @@ async fn costly_calls_starve_no_cheap_ones() {
 /// Others go before them.
 #[test]
 fn full_blocks_and_long_filters_are_costly() {
-    let lane = |method: &str, params: Value| Lane::of_call(method, Some(&to_raw_value(&params).unwrap()));
+    let rpc = Fixture::new();
+    let lane = |method: &str, params: Value| rpc.0.lane(method, Some(&to_raw_value(&params).unwrap()));
     for method in ["eth_getBlockByNumber", "eth_getBlockByHash"] {
         assert_eq!(lane(method, json!(["latest", true])), Lane::Calls);
         assert_eq!(lane(method, json!(["latest", false])), Lane::Reads);
         assert_eq!(lane(method, json!(["latest"])), Lane::Reads);
         let spaced = RawValue::from_string("[ \"latest\", true \n]".into()).unwrap();
-        assert_eq!(Lane::of_call(method, Some(&spaced)), Lane::Calls);
+        assert_eq!(rpc.0.lane(method, Some(&spaced)), Lane::Calls);
     }
     assert_eq!(lane("eth_getBalance", json!([true])), Lane::Reads);
-    assert_eq!(Lane::of_call("eth_getBlockByNumber", None), Lane::Reads);
+    assert_eq!(rpc.0.lane("eth_getBlockByNumber", None), Lane::Reads);
     let wide = json!([{ "topics": [vec![B256::ZERO; 1_000]] }]);
     for method in ["eth_subscribe", "eth_newFilter"] {
         assert_eq!(lane(method, json!([{ "topics": [B256::ZERO] }])), Lane::Reads);
@@ -292,7 +293,7 @@ fn every_method_has_its_row_in_the_security_document() {
         .collect();
     let rpc = Fixture::new();
     for method in rpc.0.names() {
-        let row = format!("| `{method}` | {} | ", Lane::of(method).name());
+        let row = format!("| `{method}` | {} | ", rpc.0.lane(method, None).name());
         let count = rows.iter().filter(|line| line.starts_with(&row)).count();
         assert_eq!(count, 1, "docs/security.md lacks one row that begins {row}");
     }
@@ -301,5 +302,10 @@ fn every_method_has_its_row_in_the_security_document() {
             .iter()
             .any(|space| row[3..].starts_with(space))
     };
-    assert_eq!(rows.iter().filter(is_method).count(), rpc.0.names().count());
+    let documented = rows.iter().filter(is_method).count();
+    assert_eq!(
+        documented,
+        rpc.0.names().count(),
+        "rows of methods in docs/security.md, and methods; a new namespace belongs into the list above"
+    );
 }

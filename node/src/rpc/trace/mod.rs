@@ -37,19 +37,19 @@ pub(crate) struct TraceLimits {
 
 /// Adds the methods of tracing to the table.
 pub(super) fn add(table: &mut Table) {
-    table.add_long("debug_traceTransaction", debug::transaction);
-    table.add_long("debug_traceCall", debug::call);
-    table.add_long("debug_traceBlockByNumber", debug::block::<Number>);
-    table.add_long("debug_traceBlockByHash", debug::block::<Hash>);
-    table.add_long("trace_block", parity::block);
-    table.add_long("trace_transaction", parity::transaction);
-    table.add_long("trace_get", parity::get);
-    table.add_long("trace_filter", filter::filter);
-    table.add_long("trace_call", parity::call);
-    table.add_long("trace_callMany", parity::call_many);
-    table.add_long("trace_rawTransaction", parity::raw);
-    table.add_long("trace_replayTransaction", parity::replay);
-    table.add_long("trace_replayBlockTransactions", parity::replay_block);
+    table.add_long(Lane::Traces, "debug_traceTransaction", debug::transaction);
+    table.add_long(Lane::Traces, "debug_traceCall", debug::call);
+    table.add_long(Lane::Traces, "debug_traceBlockByNumber", debug::block::<Number>);
+    table.add_long(Lane::Traces, "debug_traceBlockByHash", debug::block::<Hash>);
+    table.add_long(Lane::Traces, "trace_block", parity::block);
+    table.add_long(Lane::Traces, "trace_transaction", parity::transaction);
+    table.add_long(Lane::Traces, "trace_get", parity::get);
+    table.add_long(Lane::Traces, "trace_filter", filter::filter);
+    table.add_long(Lane::Traces, "trace_call", parity::call);
+    table.add_long(Lane::Traces, "trace_callMany", parity::call_many);
+    table.add_long(Lane::Traces, "trace_rawTransaction", parity::raw);
+    table.add_long(Lane::Traces, "trace_replayTransaction", parity::replay);
+    table.add_long(Lane::Traces, "trace_replayBlockTransactions", parity::replay_block);
 }
 
 /// One request's time and memory.
