@@ -30,7 +30,7 @@ const COUNT_BYTES_MAX: usize = 5;
 pub struct StateChunk {
     /// The chunk's first path.
     pub first: Path,
-    /// Where it ends, included; [`Path::MAX`] in the final chunk.
+    /// The chunk's last path, included; [`Path::MAX`] in the final chunk.
     pub last: Path,
     /// All rows in between, sorted by path.
     pub rows: BoundedVec<(StateKey, StateValue), { limits::STATE_CHUNK_ROWS_MAX }>,
