@@ -25,7 +25,8 @@ use crate::{
     writer::Writer,
 };
 
-/// Batches that the floor of headers moves up before their files are looked for again: there are many ranges of them.
+/// Batches that the floor of headers moves up before their files are searched again: headers have many ranges of
+/// keys.
 const HEADERS_STEP: u64 = if cfg!(test) { 1 } else { 1_024 };
 /// Columns that are pruned with headers. Their keys are batch numbers, except for the index and the nodes.
 const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::HeaderIndex, Column::Nodes];

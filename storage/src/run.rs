@@ -84,8 +84,8 @@ impl Writer<'_> {
         self.persist(Some(&current), last, staged, self.store.new_version(), true)
     }
 
-    /// Commits what of a refused group stands before the batch that does not fit. Returns what is wrong with that batch,
-    /// or whatever comes up before it.
+    /// Commits the part of a refused group before the batch that does not fit. Returns that batch's error, or an
+    /// earlier one.
     fn refuse_group(&self, current: &Current, group: &[CommitBatch<'_>], refused: Refused) -> StorageError {
         let index = refused.index;
         let fitting = match self.refuse(current, refused) {
