@@ -84,6 +84,7 @@ impl Store {
     /// Durably stores the certificate that ends the last known epoch; its batch need not be stored yet. A certificate
     /// that is stored already is not an error. The caller has verified its signatures. Certificates that come with a
     /// batch do not need this call.
+    ///
     /// # Errors
     /// [`StorageError::WrongCertificate`] if it names no validators for the next epoch, if an epoch end before it is
     /// missing, or if another batch ends its epoch.

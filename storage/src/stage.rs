@@ -194,9 +194,9 @@ impl Writer<'_> {
         self.stage_epoch_end(epoch, certificate, writes)
     }
 
-    /// Records the parts below a batch that lacks them, so that a backfill that arrives there joins them. Missing
-    /// hints do not count. Records of batches that are staged and not yet written are forgotten; their parts would be
-    /// fetched again.
+    /// If a batch lacks parts that the batches below it have, records those, so that a backfill that arrives there
+    /// joins them. Missing hints do not count. Records of batches that are staged and not yet written are forgotten;
+    /// their parts would be fetched again.
     fn leave_lacking(
         &self,
         record: &HeadRecord,

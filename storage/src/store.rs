@@ -130,7 +130,8 @@ impl Store {
         Ok(unknown.map(|(hash, _)| *hash).collect())
     }
 
-    /// Writes a batch. A failure poisons the store, because nobody knows how much of the batch arrived.
+    /// Writes a batch; refuses it on a nearly full disk. A failed write poisons the store, because nobody knows how
+    /// much of it arrived.
     pub(crate) fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         self.check_poison()?;
         if let Some(disk) = &self.0.disk {

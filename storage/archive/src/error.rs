@@ -45,7 +45,7 @@ pub enum ArchiveError {
         /// The rule that the object breaks.
         reason: String,
     },
-    /// The snapshot is of another ledger, or cannot be told from one.
+    /// The snapshot is of another ledger, or does not prove that it is of the trusted one.
     #[error("{name} of {location} is not of the trusted ledger: {mistrust}")]
     Untrusted {
         /// Name of the manifest.

@@ -18,8 +18,8 @@
 //! object is bounded before it is read.
 //!
 //! Invariants:
-//! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that the next export
-//!   uses.
+//! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that
+//!   the next export uses.
 //! * No name of a piece is ever used again: it ends with a number that the writing export draws. So deleted objects
 //!   stay deleted, and a late delete hits no newer object.
 //! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: [`Archive::prune`] has the

@@ -3,7 +3,7 @@
 //! ```text
 //!                       ┌─▶ held: the last heads' own readers                     this process alone, the newest 256 batches
 //!  commit ─▶ one write ─┤
-//!                       └─▶ log: last batch ─▶ the rows before those of the write  what a restart finds
+//!                       └─▶ log: last batch ─▶ the rows that the write replaces    what a restart finds
 //!                             │ sealed, in bulk
 //!                             ▼
 //!                           history: path, batch ─▶ the row before that batch; empty: there was none

@@ -2,7 +2,7 @@
 //! the first known one.
 //!
 //! ```text
-//!   server: deltas of to+1..=from ─▶ changed keys ─▶ their rows behind `to` ─▶ reverse delta
+//!   server: deltas of to+1..=from ─▶ changed keys ─▶ their rows after `to` ─▶ reverse delta
 //!   client: reverse delta ─▶ the tree of `from` with these rows, root of `to` ─▶ rows before to+1..=from ─▶ history
 //! ```
 //! The client has the deltas of the range. If a key changed several times, they have all its rows but the first; the

@@ -1,7 +1,7 @@
 //! [`Sealer`]: moves the log into the history, in bulk and beside the commits.
 //!
 //! ```text
-//!   log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into history ─▶ record: sealed = t ─▶ log files dropped
+//!  log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into history ─▶ record: sealed = t ─▶ log files dropped
 //! ```
 //! A kill at any moment only wastes work: rows linked in but unrecorded are linked in again, with the same content.
 

@@ -135,7 +135,7 @@ proptest! {
         prop_assert!(covered.windows(2).all(|pair| pair[0].1.successor() == Some(pair[1].0)));
 
         for (path, index, at_row, bytes_max) in asked {
-            // At a row, and where there is none.
+            // Begins at a row, or anywhere.
             let first = if at_row { *rows.keys().nth(index.index(rows.len())).unwrap() } else { Path(path) };
             let last = Path(path).max(first);
             let piece = &pieces[map.piece_of(&first)];

@@ -130,7 +130,7 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
             let key = schema::number_key(BatchNumber::new(number)).to_vec();
             [(Column::Headers, key), (Column::HeaderIndex, digest.0.to_vec())]
         };
-        // The leaf alone tells it where no proof brings one.
+        // Without a proof, only the leaf tells it.
         back = lose(&fixture, back, &both(53));
         let found = damage(&fixture);
         let expected = "header 53: missing, its digest is in the accumulator";

@@ -12,7 +12,7 @@ use super::*;
 use crate::PruneConfig;
 
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
-/// Per kind of [`KINDS`].
+/// Windows in batches, per kind of [`KINDS`].
 const WINDOWS: [u64; 4] = [6, 0, 11, 3];
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_CRASH_DIR";
 

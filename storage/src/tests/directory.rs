@@ -131,7 +131,7 @@ fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
     let synced = StorageConfig { fsync: true, ..config() };
     let fixture = closed(&synced);
     let dir = fixture.dir();
-    // The longest, because a log that was just begun may hold nothing that anybody waited for.
+    // The longest file, because a new log may hold no acknowledged write.
     let longest = |kind: &str| {
         let found = of_kind(dir, kind).into_iter();
         found.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()

@@ -167,14 +167,14 @@ fn a_restore_ends_the_epoch_of_its_target() {
             store.put_epoch_end(&before).unwrap();
         }
     }
-    // It was written durably with the head.
+    // The certificate was written durably with the head.
     disk.crash(0);
     let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
     assert_eq!(store.head().unwrap().header.number, BatchNumber::new(20));
     assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), [before, target.certificate]);
 }
 
-/// Goal: a store that passes epochs in one step needs their ends first, and keeps the one that it arrives at.
+/// Goal: a store that skips over epochs in one step needs their ends first, and keeps the end of its target's epoch.
 #[test]
 fn an_advance_keeps_the_end_of_its_epoch() {
     let made = epochs(9);

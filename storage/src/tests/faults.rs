@@ -139,7 +139,7 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
         fsync,
         ..config()
     };
-    // Where the first passing is the only one, the second misses.
+    // Each of these steps is passed only once, so no fault can hit a second passing.
     let once = [Step::Initialize, Step::RestoreStart, Step::RestoreCode, Step::RestoreFinish].contains(&step);
     for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
         // A directory takes many times as long as memory. So its first write fails before it is made, and its second

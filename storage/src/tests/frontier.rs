@@ -162,7 +162,7 @@ fn no_altered_tree_is_believed() {
     }
 }
 
-/// Changes rows past the store, as only damage does, and reopens it.
+/// Changes rows directly in the backend, as only damage does, and reopens the store.
 fn spoil(fixture: &mut Fixture, rows: &[(StateKey, Option<StateValue>)]) {
     let mut writes = WriteBatch::default();
     for (key, value) in rows {

@@ -135,7 +135,7 @@ proptest! {
         for (index, first) in firsts.iter().enumerate() {
             let inside = |last: &Path| leaves(&model).into_iter().map(|leaf| leaf.path).rfind(|path| path < last);
             let last = match firsts.get(index + 1) {
-                // The last path before the next part, as far as leaves are concerned.
+                // The last leaf's path before the next part.
                 Some(next) => inside(next).filter(|path| path >= first).unwrap_or(*first),
                 None => Path::MAX,
             };
