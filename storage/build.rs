@@ -1,6 +1,6 @@
-//! Links liburing when RocksDB comes prebuilt (`ROCKSDB_LIB_DIR`): only its own build, not that shortcut, says that it is
-//! needed.
-#![allow(clippy::print_stdout)] // how a build script speaks to cargo
+//! Links liburing when RocksDB comes prebuilt (`ROCKSDB_LIB_DIR`): only RocksDB's own build, which this shortcut
+//! skips, declares that it is needed.
+#![allow(clippy::print_stdout)] // a build script talks to cargo by its output
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

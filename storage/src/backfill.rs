@@ -1,10 +1,11 @@
-//! [`Store::backfill`]: batches from before those that are stored, newest first, whose state is known already.
+//! [`Store::backfill`]: adds batches from before those that are stored, newest first. Their state is known already.
 //!
-//! A node that began at a snapshot, or leapt by a range delta, has the state and no history. The history comes later, in runs that end
-//! right below what is stored. A run is one write, so a kill leaves all of it or nothing, and nothing else records how far it is.
+//! A node that began at a snapshot, or leapt by a range delta, has the state and no history. The history comes later,
+//! in runs that end right below what is stored. A run is one write, so a kill leaves all of it or nothing, and no
+//! other record of the progress is needed.
 //!
 //! ```text
-//!   kept │ gap │◀─ run ─│ stored up to the head        lowest moves down by the run; where it meets what is kept, to the start of that
+//!   kept │ gap │◀─ run ─│ stored up to the head        lowest moves down by the run; where it meets what is kept, to the start of it
 //! ```
 
 use std::collections::BTreeMap;
@@ -55,10 +56,10 @@ impl<'a> PastBatch<'a> {
     }
 }
 
-/// Consecutive batches for [`Store::backfill`], with what shows their place in the ledger.
+/// Consecutive batches for [`Store::backfill`], with the proof of their place in the ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct PastRun<'a> {
-    /// Certifies the last of them, or a later batch. The caller has verified its signatures.
+    /// Certifies the last batch, or a later one. The caller has verified its signatures.
     pub certificate: &'a Certificate,
     /// Proves the place of the headers in the ledger that the certificate signs.
     pub proof: &'a AccumulatorRangeProof,
@@ -66,23 +67,23 @@ pub struct PastRun<'a> {
     pub batches: &'a [PastBatch<'a>],
 }
 
-/// What is missing of one kind of blob below the batches that are stored.
+/// The part of one kind of blob that is missing below the stored batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backlog {
     /// The kind of blob.
     pub kind: BlobKind,
-    /// From this batch on all are stored, up to the head. One above the head if none is.
+    /// All batches from this one up to the head are stored. One above the head if none is.
     pub lowest: BatchNumber,
-    /// The first batch that the configured window keeps, as far as that is known: nothing is missing if it is not below `lowest`.
+    /// The first batch that the configured window keeps, if known. Nothing is missing unless it is below `lowest`.
     pub wanted_from: BatchNumber,
-    /// The first and the last of the highest batches below `lowest` that are stored again, because a leap or a batch without such a blob left
-    /// them: missing batches lie above them.
+    /// The first and the last batch of the highest range below `lowest` that is stored. A leap, or a batch without
+    /// this kind of blob, left it there; the missing batches lie above it.
     pub kept: Option<(BatchNumber, BatchNumber)>,
 }
 
 impl Backlog {
-    /// The part of the windows that is missing: from which batch on everything is stored, and from which on it is wanted. None if nothing
-    /// is missing. Hints do not count, because batches may lack them.
+    /// Returns the part of the windows that is missing: the batch from which on everything is stored, and the batch
+    /// from which on it is wanted. `None` if nothing is missing. Hints do not count, because batches may lack them.
     pub fn missing(backlog: &[Backlog]) -> Option<(BatchNumber, BatchNumber)> {
         let is_missing =
             |of_kind: &&Backlog| of_kind.kind != BlobKind::Hints && of_kind.wanted_from < of_kind.lowest;
@@ -93,10 +94,10 @@ impl Backlog {
 }
 
 impl Store {
-    /// What a backfill has to fetch, per kind of blob: body, receipts, delta, hints.
+    /// Returns what a backfill has to fetch, per kind of blob: body, receipts, delta, hints.
     ///
     /// # Errors
-    /// [`StorageError::NotInitialized`], or what the disk says.
+    /// [`StorageError::NotInitialized`], or errors of the disk.
     pub fn backlog(&self) -> Result<[Backlog; 4], StorageError> {
         let (current, backend) = (self.current()?, &*self.0.backend);
         let (record, kept) = (&current.record, KeptRecord::read(backend)?);
@@ -114,12 +115,14 @@ impl Store {
         Ok(backlog)
     }
 
-    /// Stores batches that end right below what is stored, or within it, in one write. From then on they are served, proved and found as
-    /// if they had been committed. A crash may lose the last such writes, whole; they are fetched again then.
+    /// Stores batches that end right below what is stored, or within it, in one write. Afterwards they are served,
+    /// proved and found as if they had been committed. A crash may lose the last of these writes, each as a whole;
+    /// the batches are then fetched again.
     ///
     /// # Errors
-    /// [`StorageError::NotBelow`] if a later batch is missing between; [`StorageError::WrongParent`], [`StorageError::Accumulator`] or
-    /// [`StorageError::WrongCertificate`] if they are not of this ledger. Nothing is written then.
+    /// [`StorageError::NotBelow`] if a batch is missing in between; [`StorageError::WrongParent`],
+    /// [`StorageError::Accumulator`] or [`StorageError::WrongCertificate`] if they are not of this ledger. Nothing is
+    /// written then.
     pub fn backfill(&self, run: &PastRun<'_>) -> Result<(), StorageError> {
         let (Some(first), Some(last)) = (run.batches.first(), run.batches.last()) else { return Ok(()) };
         let (first, last) = (first.header, last.header);
@@ -168,7 +171,7 @@ impl Store {
         if headers_floor != floors.headers() {
             writes.put(Column::Meta, PRUNED_HEADERS_KEY, schema::number_key(headers_floor));
         }
-        // Before the write: a compaction would drop it again.
+        // Before the write, because a compaction would drop the rows again.
         self.0.backend.forget_transactions_below(floor.below[0].get());
         self.0.backend.forget_headers_below(headers_floor.get());
         self.write(writes, false)?;
@@ -177,7 +180,7 @@ impl Store {
         Ok(())
     }
 
-    /// Adds to a leap's write what it leaves below the gap.
+    /// Records in a leap's write what the leap leaves below the gap.
     pub(crate) fn leave_behind(
         &self,
         current: &Current,
@@ -189,7 +192,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a run that ends with this batch ends right below what is stored, or within it, and is of the same ledger.
+    /// Checks that a run with this last batch ends right below what is stored, or within it, and is of the same
+    /// ledger.
     fn check_below(&self, current: &Current, last: &BatchHeader, digest: Digest) -> Result<(), StorageError> {
         let head = current.record.number;
         let number = last.number;
@@ -205,7 +209,8 @@ impl Store {
         }
     }
 
-    /// Whether the batch before a run is stored and is the one that the run continues. The genesis must be.
+    /// Whether the batch before a run is stored and is the one that the run continues. If it is the genesis, it must
+    /// be.
     fn check_above(&self, first: &BatchHeader) -> Result<bool, StorageError> {
         let before = self.header(first.number.before(1))?.map(|header| header.digest());
         let joins = before == Some(first.parent);
@@ -217,8 +222,9 @@ impl Store {
         }
     }
 
-    /// The nodes of a run's proof that a ledger of `leaves` batches has, and those that hold the run's last leaf and reach over its end.
-    /// Such a node's other half begins behind the run, where all nodes are stored, or the proof has it.
+    /// Returns the nodes of a run's proof that a ledger of `leaves` batches has, and the ancestors of the run's last
+    /// leaf that extend beyond its end. Each ancestor's other half begins after the run, where all nodes are stored,
+    /// or is in the proof.
     fn with_ancestors(
         &self,
         mut nodes: BTreeMap<NodePosition, Digest>,
@@ -241,7 +247,8 @@ impl Store {
         Ok(nodes)
     }
 
-    /// From which batches on all blobs are stored after a run, and below which none is served; the records of that go to the writes.
+    /// Computes from which batches on all blobs are stored after a run, and below which none is served. Adds the
+    /// records of both to the writes.
     fn reach(
         &self,
         run: &PastRun<'_>,
@@ -262,9 +269,9 @@ impl Store {
             if lowest <= reached {
                 continue;
             }
-            // What is kept below of another ledger is forgotten, and fetched anew.
+            // Spans below that are of another ledger are forgotten, and fetched again.
             if record.lowest[index] > last.next() && reached <= last {
-                // Batches above came without such blobs, and are fetched later.
+                // The batches above lack these blobs, which are fetched later.
                 if reached == first && !joins {
                     kept.forget(index, first.before(1));
                 }

@@ -2,18 +2,18 @@
 
 use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Certificate, Delta};
 
-/// A batch with the parts of it that are to be stored. Parts that are left out are simply not there to be served.
+/// A batch with the parts of it that are to be stored. Parts that are left out cannot be served.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitBatch<'a> {
-    /// The header, which the batch's digest names.
+    /// The header, whose digest names the batch.
     pub header: &'a BatchHeader,
     /// Its effect on the state.
     pub delta: &'a Delta,
-    /// Its transactions; of batch 0 the genesis.
+    /// Its transactions; for batch 0 the genesis.
     pub body: Option<&'a Blob>,
-    /// The receipts of its transactions, if they are at hand.
+    /// The receipts of its transactions, if available.
     pub receipts: Option<&'a Blob>,
-    /// The delta as it is served.
+    /// The encoded delta, as it is served.
     pub delta_blob: Option<&'a Blob>,
     /// The hints of its maker, if there are any.
     pub hints: Option<&'a Blob>,
@@ -24,7 +24,7 @@ pub struct CommitBatch<'a> {
 }
 
 impl<'a> CommitBatch<'a> {
-    /// A batch of which only header and state are stored.
+    /// A batch whose header and state alone are stored.
     pub fn new(header: &'a BatchHeader, delta: &'a Delta) -> Self {
         Self {
             header,

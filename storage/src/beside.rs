@@ -1,7 +1,8 @@
-//! Snapshots of a store that another process has, read beside it.
+//! Snapshots of a store that another process has open, read beside it.
 //!
-//! A snapshot's directory never changes, and goes by its name first. So whoever could open all of its files has all of it, for as long as
-//! they stay open: the store may drop it meanwhile, and its disk space comes back when the last reader ends.
+//! A snapshot's directory never changes, and loses its name before its files. So a reader that could open all of its
+//! files has all of it while they stay open. The store may drop the snapshot meanwhile; its disk space comes back
+//! when the last reader ends.
 
 use std::{cmp::Reverse, fs, path::Path};
 
@@ -12,10 +13,10 @@ use crate::{
     snapshots::SNAPSHOTS_DIR,
 };
 
-/// The batches of the snapshots in a store's directory, newest first. Nothing of them is read.
+/// Lists the batches of the snapshots in a store's directory, newest first. Reads nothing of them.
 ///
 /// # Errors
-/// Those of [`Store::open`](crate::Store::open) about formats, or what the disk says.
+/// Those of [`Store::open`](crate::Store::open) about formats, or errors of the disk.
 pub fn snapshots_beside(dir: &Path) -> Result<Vec<BatchNumber>, StorageError> {
     format::check(dir)?;
     let snapshots = dir.join(SNAPSHOTS_DIR);
@@ -23,7 +24,7 @@ pub fn snapshots_beside(dir: &Path) -> Result<Vec<BatchNumber>, StorageError> {
     let mut numbers: Vec<BatchNumber> = Vec::new();
     for entry in fs::read_dir(&snapshots).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        // Others are being made, or removed.
+        // Other names are snapshots that are being made or removed.
         let number = name.to_str().and_then(|name| name.parse().ok());
         numbers.extend(number.map(BatchNumber::new));
     }
@@ -32,11 +33,12 @@ pub fn snapshots_beside(dir: &Path) -> Result<Vec<BatchNumber>, StorageError> {
 }
 
 impl Snapshot {
-    /// Opens the snapshot of a batch in a store's directory, also while another process has the store; none if there is none, or none any more.
-    /// Needs as many open files as it has. Writes nothing.
+    /// Opens the snapshot of a batch in a store's directory, even while another process has the store open. `None` if
+    /// there is no such snapshot, or no longer. Needs as many open files as it has. Writes nothing.
     ///
     /// # Errors
-    /// [`StorageError::DamagedSnapshot`]; those of [`Store::open`](crate::Store::open) about formats, or what the disk says.
+    /// [`StorageError::DamagedSnapshot`]; those of [`Store::open`](crate::Store::open) about formats, or errors of
+    /// the disk.
     pub fn open_beside(
         config: &StorageConfig,
         dir: &Path,
@@ -44,13 +46,14 @@ impl Snapshot {
     ) -> Result<Option<Snapshot>, StorageError> {
         format::check(dir)?;
         let files = dir.join(SNAPSHOTS_DIR).join(number.get().to_string());
-        // The upper part of the tree that the store keeps is of its head, and moves on with it: the tree is made of the rows.
+        // The store keeps the upper part of its head's tree, which moves on with the head. So this tree is built from
+        // the rows.
         let opened = open_read_only(config, &files)
             .and_then(|reader| Snapshot::of_checkpoint(number, 0, reader, config.tree_memory_mib, None));
         let damaged = |what: String| Err(StorageError::DamagedSnapshot { number, what });
         match opened {
             Ok(Some(snapshot)) => Ok(Some(snapshot)),
-            // It never was there, or went while it was opened.
+            // It never existed, or was removed while it was opened.
             _ if !files.exists() => Ok(None),
             Ok(None) => damaged("it is of another batch than its name says".into()),
             Err(StorageError::Corrupt { what }) => damaged(what.to_string()),

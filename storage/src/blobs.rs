@@ -1,4 +1,4 @@
-//! [`Blobs`]: a range of the ledger, read as it lies on disk. Serving a range costs one pass over neighbouring blocks and a
+//! [`Blobs`]: a range of the ledger, read as it is stored. Serving a range costs one pass over adjacent blocks and a
 //! copy; nothing is decoded.
 
 use std::{collections::VecDeque, ops::ControlFlow};
@@ -7,25 +7,25 @@ use slipstream_types::{BatchNumber, Blob, BlobKind};
 
 use crate::{backend::Direction, error::StorageError, ledger::decode_blob, schema, store::Store};
 
-/// Bytes that are read at once: what is read too much when a range ends early, against a seek each.
+/// Bytes that are read at once. More would be wasted when a range ends early; fewer would cost more seeks.
 const PAGE_BYTES: usize = 2 << 20;
-/// Blobs that are read at once, which bounds the memory for small ones.
+/// Most blobs that are read at once; bounds the memory for small ones.
 const PAGE_BLOBS: usize = 256;
 
-/// Iterates over the blobs of one kind from a batch on, in order, and passes over batches without one. Blobs that are pruned
+/// Iterates over the blobs of one kind from a batch on, in order. Skips batches without one. Blobs that are pruned
 /// meanwhile are missing.
 pub struct Blobs<'a> {
     store: &'a Store,
     kind: BlobKind,
-    /// Where the next page starts; none behind the last.
+    /// Where the next page starts; `None` after the last.
     next: Option<BatchNumber>,
-    /// Batches that may still be read.
+    /// Number of batches that may still be read.
     left: u64,
     page: VecDeque<(BatchNumber, Blob)>,
 }
 
 impl Store {
-    /// The blobs of one kind of the `count` batches from `first` on.
+    /// Returns the blobs of one kind of the `count` batches from `first` on.
     pub fn blobs(&self, kind: BlobKind, first: BatchNumber, count: usize) -> Blobs<'_> {
         Blobs { store: self, kind, next: Some(first), left: count as u64, page: VecDeque::new() }
     }
@@ -58,7 +58,7 @@ impl Blobs<'_> {
             return Ok(());
         }
         if first == BatchNumber::GENESIS {
-            // The genesis does not stand among the others.
+            // The genesis is stored elsewhere.
             self.page.extend(self.store.blob(self.kind, first)?.map(|blob| (first, blob)));
             (self.next, self.left) = (Some(first.next()), end.since(first.next()));
             return Ok(());

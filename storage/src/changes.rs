@@ -16,37 +16,37 @@ use crate::{
 /// Entries that one thread prepares at a time; fewer are not worth another thread.
 const PREPARE_ENTRIES: usize = 512;
 
-/// The net effect of one batch, or of several that follow each other, as it is written.
+/// The net effect of one batch, or of several consecutive ones, as it is written.
 pub(crate) struct Changes {
-    /// In parts, as they were prepared.
+    /// The rows, in the parts that they were prepared in.
     rows: Vec<Rows>,
     /// New code by its hash.
     pub(crate) codes: BTreeMap<Digest, Vec<u8>>,
-    /// Code that accounts have, with the first of them: which batch of the several gives it, and to whom.
+    /// Code that accounts have, with the first account of each: the index of its batch, and its address.
     pub(crate) referenced: BTreeMap<Digest, (usize, Address)>,
     /// Every change, sorted by path and then by batch.
     pub(crate) touched: Vec<Touched>,
 }
 
-/// Where a change of a row stands.
+/// Locates one change of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touched {
     pub(crate) path: Path,
-    /// Index of the delta among those that follow each other.
+    /// Index of the delta among consecutive ones.
     pub(crate) delta: u32,
     /// Index of the entry in that delta.
     pub(crate) entry: u32,
 }
 
 impl Touched {
-    /// The entry, of the deltas by their index.
+    /// Returns the entry. `delta` looks up a delta by its index.
     pub(crate) fn entry<'a>(&self, delta: impl FnOnce(usize) -> &'a Delta) -> &'a DeltaEntry {
         &delta(self.delta as usize).entries()[self.entry as usize]
     }
 }
 
 impl Changes {
-    /// The changes of consecutive deltas: the last value of each key.
+    /// Computes the changes of consecutive deltas: the last value of each key.
     pub(crate) fn of(deltas: &[&Delta]) -> (Changes, Vec<Update>) {
         let touched = match deltas {
             [_] => None,
@@ -65,7 +65,7 @@ impl Changes {
             updates.extend(part_updates);
             rows.push(part_rows);
         }
-        // Of one delta each entry is an update.
+        // Each entry of a single delta is an update.
         let touched = touched.unwrap_or_else(|| {
             (0..).zip(&updates).map(|(entry, (path, _))| Touched { path: *path, delta: 0, entry }).collect()
         });
@@ -79,7 +79,7 @@ impl Changes {
         (Changes { rows, codes, referenced, touched }, updates)
     }
 
-    /// Adds them to a write. Returns where each of them stands.
+    /// Adds the changes to a write. Returns the location of each change.
     pub(crate) fn apply(self, column: Column, batch: &mut WriteBatch) -> Vec<Touched> {
         for rows in self.rows {
             batch.rows(column, rows);
@@ -91,12 +91,12 @@ impl Changes {
     }
 }
 
-/// The code in a delta, by its hash.
+/// Returns the code in a delta, by its hash.
 pub(crate) fn named_codes(delta: &Delta) -> impl Iterator<Item = (Digest, Vec<u8>)> {
     delta.codes().iter().map(|code| (Digest::from(keccak256(&code[..])), code.to_vec()))
 }
 
-/// The code that a row has, and whose row it is.
+/// Returns the hash of the code that an account's row has, and the account's address.
 pub(crate) fn code_of(entry: &DeltaEntry) -> Option<(Digest, Address)> {
     match (entry.key, entry.value) {
         (StateKey::Account(address), Some(StateValue::Account(account))) => {
@@ -106,7 +106,7 @@ pub(crate) fn code_of(entry: &DeltaEntry) -> Option<(Digest, Address)> {
     }
 }
 
-/// Several threads share the work where there is enough of it.
+/// Works on parts of the items, on several threads if there is enough work.
 fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> R + Send + Sync) -> Vec<R> {
     if items.len() <= PREPARE_ENTRIES {
         items.chunks(PREPARE_ENTRIES).map(work).collect()
@@ -120,18 +120,19 @@ pub(crate) fn with_paths(entries: &[DeltaEntry]) -> impl ExactSizeIterator<Item 
     StateKey::paths(&keys).into_iter().zip(entries)
 }
 
-/// All changes of deltas that follow each other.
+/// Returns all changes of consecutive deltas, sorted by path and then by batch.
 fn sorted(deltas: &[&Delta]) -> Vec<Touched> {
     let of_delta = |(index, delta): (usize, &&Delta)| -> Vec<Touched> {
         let paths = with_paths(delta.entries()).map(|(path, _)| path);
         (0..).zip(paths).map(|(entry, path)| Touched { path, delta: index as u32, entry }).collect()
     };
     let mut touched = match deltas {
-        // Nothing to share out; asking rayon would wake its threads.
+        // Nothing to share: rayon would only wake its threads.
         [delta] => of_delta((0, delta)),
         _ => deltas.par_iter().enumerate().map(of_delta).collect::<Vec<_>>().concat(),
     };
-    // The stable sort merges what is sorted already, and keeps the changes of a row in the order of their batches.
+    // The stable sort merges runs that are sorted already, and keeps the changes of a row in the order of their
+    // batches.
     touched.sort_by_key(|touched| touched.path);
     touched
 }
@@ -142,7 +143,7 @@ fn last_of_each<'a>(deltas: &[&'a Delta], touched: &[Touched]) -> Vec<(Path, &'a
     of_path.map(|same| &same[same.len() - 1]).map(|last| (last.path, last.entry(|i| deltas[i]))).collect()
 }
 
-/// Bytes and hash of each row, computed once.
+/// Computes the bytes and the hash of each row once.
 pub(crate) fn prepare<'a>(
     entries: impl ExactSizeIterator<Item = (Path, &'a DeltaEntry)>,
 ) -> (Rows, Vec<Update>) {
@@ -159,11 +160,11 @@ pub(crate) fn prepare<'a>(
     (rows, paths.into_iter().map(update).collect())
 }
 
-/// The state after one or several batches, with its root computed and nothing checked.
+/// The state after one or several batches. Its root is computed, but nothing is checked.
 pub(crate) struct Next {
     pub(crate) tree: Tree,
     pub(crate) changes: Changes,
-    /// Where the tree was changed in place: what to put back if the batch is refused. None where it is a copy.
+    /// If the tree was changed in place: the updates to undo if the batch is refused. `None` for a copy.
     pub(crate) updates: Option<Vec<Update>>,
 }
 
@@ -171,7 +172,7 @@ impl Next {
     /// Changes a tree that nobody else needs.
     ///
     /// # Errors
-    /// If rows that the tree stands on cannot be read. The tree is gone then.
+    /// If rows that the tree needs cannot be read. The tree is lost then.
     pub(crate) fn of(tree: Tree, deltas: &[&Delta]) -> Result<Next, StorageError> {
         let (changes, updates) = Changes::of(deltas);
         Ok(Next { tree: tree.apply(&updates)?, changes, updates: Some(updates) })

@@ -1,5 +1,5 @@
-//! Checks a whole store. It reads every byte, so RocksDB verifies its checksums, and compares everything that commits to
-//! something else. It collects all damage, because an operator wants to know its extent.
+//! Checks a whole store. It reads every byte, so RocksDB verifies its checksums, and compares everything that commits
+//! to other data. It collects all damage, because an operator wants to know its extent.
 
 mod column;
 mod headers;
@@ -25,17 +25,17 @@ use crate::{
 
 /// Most findings that are reported; a disk that lost a file has thousands of the same.
 pub const DAMAGE_MAX: usize = 32;
-/// Codes that are looked up at once; bounds the memory too.
+/// Codes that are looked up at once; this bounds memory too.
 const CODES_AT_ONCE: usize = 256;
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckProgress {
-    /// The column that is read.
+    /// The column that is being read.
     pub column: &'static str,
-    /// Rows of it so far.
+    /// Rows of the column that were read so far.
     pub rows: u64,
-    /// How many there are, about.
+    /// About how many rows the column has.
     pub rows_total: u64,
 }
 
@@ -44,9 +44,9 @@ pub struct CheckProgress {
 pub struct CheckReport {
     /// The damage: which part, where, and how. At most [`DAMAGE_MAX`] of them.
     pub damage: Vec<String>,
-    /// How many further findings there are.
+    /// Number of further findings.
     pub more: u64,
-    /// Damage out of use: rows of a restore that is under way or was given up.
+    /// Damage to data out of use: rows of a restore that is in progress or was abandoned.
     pub unused: Vec<String>,
     /// Rows read, over all columns.
     pub rows: u64,
@@ -108,11 +108,11 @@ fn head_record(backend: &dyn Backend) -> Result<Option<HeadRecord>, StorageError
 struct Check<'a> {
     backend: &'a dyn Backend,
     progress: &'a mut dyn FnMut(CheckProgress),
-    /// The state column that no head has.
+    /// The state column that is not in use.
     unused: Option<Column>,
     /// The store's head.
     head: BatchNumber,
-    /// Headers below it are pruned. Leftovers that would be compared with them are skipped.
+    /// Headers below it are pruned. Leftover rows that would be compared with them are skipped.
     headers_floor: BatchNumber,
     report: CheckReport,
 }
@@ -125,7 +125,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks head, accumulator and tree as every start does, the state's root among them.
+    /// Checks head, accumulator and tree as every start does, including the state's root.
     fn head(&mut self, tree_memory_mib: u64) {
         if let Err(error) = Current::load(self.backend.snapshot(), tree_memory_mib, None) {
             self.damaged(format!("the head cannot be loaded: {}", reason(&error)));
@@ -139,7 +139,7 @@ impl Check<'_> {
         }
     }
 
-    /// Every blob against the digest in its header, and none missing from what the store says that it keeps.
+    /// Checks every blob against the digest in its header, and that no blob is missing that the store claims to keep.
     fn blobs(&mut self, kind: BlobKind, head: &HeadRecord) {
         let Some(column) = schema::blob_column(kind) else { return };
         let pruned = read_record(self.backend).unwrap_or_default();
@@ -177,7 +177,7 @@ impl Check<'_> {
         }
     }
 
-    /// Every certificate against the header and the accumulator that it certifies.
+    /// Checks every certificate against the header and the accumulator that it certifies.
     fn certificates(&mut self, head: &HeadRecord) {
         let (backend, head, headers_floor) = (self.backend, head.number, self.headers_floor.get());
         self.column(Column::Certificates, |part| {
@@ -202,7 +202,8 @@ impl Check<'_> {
         });
     }
 
-    /// Every row under its own path, and its account's code in the store. Their root was compared when the head was loaded.
+    /// Checks that every row is under its own path, and its account's code in the store. The root was compared when
+    /// the head was loaded.
     fn state(&mut self, column: Column) {
         let backend = self.backend;
         self.column(column, |part| {
@@ -221,7 +222,7 @@ impl Check<'_> {
         });
     }
 
-    /// Every code under its own hash.
+    /// Checks that every code is under its own hash.
     fn codes(&mut self) {
         self.column(Column::Codes, |part| {
             let wrong = part.rows().iter().filter(|(hash, code)| keccak256(code)[..] != hash[..]);
@@ -234,7 +235,7 @@ fn missing_blobs(kind: BlobKind, first: BatchNumber, last: BatchNumber) -> Strin
     format!("{} of {}: missing", kind.name(), batches(first, last))
 }
 
-/// Without the words that every kind of damage begins with.
+/// Returns an error's text without the words that every kind of damage begins with.
 fn reason(error: &StorageError) -> String {
     match error {
         StorageError::Corrupt { what } => what.to_string(),
@@ -242,7 +243,7 @@ fn reason(error: &StorageError) -> String {
     }
 }
 
-/// The code of a page's accounts that is not stored.
+/// Finds the code of a page's accounts that is not stored.
 fn missing_codes(backend: &dyn Backend, page: &[column::Row]) -> Result<Vec<String>, StorageError> {
     let codes: BTreeMap<Digest, &[u8]> =
         page.iter().filter_map(|(path, row)| Some((chunk::code_hash(row)?, &path[..]))).collect();
@@ -273,7 +274,7 @@ fn check_stored_blob(
         BlobKind::Body => Some(header.transactions_root),
         BlobKind::Receipts => Some(header.receipts_root),
         BlobKind::Delta => Some(header.delta_digest),
-        // The other records are uncertified: it suffices that they open.
+        // The other blobs are not certified: it is enough that they open.
         _ => None,
     };
     check_blob(kind, &decode_blob(value.to_vec())?, committed)

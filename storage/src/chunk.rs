@@ -1,5 +1,5 @@
-//! State chunks: runs of rows that prove themselves. [`StateChunk`] is the chunk as a value. Making, checking and storing a
-//! chunk works on its encoding, because its rows equal the state column's byte for byte.
+//! State chunks: runs of rows that prove themselves. [`StateChunk`] is the decoded form. Making, checking and storing
+//! a chunk works on its encoding, because its rows equal the state column's byte for byte.
 
 use std::fmt;
 
@@ -20,9 +20,9 @@ use crate::{
 
 /// Most bytes of rows in one chunk: a chunk must fit its blob's limit, with room for the proof.
 pub(crate) const CHUNK_BYTES_MAX: usize = limits::DELTA_BYTES_MAX / 2;
-/// The two paths that a chunk begins with.
+/// Bytes of the two paths that a chunk begins with.
 const ENDS_BYTES: usize = 64;
-/// The longest encoding of a number of rows.
+/// Most bytes of an encoded number of rows.
 const COUNT_BYTES_MAX: usize = 5;
 
 /// A run of state rows with the proof that nothing between its ends is missing.
@@ -30,29 +30,29 @@ const COUNT_BYTES_MAX: usize = 5;
 pub struct StateChunk {
     /// The chunk's first path.
     pub first: Path,
-    /// Where it ends, included; [`Path::MAX`] in the final chunk.
+    /// The chunk's last path, included; [`Path::MAX`] in the final chunk.
     pub last: Path,
-    /// All rows between, sorted by path.
+    /// All rows in between, sorted by path.
     pub rows: BoundedVec<(StateKey, StateValue), { limits::STATE_CHUNK_ROWS_MAX }>,
     /// The siblings beside both ends.
     pub proof: StateRangeProof,
 }
 
 impl StateChunk {
-    /// Checks that the rows are exactly what the state with that root holds from `first` to `last`.
+    /// Checks that the rows are exactly those of the state with this root from `first` to `last`.
     pub fn verify(&self, root: Digest) -> Result<(), ChunkError> {
         VerifiedChunk::open(codec::encode("state chunk", self)?, root).map(|_| ())
     }
 }
 
-/// A chunk as it is sent and kept in files: the encoding of a [`StateChunk`].
+/// A chunk as it is sent and stored in files: the encoding of a [`StateChunk`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EncodedChunk {
     /// The chunk's first path.
     pub first: Path,
-    /// Where it ends, included.
+    /// The chunk's last path, included.
     pub last: Path,
-    /// How many rows the chunk has.
+    /// Number of rows in the chunk.
     pub rows: usize,
     /// Bytes of the rows alone.
     pub row_bytes: usize,
@@ -81,7 +81,7 @@ impl ChunkBuilder {
         }
     }
 
-    /// Whether a row of so many bytes belongs into the next chunk. The first row always fits.
+    /// Whether a row of `row_len` bytes belongs into the next chunk. The first row always fits.
     pub(crate) fn is_full(&self, row_len: usize) -> bool {
         self.count > 0
             && (self.rows.len() + row_len > self.bytes_max || self.count == limits::STATE_CHUNK_ROWS_MAX)
@@ -98,7 +98,7 @@ impl ChunkBuilder {
         self.last
     }
 
-    /// The chunk that says that nothing else stands up to `last`.
+    /// Finishes the chunk, which also proves that no other row follows up to `last`.
     pub(crate) fn finish(
         self,
         last: Path,
@@ -110,7 +110,7 @@ impl ChunkBuilder {
 }
 
 impl EncodedChunk {
-    /// The chunk of so many encoded rows, with the proof that they are all between its ends.
+    /// Encodes a chunk of `count` encoded rows, with the proof that no others are between its ends.
     pub(crate) fn new(
         span: Span,
         count: usize,
@@ -129,7 +129,7 @@ impl EncodedChunk {
     }
 }
 
-/// Encoded rows that were read: the leaf of each, and where it stands.
+/// Encoded rows that were read: the leaf and the position of each.
 pub(crate) struct ReadRows {
     pub(crate) leaves: Vec<Leaf>,
     /// Where each row begins, and where the last one ends.
@@ -137,7 +137,7 @@ pub(crate) struct ReadRows {
 }
 
 impl ReadRows {
-    /// The rows whose number stands at `at`.
+    /// Reads the rows whose count is at `at`.
     pub(crate) fn read(content: &[u8], at: usize) -> Result<ReadRows, ChunkError> {
         let (count, count_len) = take_count(&content[at..])?;
         let mut at = at + count_len;
@@ -161,7 +161,7 @@ impl ReadRows {
         self.bounds.last().map_or(0, |end| *end as usize)
     }
 
-    /// Checks that they are sorted and stand in a span.
+    /// Checks that the rows are sorted and inside a span.
     pub(crate) fn check_order(&self, span: Span) -> Result<(), StateRangeError> {
         let inside = |leaf: &Leaf| span.first <= leaf.path && leaf.path <= span.last;
         match self.leaves.is_sorted_by(|a, b| a.path < b.path) && self.leaves.iter().all(inside) {
@@ -171,7 +171,7 @@ impl ReadRows {
     }
 }
 
-/// A chunk whose rows are exactly what a state root commits to between its ends. Only checking makes one.
+/// A chunk whose rows are exactly what a state root commits to between its ends. Only a check makes one.
 pub struct VerifiedChunk {
     root: Digest,
     first: Path,
@@ -206,7 +206,7 @@ impl VerifiedChunk {
         rows.check_order(Span { first, last })?;
         let ReadRows { leaves, bounds } = rows;
         let tree = Tree::sketch(&leaves, &first, &last);
-        // The proof asks for parts beside the ways to both ends, and there are nodes above those: nothing is read.
+        // The proof needs subtrees beside the ways to both ends, and there are nodes above those: nothing is read.
         proof.verify_subtrees(root, first, last, |prefix, bits| {
             tree.subtree(prefix, bits).unwrap_or_default()
         })?;
@@ -224,12 +224,12 @@ impl VerifiedChunk {
         self.first
     }
 
-    /// Where it ends, included.
+    /// The chunk's last path, included.
     pub fn last(&self) -> Path {
         self.last
     }
 
-    /// How many rows the chunk has.
+    /// Number of rows in the chunk.
     pub fn rows(&self) -> usize {
         self.paths.len()
     }
@@ -252,7 +252,8 @@ impl VerifiedChunk {
         self.tree
     }
 
-    /// Whether a proof of the same range is right too. One that is not was made up: with these rows every true one is.
+    /// Whether another proof of the same range is right too. If it is not, it is forged: with these rows, every true
+    /// proof verifies.
     pub fn confirms(&self, proof: &StateRangeProof) -> bool {
         let below = |prefix: &Path, bits| self.tree.subtree(prefix, bits).unwrap_or_default();
         proof.verify_subtrees(self.root, self.first, self.last, below).is_ok()
@@ -269,18 +270,18 @@ impl VerifiedChunk {
     }
 }
 
-/// The rows between neighbouring bounds.
+/// Returns the rows between adjacent bounds.
 pub(crate) fn rows_within<'a>(content: &'a [u8], bounds: &'a [u32]) -> impl Iterator<Item = &'a [u8]> {
     bounds.array_windows().map(|[start, end]| &content[*start as usize..*end as usize])
 }
 
-/// The code hash of an encoded account row that is well formed; none for other rows.
+/// Returns the code hash of a well-formed encoded account row; `None` for other rows.
 pub(crate) fn code_hash(row: &[u8]) -> Option<Digest> {
     let has_code = row.first() == Some(&0) && row.len() == ACCOUNT_BYTES + 32;
     has_code.then(|| row.last_chunk::<32>().copied().map(Digest)).flatten()
 }
 
-/// The code hashes of a chunk that this store made itself.
+/// Returns the code hashes of a chunk that this store made itself.
 pub(crate) fn code_hashes(chunk: &EncodedChunk) -> Result<Vec<Digest>, StorageError> {
     let (_, count_len) = take_count(&chunk.content[ENDS_BYTES..])?;
     let mut rows = &chunk.content[ENDS_BYTES + count_len..][..chunk.row_bytes];
@@ -304,7 +305,7 @@ pub(crate) const SLOT_BYTES: usize = 1 + 20 + 32 + 1 + 32;
 /// Encoded bytes of an account's row without code hash: both tags, address, nonce, balance, option.
 pub(crate) const ACCOUNT_BYTES: usize = 1 + 20 + 1 + 8 + 32 + 1;
 
-/// The key of the row that some bytes begin with, and the row's length.
+/// Reads the key of the row at the start of `bytes`, and the row's length.
 fn read_row(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError> {
     let (key, len) = match bytes.first() {
         Some(0) if bytes.len() >= ACCOUNT_BYTES => read_account(bytes, index)?,
@@ -336,7 +337,7 @@ fn read_slot(bytes: &[u8], index: usize) -> Result<(StateKey, usize), ChunkError
     Ok((key, SLOT_BYTES))
 }
 
-/// ULEB128, as BCS has it.
+/// Appends a count as ULEB128, as in BCS.
 pub(crate) fn put_count(bytes: &mut Vec<u8>, mut count: usize) {
     while count >= 0x80 {
         bytes.push(count as u8 | 0x80);
@@ -345,7 +346,7 @@ pub(crate) fn put_count(bytes: &mut Vec<u8>, mut count: usize) {
     bytes.push(count as u8);
 }
 
-/// The number of rows, and how many bytes it takes.
+/// Reads the number of rows. Returns it with its length in bytes.
 fn take_count(bytes: &[u8]) -> Result<(usize, usize), ChunkError> {
     let mut count = 0;
     for (i, byte) in bytes.iter().take(COUNT_BYTES_MAX).enumerate() {

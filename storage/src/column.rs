@@ -1,4 +1,4 @@
-//! [`Column`]: which columns a store has, and what they are called on disk.
+//! [`Column`]: the columns of a store, and their names on disk.
 
 /// A column family. Keys and values are described in [`crate::schema`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,14 +35,15 @@ pub(crate) enum Column {
     StateA,
     /// The state's rows, alternating with [`Column::StateA`].
     StateB,
-    /// Path and batch number to the row before that batch, of batches that are sealed.
+    /// Path and batch number to the row before that batch, for sealed batches.
     History,
-    /// Batch number to the rows before it and those that were written with it: see [`crate::history::log`].
+    /// Batch number to the rows before it and before the batches that were written with it: see
+    /// [`crate::history::log`].
     HistoryLog,
 }
 
 impl Column {
-    /// Every column. Its place here is its index in the in-memory twin.
+    /// Every column, at its index in the in-memory twin.
     pub(crate) const ALL: [Column; 18] = [
         Column::Meta,
         Column::Headers,

@@ -16,15 +16,15 @@ use crate::{
 /// The state that a delta would give. It holds the rows behind its computed root, so a commit stores exactly those. Dropping
 /// it rolls back.
 pub struct Speculation {
-    /// The state that it was made on, as [`Current::version`] counts.
+    /// The version of the state that it was made on, as [`Current::version`] counts.
     base: u64,
     version: u64,
-    /// Of the states before it, the last first, as far as they may be those that its tree is still read from.
+    /// Versions of the states before it, the newest first, that its tree may still be read from.
     lineage: Vec<u64>,
     next: Next,
 }
 
-/// Length of a [`Speculation::lineage`]. Execution further ahead reads from older rows until the head catches up.
+/// Maximum length of a [`Speculation::lineage`]. Execution further ahead reads older rows until the head catches up.
 const LINEAGE_MAX: usize = 8;
 
 impl Speculation {
@@ -33,13 +33,13 @@ impl Speculation {
         self.next.tree.root()
     }
 
-    /// The state after the delta, for what is executed on it. It stays when the speculation is committed.
+    /// The state after the delta, to execute further batches on. It outlives the commit of the speculation.
     pub fn state(&self) -> SpeculatedState {
         SpeculatedState { version: self.version, lineage: self.lineage.clone(), tree: self.next.tree.clone() }
     }
 }
 
-/// An uncommitted state, from which [`Store::speculate_after`] goes on. A clone shares everything.
+/// An uncommitted state that [`Store::speculate_after`] continues from. A clone shares everything.
 #[derive(Clone)]
 pub struct SpeculatedState {
     version: u64,
@@ -49,7 +49,7 @@ pub struct SpeculatedState {
 }
 
 impl Store {
-    /// The root that the head's state would have after a delta. Writes nothing.
+    /// Computes the root that the head's state would have after a delta. Writes nothing.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].
@@ -58,8 +58,8 @@ impl Store {
         self.speculation(vec![current.version], tree, delta)
     }
 
-    /// As [`Store::speculate`], on a state that is not committed itself: for who executes ahead of agreement. It can be
-    /// committed once the one before it is.
+    /// As [`Store::speculate`], but on a state that is itself uncommitted, for execution ahead of agreement. The
+    /// result can be committed once the state before it is.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -84,8 +84,8 @@ impl Store {
         Ok(Speculation { base: lineage[0], version: self.new_version(), lineage, next })
     }
 
-    /// The root that the head's state would have after a run of deltas. The deltas are merged first, so each node is hashed
-    /// once however often it changes. Writes nothing.
+    /// Computes the root that the head's state would have after a run of deltas. Merges the deltas first, so each
+    /// node is hashed once however often it changes. Writes nothing.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].
@@ -94,8 +94,8 @@ impl Store {
         Ok(tree.apply(&Changes::of(deltas).1)?.root())
     }
 
-    /// The part of the head's state whose paths share the first `bits` bits of `path`: two versions are equal there if
-    /// these are.
+    /// Returns the subtree of the head's state whose paths share the first `bits` bits of `path`. Two versions are
+    /// equal there if their subtrees are.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].
@@ -107,7 +107,8 @@ impl Store {
     /// once and durably. A speculation on the same head saves computing the root again; one on another state is ignored.
     ///
     /// # Errors
-    /// [`StorageError::NotNext`] if somebody else was first; otherwise what does not fit. Nothing is written then.
+    /// [`StorageError::NotNext`] if another commit came first; otherwise the check that failed. Nothing is written
+    /// then.
     pub fn commit(
         &self,
         batch: CommitBatch<'_>,
@@ -116,8 +117,8 @@ impl Store {
         self.commit_synced(batch, speculation, true)
     }
 
-    /// As [`Store::commit`], for callers that have the batch in a durable record: it waits for no sync. The next durable write puts the
-    /// commit on the disk too. After a power cut before that, only the record is there.
+    /// As [`Store::commit`], but does not wait for a sync, for callers that have the batch in a durable record. The
+    /// next durable write also syncs the commit. After a power cut before that, only the record is there.
     ///
     /// # Errors
     /// Those of [`Store::commit`].

@@ -12,51 +12,57 @@ use crate::window::Window;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StorageConfig {
-    /// Memory for blocks read from disk: the working set of a devnet, on a machine with 2 GiB. Give a busy node more.
+    /// Memory for blocks read from disk. The default suits the working set of a devnet, on a machine with 2 GiB. Give
+    /// a busy node more.
     pub block_cache_mib: u64,
-    /// Memory for the state tree, about 125 bytes a key: 17 million keys. Above it, parts that were not used lately are dropped to
-    /// hashes, about 3 bytes a key, and read again when they are touched. Trees that are remembered for proofs have what it leaves
-    /// free. 0 sets no limit.
+    /// Memory for the state tree, about 125 bytes a key; the default holds 17 million keys. Above it, parts that were
+    /// not used lately are reduced to hashes, about 3 bytes a key, and read again when they are touched. Trees that
+    /// are kept for proofs use what this leaves free. 0 sets no limit.
     pub tree_memory_mib: u64,
-    /// A snapshot that peers can restore from is made every so many batches; 0 makes none. Rarer is cheaper, more often brings
-    /// joining nodes closer to the head.
+    /// Batches from one snapshot that peers can restore from to the next; 0 makes none. A larger number is cheaper; a
+    /// smaller one brings joining nodes closer to the head.
     pub snapshot_interval_batches: u64,
-    /// Newest snapshots kept: a peer can finish its restore from one while the next is made.
+    /// Number of newest snapshots that are kept, so that a peer can finish its restore from one while the next is
+    /// made.
     pub snapshots_kept: usize,
-    /// Whether commits, and a validator's votes and outcomes, wait for the disk. Without, a power cut (not a kill) may lose the last
-    /// batches, which are then fetched again. A validator must wait: it could lose its vote too, and sign two batches of one number.
+    /// Whether commits, and a validator's votes and outcomes, wait for the disk. If not, a power cut (not a kill) may
+    /// lose the last batches, which are then fetched again. A validator must wait: it could lose its vote too, and
+    /// sign two batches of one number.
     pub fsync: bool,
-    /// Whether transactions can be found by their hash (`eth_getTransactionReceipt`); 17 bytes a transaction.
+    /// Whether transactions can be found by their hash (`eth_getTransactionReceipt`). This takes 17 bytes a
+    /// transaction.
     pub transaction_index: bool,
-    /// States of the past that balances, code, slots and calls can be asked of (`eth_call` and others by number or hash): how
-    /// many batches back from the head they go, `all` from where they began to be kept, 0 for the head's alone. The default is five
-    /// minutes at ten batches a second, which wallets and forks need, and half of that at twenty. The newest 256 of them are read as fast as the head, those
-    /// before by a search first; after a restart all of them are searched for until what was kept is sorted, in the background, some
-    /// seconds for 256 batches of 10,000 changes. Of every changed row the one before is written for it, once in the window and
-    /// twice beyond 256 batches; and the disk keeps each row that was replaced in the last 256 batches until they are over: about
-    /// 100 bytes a change for each of the two. Memory is 3 KB a batch, of 256 at most. Of batches that will be before the window
-    /// when the node is at the head, nothing is written. The window begins anew after a snapshot or a range delta; with `sync.history`
-    /// the states before come from peers that know them, also those of a wider window.
+    /// Past states that balances, code, slots and calls can be queried at (`eth_call` and others by number or hash).
+    /// The value says how many batches back from the head they go: a number, `all` for every state since the history
+    /// began, or 0 for the head's alone. The default is five minutes at ten batches a second, which wallets and forks
+    /// need, and half of that at twenty. The newest 256 states are read as fast as the head's, older ones after a
+    /// search. After a restart, all of them are searched for until the stored history is sorted, in the background;
+    /// that takes some seconds for 256 batches of 10,000 changes. For every changed row the previous row is written,
+    /// once within 256 batches and a second time after them. The disk also keeps each row that was replaced in the
+    /// last 256 batches until they are over. Each of the two takes about 100 bytes a change. Memory is 3 KB a batch,
+    /// for at most 256 batches. Nothing is written for batches that will be before the window when the node is at the
+    /// head. The window restarts after a snapshot or a range delta. With `sync.history`, the states before come from
+    /// peers that know them, also those of a wider window.
     pub state_history: StateHistory,
     /// How much of the ledger's blobs is kept.
     pub prune: PruneConfig,
-    /// Below this much free space nothing is written any more and the node stops with a message, while everything is still whole.
-    /// Asked before every write. Below twice as much the log warns, once. Leaves room for what RocksDB writes in the background. 0
-    /// is no limit.
+    /// Minimum free disk space. Below it nothing is written any more, and the node stops with a message while
+    /// everything is still whole. It is checked before every write. Below twice as much the log warns, once. It
+    /// leaves room for what RocksDB writes in the background. 0 sets no limit.
     pub disk_free_min_mib: u64,
-    /// Whether files are read past the operating system's cache: for machines whose memory belongs to other programs.
-    /// `block_cache_mib` is then all the cache there is.
+    /// Whether file reads bypass the operating system's cache, for machines whose memory belongs to other programs.
+    /// `block_cache_mib` is then the only cache.
     pub direct_reads: bool,
 }
 
-/// How much is kept of the newest batches, per kind; 0 keeps all. The state is never pruned, nor is the genesis.
+/// How much of the newest batches is kept, per kind; 0 keeps all. The state is never pruned, nor is the genesis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PruneConfig {
-    /// How much of the newest transactions, receipts, state changes, hints is kept: a number of batches, an age by the batches'
-    /// timestamps (`36h`, `7d`), or what they take on the disk (`50GiB`, by whole files); 0 or `all` keeps all. The state is never
-    /// pruned. Peers that are further behind than your deltas must execute or begin from a snapshot, so keep more than
-    /// `snapshot_interval_batches` × `snapshots_kept` of them. See [operations.md](operations.md).
+    /// How much of the newest transactions, receipts, state changes and hints is kept: a number of batches, an age by
+    /// the batches' timestamps (`36h`, `7d`), or a size on disk (`50GiB`, by whole files); 0 or `all` keeps all. The
+    /// state is never pruned. Peers that are further behind than your deltas must execute or begin from a snapshot.
+    /// So keep more deltas than `snapshot_interval_batches` × `snapshots_kept`. See [operations.md](operations.md).
     pub bodies: Window,
     /// The same for receipts.
     pub receipts: Window,
@@ -64,20 +70,20 @@ pub struct PruneConfig {
     pub deltas: Window,
     /// The same for hints.
     pub hints: Window,
-    /// The same for headers with their certificates, accumulator and index: some 500 bytes a batch. They stay as long as any blob
-    /// of their batch, and 256 batches before the first state and the oldest snapshot that are kept, so it does nothing unless all
-    /// four windows above are set.
+    /// The same for headers with their certificates, accumulator and index: some 500 bytes a batch. Headers stay as
+    /// long as any blob of their batch. The 256 headers before the first kept state and before the oldest kept
+    /// snapshot stay too. So this does nothing unless all four windows above are set.
     pub headers: Window,
 }
 
 impl PruneConfig {
-    /// So many batches of bodies, receipts, deltas and hints, where 0 keeps all, and all headers.
+    /// Keeps these numbers of batches for bodies, receipts, deltas and hints, where 0 keeps all, and all headers.
     pub fn of_batches(blobs: [u64; 4]) -> PruneConfig {
         let [bodies, receipts, deltas, hints] = blobs.map(Window::from);
         PruneConfig { bodies, receipts, deltas, hints, headers: Window::All }
     }
 
-    /// The windows of blobs, in the order of the kinds.
+    /// Returns the windows of blobs, in the order of the kinds.
     pub(crate) fn blobs(&self) -> [Window; 4] {
         [self.bodies, self.receipts, self.deltas, self.hints]
     }
@@ -100,12 +106,12 @@ impl Default for StorageConfig {
     }
 }
 
-/// How many states of the past are kept.
+/// How many past states are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateHistory {
-    /// Keeps the states behind so many batches before the head; 0 keeps the head's alone.
+    /// Keeps the states after this number of batches before the head; 0 keeps the head's alone.
     Batches(u64),
-    /// All, from where it began to be kept.
+    /// Keeps all, from where the history began.
     All,
 }
 
@@ -117,7 +123,7 @@ impl Default for StateHistory {
 }
 
 impl StateHistory {
-    /// The first state in the window behind a head.
+    /// Returns the first state in the window of a head.
     pub(crate) fn first(self, head: BatchNumber) -> BatchNumber {
         match self {
             StateHistory::Batches(batches) => head.before(batches),

@@ -1,8 +1,8 @@
-//! [`CrashPoint`]: the moments at which a process may die, by name; [`Faults`]: makes one of them come true.
+//! [`CrashPoint`]: the named moments at which a process may die; [`Faults`]: makes one of them happen.
 //!
-//! Everything that a store leaves on disk is left by a [`Step`]; a crash point is the moment right before or right after one.
-//! Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it left. A store opened
-//! without faults lacks this wrapper.
+//! Everything that a store leaves on disk comes from a [`Step`]; a crash point is the moment right before or right
+//! after one. Tests and campaigns (`slipnet campaign storage`) end a process at each of them and look at what it
+//! left. A store opened without faults lacks this wrapper.
 
 use std::{
     fmt,
@@ -18,19 +18,19 @@ use crate::error::StorageError;
 /// A change of a store's directory. Each write is atomic, so a crash falls before or after it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Step {
-    /// The database is made or opened and read.
+    /// The database is created, or opened and read.
     Open,
     /// The genesis becomes the head.
     Initialize,
     /// A batch becomes the head.
     Commit,
-    /// A certificate comes after its batch, or the end of an epoch before its batch.
+    /// A certificate arrives after its batch, or the end of an epoch before its batch.
     PutCertificate,
     /// A named record is set, or some are removed.
     PutRecord,
     /// A state column that is not in use is emptied.
     Reclaim,
-    /// A restore is recorded: a new one, or one that goes on with a newer target.
+    /// A restore is recorded: a new one, or one that continues with a newer target.
     RestoreStart,
     /// A sorted file of rows is made durable beside the unused state column.
     RestoreSeal,
@@ -42,7 +42,7 @@ pub enum Step {
     RestoreCode,
     /// The restored state becomes the head.
     RestoreFinish,
-    /// A restore that was given up is freed.
+    /// An abandoned restore is freed.
     RestoreDiscard,
     /// The head's state is frozen.
     MakeSnapshot,
@@ -52,28 +52,28 @@ pub enum Step {
     FrontierNote,
     /// The tree's upper part is written for the next start.
     FrontierSave,
-    /// The batches below which no blob of a kind is served any more are recorded.
+    /// The batches below which no blob of a kind is served are recorded.
     PruneRecord,
-    /// The files of one kind of blob that hold only such batches are dropped.
+    /// The files of one kind of blob that hold only pruned batches are dropped.
     PruneDrop,
     /// A sorted file of the rows before some batches is made durable beside the history.
     HistorySeal,
-    /// Such a file is linked into the history.
+    /// The sorted file is linked into the history.
     HistoryRows,
-    /// How far the history is sealed is recorded.
+    /// The batch up to which the history is sealed is recorded.
     HistoryRecord,
-    /// The files of the history's log that hold only what is sealed, or before the window, are dropped.
+    /// Files of the history's log are dropped whose batches are all sealed, or from before the window.
     HistoryDrop,
-    /// Rows and code that were wrong are put right.
+    /// Wrong rows and code are repaired.
     Repair,
-    /// Batches below those that are stored are added.
+    /// Batches below the stored ones are added.
     Backfill,
     /// An earlier batch becomes the head.
     Rollback,
 }
 
 impl Step {
-    /// Every step of a store in use. [`Step::Repair`] and [`Step::Rollback`] are made on one that is not.
+    /// Every step of a store in use. [`Step::Repair`] and [`Step::Rollback`] happen only on a store that is not.
     pub const ALL: [Step; 24] = [
         Step::Open,
         Step::Initialize,
@@ -138,7 +138,7 @@ impl Step {
 pub enum CrashPoint {
     /// Nothing of the step is on disk.
     Before(Step),
-    /// All of the step is on disk, and nobody was told.
+    /// All of the step is on disk, and nobody knows yet.
     After(Step),
 }
 
@@ -190,12 +190,12 @@ struct Plan {
     passed: AtomicU64,
 }
 
-/// At most one fault, for [`crate::Store::open_with`]. Clones share the count, so that it can run over several stores.
+/// At most one fault, for [`crate::Store::open_with`]. Clones share the count, so that it can span several stores.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Option<Arc<Plan>>);
 
 impl Faults {
-    /// No faults: what every node runs with.
+    /// No faults, as in every node.
     pub fn none() -> Faults {
         Faults(None)
     }
@@ -219,7 +219,7 @@ impl Faults {
         self.0.is_none()
     }
 
-    /// Called where a point is.
+    /// Passes a crash point, and makes its fault if that is due.
     pub(crate) fn pass(&self, point: CrashPoint) -> Result<(), StorageError> {
         let Some(plan) = self.0.as_deref().filter(|plan| plan.point == point) else { return Ok(()) };
         if plan.passed.fetch_add(1, Ordering::AcqRel) + 1 != plan.passing {

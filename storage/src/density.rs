@@ -1,20 +1,21 @@
-//! [`Density`]: how close rows lie at the end of a chunk, and how the rest of its range is divided by that.
+//! [`Density`]: how densely rows lie at the end of a chunk, and how that divides the rest of its range.
 //!
-//! Paths are hashes, but all rows of one account lie side by side behind the hash of its address. So one range may have most of a
-//! state's rows, those of a large contract. Asked for as a whole, each of its chunks would begin where the one before ended, and cost a
-//! round trip of its own. Divided, its chunks come side by side.
+//! Paths are hashes, but all rows of one account lie side by side after the hash of its address. So one range may
+//! have most of a state's rows, those of a large contract. If it were requested as a whole, each chunk would begin
+//! where the one before ended, and cost a round trip of its own. If it is divided, its chunks are fetched in
+//! parallel.
 
 use slipstream_types::{Path, state::PATH_ACCOUNT_BYTES};
 
 use crate::spans::{Span, predecessor};
 
-/// A takeover with fewer ranges than this divides the rest of one whose chunk ended early. A range delta begins with half as many; more
-/// would be more files of a restore, and more requests, than hiding round trips takes.
+/// A takeover with fewer ranges than this divides the rest of a range whose chunk ended early. A range delta begins
+/// with half as many. More would mean more files of a restore, and more requests, than hiding round trips takes.
 pub(crate) const RANGES_WANTED: usize = 32;
-/// Rows below which a chunk says little about those behind it.
+/// With fewer rows, a chunk says little about the rows after it.
 const ROWS_MIN: usize = 256;
-/// A range is at most this share of what a chunk holds, in sixteenths: rows are not spread evenly, and a chunk that ends just before
-/// its range costs another round trip.
+/// Most of what a chunk holds that a range may have, in sixteenths: rows are not spread evenly, and a chunk that ends
+/// just before its range costs another round trip.
 const CHUNK_SIXTEENTHS: u128 = 15;
 
 /// The paths of the middle row of a chunk and of its last one.
@@ -25,13 +26,15 @@ pub(crate) struct Density {
 }
 
 impl Density {
-    /// Of a chunk with so many rows, whose paths are told by their index. None if they are too few to tell.
+    /// The density of a chunk of `rows` rows; `path` returns the path of a row by its index. `None` if the rows are
+    /// too few.
     pub(crate) fn of(rows: usize, path: impl Fn(usize) -> Path) -> Option<Density> {
         (rows >= ROWS_MIN).then(|| Density { middle: path(rows / 2), last: path(rows - 1) })
     }
 
-    /// The rest of the chunk's range in about `parts` ranges, none of which is thought to have far less than half a chunk. They end at
-    /// multiples of a power of two: so takeovers that divide alike ask for the same ranges, and a server makes each answer once.
+    /// Divides the rest of the chunk's range into about `parts` ranges. None of them should have far less than half a
+    /// chunk. They end at multiples of a power of two, so takeovers that divide alike ask for the same ranges, and a
+    /// server makes each answer once.
     pub(crate) fn divide(&self, rest: Span, parts: usize) -> Vec<Span> {
         let mut spans = Vec::new();
         let mut first = rest.first;
@@ -45,9 +48,9 @@ impl Density {
         spans
     }
 
-    /// Where ranges behind the first one begin.
+    /// Returns where the ranges after the first one begin.
     fn starts(&self, rest: Span, parts: usize) -> Vec<Path> {
-        // Within one account only the bytes behind its own differ, and it ends where they do.
+        // Within one account only the bytes after its own part differ. The dense part ends with the account.
         let at = if account(&self.middle) == account(&self.last) { PATH_ACCOUNT_BYTES } else { 0 };
         let mut dense = rest;
         dense.last.0[..at].copy_from_slice(&self.last.0[..at]);
@@ -89,7 +92,7 @@ fn account(path: &Path) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// A path of the account 0x11…, at so many 65,536ths of its rows.
+    /// A path of the account 0x11…, at `position` 65,536ths of its rows.
     fn slot(position: u16) -> Path {
         let mut path = Path([0x11; 32]);
         path.0[PATH_ACCOUNT_BYTES..].fill(0);
@@ -121,7 +124,7 @@ mod tests {
         let behind = [0x3000, 0x4000, 0x5000, 0x6000, 0x7000].map(slot);
         assert_eq!(starts[1..6], behind[..], "{starts:?}");
         assert_eq!(spans.len(), 15, "the last one is what lies behind the account: {starts:?}");
-        // With fewer places they are longer.
+        // With fewer parts they are longer.
         let spans = density.divide(rest, 5);
         check(&spans, rest);
         assert_eq!(spans.len(), 5, "{spans:?}");
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!((spans.len(), spans[1].first.0[0], spans[2].first.0[0]), (15, 8, 12), "{spans:?}");
     }
 
-    /// Goal: whatever the ends, the ranges are the rest without a gap, and not many more than asked for.
+    /// Goal: whatever the ends, the ranges cover the rest without a gap, and are not many more than requested.
     #[test]
     fn any_rest_stays_whole() {
         let paths =

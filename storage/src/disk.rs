@@ -1,5 +1,6 @@
-//! [`DiskGuard`]: stops writing while there is still room. After a write fails on a full disk, the store must restart,
-//! because nobody knows how much of it arrived. A store that stops earlier goes on once there is room again.
+//! [`DiskGuard`]: stops writing while there is still room. After a write fails on a full disk, the store must
+//! restart, because nobody knows how much of it arrived. A store that stops earlier continues once there is room
+//! again.
 
 use std::{
     fmt, io,
@@ -13,38 +14,38 @@ use crate::{
     error::StorageError,
 };
 
-/// Below this many times the minimum the operator is warned: on a small disk hours before the node stops.
+/// Below this multiple of the minimum the operator is warned; on a small disk that is hours before the node stops.
 const WARN_FACTOR: u64 = 2;
-/// Above this many times the minimum the warning is over, and another one may come. Higher than [`WARN_FACTOR`], so that a disk at
-/// the edge does not warn at every file that comes and goes.
+/// Above this multiple of the minimum the warning is over, and another may come. It is higher than [`WARN_FACTOR`],
+/// so that a disk at the edge does not warn at every file that comes and goes.
 const CALM_FACTOR: u64 = 3;
 
-/// Below the first number of free inodes nothing is written: a flush, a compaction and a snapshot make some dozens of files. Below the
-/// second one the operator is warned.
+/// Below the first number of free inodes nothing is written: a flush, a compaction and a snapshot make some dozens of
+/// files. Below the second number the operator is warned.
 const INODES_MIN: u64 = 128;
 const INODES_WARN: u64 = 1_024;
 
-/// Tells the bytes that are free.
+/// Returns the number of free bytes.
 type FreeBytes = dyn Fn() -> io::Result<u64> + Send + Sync;
 
-/// The room on the file system of a store.
+/// The free space on a store's file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskRoom {
-    /// Free for this program now.
+    /// Bytes that are free for this program now.
     pub free_bytes: u64,
-    /// Below this nothing is written: `storage.disk_free_min_mib`. 0 is no limit.
+    /// Below this many free bytes nothing is written: `storage.disk_free_min_mib`. 0 sets no limit.
     pub min_bytes: u64,
-    /// Files that can still be made; none where the file system does not count them.
+    /// Files that can still be created; `None` if the file system does not count them.
     pub free_inodes: Option<u64>,
 }
 
-/// Asks how much is free before every write. Asking takes about a microsecond, while a commit waits milliseconds for the disk.
-/// Others write to the same file system, so the store's own counts could not tell when to ask.
+/// Checks how much is free before every write. A check takes about a microsecond, while a commit waits milliseconds
+/// for the disk. Others write to the same file system, so the store's own counts could not tell when to check.
 pub(crate) struct DiskGuard {
     dir: PathBuf,
     min_bytes: u64,
     free_bytes: Box<FreeBytes>,
-    /// Whether the directory is one that can be asked for its inodes.
+    /// Whether the directory's file system can be queried for its inodes.
     counts_inodes: bool,
     warned: AtomicBool,
     warned_of_inodes: AtomicBool,
@@ -57,7 +58,7 @@ impl fmt::Debug for DiskGuard {
 }
 
 impl DiskGuard {
-    /// A guard over the file system of a directory.
+    /// Creates a guard over the file system of a directory.
     pub(crate) fn of_directory(config: &StorageConfig, dir: &Path) -> DiskGuard {
         let asked = dir.to_owned();
         let free_bytes = move || {
@@ -87,7 +88,7 @@ impl DiskGuard {
         &self.dir
     }
 
-    /// Asks the file system.
+    /// Queries the file system.
     pub(crate) fn room(&self) -> Result<DiskRoom, StorageError> {
         let free_bytes = (self.free_bytes)()
             .map_err(|error| StorageError::io("ask for the free space of", &self.dir, error))?;
@@ -100,11 +101,11 @@ impl DiskGuard {
         }
         let found = rustix::fs::statvfs(&self.dir)
             .map_err(|error| StorageError::io("ask for the free inodes of", &self.dir, error.into()))?;
-        // Some file systems make inodes as they are needed, and say that they have none.
+        // Some file systems create inodes as they are needed, and report that they have none.
         Ok((found.f_files > 0).then_some(found.f_favail))
     }
 
-    /// Refuses a write while too few files can be made.
+    /// Refuses a write while too few files can be created.
     fn check_inodes(&self, free: Option<u64>) -> Result<(), StorageError> {
         let Some(free) = free else { return Ok(()) };
         if free < INODES_MIN {
@@ -123,12 +124,12 @@ impl DiskGuard {
         Ok(())
     }
 
-    /// Refuses a write while too little is free.
+    /// Refuses a write while too little space is free.
     pub(crate) fn check(&self, batch: &WriteBatch) -> Result<(), StorageError> {
         self.check_bytes(batch_bytes(batch))
     }
 
-    /// As [`DiskGuard::check`], for what is written past a batch.
+    /// As [`DiskGuard::check`], for bytes that are written outside of a batch.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<(), StorageError> {
         if self.min_bytes == 0 {
             return self.check_inodes(self.free_inodes()?);

@@ -1,5 +1,5 @@
-//! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from the
-//! genesis to the validators of today. They are few, and never pruned: a node that begins anew needs every one.
+//! The certificates that end epochs. Each names the next epoch's validators, so that all of them together lead from
+//! the genesis to the current validators. They are few, and never pruned: a node that begins anew needs every one.
 
 use std::{
     cmp::Ordering,
@@ -21,19 +21,20 @@ use crate::{
 const NO_SET: &str = "the validators that it names for the next epoch are none, repeat, or are too few for the failures that they shall bear";
 
 impl Store {
-    /// The last epoch whose validators are known: that of the genesis, or the one after the last epoch end that is stored.
+    /// Returns the last epoch whose validators are known: that of the genesis, or the one after the last stored epoch
+    /// end.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.0.epoch.load(atomic::Ordering::Acquire))
     }
 
-    /// The validators of the batch after the head. Later epochs may be known already; see [`Store::epoch`].
+    /// Returns the validators of the batch after the head. Later epochs may be known already; see [`Store::epoch`].
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`], or if the database is damaged.
     pub fn next_set(&self) -> Result<Arc<ValidatorSet>, StorageError> {
         let head = self.head()?.header;
         let last = self.0.next_set.lock().clone();
-        // The head ends no epoch: the end would be known.
+        // The head does not end an epoch: the end would be known.
         let goes_on = |set: &Arc<ValidatorSet>| set.epoch == head.epoch && self.epoch() == head.epoch;
         if let Some(set) = last.filter(goes_on) {
             return Ok(set);
@@ -46,7 +47,7 @@ impl Store {
     fn read_next_set(&self, head: &BatchHeader) -> Result<ValidatorSet, StorageError> {
         let before = Epoch(head.epoch.0.saturating_sub(1));
         let mut ends = self.epoch_ends(before, 2)?;
-        // The head's own epoch goes on until its last batch; the end of the epoch before names its validators.
+        // The head's own epoch continues until its last batch; the end of the epoch before names its validators.
         ends.retain(|end| end.info.epoch < head.epoch || end.info.number == head.number);
         match ends.pop().and_then(|end| end.info.next_validators) {
             Some(next) => Ok(next),
@@ -57,12 +58,12 @@ impl Store {
         }
     }
 
-    /// The certificates that end epochs, from that of `first` on without a gap: at most `max`.
+    /// Returns the certificates that end epochs, from that of `first` on without a gap: at most `max`.
     pub fn epoch_ends(&self, first: Epoch, max: usize) -> Result<Vec<Certificate>, StorageError> {
         epoch_ends_of(&*self.0.backend, first, max)
     }
 
-    /// The certificate that ends an epoch with this batch, if one does.
+    /// Returns the certificate that ends an epoch with this batch, if one does.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -80,8 +81,9 @@ impl Store {
         Ok(None)
     }
 
-    /// Stores the certificate that ends the last known epoch, durably; its batch need not be here yet. One that is there
-    /// already is no error. The caller has verified its signatures. Certificates that come with a batch need no such call.
+    /// Durably stores the certificate that ends the last known epoch; its batch need not be stored yet. A certificate
+    /// that is stored already is not an error. The caller has verified its signatures. Certificates that come with a
+    /// batch do not need this call.
     ///
     /// # Errors
     /// [`StorageError::WrongCertificate`] if it names no validators for the next epoch, if an epoch end before it is
@@ -103,8 +105,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Adds what a certificate says of the next epoch to the writes, if it does. Returns the last epoch that is known once
-    /// they are written.
+    /// If a certificate ends an epoch, adds it to the writes. Returns the last epoch that is known once they are
+    /// written.
     pub(crate) fn stage_epoch_end(
         &self,
         known: Epoch,
@@ -132,13 +134,13 @@ impl Writer<'_> {
         Ok(next.epoch)
     }
 
-    /// Takes note of the last known epoch, once it is written.
+    /// Publishes the last known epoch, once it is written.
     pub(crate) fn learn_epoch(&self, known: Epoch) {
         self.store.0.epoch.store(known.0, atomic::Ordering::Release);
     }
 }
 
-/// As [`Store::epoch_ends`], of any reader.
+/// As [`Store::epoch_ends`], on any reader.
 pub(crate) fn epoch_ends_of(
     reader: &dyn Reader,
     first: Epoch,
@@ -160,7 +162,7 @@ pub(crate) fn epoch_ends_of(
     Ok(ends)
 }
 
-/// The last epoch whose validators a database names.
+/// Loads the last epoch whose validators a database names.
 pub(crate) fn load_epoch(reader: &dyn Reader) -> Result<Epoch, StorageError> {
     let mut known = Epoch(0);
     let last = schema::epoch_key(Epoch(u64::MAX));

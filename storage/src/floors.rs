@@ -1,4 +1,4 @@
-//! [`Floors`]: below which batch the blobs of each kind, and headers, are not served; [`KeptRange`]: what is.
+//! [`Floors`]: the batches below which the blobs of each kind, and headers, are not served; [`KeptRange`]: what is.
 
 use std::sync::{
     Arc,
@@ -14,15 +14,15 @@ use crate::{
     schema::{self, HeadRecord, KINDS, PRUNED_HEADERS_KEY, PRUNED_KEY, PrunedRecord},
 };
 
-/// For each kind of [`KINDS`], and for headers, the batch below which the store serves nothing. The floor equals the one on
-/// disk or is ahead of it. Only a backfill moves one down, to where it stored everything.
+/// For each kind of [`KINDS`], and for headers, the batch below which the store serves nothing. A floor equals the
+/// one on disk or is ahead of it. Only a backfill lowers one, to where it stored everything.
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     blobs: [AtomicU64; 4],
     headers: Arc<AtomicU64>,
-    /// Up to where files of headers were dropped by this process.
+    /// Up to where this process dropped files of headers.
     headers_dropped: AtomicU64,
-    /// Held by who moves a floor and acts on it: files below a floor must be gone before it moves down.
+    /// Held while a floor moves and its effects are applied: files below a floor must be gone before it moves down.
     moving: Mutex<()>,
 }
 
@@ -39,12 +39,12 @@ impl Floors {
         })
     }
 
-    /// Waits until nobody else moves a floor. Taken before the writer's lock.
+    /// Waits until nobody else moves a floor. Locked before the writer's lock.
     pub(crate) fn moving(&self) -> MutexGuard<'_, ()> {
         self.moving.lock()
     }
 
-    /// The floors of blobs.
+    /// Returns the floors of blobs.
     pub(crate) fn record(&self) -> PrunedRecord {
         PrunedRecord { below: std::array::from_fn(|index| self.get(index)) }
     }
@@ -57,7 +57,7 @@ impl Floors {
         BatchNumber::new(self.headers.load(Ordering::Acquire))
     }
 
-    /// As it moves on, for views that outlive what they could read.
+    /// The floor of headers as it moves on, for views that outlive what they could read.
     pub(crate) fn of_headers(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.headers)
     }
@@ -88,12 +88,12 @@ pub(crate) fn read_headers_floor(reader: &(impl Reader + ?Sized)) -> Result<Batc
     Ok(bytes.map(|bytes| schema::decode_number(&bytes)).transpose()?.unwrap_or_default())
 }
 
-/// The batches whose blobs of one kind are all there, up to the head.
+/// The batches whose blobs of one kind are all stored, up to the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptRange {
     /// The kind of blob.
     pub kind: BlobKind,
-    /// The lowest such batch above 0, or `None` if even the head's is gone.
+    /// The lowest of these batches above 0, or `None` if even the head's blob is gone.
     pub lowest: Option<BatchNumber>,
 }
 

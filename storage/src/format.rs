@@ -1,5 +1,6 @@
-//! The file `FORMAT`: which formats a directory was written with. A text file, so that an operator can read it and no
-//! database of an unknown layout has to be opened for it. Its third line is the mark of [`crate::directory::Acknowledged`].
+//! The file `FORMAT`: the formats that a directory was written with. It is a text file, so that an operator can read
+//! it and no database of an unknown layout has to be opened for it. Its third line is the mark of
+//! [`crate::directory::Acknowledged`].
 //!
 //! The version counts releases that changed a format. The fingerprint is computed from what the code does. So the store
 //! refuses a format that changed without a new version, instead of misreading it.
@@ -35,7 +36,7 @@ use crate::{
 /// The format that this release writes, and the newest that it reads.
 const FORMAT: u32 = 1;
 pub(crate) const FILE: &str = "FORMAT";
-/// The mark of a store that is being made.
+/// The mark of a store that is being created.
 pub(crate) const BEGUN_FILE: &str = "FORMAT.new";
 const VERSION_PREFIX: &str = "slipstream storage format ";
 const FINGERPRINT_PREFIX: &str = "fingerprint ";
@@ -43,12 +44,14 @@ const FINGERPRINT_PREFIX: &str = "fingerprint ";
 /// Raised when the meaning of a record changes in a way that [`fingerprint`] cannot see.
 const RECORDS: u32 = 2;
 
-/// Begins the mark of a directory that gets a store: durable before the database, under a name that no finished store has alone.
+/// Writes the mark of a directory that gets a store. It is durable before the database, under a name that no finished
+/// store has alone.
 pub(crate) fn begin(dir: &Path) -> Result<(), StorageError> {
     write_aside(dir).map_err(|error| StorageError::io("write", &dir.join(BEGUN_FILE), error))
 }
 
-/// Marks a new directory whose database was made as one of this release. The mark of what was acknowledged begins with nothing.
+/// Marks a new directory, whose database exists already, as one of this release. The mark of what was acknowledged
+/// claims nothing yet.
 pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let write = || {
@@ -62,7 +65,7 @@ pub(crate) fn mark(dir: &Path) -> Result<(), StorageError> {
     write().map_err(|error| StorageError::io("write", &path, error))
 }
 
-/// Refuses a directory that another format was written to, before the database is touched.
+/// Refuses a directory of another format, before the database is touched.
 pub(crate) fn check(dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE);
     let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
@@ -109,7 +112,7 @@ fn write_aside(dir: &Path) -> std::io::Result<()> {
         format!("{VERSION_PREFIX}{FORMAT}\n{FINGERPRINT_PREFIX}{fingerprint}\n{mark}").as_bytes(),
     )?;
     file.sync_all()?;
-    // The name has to last before anything that it stands for.
+    // The name must be durable before anything that it stands for.
     fs::File::open(dir)?.sync_all()
 }
 
@@ -160,7 +163,7 @@ fn fingerprint() -> String {
         .collect()
 }
 
-/// One example of each record, with nothing left out of it, and the names of those that stand alone.
+/// Returns one example of each record, with every part of it, and the names of the records that stand alone.
 fn records() -> Vec<u8> {
     let digest = |byte| Digest([byte; 32]);
     let header = BatchHeader {
@@ -249,7 +252,7 @@ fn genesis() -> Genesis {
 mod tests {
     use super::*;
 
-    /// Goal: nothing that is stored changes its form unnoticed. Another fingerprint makes every store of before unreadable: it is a
+    /// Goal: no stored format changes unnoticed. Another fingerprint makes every earlier store unreadable: it is a
     /// decision, in a commit of its own.
     #[test]
     fn the_fingerprint_is_pinned() {

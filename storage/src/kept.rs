@@ -1,9 +1,10 @@
-//! [`KeptRecord`]: what is kept below the gap that a leap left, so that a backfill which arrives there joins it.
+//! [`KeptRecord`]: what is kept below the gap that a leap left, so that a backfill that arrives there joins it.
 //!
 //! ```text
 //!   1 … 900 kept │ 901 … 5000 gap │ 5001 … head: all stored       a leap led from batch 900 to batch 5000
 //! ```
-//! The record says only where blobs are. Whether they are of the same ledger the backfill finds out by the headers' digests.
+//! The record says only where blobs are. The backfill compares the headers' digests to find out whether they are of
+//! the same ledger.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::BatchNumber;
@@ -14,7 +15,7 @@ use crate::{
     schema::{self, HeadRecord, KEPT_KEY, KINDS, PrunedRecord},
 };
 
-/// Spans that are remembered of a kind. Beyond it the shortest is forgotten, and would be fetched again.
+/// Most spans that are remembered per kind. Beyond that the shortest is forgotten, and would be fetched again.
 const SPANS_MAX: usize = 16;
 
 /// Batches, from the first to the last, whose blobs of one kind are all stored.
@@ -40,12 +41,12 @@ impl KeptRecord {
         writes.put(Column::Meta, KEPT_KEY, schema::encode(self));
     }
 
-    /// Notes what the head's batches have, which a leap is about to leave below a gap.
+    /// Records what the head's batches have, which a leap is about to leave below a gap.
     pub(crate) fn leave(&mut self, head: &HeadRecord, pruned: &PrunedRecord) {
         (0..KINDS.len()).for_each(|kind| self.leave_kind(kind, head, pruned));
     }
 
-    /// The same of one kind, which the next batch lacks.
+    /// As [`KeptRecord::leave`], for one kind that the next batch lacks.
     pub(crate) fn leave_kind(&mut self, kind: usize, head: &HeadRecord, pruned: &PrunedRecord) {
         self.prune(pruned);
         let span = KeptSpan { first: head.lowest[kind].max(pruned.below[kind]), last: head.number };
@@ -54,7 +55,7 @@ impl KeptRecord {
         }
     }
 
-    /// Adds a span of a kind, and joins it with those that it touches.
+    /// Adds a span of a kind, and joins it with the spans that it touches.
     pub(crate) fn add(&mut self, kind: usize, mut span: KeptSpan) {
         let spans = &mut self.spans[kind];
         spans.retain(|other| {
@@ -82,13 +83,13 @@ impl KeptRecord {
         }
     }
 
-    /// The highest span of a kind that ends below a batch, as far as it was not pruned.
+    /// Returns the highest span of a kind that ends below a batch, without its pruned part.
     pub(crate) fn below(&self, kind: usize, number: BatchNumber, floor: BatchNumber) -> Option<KeptSpan> {
         let span = self.spans[kind].iter().rev().find(|span| span.last < number)?;
         (span.last >= floor).then_some(KeptSpan { first: span.first.max(floor), last: span.last })
     }
 
-    /// Forgets the span of a kind that holds a batch.
+    /// Forgets the span of a kind that contains a batch.
     pub(crate) fn forget(&mut self, kind: usize, number: BatchNumber) {
         self.spans[kind].retain(|span| number < span.first || span.last < number);
     }
@@ -107,7 +108,7 @@ impl KeptRecord {
         }
     }
 
-    /// Takes the spans of a kind that reach up to a batch. Returns the first batch of the one that holds the batch.
+    /// Removes the spans of a kind that reach a batch. Returns the first batch of the span that contains the batch.
     pub(crate) fn take(&mut self, kind: usize, number: BatchNumber) -> Option<BatchNumber> {
         let spans = &mut self.spans[kind];
         let found =
@@ -127,7 +128,7 @@ mod tests {
         HeadRecord { number: BatchNumber::new(number), active: StateColumn::A, lowest }
     }
 
-    /// Goal: each leap leaves a span, pruning cuts them, and a backfill takes them from above.
+    /// Goal: each leap leaves a span, pruning cuts spans, and a backfill takes them from the top.
     #[test]
     fn spans_are_left_cut_and_taken() {
         let number = BatchNumber::new;
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(kept.take(3, number(13)), Some(number(12)));
     }
 
-    /// Goal: spans that touch are one, whichever came first.
+    /// Goal: spans that touch become one, in whatever order they come.
     #[test]
     fn spans_that_touch_are_joined() {
         let mut kept = KeptRecord::default();
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(spans, [(1, 38), (40, 60)]);
     }
 
-    /// Goal: a rollback leaves no span of batches that are gone, and what is then whole up to the head counts as that.
+    /// Goal: a rollback leaves no span of batches that are gone. What is then complete up to the head counts as such.
     #[test]
     fn a_rollback_cuts_what_is_kept() {
         let number = BatchNumber::new;
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Goal: many short gaps do not make a node fetch anew what lies below them.
+    /// Goal: many short gaps do not make a node fetch again what lies below them.
     #[test]
     fn the_shortest_spans_are_forgotten() {
         let mut kept = KeptRecord::default();

@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Store {
-    /// The genesis, decoded from batch 0's body.
+    /// Returns the genesis, decoded from batch 0's body.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].
@@ -30,23 +30,23 @@ impl Store {
         Genesis::decode(&blob.content(BlobKind::Genesis).map_err(damaged)?).map_err(damaged)
     }
 
-    /// The chain's identity.
+    /// Returns the digest of the genesis header, which identifies the chain.
     pub(crate) fn genesis_digest(&self) -> Result<Digest, StorageError> {
         read_node(&*self.0.backend, NodePosition { level: 0, index: 0 })?.ok_or(StorageError::NotInitialized)
     }
 
-    /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
+    /// Returns a batch's header; `None` beyond the head, if it was pruned, and in the gap that a restore leaves.
     pub fn header(&self, number: BatchNumber) -> Result<Option<BatchHeader>, StorageError> {
         header_of(&*self.0.backend, self.headers_floor(), number)
     }
 
-    /// Headers from `first` on without a gap: at most `count`, and at most [`limits::HEADERS_MAX`]. Stops at the first
-    /// that is missing.
+    /// Returns headers from `first` on without a gap: at most `count`, and at most [`limits::HEADERS_MAX`]. Stops at
+    /// the first that is missing.
     pub fn headers(&self, first: BatchNumber, count: usize) -> Result<Vec<BatchHeader>, StorageError> {
         headers_of(&*self.0.backend, || self.headers_floor(), first, count)
     }
 
-    /// A part of a batch, as it was made. The genesis is batch 0's body.
+    /// Returns a part of a batch, as it was made. The genesis is batch 0's body.
     pub fn blob(&self, kind: BlobKind, number: BatchNumber) -> Result<Option<Blob>, StorageError> {
         let Some(column) = schema::blob_column(kind) else { return Ok(None) };
         let bytes = match column {
@@ -59,15 +59,15 @@ impl Store {
         bytes.map(decode_blob).transpose()
     }
 
-    /// The lowest batch above 0 from which all blobs of a kind are stored up to the head. Returns `None` if the head's blob
-    /// is missing.
+    /// Returns the lowest batch above 0 from which all blobs of a kind are stored up to the head; `None` if the
+    /// head's blob is missing.
     pub fn lowest(&self, kind: BlobKind) -> Result<Option<BatchNumber>, StorageError> {
         let record = self.current()?.record;
         let lowest = schema::kind_index(kind).map(|index| record.lowest[index].max(self.0.floors.get(index)));
         Ok(lowest.filter(|lowest| *lowest <= record.number))
     }
 
-    /// The certificate of exactly this batch.
+    /// Returns the certificate of exactly this batch.
     pub fn certificate(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
         if self.is_header_pruned(number) {
             return Ok(None);
@@ -75,12 +75,12 @@ impl Store {
         self.decoded("certificate", Column::Certificates, &schema::number_key(number))
     }
 
-    /// The certificate of the highest certified batch.
+    /// Returns the certificate of the highest certified batch.
     pub fn latest_certificate(&self) -> Result<Option<Certificate>, StorageError> {
         self.certificate_at_or_before(BatchNumber::MAX)
     }
 
-    /// The certificate of the highest certified batch up to this one.
+    /// Returns the certificate of the highest certified batch up to this one.
     pub fn certificate_at_or_before(&self, number: BatchNumber) -> Result<Option<Certificate>, StorageError> {
         let mut found = None;
         let key = schema::number_key(number);
@@ -93,9 +93,9 @@ impl Store {
         Ok(found)
     }
 
-    /// The ledger info that validators sign for a batch, whether or not the store has its certificate. Returns `None` if the
-    /// batch's header or the ledger before it is missing. The validators of the next epoch come from the certificate that ends
-    /// the batch's own.
+    /// Returns the ledger info that validators sign for a batch, whether or not the store has its certificate.
+    /// Returns `None` if the batch's header or the ledger before it is missing. If the batch ends its epoch, the
+    /// validators of the next one come from the certificate that ends the epoch.
     pub fn ledger_info(&self, number: BatchNumber) -> Result<Option<LedgerInfo>, StorageError> {
         if number == BatchNumber::GENESIS {
             return Ok(Some(self.genesis()?.ledger_info()?));
@@ -137,8 +137,9 @@ impl Store {
         Ok(())
     }
 
-    /// Where the transaction with a hash can stand: batch, and index there. Hardly ever more than one place, and none if it is unknown or
-    /// pruned, or the index is off. Only the start of the hash was compared: the caller compares the rest.
+    /// Returns the possible places of the transaction with a hash: batch, and index there. There is hardly ever more
+    /// than one, and none if it is unknown or pruned, or the index is off. Only the start of the hash was compared:
+    /// the caller compares the rest.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -154,7 +155,7 @@ impl Store {
         Ok(places)
     }
 
-    /// The batch whose header has this digest.
+    /// Returns the batch whose header has this digest.
     pub fn find_header(&self, digest: &Digest) -> Result<Option<BatchNumber>, StorageError> {
         let bytes = self.0.backend.get(Column::HeaderIndex, &digest.0)?;
         let number = bytes.map(|bytes| schema::decode_number(&bytes)).transpose()?;
@@ -179,12 +180,12 @@ impl Store {
         range_proof_of(&*self.0.backend, leaves, first, count)
     }
 
-    /// A small named record of another crate.
+    /// Returns a small named record of another crate.
     pub fn record(&self, key: &str) -> Result<Option<Vec<u8>>, StorageError> {
         self.0.backend.get(Column::Records, key.as_bytes())
     }
 
-    /// The named records from the first to the last, both included, in the order of their names' bytes.
+    /// Returns the named records from the first to the last, both included, in the order of their names' bytes.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -210,7 +211,8 @@ impl Store {
         self.write(record_write(key, value)?, true)
     }
 
-    /// Sets a named record that the ledger can recreate. A crash may lose the last ones, so setting many costs no sync each.
+    /// Sets a named record that the ledger can recreate. A crash may lose the last ones set, so many can be set
+    /// without a sync each.
     ///
     /// # Errors
     /// Those of [`Store::put_record`].
@@ -218,8 +220,8 @@ impl Store {
         self.write(record_write(key, value)?, false)
     }
 
-    /// Removes the records whose names lie from the first to the last, both included, in the order of their bytes. A crash may bring
-    /// the last of them back, so that they are derived, or of no use any more.
+    /// Removes the records whose names lie from the first to the last, both included, in the order of their bytes. A
+    /// crash may bring the last of them back, so use this for records that are derived or no longer needed.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -229,8 +231,8 @@ impl Store {
             if name > last.as_bytes() {
                 return Ok(ControlFlow::Break(()));
             }
-            // RocksDB splits overlapping range deletions at each other's ends. Deletions that all start at one name, and that held snapshots
-            // tell apart, would be flushed as the square of their number.
+            // RocksDB splits overlapping range deletions at each other's ends. Range deletions that all start at one
+            // name, and that held snapshots keep apart, would be flushed as the square of their number.
             writes.delete(Column::Records, name);
             Ok(ControlFlow::Continue(()))
         })?;
@@ -247,7 +249,7 @@ impl Store {
     }
 }
 
-/// As [`Store::header`], of any reader, with the floor of its headers.
+/// As [`Store::header`], on any reader, with the floor of its headers.
 pub(crate) fn header_of(
     reader: &dyn Reader,
     floor: BatchNumber,
@@ -260,7 +262,8 @@ pub(crate) fn header_of(
     bytes.map(|bytes| schema::decode("header", &bytes)).transpose()
 }
 
-/// As [`Store::headers`], of any reader. The floor of its headers is asked for each time: a store's moves on meanwhile.
+/// As [`Store::headers`], on any reader. It asks for the floor of its headers each time, because a store's floor
+/// moves on meanwhile.
 pub(crate) fn headers_of(
     reader: &dyn Reader,
     floor: impl Fn() -> BatchNumber,
@@ -284,7 +287,7 @@ pub(crate) fn headers_of(
     Ok(headers)
 }
 
-/// As [`Store::header_range_proof`], of any reader.
+/// As [`Store::header_range_proof`], on any reader.
 pub(crate) fn range_proof_of(
     reader: &dyn Reader,
     leaves: u64,

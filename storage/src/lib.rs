@@ -10,20 +10,23 @@
 //!
 //! * [`Store`]: the handle: open, commit, certificates, the ledger's parts by number or hash.
 //! * [`View`]: the state as it was at one head; [`Speculation`]: the root that a delta would give.
-//! * [`Blobs`]: a range of the ledger for serving, as stored; [`Store::prune`]: forgets what is beyond the configured windows.
+//! * [`Blobs`]: a range of the stored ledger, for serving; [`Store::prune`]: deletes what lies beyond the configured
+//!   windows.
 //! * [`ProvableState`]: a recent state, with proofs of single rows.
-//! * [`Maintenance`]: a store that no node runs on, for looking at it, checking it and pruning it.
+//! * [`Maintenance`]: offline access to a store, to inspect, check and prune it.
 //! * [`Store::scrub`]: compares rows with the tree while the store is in use.
 //! * [`Snapshot`]: a frozen state that is served in [`StateChunk`]s; [`Restore`]: the receiving side.
 //! * [`RangeDelta`]: the changes between two batches, served in [`RangeDeltaChunk`]s; [`RangeDeltaTakeover`]: the receiving side.
-//! * [`Store::backfill`]: the history below a state that was taken over, newest first; [`Backlog`]: what of it is missing.
+//! * [`Store::backfill`]: stores the history below a state that was taken over, newest first; [`Backlog`]: its
+//!   missing part.
 //! * [`Takeover`]: the common interface of both receiving sides.
-//! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, for rows that are wrong.
-//! * [`CrashPoint`]: where a process may die, by name; `slipnet campaign storage` makes it die there.
+//! * [`StateAt`]: the state after one batch, opened subtree by subtree; [`Repair`]: the receiving side, which
+//!   replaces wrong rows.
+//! * [`CrashPoint`]: a named place where a process may die; `slipnet campaign storage` makes it die there.
 //! * [`export_snapshot`], [`write_export`], [`verify_export`], [`import_snapshot`]: a snapshot as files.
-//! * [`Snapshot::open_beside`], [`ReadOnly`]: what another process has open, read beside it.
-//! * [`Piece`], [`PieceMap`], [`CodePack`], [`Lineage`]: a snapshot in parts that are named by their hashes, and what shows that it is of a
-//!   ledger; for who keeps snapshots elsewhere.
+//! * [`Snapshot::open_beside`], [`ReadOnly`]: read-only access to files that another process has open.
+//! * [`Piece`], [`PieceMap`], [`CodePack`], [`Lineage`]: a snapshot in parts that are named by their hashes, and the
+//!   proof that it belongs to a ledger; for callers that keep snapshots elsewhere.
 //!
 //! The store checks that a batch continues the ledger: number, parent, accumulator, state root. Callers check the rest:
 //! signatures of a certificate, the content of a delta, and blobs against their header's digests.
@@ -32,9 +35,9 @@
 //! * Rows, ledger and head record change in one atomic write. A kill at any moment leaves all of a commit or nothing, whether
 //!   it has one batch or a group.
 //! * The tree in memory changes only after that write succeeded; after a failed one the store refuses further work.
-//! * The store keeps what it announces: it first raises the lowest batch of a kind durably, then drops blobs.
-//! * Of the two state columns one is in use; a restore fills the other, and its last write switches them together with
-//!   the head.
+//! * The store keeps what it announces: before it drops blobs, it durably raises the lowest batch of their kind.
+//! * One of the two state columns is in use. A restore fills the other; its last write switches column and head
+//!   together.
 //!
 //! ```
 //! use slipstream_storage::{StorageConfig, Store};
@@ -43,9 +46,9 @@
 //! assert!(!store.is_initialized());
 //! ```
 
-// No two modules import each other, directly or around others. From below: columns, errors and keys; the backend; tree, chunks
-// and snapshots. Then the handles' shared part (`shared`), the handle (`store`) and the right to write (`writer`). Then each
-// kind of work. On top stand opening (`open`), inspection (`maintenance`) and `repair`.
+// The modules have no import cycles. From the bottom up: columns, errors and keys; the backend; tree, chunks and
+// snapshots. Then the handles' shared part (`shared`), the handle (`store`) and the right to write (`writer`). Then
+// each kind of work. On top stand opening (`open`), inspection (`maintenance`) and `repair`.
 mod backend;
 mod backfill;
 mod batch;

@@ -1,5 +1,5 @@
-//! [`Lineage`]: the proof that a snapshot belongs to a ledger. It serves a reader that knows the ledger's genesis or a waypoint of
-//! it, and asks nobody.
+//! [`Lineage`]: the proof that a snapshot belongs to a ledger. A reader that knows the ledger's genesis, or a
+//! waypoint of it, can check the proof without asking anybody.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
@@ -20,7 +20,7 @@ use crate::{
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
 
-/// Epochs before the snapshot's own: their ends are a few KB each.
+/// Most epochs before the snapshot's own; their ends are a few KB each.
 const EPOCH_ENDS_MAX: usize = 65_536;
 
 /// The trusted part of a ledger: a waypoint, a genesis, or both.
@@ -55,7 +55,7 @@ pub enum Mistrust {
 }
 
 impl Trust {
-    /// Whether a ledger with this genesis, and this info at the snapshot, is the trusted one.
+    /// Checks that a ledger with this genesis, and this info at the snapshot, is the trusted one.
     ///
     /// # Errors
     /// [`Mistrust`].
@@ -75,7 +75,7 @@ impl Trust {
                 let reason = format!("the waypoint is {waypoint}, this export has {found}");
                 Err(Mistrust::Snapshot { reason })
             }
-            // The way from an earlier waypoint to here is not in the export.
+            // The export does not have the ledger from an earlier waypoint to here.
             Some(waypoint) if !is_genesis_trusted => {
                 let reason = format!(
                     "the waypoint {waypoint} says nothing of batch {}: give that batch's waypoint, or the genesis",
@@ -95,19 +95,20 @@ impl Trust {
 pub struct Lineage {
     /// Certifies exactly the snapshot's batch.
     pub certificate: Certificate,
-    /// Of all epochs before its own, in order: they lead from the validators of the genesis to those that signed it.
+    /// The ends of all epochs before its own, in order: they lead from the validators of the genesis to those that
+    /// signed it.
     pub epoch_ends: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
-    /// The headers up to the snapshot's own, as far as BLOCKHASH looks back.
+    /// The headers up to the snapshot's own, as far back as BLOCKHASH looks.
     pub headers: BoundedVec<BatchHeader, RESTORE_HEADERS_MAX>,
-    /// Proves that the headers stand where they say in the certified ledger.
+    /// Proves that the headers have these places in the certified ledger.
     pub headers_proof: AccumulatorRangeProof,
 }
 
 impl Lineage {
-    /// That of a snapshot, by what lies in the snapshot itself: the store that it is of goes on, and prunes.
+    /// Builds the lineage of a snapshot from the snapshot alone: its store moves on, and prunes.
     ///
     /// # Errors
-    /// [`StorageError::DamagedSnapshot`], or what the disk says.
+    /// [`StorageError::DamagedSnapshot`], or errors of the disk.
     pub fn of(snapshot: &Snapshot) -> Result<Lineage, StorageError> {
         snapshot.own(Self::read(snapshot.reader(), snapshot.info()))
     }
@@ -130,10 +131,11 @@ impl Lineage {
         Ok(Lineage { certificate, epoch_ends, headers: BoundedVec::new(headers)?, headers_proof })
     }
 
-    /// The genesis blob of a snapshot's ledger, and the proof that it is the first batch of the ledger that ends with the snapshot.
+    /// Returns the genesis blob of a snapshot's ledger, and the proof that it is the first batch of the ledger that
+    /// ends with the snapshot.
     ///
     /// # Errors
-    /// [`StorageError::DamagedSnapshot`], or what the disk says.
+    /// [`StorageError::DamagedSnapshot`], or errors of the disk.
     pub fn genesis_of(snapshot: &Snapshot) -> Result<(Blob, AccumulatorRangeProof), StorageError> {
         let reader = snapshot.reader();
         let genesis = snapshot.own(reader.get(Column::Meta, GENESIS_KEY))?;
@@ -148,7 +150,7 @@ impl Lineage {
         &self.certificate.info
     }
 
-    /// Whether headers, genesis and certificate are of one ledger, and the validators of that ledger signed.
+    /// Checks that headers, genesis and certificate are of one ledger, and that the validators of that ledger signed.
     ///
     /// # Errors
     /// The first contradiction to genesis, waypoint or snapshot.
@@ -176,7 +178,8 @@ impl Lineage {
         certificate.verify(&set).map_err(|error| error.to_string())
     }
 
-    /// The validators of the certificate's epoch: each set is named by the certificate that ends the epoch before.
+    /// Returns the validators of the certificate's epoch. The certificate that ends an epoch names the set of the
+    /// next.
     fn signers(&self, genesis: &Genesis) -> Result<ValidatorSet, String> {
         let (mut set, mut before) = (genesis.validator_set(), None);
         for end in &self.epoch_ends {
@@ -192,7 +195,7 @@ impl Lineage {
         Ok(set)
     }
 
-    /// Begins the restore of the snapshot in a store that is empty or holds nothing but the same genesis, or goes on with it. The
+    /// Begins or continues the restore of the snapshot, in a store that is empty or holds only the same genesis. The
     /// caller has checked the lineage, and [`Store::head_behind_genesis`].
     ///
     /// # Errors
@@ -203,14 +206,14 @@ impl Lineage {
         let header = self.headers.last().cloned();
         let header = header.ok_or_else(|| StorageError::corrupt("the snapshot comes without headers"))?;
         let restore = store.restore(&RestoreTarget { header, certificate: self.certificate.clone() })?;
-        // Nothing in an older target's column is of use: what is imported has it all.
+        // Nothing in an older target's column is needed: the import has it all.
         while let Some(span) = restore.unchecked(1)?.pop() {
             restore.check_range(span, &Default::default())?;
         }
         Ok(restore)
     }
 
-    /// Makes the snapshot the store's head, once all rows and codes are in.
+    /// Makes the snapshot the store's head, once all rows and codes are there.
     ///
     /// # Errors
     /// See [`Takeover::finish`].
@@ -225,7 +228,8 @@ impl Lineage {
 }
 
 impl Store {
-    /// The head, if the store has begun to follow its ledger: it holds more than a genesis then, and nothing is imported into it.
+    /// Returns the head if the store has begun to follow its ledger. It holds more than a genesis then, and nothing
+    /// may be imported.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.

@@ -1,4 +1,5 @@
-//! [`Maintenance`]: a store that no node runs on. It opens without its tree: at once, and even if the state is damaged.
+//! [`Maintenance`]: a store that no node runs on. It opens without its tree: at once, and even if the state is
+//! damaged.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +21,12 @@ use crate::{
     store::Store,
 };
 
-/// An opened directory. Only one process can have it: stop the node first.
+/// An opened directory. Only one process can have it open: stop the node first.
 pub struct Maintenance {
     pub(crate) backend: RocksBackend,
     pub(crate) tree_memory_mib: u64,
     pub(crate) dir: PathBuf,
-    /// Goes last: it is made again once the database is closed.
+    /// Dropped last: the reserve is made again once the database is closed.
     _reserve: Reserve,
 }
 
@@ -36,11 +37,11 @@ pub struct StoreStats {
     pub head: Option<BatchNumber>,
     /// The batch whose state is being restored.
     pub restoring: Option<BatchNumber>,
-    /// Per kind of blob what is kept and served.
+    /// The blobs that are kept and served, per kind.
     pub kept: Vec<KeptRange>,
     /// The batch below which headers were pruned; 0 if none was.
     pub headers_floor: BatchNumber,
-    /// Per column what it takes.
+    /// The size of each column.
     pub columns: Vec<ColumnStats>,
 }
 
@@ -56,10 +57,10 @@ pub struct ColumnStats {
 }
 
 impl Maintenance {
-    /// Opens the store in a directory that has one.
+    /// Opens the store in a directory, which must have one.
     ///
     /// # Errors
-    /// As [`crate::Store::open`], but for what only shows in the state.
+    /// As [`crate::Store::open`], except for damage that shows only in the state.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<Maintenance, StorageError> {
         let content = directory::expect(dir)?;
         let reserve = Reserve::lend(dir);
@@ -73,17 +74,18 @@ impl Maintenance {
         stats(&self.backend, |column| self.backend.size(column))
     }
 
-    /// Reads everything, so RocksDB verifies its checksums, and compares what belongs together. It checks headers with their
-    /// accumulator and certificates, blobs against headers, rows against the state root, and that all code is there.
+    /// Reads everything, so RocksDB verifies its checksums, and compares what belongs together. It checks headers
+    /// with their accumulator and certificates, blobs against headers, rows against the state root, and that all code
+    /// is there.
     ///
     /// # Errors
-    /// If the check itself cannot go on; what is damaged stands in the report.
+    /// If the check itself cannot continue; the report has the damage.
     pub fn check(&self, progress: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport, StorageError> {
         check::check(&self.backend, self.tree_memory_mib, progress)
     }
 
-    /// Applies the windows of blobs now, or with `dry_run` tells what would go. Headers are pruned by a running store alone, which knows
-    /// who needs them.
+    /// Applies the windows of blobs now, or with `dry_run` only reports what that would drop. Only a running store
+    /// prunes headers, because it knows who needs them.
     pub fn prune(&self, windows: &PruneConfig, dry_run: bool) -> Result<Vec<Pruned>, StorageError> {
         let head = self.head()?.ok_or(StorageError::NotInitialized)?;
         let pruned = read_record(&self.backend)?;
@@ -94,12 +96,12 @@ impl Maintenance {
         drop_files(&self.backend, &target, dry_run)
     }
 
-    /// A small named record of another crate, as of [`crate::Store::record`].
+    /// Returns a small named record of another crate, as [`crate::Store::record`] does.
     pub fn record(&self, key: &str) -> Result<Option<Vec<u8>>, StorageError> {
         self.backend.get(Column::Records, key.as_bytes())
     }
 
-    /// Sets such a record. It is in the disk's log when this returns.
+    /// Sets a named record. It is in the log on disk when this returns.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -109,7 +111,7 @@ impl Maintenance {
         self.backend.write(writes, true)
     }
 
-    /// Removes such a record. It is gone from the disk's log when this returns.
+    /// Removes a named record. The removal is in the log on disk when this returns.
     pub fn remove_record(&self, key: &str) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.delete(Column::Records, key);
@@ -121,7 +123,7 @@ impl Maintenance {
     }
 }
 
-/// Counts what the store in a directory holds, and writes nothing: on a disk without room, too.
+/// Counts what the store in a directory holds. It writes nothing, so it also works on a full disk.
 ///
 /// # Errors
 /// As [`Maintenance::open`].

@@ -1,4 +1,5 @@
-//! [`MemoryDisk`]: the part of a store in memory that outlives its process, so that a simulator can let it die and come back.
+//! [`MemoryDisk`]: the part of a store in memory that outlives its process, so that a simulator can crash and restart
+//! it.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Default for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// Writes that were not synced, and that a power cut may lose.
+    /// Number of writes that were not synced, and that a power cut may lose.
     pub fn unsynced(&self) -> usize {
         self.0.lock().unsynced()
     }
@@ -37,10 +38,10 @@ impl MemoryDisk {
 }
 
 impl Store {
-    /// As [`Store::open_with`], on a disk in memory: finds the data left there.
+    /// As [`Store::open_with`], on a disk in memory, with the data left there.
     ///
     /// # Errors
-    /// Those of [`Store::open_with`] but for directories and locks.
+    /// Those of [`Store::open_with`], except for directories and locks.
     #[doc(hidden)]
     pub fn memory_on(
         disk: &MemoryDisk,

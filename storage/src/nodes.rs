@@ -1,4 +1,4 @@
-//! Reading the accumulator's nodes.
+//! Reads the accumulator's nodes.
 
 use slipstream_types::{
     BatchNumber, Digest,
@@ -18,7 +18,7 @@ pub(crate) fn read_node(reader: &dyn Reader, position: NodePosition) -> Result<O
         .transpose()
 }
 
-/// Runs a computation over accumulator nodes, whose lookup cannot fail, with one that can.
+/// Runs a computation over accumulator nodes, whose lookup cannot fail, on a reader that can.
 pub(crate) fn with_nodes<T>(
     reader: &dyn Reader,
     compute: impl FnOnce(&dyn Fn(NodePosition) -> Option<Digest>) -> T,
@@ -33,7 +33,7 @@ pub(crate) fn with_nodes<T>(
     failure.into_inner().map_or(Ok(result), Err)
 }
 
-/// The accumulator over the headers 0 to `number`, none if nodes of it are missing.
+/// Loads the accumulator over the headers 0 to `number`; `None` if nodes of it are missing.
 pub(crate) fn load_accumulator(
     reader: &dyn Reader,
     number: BatchNumber,

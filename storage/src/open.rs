@@ -1,4 +1,4 @@
-//! How a store comes up: from a directory or in memory, and with a genesis.
+//! Opens a store, from a directory or in memory, and gives it a genesis.
 
 use std::{
     fs,
@@ -32,16 +32,17 @@ use crate::{
 };
 
 impl Store {
-    /// Opens the store in a directory, or makes an empty one where nothing of a store lies. Reads the state tree's upper part if it is there, and all rows
-    /// if not, and checks the root against the head.
+    /// Opens the store in a directory, or creates an empty one where there is none. Reads the state tree's upper part
+    /// if it is there, otherwise all rows, and checks the root against the head.
     ///
     /// # Errors
-    /// [`StorageError::NewerFormat`], [`StorageError::OtherFormat`], [`StorageError::Locked`], [`StorageError::Corrupt`], or what the disk says.
+    /// [`StorageError::NewerFormat`], [`StorageError::OtherFormat`], [`StorageError::Locked`],
+    /// [`StorageError::Corrupt`], or errors of the disk.
     pub fn open(config: &StorageConfig, dir: &std::path::Path) -> Result<Store, StorageError> {
         Self::open_with(config, dir, &Faults::none())
     }
 
-    /// As [`Store::open`], with a fault to come: for tests and campaigns, which look at what a crash leaves.
+    /// As [`Store::open`], with a planned fault: for tests and campaigns, which look at what a crash leaves.
     ///
     /// # Errors
     /// Those of [`Store::open`], and the planned one.
@@ -66,7 +67,7 @@ impl Store {
         Ok(store)
     }
 
-    /// An empty store in memory: the same code over another backend.
+    /// Creates an empty store in memory: the same code over another backend.
     pub fn memory(config: &StorageConfig) -> Store {
         Self::with_backend(config, Arc::new(MemoryBackend::default()))
             .expect("an empty memory backend holds nothing wrong")

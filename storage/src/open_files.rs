@@ -1,18 +1,18 @@
-//! [`OpenFilesShare`]: how many of the process' open files a store takes, so that callers and peers can be given the rest.
+//! [`OpenFilesShare`]: how many of the process' open files a store takes. Callers and peers may have the rest.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Open tables of the store: three eighths of what the process may open, within these bounds. A file that has to be opened again costs a read
-/// three more: of its footer, its index and its filter.
+/// Open tables of the store: three eighths of what the process may open, within these bounds. Opening a file again
+/// costs a read three more: of its footer, its index and its filter.
 const TABLES_RANGE: (u64, u64) = (32, 32_768);
 /// Open files of one checkpoint.
 const CHECKPOINT_RANGE: (u64, u64) = (4, 64);
-/// Checkpoints that are read at a time: those that are kept, and one that was replaced and still has readers.
+/// Checkpoints that are read at a time: those that are kept, and a replaced one that still has readers.
 const CHECKPOINTS: u64 = 3;
 /// Files that flushes and compactions write beside the open tables, logs and manifest.
 const WRITING_RANGE: (u64, u64) = (8, 64);
 
-/// A store's part of the files that a process may open.
+/// A store's share of the files that a process may open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFilesShare {
     pub(crate) tables: u64,
@@ -21,7 +21,7 @@ pub struct OpenFilesShare {
 }
 
 impl OpenFilesShare {
-    /// The share of a process that may open `limit` files.
+    /// Returns the share in a process that may open `limit` files.
     pub fn of(limit: u64) -> OpenFilesShare {
         let share = |part: u64, (least, most): (u64, u64)| part.clamp(least, most);
         OpenFilesShare {
@@ -31,7 +31,7 @@ impl OpenFilesShare {
         }
     }
 
-    /// Of this process.
+    /// Returns the share in this process.
     pub(crate) fn of_process() -> OpenFilesShare {
         Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
     }

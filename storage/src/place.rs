@@ -10,13 +10,13 @@ use crate::spans::Span;
 /// Bits of a path.
 const PATH_BITS: u16 = 256;
 
-/// All leaves whose paths share their first bits with one path. On the wire it takes these bits and no more.
+/// All leaves whose paths share their first bits with one path. The wire format has these bits and no more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Encoded", into = "Encoded")]
 pub struct Place {
     /// Its later bits are 0.
     path: Path,
-    /// How many first bits of the path count, up to 256.
+    /// Number of first bits of the path that count, up to 256.
     bits: u16,
 }
 
@@ -31,7 +31,7 @@ impl Place {
     /// The whole state.
     pub const ROOT: Place = Place { path: Path::MIN, bits: 0 };
 
-    /// The leaves that share the first `bits` bits (at most 256) of a path.
+    /// Returns the place of the leaves that share the first `bits` bits (at most 256) of a path.
     pub fn new(path: &Path, bits: usize) -> Place {
         let bits = bits.min(PATH_BITS.into());
         let mut prefix = Path::MIN;
@@ -42,17 +42,17 @@ impl Place {
         Place { path: prefix, bits: bits as u16 }
     }
 
-    /// The shared bits; those behind them are 0.
+    /// The shared bits; all later bits are 0.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How many bits are shared.
+    /// Number of shared bits.
     pub fn bits(&self) -> usize {
         self.bits.into()
     }
 
-    /// The part of it whose next bit is 1, or 0. There is one as long as fewer than 256 bits are shared.
+    /// Returns the half of it whose next bit is 1 (`right`), or 0. Fewer than 256 bits must be shared.
     pub(crate) fn child(&self, right: bool) -> Place {
         let path = if right { self.path.with_bit(self.bits()) } else { self.path };
         Place { path, bits: self.bits + 1 }

@@ -1,7 +1,7 @@
-//! [`ProvableState`]: a recent state with its tree, for who is asked for single rows and their proofs.
+//! [`ProvableState`]: a recent state with its tree, to answer requests for single rows and their proofs.
 //!
-//! Only the head has a tree. The tree of a batch shortly before is derived from it. The deltas between name the changed paths, and that
-//! state's own rows give the earlier values. So the cost is bounded by what those batches changed.
+//! Only the head has a tree. The tree of a batch shortly before is derived from it. The deltas in between name the
+//! changed paths, and that state's own rows give the earlier values. So the changes of those batches bound the cost.
 
 use std::fmt;
 
@@ -19,7 +19,8 @@ use crate::{
     view::View,
 };
 
-/// Bytes of deltas that may lie between a state and the head: some ten thousand rows, which take tens of milliseconds to take back.
+/// Most bytes of deltas between a state and the head: some ten thousand rows, which take tens of milliseconds to
+/// undo.
 const DELTA_BYTES_MAX: u64 = if cfg!(test) { 3_000 } else { 2 << 20 };
 
 /// A state whose rows can be proved. It keeps old rows from being freed, like a [`View`].
@@ -35,11 +36,12 @@ impl fmt::Debug for ProvableState {
 }
 
 impl Store {
-    /// The state after a batch, with what it takes to prove its rows: that of the head, or of one of the [`PROVABLE_BATCHES`] before it.
+    /// Returns the state after a batch, with the tree that proves its rows: the head's, or one of the
+    /// [`PROVABLE_BATCHES`] before it.
     ///
     /// # Errors
-    /// [`StorageError::NotProvable`] for other batches, or if too much changed since; [`StorageError::TreeInUse`] during a long run of commits;
-    /// otherwise what the disk says.
+    /// [`StorageError::NotProvable`] for other batches, or if too much changed since; [`StorageError::TreeInUse`]
+    /// during a long run of commits; otherwise errors of the disk.
     pub fn provable_state(&self, number: BatchNumber) -> Result<ProvableState, StorageError> {
         let current = self.current()?;
         let (head, column) = (current.record.number, current.record.active);
@@ -77,8 +79,8 @@ impl Store {
         Ok(ProvableState { view, tree })
     }
 
-    /// Lets go of remembered trees what is too old beside a head, or too much. Beside a head whose tree a commit has just now, the next one
-    /// counts.
+    /// Evicts remembered trees that are too old for a head, or take too much memory. While a commit has the head's
+    /// tree, memory is checked at the next head instead.
     pub(crate) fn keep_within(&self, trees: &mut RecentTrees, current: &Current) {
         trees.release(current.record.number, current.record.active);
         if let Some(tree) = &*current.tree.lock() {
@@ -86,7 +88,7 @@ impl Store {
         }
     }
 
-    /// What makes the state at a later head the view's again, sorted by path.
+    /// Returns the updates that turn the state at a later head back into the view's, sorted by path.
     fn back_to(
         &self,
         view: &View,
@@ -120,15 +122,16 @@ impl ProvableState {
         self.view.head()
     }
 
-    /// Its rows.
+    /// The view that reads its rows.
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The proof that the state has this row at the key's path, or none. It is verified before it is returned: nobody is sent one that fails.
+    /// Returns the proof that the state has this row at the key's path, or none. It is verified before it is
+    /// returned, so nobody is sent one that fails.
     ///
     /// # Errors
-    /// [`StorageError::Corrupt`] if the row is not the one that the state root commits to; or what the disk says.
+    /// [`StorageError::Corrupt`] if the row does not match the state root; or errors of the disk.
     pub fn prove(&self, key: &StateKey, row: Option<StateValue>) -> Result<StateRangeProof, StorageError> {
         let path = key.path();
         let proof = self.tree.prove(&path, &path)?;

@@ -1,12 +1,13 @@
-//! Pruning drops blobs and headers beyond a window per kind. It drops whole files, so the disk has the space at once and nothing is
-//! rewritten.
+//! Pruning drops blobs and headers beyond a window per kind. It drops whole files, so the disk has the space at once
+//! and nothing is rewritten.
 //!
-//! Pruning takes two steps. First the floor of a kind moves up in a synced write; from then on the store serves and announces
-//! nothing below it. Then the files that hold only lower batches go. A kill between the steps leaves invisible files, which
-//! the next pruning drops. Batches that share a file with kept ones go later, with that file.
+//! Pruning takes two steps. First the floor of a kind moves up in a synced write; from then on the store serves and
+//! announces nothing below it. Then the files that hold only lower batches are dropped. A kill between the steps
+//! leaves invisible files, which the next pruning drops. Batches that share a file with kept ones go later, with that
+//! file.
 //!
-//! A batch whose header goes also loses its certificate, its index entry, and the accumulator nodes that no later header needs. The store
-//! is then like one that began from a snapshot at the floor.
+//! A batch whose header is pruned also loses its certificate, its index entry, and the accumulator nodes that no
+//! later header needs. The store is then like one that began from a snapshot at the floor.
 
 use std::ops::ControlFlow;
 
@@ -24,9 +25,10 @@ use crate::{
     writer::Writer,
 };
 
-/// Batches that the floor of headers moves up before their files are looked for again: there are many ranges of them.
+/// Batches that the floor of headers moves up before their files are searched again: headers have many ranges of
+/// keys.
 const HEADERS_STEP: u64 = if cfg!(test) { 1 } else { 1_024 };
-/// Columns of what goes with headers, by batch number but for the index and the nodes.
+/// Columns that are pruned with headers. Their keys are batch numbers, except for the index and the nodes.
 const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::HeaderIndex, Column::Nodes];
 
 /// Reports what pruning did, or would do, to one kind.
@@ -34,11 +36,11 @@ const OF_HEADERS: [Column; 4] = [Column::Headers, Column::Certificates, Column::
 pub struct Pruned {
     /// The kind of data.
     pub kind: PrunedKind,
-    /// The lowest batch of which it is kept.
+    /// The lowest batch whose data of this kind is kept.
     pub lowest: BatchNumber,
-    /// Bytes of the files that go.
+    /// Bytes of the dropped files.
     pub bytes: u64,
-    /// The part of them that snapshots share: the disk has it back when those are replaced by newer ones.
+    /// The part of them that snapshots share: the disk has it back when newer snapshots replace these.
     pub bytes_in_snapshots: u64,
 }
 
@@ -61,8 +63,8 @@ impl PrunedKind {
     }
 }
 
-/// The floors of blobs that the windows ask for at a head. Pruning moves no floor down, because dropped data stays gone; a backfill
-/// does, once it has fetched that data again.
+/// Returns the floors of blobs that the windows require at a head. Pruning moves no floor down, because dropped data
+/// stays gone; a backfill does, once it has fetched that data again.
 pub(crate) fn target(
     backend: &dyn Backend,
     head: &HeadRecord,
@@ -77,7 +79,7 @@ pub(crate) fn target(
     Ok(target)
 }
 
-/// The first batch that a window over a column of batches keeps.
+/// Returns the first batch that a window over a column of batches keeps.
 fn first_kept(
     backend: &dyn Backend,
     head: BatchNumber,
@@ -96,8 +98,8 @@ fn first_kept(
     Ok(first.min(head))
 }
 
-/// The first batch that a backfill should reach, at least 1, where all from `lowest` on are stored. Batches of the gap that a leap left
-/// have an unknown age and length, so all of them are wanted while their window may have room.
+/// Returns the first batch that a backfill should reach, at least 1. All batches from `lowest` on are stored. Those
+/// in the gap of a leap have an unknown age and length, so all of them are wanted while their window may have room.
 pub(crate) fn first_wanted(
     backend: &dyn Backend,
     head: BatchNumber,
@@ -115,15 +117,16 @@ pub(crate) fn first_wanted(
                 None => all,
             }
         }
-        // Pruning drops whole files: a window that is nearly full is left alone, or both would undo each other's work.
+        // Pruning drops whole files. So a window that is nearly full is left alone, or both would undo each other's
+        // work.
         Window::Bytes(bytes) if backend.size(column)?.bytes >= bytes - bytes / 8 => lowest,
         Window::Bytes(_) => all,
     };
     Ok(first.max(all))
 }
 
-/// The first batch that is older than the head by at most `seconds`. Timestamps never descend. A batch of the gap that a leap left counts
-/// as old as the last one before the gap.
+/// Returns the first batch that is older than the head by at most `seconds`. Timestamps never descend. A batch in the
+/// gap of a leap counts as old as the last one before the gap.
 fn first_since(reader: &dyn Backend, head: BatchNumber, seconds: u64) -> Result<BatchNumber, StorageError> {
     let timestamp_ms = |number| {
         let mut found = 0;
@@ -145,14 +148,14 @@ fn first_since(reader: &dyn Backend, head: BatchNumber, seconds: u64) -> Result<
     Ok(BatchNumber::new(kept))
 }
 
-/// The write of the first step, for blobs.
+/// Returns the write of the first step, for blobs.
 pub(crate) fn record_write(target: &PrunedRecord) -> WriteBatch {
     let mut writes = WriteBatch::default();
     writes.put(Column::Meta, PRUNED_KEY, schema::encode(target));
     writes
 }
 
-/// The second step of blobs, or with `dry_run` what it would free. Only for floors that are on disk.
+/// Runs the second step for blobs, or with `dry_run` returns what it would free. The floors must be on disk.
 pub(crate) fn drop_files(
     backend: &dyn Upkeep,
     target: &PrunedRecord,
@@ -177,7 +180,8 @@ pub(crate) fn drop_files(
     Ok(pruned)
 }
 
-/// The second step of headers. The genesis' stays, so what shares its file goes when that is compacted.
+/// Runs the second step for headers. The header of the genesis stays, so what shares its file goes when that file is
+/// compacted.
 fn drop_headers(backend: &dyn Upkeep, lowest: BatchNumber) -> Result<Pruned, StorageError> {
     backend.forget_headers_below(lowest.get());
     let mut dropped = Dropped::default();
@@ -208,8 +212,8 @@ impl Pruned {
 }
 
 impl Store {
-    /// Drops what is beyond the configured windows. For a task beside the commits, which it holds up for one small write.
-    /// Returns what went, per kind that was ever pruned.
+    /// Drops everything beyond the configured windows. It is for a task beside the commits, which it delays by one
+    /// small write. Returns what was dropped, per kind that was ever pruned.
     ///
     /// # Errors
     /// Errors of the disk; the store refuses further work then. Announced data is still there.
@@ -227,12 +231,13 @@ impl Store {
         })
     }
 
-    /// Below this batch no blob of the kind is served, because it was pruned; 0 before anything was.
+    /// Returns the batch below which no blob of the kind is served, because it was pruned; 0 before anything was.
     pub fn floor(&self, kind: BlobKind) -> BatchNumber {
         schema::kind_index(kind).map_or(BatchNumber::GENESIS, |index| self.0.floors.get(index))
     }
 
-    /// Below this batch no header is served but the genesis', because it was pruned; 0 before any was.
+    /// Returns the batch below which no header is served except that of the genesis, because it was pruned; 0 before
+    /// any was.
     pub fn headers_floor(&self) -> BatchNumber {
         self.0.floors.headers()
     }
@@ -243,7 +248,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// The first step: moves the floors up to where the windows ask for them. Returns where they are, of blobs and of headers.
+    /// Runs the first step: moves the floors up to where the windows require them. Returns the floors of blobs and of
+    /// headers.
     fn raise_floors(&self) -> Result<(PrunedRecord, BatchNumber), StorageError> {
         let current = self.store.current()?;
         let backend = &*self.store.0.backend;
@@ -267,8 +273,9 @@ impl Writer<'_> {
         Ok((target, headers))
     }
 
-    /// The floor of headers that their window asks for, as far as the rest of the store allows. Blobs, past states, snapshots and the
-    /// newest certificate keep headers, and BLOCKHASH keeps those before them.
+    /// Returns the floor of headers that their window requires, if the rest of the store allows it. Blobs, past
+    /// states, snapshots and the newest certificate keep their headers; past states and snapshots also keep the
+    /// earlier ones that BLOCKHASH needs.
     fn headers_floor(&self, current: &Current, blobs: &PrunedRecord) -> Result<BatchNumber, StorageError> {
         let Store(shared) = self.store;
         let (backend, floor) = (&*shared.backend, shared.floors.headers());
@@ -293,7 +300,7 @@ impl Writer<'_> {
     }
 }
 
-/// The part of so many bytes, for all that goes with headers, that headers have of it.
+/// Returns the part of `bytes` that is for headers alone. The rest is for what is pruned with them.
 fn bytes_of_headers(backend: &dyn Upkeep, bytes: u64) -> Result<u64, StorageError> {
     let mut all = 0;
     for column in OF_HEADERS {

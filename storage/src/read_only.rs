@@ -1,4 +1,4 @@
-//! [`ReadOnly`]: a store that another process owns, or nobody. It can be read while a node runs on it.
+//! [`ReadOnly`]: a store that another process, or none, has open. It can be read while a node runs on it.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     transactions,
 };
 
-/// How often opening is tried: a node that runs may change its files just when they are read.
+/// Most tries to open: a running node may change its files while they are read.
 const ATTEMPTS: usize = 20;
 
 /// The store as it was when it was opened.
@@ -37,8 +37,8 @@ pub struct ReadOnly {
     headers_floor: BatchNumber,
 }
 
-/// Opens the database so that its tables and its log are of one moment. Tables are read first: had some been added before the log is read,
-/// what the log says of them would be believed without them.
+/// Opens the database so that its tables and its log are of one moment. Tables are read first. If tables were added
+/// before the log is read, the log would describe tables that the reader does not have.
 fn open_whole(config: &StorageConfig, dir: &Path) -> Result<Arc<RocksCheckpoint>, StorageError> {
     let mut attempts = 1;
     loop {
@@ -61,11 +61,11 @@ impl ReadOnly {
     /// Opens the store in a directory, and reads its log into memory. Writes nothing.
     ///
     /// # Errors
-    /// [`StorageError::NotInitialized`] without a genesis, errors of [`crate::Store::open`] about formats, or of the disk. If a running
-    /// node changes files meanwhile, a second attempt may succeed.
+    /// [`StorageError::NotInitialized`] without a genesis; errors of [`crate::Store::open`] about formats; errors of
+    /// the disk. If a running node changes files meanwhile, a second attempt may succeed.
     pub fn open(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
         Self::open_now(config, dir).or_else(|error| {
-            // What a directory lacks is told as to whoever opens it for writing.
+            // Reports missing files as an open for writing does.
             directory::expect(dir)?;
             Err(error)
         })
@@ -73,7 +73,7 @@ impl ReadOnly {
 
     fn open_now(config: &StorageConfig, dir: &Path) -> Result<ReadOnly, StorageError> {
         format::check(dir)?;
-        // A node that runs moves it on.
+        // A running node advances the mark.
         let mark = Mark::read(dir)?;
         let (manifest, manifest_bytes) = directory::manifest(dir)?;
         mark.check_manifest(dir, &manifest, manifest_bytes)?;
@@ -90,7 +90,7 @@ impl ReadOnly {
         self.head.number
     }
 
-    /// A batch's header; none beyond the head, if it was pruned, and in the gap that a restore leaves.
+    /// Returns a batch's header; `None` beyond the head, if it was pruned, and in the gap that a restore leaves.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -102,7 +102,7 @@ impl ReadOnly {
         bytes.map(|bytes| schema::decode("header", &bytes)).transpose()
     }
 
-    /// A part of a batch, as it was made.
+    /// Returns a part of a batch, as it was made.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -117,7 +117,7 @@ impl ReadOnly {
         bytes.map(decode_blob).transpose()
     }
 
-    /// The certificate of exactly this batch.
+    /// Returns the certificate of exactly this batch.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -129,7 +129,8 @@ impl ReadOnly {
         bytes.map(|bytes| schema::decode("certificate", &bytes)).transpose()
     }
 
-    /// Where the transaction with a hash can stand: batch, and index there. Only the start of the hash was compared.
+    /// Returns the possible places of the transaction with a hash: batch, and index there. Only the start of the hash
+    /// was compared.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -144,7 +145,7 @@ impl ReadOnly {
         Ok(places)
     }
 
-    /// Contract code by its Keccak-256.
+    /// Returns contract code by its Keccak-256.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -152,7 +153,7 @@ impl ReadOnly {
         Ok(self.reader.get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
 
-    /// The first batch behind which the state is known; all from there on are, up to the head.
+    /// Returns the first batch after which the state is known. All later states up to the head are known too.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -160,10 +161,10 @@ impl ReadOnly {
         Ok(recorded_from(&*self.reader)?.unwrap_or(self.head.number))
     }
 
-    /// An account behind a batch; none if it is empty.
+    /// Returns an account after a batch; `None` if it is empty.
     ///
     /// # Errors
-    /// [`StorageError::StateNotKept`] if the state behind that batch is not known, or what the disk says.
+    /// [`StorageError::StateNotKept`] if the state after that batch is not known, or errors of the disk.
     pub fn account(&self, address: &Address, at: BatchNumber) -> Result<Option<AccountValue>, StorageError> {
         match self.row(&StateKey::Account(*address), at)? {
             None => Ok(None),
@@ -174,7 +175,7 @@ impl ReadOnly {
         }
     }
 
-    /// A storage slot behind a batch; zero if it was never set.
+    /// Returns a storage slot after a batch; zero if it was never set.
     ///
     /// # Errors
     /// As [`ReadOnly::account`].

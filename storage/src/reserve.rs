@@ -1,5 +1,5 @@
-//! [`Reserve`]: bytes and inodes that a node keeps on its disk for the commands that make room. RocksDB writes some files before it can
-//! drop one, so that on a full disk nothing could be pruned.
+//! [`Reserve`]: bytes and inodes that a node keeps on its disk for the commands that make room. RocksDB writes some
+//! files before it can drop one, so on a full disk nothing could be pruned.
 
 use std::{
     fs::{self, File},
@@ -11,9 +11,9 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use crate::store::Store;
 
-/// In the directory of a store.
+/// Name of the directory within a store's directory.
 const RESERVE_DIR: &str = "reserve";
-/// What a manifest, a log and the options of a database take, many times.
+/// Many times what a manifest, a log and the options of a database take.
 const BYTES: u64 = 16 << 20;
 /// Files that a start and the moves of tables make at a time.
 const FILES: u64 = 64;
@@ -26,7 +26,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Gives the reserve up if the file system has less than it.
+    /// Frees the reserve if the file system has less room than the reserve itself.
     pub(crate) fn lend(dir: &Path) -> Reserve {
         let mut reserve = Reserve { dir: dir.join(RESERVE_DIR), is_lent: false };
         if reserve.has_room(1).is_ok_and(|has_room| !has_room) {
@@ -41,16 +41,16 @@ impl Reserve {
         reserve
     }
 
-    /// Whether the file system has room for the reserve a number of times.
+    /// Whether the file system has room for `times` reserves.
     fn has_room(&self, times: u64) -> io::Result<bool> {
         let found = statvfs(self.dir.parent().unwrap_or(&self.dir))?;
         let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        // Some file systems make inodes as they are needed, and say that they have none.
+        // Some file systems create inodes as they are needed, and report that they have none.
         let has_inodes = found.f_files == 0 || found.f_favail >= times * FILES;
         Ok(free_bytes >= times * BYTES && has_inodes)
     }
 
-    /// Makes what lacks of the reserve, where that leaves as much again.
+    /// Makes the missing part of the reserve, if as much room again is left after it.
     fn make(&self) -> io::Result<()> {
         let path = |index: u64| self.dir.join(index.to_string());
         let is_whole =
@@ -71,7 +71,7 @@ impl Reserve {
 
 impl Drop for Reserve {
     fn drop(&mut self) {
-        // The next start of the node tries again, and says so.
+        // The next start of the node tries again, and reports it.
         if self.is_lent
             && let Err(error) = self.make()
         {
@@ -81,11 +81,11 @@ impl Drop for Reserve {
 }
 
 impl Store {
-    /// Keeps some bytes and inodes on the store's disk for `slipstream db prune`, which cannot work without. Does nothing for a store in
-    /// memory, or where there is no room.
+    /// Keeps some bytes and inodes on the store's disk for `slipstream db prune`, which cannot work without them.
+    /// Does nothing for a store in memory, or if there is no room.
     ///
     /// # Errors
-    /// Errors of the file system, which may not know how to take room ahead.
+    /// Errors of the file system, which may not support preallocation.
     pub fn keep_reserve(&self) -> Result<(), io::Error> {
         match &self.0.disk {
             Some(disk) => Reserve { dir: disk.dir().join(RESERVE_DIR), is_lent: false }.make(),

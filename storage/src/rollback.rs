@@ -1,11 +1,12 @@
-//! A rollback: the head of a store that no node runs on moves to an earlier batch, whose state the history still knows.
+//! A rollback: moves the head of a store that no node runs on to an earlier batch, whose state the history still
+//! knows.
 //!
 //! ```text
-//!  history ─▶ rows behind the batch ─▶ root, compared with its header ─▶ snapshots and frontiers above go ─▶ one write
+//!  history ─▶ rows after the batch ─▶ root, compared with its header ─▶ snapshots above and frontiers removed ─▶ one write
 //! ```
-//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what goes before it. A kill
-//! at any moment leaves the old head or the new one, and a second call finishes. Snapshots go first, and for good: one that stayed would
-//! be served once another ledger has come as far.
+//! The write drops everything above the batch and moves the head; it is atomic and durable. No start needs what is
+//! removed before it. A kill at any moment leaves the old head or the new one, and a second call finishes the
+//! rollback. Snapshots go first, and for good: one that stayed would be served once another ledger has come that far.
 
 mod ledger;
 
@@ -37,9 +38,10 @@ use crate::{
     waypoint::passage_before,
 };
 
-/// Rows that one rollback may change: with their paths a GiB, twice.
+/// Most rows that one rollback may change: with their paths a GiB, held twice.
 const ROWS_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
-/// Entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, twice.
+/// Most entries of the history, and of the transactions' index, that one rollback may drop: a GiB of each, held
+/// twice.
 const ENTRIES_MAX: usize = 4 * ROWS_MAX;
 
 /// Counts what a rollback drops, or would drop.
@@ -49,23 +51,23 @@ pub struct RolledBack {
     pub from: BatchNumber,
     /// Number of the head after the rollback.
     pub to: BatchNumber,
-    /// Root of the state after, which was computed and compared with the header.
+    /// State root after the rollback, which was computed and compared with the header.
     pub state_root: Digest,
     /// Rows that get an earlier value.
     pub rows_put: u64,
-    /// Rows that were not there.
+    /// Rows that did not exist after the batch.
     pub rows_removed: u64,
-    /// Bytes of bodies, receipts, deltas and hints, as they are stored.
+    /// Stored bytes of bodies, receipts, deltas and hints.
     pub blob_bytes: u64,
-    /// Certificates, also of epoch ends.
+    /// Certificates, including those of epoch ends.
     pub certificates: u64,
     /// Snapshots above the batch.
     pub snapshots: Vec<BatchNumber>,
 }
 
 impl Maintenance {
-    /// Moves the head to an earlier batch, or with `dry_run` tells what that would drop. The named records in these ranges, both ends
-    /// included, go with it: those that were made of later batches.
+    /// Moves the head to an earlier batch, or with `dry_run` only reports what that would drop. It also drops the
+    /// named records in the ranges of `records`, both ends included: those made of later batches.
     ///
     /// # Errors
     /// [`StorageError::Rollback`] gives the reason. [`StorageError::Corrupt`] if the kept data contradicts the state root in the batch's
@@ -80,7 +82,7 @@ impl Maintenance {
     }
 }
 
-/// As [`Maintenance::roll_back`], of any backend.
+/// As [`Maintenance::roll_back`], on any backend.
 pub(crate) fn roll_back(
     backend: &dyn Backend,
     dir: &FilePath,
@@ -121,7 +123,7 @@ pub(crate) fn roll_back(
     }
     drop(reader);
     remove_snapshots(backend, dir, to, &told.snapshots)?;
-    // They are of later states, and never needed: the next start reads the rows.
+    // They belong to later states, and are never needed: the next start reads the rows.
     let frontiers = dir.join("frontiers");
     match fs::remove_dir_all(&frontiers) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -138,7 +140,7 @@ fn snapshots_above(backend: &dyn Backend, to: BatchNumber) -> Result<Vec<BatchNu
     Ok(numbers.filter(|number| *number > to).collect())
 }
 
-/// Removes snapshots, durably: before the head is written that they are not of.
+/// Removes snapshots durably, before the new head is written, which they do not belong to.
 fn remove_snapshots(
     backend: &dyn Backend,
     dir: &FilePath,
@@ -160,7 +162,7 @@ fn remove_snapshots(
     synced.map_err(|error| StorageError::io("sync", &snapshots, error))
 }
 
-/// Whether the store can go back to a batch; its header.
+/// Checks that the store can go back to a batch. Returns the batch's header.
 fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<BatchHeader, StorageError> {
     if to >= head.number {
         return Err(RollbackError::NotBelow { to, head: head.number }.into());
@@ -173,7 +175,7 @@ fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Batc
     if to < first {
         return Err(RollbackError::BeyondWindow { to, first }.into());
     }
-    // The batch after it may ask BLOCKHASH for all of them.
+    // The next batch may ask BLOCKHASH for all of these headers.
     let asked = to.next().before(RESTORE_HEADERS_MAX as u64).max(BatchNumber::GENESIS.next());
     if schema::is_header_pruned(asked, read_headers_floor(reader)?.get()) {
         return Err(RollbackError::NoLedger { to }.into());
@@ -185,13 +187,13 @@ fn check(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Result<Batc
     }
 }
 
-/// The rows as they were before all batches behind a given one.
+/// The rows as they were before all batches after a given one.
 struct Before {
-    /// The row of each path that changed since: empty if there was none.
+    /// The first batch that changed each path since, and the row before it: empty if there was none.
     rows: BTreeMap<Path, (BatchNumber, Vec<u8>)>,
     /// Keys of the history's entries for those batches.
     keys: Vec<Vec<u8>>,
-    /// Up to this batch the history has everything, and nothing in the log counts.
+    /// Up to this batch the history is complete, and the log does not count.
     sealed: BatchNumber,
 }
 
@@ -208,7 +210,7 @@ impl Before {
         }
         match self.rows.entry(path) {
             Entry::Vacant(vacant) => drop(vacant.insert((batch, row.to_vec()))),
-            // The first change counts: the others are of later rows.
+            // The first change counts: the others replaced later rows.
             Entry::Occupied(mut found) if batch < found.get().0 => drop(found.insert((batch, row.to_vec()))),
             Entry::Occupied(_) => {}
         }
@@ -238,7 +240,8 @@ fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Resul
             Ok(ControlFlow::Continue(()))
         },
     )?;
-    // All of it: it lies by path, and a kill may have left there what no record counts as sealed. Another ledger's batches must not find that.
+    // Scans all of the history, which is sorted by path. A kill may have left entries that no record counts as
+    // sealed. Batches of another ledger must not find them.
     reader.scan(Column::History, &[], Direction::Up, &mut |key, row| {
         let place =
             key.split_first_chunk::<32>().and_then(|(path, _)| Some((*path, schema::history_batch(key)?)));
@@ -256,7 +259,7 @@ fn rows_behind(reader: &dyn Reader, head: &HeadRecord, to: BatchNumber) -> Resul
     Ok(before)
 }
 
-/// Puts the rows back. Returns what that does to the tree.
+/// Puts the rows back. Returns the updates that the tree needs for that.
 fn put_rows(
     rows: &BTreeMap<Path, (BatchNumber, Vec<u8>)>,
     column: Column,
@@ -279,7 +282,7 @@ fn put_rows(
     Ok(updates)
 }
 
-/// Moves the head, and what is said of batches that are not there any more.
+/// Moves the head, and corrects records about batches that are gone.
 fn put_records(
     reader: &dyn Reader,
     head: &HeadRecord,

@@ -1,7 +1,9 @@
-//! Under which rules the store's chain goes on, and what other nodes tell of forks that this node's schedule lacks.
+//! The rules that the store's chain follows, and what other nodes announce about forks that this node's schedule
+//! lacks.
 //!
-//! Every header says under which rules it was executed. The store refuses a header whose rules differ from its schedule, whichever way
-//! it came. The node lacks a fork, or has one that the others lack. No peer is at fault, and only another schedule helps.
+//! Every header names the rules that it was executed under. The store refuses a header whose rules differ from its
+//! schedule, whichever way it came. The node lacks a fork then, or has one that the others lack. No peer is at fault,
+//! and only another schedule helps.
 
 use std::sync::Arc;
 
@@ -11,11 +13,11 @@ use slipstream_types::{
 
 use crate::{error::StorageError, store::Store};
 
-/// Most forks of other nodes that are remembered. Further ones are ignored: a warning then lacks a name.
+/// Most forks of other nodes that are remembered. Further ones are ignored, and a warning then lacks their names.
 pub const FORKS_HEARD_MAX: usize = 64;
 
 impl Store {
-    /// The rules of the chain, with the schedule that this node was given; without any fork until then.
+    /// Returns the rules of the chain with the schedule that this node was given, or without any fork until then.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`]; [`StorageError::Schedule`] for a schedule that came before the genesis and does not fit it.
@@ -29,11 +31,12 @@ impl Store {
         Ok(self.0.rulebook.chain.write().get_or_insert_with(|| Arc::new(chain)).clone())
     }
 
-    /// Follows this schedule from now on. A node calls it once, before anything is executed; an import before there is a genesis.
+    /// Follows this schedule from now on. A node calls it once, before it executes anything; an import calls it
+    /// before there is a genesis.
     ///
     /// # Errors
-    /// [`StorageError::Schedule`] for forks that are none; [`StorageError::OtherRules`] if the head was executed under other rules than the
-    /// schedule says.
+    /// [`StorageError::Schedule`] for invalid forks; [`StorageError::OtherRules`] if the head was executed under
+    /// other rules than the schedule says.
     pub fn follow_schedule(&self, schedule: Schedule) -> Result<(), StorageError> {
         if !self.is_initialized() {
             *self.0.rulebook.schedule.write() = schedule;
@@ -47,16 +50,16 @@ impl Store {
         Ok(())
     }
 
-    /// The rules of the batch after the head, if it has the head's time.
+    /// Returns the rules of the batch after the head, if it has the head's time.
     pub fn next_rules(&self) -> Result<Rules, StorageError> {
         let head = self.head()?.header;
         Ok(self.chain()?.rules_at(head.number.next(), head.timestamp_ms))
     }
 
-    /// Whether a batch was executed under the rules that the schedule has for it.
+    /// Checks that a batch was executed under the rules that the schedule has for it.
     ///
     /// # Errors
-    /// [`StorageError::OtherRules`], with the name of the fork if another node told of it.
+    /// [`StorageError::OtherRules`], with the name of the fork if another node announced it.
     pub fn check_rules(&self, header: &BatchHeader) -> Result<(), StorageError> {
         if header.number == BatchNumber::GENESIS && header.rules == RulesId::GENESIS {
             return Ok(());
@@ -77,8 +80,8 @@ impl Store {
         Err(StorageError::OtherRules { number, found, found_fork, expected, expected_fork })
     }
 
-    /// Takes note of another node's schedule. Returns the forks in it that this node's schedule lacks and that nobody told of before:
-    /// there is reason to warn. They are claims, and change nothing.
+    /// Records another node's schedule. Returns the forks in it that this node's schedule lacks and that nobody
+    /// announced before, which are a reason to warn. They are claims, and change nothing.
     pub fn hear_forks(&self, told: &Forks) -> Result<Vec<ScheduledFork>, StorageError> {
         if told.is_empty() {
             return Ok(Vec::new());
@@ -95,7 +98,7 @@ impl Store {
         Ok(news)
     }
 
-    /// The forks that other nodes told of and that this node's schedule lacks.
+    /// Returns the forks that other nodes announced and that this node's schedule lacks.
     pub fn unknown_forks(&self) -> Vec<ScheduledFork> {
         self.0.rulebook.heard.lock().values().cloned().collect()
     }

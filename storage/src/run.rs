@@ -16,25 +16,25 @@ use crate::{
 };
 
 impl Store {
-    /// Commits consecutive batches, `group_batches` at a time. It merges a group's deltas, computes its root once, and
-    /// compares it with the last header's. It then writes the group durably at once, so a crash leaves all of it or nothing.
-    /// While one group is written, the root of the next is computed. A group ends early at a batch whose snapshot is due. Two
-    /// groups are in memory at a time, with all their parts.
+    /// Commits consecutive batches, `group_batches` at a time. Merges a group's deltas, computes its root once, and
+    /// compares it with the last header's. Then writes the group durably at once, so a crash leaves all of it or
+    /// nothing. While one group is written, the root of the next is computed. A group ends early at a batch whose
+    /// snapshot is due. Two groups are in memory at a time, with all their parts.
     ///
-    /// Number, parent, code and certificate are checked of every batch; code counts as known to the whole group that
+    /// Number, parent, code and certificate of every batch are checked. Code counts as known to the whole group that
     /// brings it.
     ///
     /// # Errors
-    /// Those of [`Store::commit`], for the first batch that does not fit; those before it are committed. Halving the group
-    /// finds the batch of a [`StorageError::StateRootMismatch`]. After a wrong change of the state, later batches mismatch
-    /// too, and this finds the first.
+    /// Those of [`Store::commit`], for the first batch that does not fit; the batches before it are committed.
+    /// Halving the group finds the batch of a [`StorageError::StateRootMismatch`]. After a wrong change of the state,
+    /// later batches mismatch too, and this finds the first.
     pub fn commit_run(
         &self,
         batches: &[CommitBatch<'_>],
         group_batches: NonZeroUsize,
     ) -> Result<(), StorageError> {
         let writer = self.writer();
-        // A snapshot needs the tree of exactly its batch, so that a run ends there.
+        // A snapshot needs the tree of exactly its batch, so a run ends there.
         for run in batches.chunk_by(|batch, _| !self.is_snapshot_due(batch.header.number)) {
             writer.commit_groups(&run.chunks(group_batches.get()).collect::<Vec<_>>())?;
         }
@@ -84,8 +84,8 @@ impl Writer<'_> {
         self.persist(Some(&current), last, staged, self.store.new_version(), true)
     }
 
-    /// Commits what of a refused group stands before the batch that does not fit. Returns what is wrong with that batch,
-    /// or whatever comes up before it.
+    /// Commits the part of a refused group before the batch that does not fit. Returns that batch's error, or an
+    /// earlier one.
     fn refuse_group(&self, current: &Current, group: &[CommitBatch<'_>], refused: Refused) -> StorageError {
         let index = refused.index;
         let fitting = match self.refuse(current, refused) {
@@ -101,7 +101,8 @@ impl Writer<'_> {
         self.commit_groups(&[&group[..fitting]]).err().unwrap_or(error)
     }
 
-    /// Tells how many batches of a mismatching group lead to a root that fits, and the mismatch of the batch after them.
+    /// Returns how many batches of a mismatching group lead to a root that fits, and the mismatch of the batch after
+    /// them.
     fn first_mismatch(
         &self,
         current: &Current,

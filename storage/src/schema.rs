@@ -17,25 +17,26 @@ pub(crate) const RESTORE_KEY: &[u8] = b"restore";
 pub(crate) const PRUNED_KEY: &[u8] = b"pruned";
 /// The batch below which headers were pruned; missing if none was.
 pub(crate) const PRUNED_HEADERS_KEY: &[u8] = b"pruned_headers";
-/// What is kept below the gap that a leap left: see [`crate::kept`]. A program that does not know it reads the store right.
+/// What is kept below the gap that a leap left: see [`crate::kept`]. A program that does not know it still reads the
+/// store right.
 pub(crate) const KEPT_KEY: &[u8] = b"kept";
-/// The first batch behind which the state is still known; missing if that is the head alone.
+/// The first batch after which the state is still known; missing if only the head's is.
 pub(crate) const HISTORY_KEY: &[u8] = b"history";
-/// Up to this batch the history has entries by path; those behind it are in its log. Written once there is something behind.
+/// The batch up to which the history has entries by path; later entries are in its log. Written once there are any.
 pub(crate) const SEALED_KEY: &[u8] = b"sealed";
-/// The genesis stands here and not in batch 0's place among the bodies, because those are pruned by whole files.
+/// The genesis is stored here and not under batch 0 among the bodies, because those are pruned by whole files.
 pub(crate) const GENESIS_KEY: &[u8] = b"genesis";
 
 /// The kinds of blob that a batch has, in the order of [`HeadRecord::lowest`].
 pub(crate) const KINDS: [BlobKind; 4] =
     [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
-/// Where the store stands. Written with every commit.
+/// The store's head and what it has. Written with every commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct HeadRecord {
     pub(crate) number: BatchNumber,
     pub(crate) active: StateColumn,
-    /// Per kind of [`KINDS`]: from this batch on all are stored, up to the head. One above the head if none is.
+    /// Per kind of [`KINDS`]: all batches from this one up to the head are stored. One above the head if none is.
     pub(crate) lowest: [BatchNumber; 4],
 }
 
@@ -69,7 +70,7 @@ impl StateColumn {
     }
 }
 
-/// How far a restore is. Written after the rows that it counts.
+/// The progress of a restore. Written after the rows that it counts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RestoreRecord {
     pub(crate) header: BatchHeader,
@@ -77,7 +78,7 @@ pub(crate) struct RestoreRecord {
     pub(crate) column: StateColumn,
     /// Paths whose rows are not stored.
     pub(crate) todo: Spans,
-    /// Paths whose rows are those of an older target.
+    /// Paths whose rows are still those of an older target.
     pub(crate) unchecked: Spans,
     /// Rows of this target.
     pub(crate) rows: u64,
@@ -90,11 +91,11 @@ pub(crate) struct RestoreRecord {
 pub struct Retargeted {
     /// Rows that were still right.
     pub rows: u64,
-    /// Their bytes, paths included, which need not be fetched again.
+    /// Bytes of these rows and their paths, which need not be fetched again.
     pub bytes: u64,
 }
 
-/// The column that holds the blobs of a kind.
+/// Returns the column that holds the blobs of a kind.
 pub(crate) fn blob_column(kind: BlobKind) -> Option<Column> {
     match kind {
         BlobKind::Body | BlobKind::Genesis => Some(Column::Bodies),
@@ -105,7 +106,7 @@ pub(crate) fn blob_column(kind: BlobKind) -> Option<Column> {
     }
 }
 
-/// The place of a kind in [`KINDS`].
+/// Returns the index of a kind in [`KINDS`].
 pub(crate) fn kind_index(kind: BlobKind) -> Option<usize> {
     KINDS.iter().position(|known| *known == kind)
 }
@@ -124,30 +125,30 @@ pub(crate) fn node_key(position: NodePosition) -> [u8; 9] {
     key
 }
 
-/// The position in such a key.
+/// Returns the position that a node's key holds.
 pub(crate) fn node_position(key: &[u8]) -> Option<NodePosition> {
     let (level, index) = key.split_first()?;
     Some(NodePosition { level: *level, index: u64::from_be_bytes(index.try_into().ok()?) })
 }
 
-/// Whether the header of a batch is among those below a floor. That of the genesis never is: it names the chain.
+/// Whether the header of a batch is pruned at a floor. That of the genesis never is: it names the chain.
 pub(crate) fn is_header_pruned(number: BatchNumber, floor: u64) -> bool {
     (1..floor).contains(&number.get())
 }
 
-/// Whether pruned headers still leave a node needed. Proofs of the genesis need the siblings on the way to it. Proofs of headers from
-/// `floor` on, in accumulators that end there or one earlier, need everything from the sibling of that batch's own ancestor on. A restore
-/// leaves the same.
+/// Whether a node is still needed after headers below `floor` are pruned. Proofs of the genesis need the siblings on
+/// the way to it. Proofs of headers from `floor` on, in accumulators that end there or one earlier, need everything
+/// from the sibling of that batch's own ancestor on. A restore leaves the same nodes.
 pub(crate) fn is_node_needed(NodePosition { level, index }: NodePosition, floor: u64) -> bool {
     index <= 1 || index >= first_node_needed(level, floor)
 }
 
-/// The first node of a level that is needed, but for those of the genesis.
+/// Returns the first needed node of a level, apart from those for the genesis.
 pub(crate) fn first_node_needed(level: u8, floor: u64) -> u64 {
     floor.checked_shr(u32::from(level)).unwrap_or(0) & !1
 }
 
-/// An entry of the history: path and batch.
+/// Returns the key of an entry of the history: path and batch.
 pub(crate) fn history_key(path: &Path, batch: BatchNumber) -> [u8; 40] {
     let mut key = [0; 40];
     key[..32].copy_from_slice(&path.0);
@@ -155,12 +156,12 @@ pub(crate) fn history_key(path: &Path, batch: BatchNumber) -> [u8; 40] {
     key
 }
 
-/// The batch in such a key, for whoever drops old ones or looks for one.
+/// Returns the batch in the key of an entry of the history.
 pub(crate) fn history_batch(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*key.last_chunk()?))
 }
 
-/// The value of a state row: its key and its value, because a path cannot be turned back into its key.
+/// Encodes a state row: its key and its value, because a path cannot be turned back into its key.
 pub(crate) fn encode_row(key: &StateKey, value: &StateValue) -> Vec<u8> {
     encode(&(key, value))
 }
@@ -169,7 +170,7 @@ pub(crate) fn decode_row(bytes: &[u8]) -> Result<(StateKey, StateValue), Storage
     decode("state row", bytes)
 }
 
-/// Encodes a value of our own types.
+/// Encodes a value of one of this project's types.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     codec::encode("stored value", value).expect("stored types are far below BCS's limits")
 }

@@ -1,8 +1,8 @@
-//! [`Store::scrub`]: the state's rows compared with the tree, a little at a time, while the store is in use.
+//! [`Store::scrub`]: compares the state's rows with the tree, a little at a time, while the store is in use.
 //!
-//! A store that was opened by its tree's upper part ([`crate::frontier`]) has read hardly any row. Commits and proofs compare the rows that
-//! they touch; the scrub reaches all others in turn. A step is what a peer does with a chunk: all rows between two paths, and a proof that
-//! they are all.
+//! A store that was opened by its tree's upper part ([`crate::frontier`]) has read hardly any row. Commits and proofs
+//! compare the rows that they touch; the scrub reaches all others in turn. A step does what a peer does with a chunk:
+//! it takes all rows between two paths, and a proof that they are all.
 
 use std::{
     ops::ControlFlow,
@@ -14,13 +14,13 @@ use slipstream_types::{Path, tree::Leaves};
 
 use crate::{backend::Direction, error::StorageError, schema, store::Store};
 
-/// Rows that one step compares: some ten milliseconds.
+/// Rows that one step compares, which takes some ten milliseconds.
 const ROWS: usize = if cfg!(test) { 20 } else { 12_000 };
 
-/// How far a round came.
+/// The progress of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scrubbed {
-    /// Where the next step begins; none if the last rows were compared.
+    /// Where the next step begins; `None` if the last rows were compared.
     pub next: Option<Path>,
     /// Rows that were compared.
     pub rows: u64,
@@ -29,7 +29,7 @@ pub struct Scrubbed {
 }
 
 impl Store {
-    /// Whether there are rows that were not compared with the tree since the store was opened.
+    /// Whether some rows were not compared with the tree since the store was opened.
     pub fn is_unread(&self) -> bool {
         self.0.unread.load(Ordering::Acquire)
     }
@@ -37,7 +37,7 @@ impl Store {
     /// Compares some of the head's rows from a path on with the tree. It takes some ten milliseconds; the caller decides how often.
     ///
     /// # Errors
-    /// [`StorageError::Corrupt`] names rows that are not those of the state root; or what the disk says.
+    /// [`StorageError::Corrupt`] names rows that do not match the state root; or errors of the disk.
     pub fn scrub(&self, from: Path) -> Result<Scrubbed, StorageError> {
         let (current, tree) = self.current_with_tree()?;
         let start = Instant::now();
@@ -57,7 +57,7 @@ impl Store {
         Ok(Scrubbed { next: last.successor(), rows: leaves.len() as u64, time: start.elapsed() })
     }
 
-    /// Takes down that a whole round found nothing: every row was compared with the tree since the store was opened.
+    /// Records that a whole round found nothing: every row was compared with the tree since the store was opened.
     pub fn end_scrub(&self) {
         self.0.unread.store(false, Ordering::Release);
     }

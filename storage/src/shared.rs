@@ -40,72 +40,74 @@ pub struct Head {
     pub header: BatchHeader,
     /// The header's digest.
     pub digest: Digest,
-    /// Over the headers 0 to this one.
+    /// The accumulator over the headers 0 to this one.
     pub accumulator: Accumulator,
 }
 
 /// The part that all handles of a store share.
 pub(crate) struct Shared {
-    /// `None` for a store in memory, and if the directory for trees is unusable. Ends before the backend gives its directory free.
+    /// `None` for a store in memory, and if the directory for trees is unusable. Dropped before the backend releases
+    /// its directory.
     pub(crate) frontiers: Option<Frontiers>,
     /// Whether rows of the head's state were not compared with its tree since the store was opened: see [`crate::scrub`].
     pub(crate) unread: AtomicBool,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) config: StorageConfig,
-    /// None before there is a genesis.
+    /// `None` before there is a genesis.
     pub(crate) current: RwLock<Option<Arc<Current>>>,
-    /// Taken by [`crate::writer`] alone.
+    /// Locked by [`crate::writer`] alone.
     pub(crate) writer: Mutex<()>,
     pub(crate) poisoned: Arc<AtomicBool>,
     pub(crate) disk: Option<Arc<DiskGuard>>,
-    /// Blobs below are not served: see [`crate::floors`].
+    /// The batches below which blobs are not served: see [`crate::floors`].
     pub(crate) floors: Floors,
     pub(crate) head_sender: watch::Sender<BatchNumber>,
     /// Oldest first.
     pub(crate) snapshots: Mutex<Vec<Arc<Snapshot>>>,
-    /// States that there were: see [`Current::version`].
+    /// Counts the states so far: see [`Current::version`].
     pub(crate) versions: AtomicU64,
     /// See [`crate::Store::epoch`].
     pub(crate) epoch: AtomicU64,
-    /// The last answer of [`crate::Store::next_set`]: that of epoch 0 is in the genesis, which may have millions of accounts.
+    /// The last answer of [`crate::Store::next_set`], because that of epoch 0 is in the genesis, which may have
+    /// millions of accounts.
     pub(crate) next_set: Mutex<Option<Arc<ValidatorSet>>>,
-    /// Raised by every new restore, so that the handle of an earlier one finds out.
+    /// Raised by every new restore, so that the handle of an earlier one notices.
     pub(crate) restore_generation: AtomicU64,
-    /// Set once, by who knows the configuration.
+    /// Set once, by the caller that knows the configuration.
     pub(crate) waypoint: OnceLock<Waypoint>,
-    /// The chain's rules, and peers' words about them.
+    /// The chain's rules, and peers' claims about them.
     pub(crate) rulebook: Rulebook,
     pub(crate) history: History,
     /// Trees of recent states, for proofs of their rows.
     pub(crate) trees: Mutex<RecentTrees>,
 }
 
-/// Everything that belongs to one head. Never changed: a commit puts another one in its place.
+/// Everything that belongs to one head. It never changes: a commit replaces it.
 pub(crate) struct Current {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
-    /// Identifies the state by a number of this process, so that a speculation knows its base.
+    /// A number of this process that identifies the state, so that a speculation knows its base.
     pub(crate) version: u64,
-    /// Of this head, until a commit takes it to make the next head's of it.
+    /// The head's tree, until the next commit takes it.
     pub(crate) tree: Mutex<Option<Tree>>,
     /// The backend as it was right after the head's write.
     pub(crate) reader: Arc<dyn Reader>,
-    /// Below it headers may be gone from there: the store's, which moves on.
+    /// The floor below which the reader may lack headers. It is the store's, and moves on.
     pub(crate) headers_floor: Arc<AtomicU64>,
 }
 
-/// The rules under which the chain goes on, and peers' words about them: see [`crate::rules`].
+/// The rules that the chain follows, and peers' claims about them: see [`crate::rules`].
 #[derive(Debug, Default)]
 pub(crate) struct Rulebook {
-    /// Given before there is a genesis.
+    /// The schedule, if it was given before there is a genesis.
     pub(crate) schedule: RwLock<Schedule>,
-    /// None until it is asked for: the genesis is read for it.
+    /// `None` until it is needed, because the genesis is read for it.
     pub(crate) chain: RwLock<Option<Arc<ChainConfig>>>,
-    /// Forks heard of, by the id of the rules from each on.
+    /// Forks that peers announced, by the id of the rules that each begins.
     pub(crate) heard: Mutex<BTreeMap<RulesId, ScheduledFork>>,
 }
 
-/// The states of the past: see [`crate::history`].
+/// Past states: see [`crate::history`].
 pub(crate) struct History {
     /// Batches up to this one are not recorded.
     pub(crate) behind: AtomicU64,
@@ -114,12 +116,12 @@ pub(crate) struct History {
     /// Held states up to the head's. Their trees are not kept.
     pub(crate) held: Mutex<Held<Arc<Current>>>,
     pub(crate) facts: Arc<Facts>,
-    /// Ends before what it works on.
+    /// Dropped before what it works on.
     pub(crate) sealer: Sealer,
 }
 
 impl Head {
-    /// Reads the head and checks that accumulator and header belong together; the state's rows are not looked at.
+    /// Reads the head, and checks that accumulator and header belong together. It does not look at the state's rows.
     pub(crate) fn load(reader: &dyn Reader) -> Result<Option<(HeadRecord, Head)>, StorageError> {
         let Some(bytes) = reader.get(Column::Meta, HEAD_KEY)? else { return Ok(None) };
         let record: HeadRecord = schema::decode("head record", &bytes)?;
@@ -142,8 +144,8 @@ impl Head {
 }
 
 impl Current {
-    /// Reads the head and checks that rows, accumulator and header belong together. Without frontiers, all rows are read. Tells whether they
-    /// were.
+    /// Reads the head, and checks that rows, accumulator and header belong together. Without frontiers, it reads all
+    /// rows. Returns whether it did.
     pub(crate) fn load(
         reader: Arc<dyn Reader>,
         tree_memory_mib: u64,
@@ -157,7 +159,7 @@ impl Current {
         Ok(Some((current, is_read)))
     }
 
-    /// Makes its tree by a frontier, or of all its rows; tells whether those were read.
+    /// Loads the head's tree from a frontier, or from all its rows. Returns whether it read those.
     pub(crate) fn load_tree(
         &self,
         tree_memory_mib: u64,

@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Receives a row with its path, and says whether to go on.
+/// Receives a row with its path, and returns whether to continue.
 type VisitRow<'a> = dyn FnMut(Path, &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
 
 /// Describes a snapshot.
@@ -41,8 +41,8 @@ pub struct SnapshotInfo {
     pub state_root: Digest,
     /// Certifies exactly this batch.
     pub certificate: Certificate,
-    /// Rows of the state. For a snapshot of an earlier process, it is the head's count at start, which is about equal; 0 if that is
-    /// unknown.
+    /// Number of rows of the state. For a snapshot of an earlier process, it is the head's count at start, which is
+    /// about equal; 0 if that is unknown.
     pub rows: u64,
 }
 
@@ -52,13 +52,13 @@ pub struct Snapshot {
     reader: Arc<dyn Reader>,
     column: Column,
     tree_memory_mib: u64,
-    /// The directory of [`crate::frontier`]; none of a store in memory.
+    /// The directory of [`crate::frontier`]; `None` for a store in memory.
     frontiers: Option<PathBuf>,
-    /// Not there after a restart, until it is loaded.
+    /// Missing after a restart, until it is loaded.
     tree: OnceLock<Tree>,
     /// Whether some of its rows were not compared with the tree.
     unread: AtomicBool,
-    /// Held by who loads the tree. Callers that have the tree take no lock.
+    /// Held while the tree is loaded. Callers that find the tree take no lock.
     loading: Mutex<()>,
 }
 
@@ -82,18 +82,18 @@ impl Snapshot {
         &*self.reader
     }
 
-    /// What it is of.
+    /// Returns the snapshot's description.
     pub fn info(&self) -> &SnapshotInfo {
         &self.info
     }
 
-    /// The rows from `first` on: about `bytes_max` bytes of them, at least one.
+    /// Returns the rows from `first` on: about `bytes_max` bytes of them, at least one row.
     pub fn chunk(&self, first: Path, bytes_max: usize) -> Result<StateChunk, StorageError> {
         let chunk = self.encoded_chunk(first, Path::MAX, bytes_max)?;
         Ok(codec::decode("state chunk", &chunk.content, usize::MAX)?)
     }
 
-    /// As [`Snapshot::chunk`], as it is sent, and ending at `last` at the latest.
+    /// As [`Snapshot::chunk`], but encoded as it is sent, and ending at `last` at the latest.
     pub fn encoded_chunk(
         &self,
         first: Path,
@@ -108,8 +108,8 @@ impl Snapshot {
         found.ok_or_else(|| self.damaged("a scan of the state ended without a chunk"))
     }
 
-    /// All chunks from `first` to `last`, in order, in one scan. Nothing is decoded or hashed: rows go out as they are
-    /// stored, and the proofs come from the tree.
+    /// Makes all chunks from `first` to `last`, in order, in one scan. Nothing is decoded or hashed: rows are passed
+    /// on as they are stored, and the proofs come from the tree.
     pub fn chunks(
         &self,
         first: Path,
@@ -129,8 +129,8 @@ impl Snapshot {
     ) -> Result<(), StorageError> {
         let tree = self.tree()?;
         let is_unread = self.unread.load(Ordering::Acquire);
-        // Nobody compared this tree with its rows yet. So the chunk's rows are compared, or the receiver might refuse what is
-        // served.
+        // Nobody compared this tree with its rows yet. So the chunk's rows are compared; otherwise the receiver might
+        // refuse what is served.
         let mut leaves = Leaves::default();
         let finish = |chunk: ChunkBuilder, end: Path, leaves: &mut Leaves| {
             chunk.finish(end, |first, last| {
@@ -166,13 +166,13 @@ impl Snapshot {
             Ok(ControlFlow::Continue(()))
         })?;
         if let Some(rest) = building {
-            // Whether to go on does not matter at the end.
+            // Nothing comes after it, so the answer does not matter.
             let _ = visit(finish(rest, last, &mut leaves)?)?;
         }
         Ok(())
     }
 
-    /// The rows of a span as they are stored, by ascending path.
+    /// Visits the rows of a span as they are stored, by ascending path.
     pub(crate) fn scan_rows(&self, span: Span, visit: &mut VisitRow<'_>) -> Result<(), StorageError> {
         self.own(self.reader.scan(self.column, &span.first.0, Direction::Up, &mut |path, row| {
             let path = Path(schema::decode_digest(path)?.0);
@@ -180,31 +180,32 @@ impl Snapshot {
         }))
     }
 
-    /// Proves what the state holds from `first` to `last` to somebody who has these rows.
+    /// Proves the state's content from `first` to `last` to a peer that has these rows.
     pub fn range_proof(&self, first: Path, last: Path) -> Result<StateRangeProof, StorageError> {
         self.own(self.tree()?.prove(&first, &last))
     }
 
-    /// A row as it is stored.
+    /// Returns a row as it is stored.
     pub(crate) fn row(&self, path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
         self.own(self.reader.get(self.column, &path.0))
     }
 
-    /// Contract code by its Keccak-256.
+    /// Returns contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
         Ok(self.own(self.reader.get(Column::Codes, &hash.0))?.map(Bytes::from))
     }
 
-    /// Whether chunks and proofs can be made at once. The tree of a snapshot that an earlier process made is not in memory, and loading it
-    /// reads all rows: seconds to minutes. This never waits, also while another thread loads.
+    /// Whether chunks and proofs can be made at once. The tree of an earlier process' snapshot is not in memory, and
+    /// loading it reads all rows: seconds to minutes. This never waits, not even while another thread loads.
     pub fn is_ready(&self) -> bool {
         self.tree.get().is_some()
     }
 
-    /// Loads the tree if it is not there. One thread does; others that call this, or ask for a chunk or a proof, wait for it.
+    /// Loads the tree if it is missing. One thread does; others that call this, or ask for a chunk or a proof, wait
+    /// for it.
     ///
     /// # Errors
-    /// [`StorageError::DamagedSnapshot`] if its rows are not those of its root; or what the disk says.
+    /// [`StorageError::DamagedSnapshot`] if its rows do not match its root; or errors of the disk.
     pub fn load(&self) -> Result<(), StorageError> {
         self.tree().map(|_| ())
     }
@@ -236,12 +237,12 @@ impl Snapshot {
         Ok(self.tree.get_or_init(|| rebuilt))
     }
 
-    /// Damage that is the snapshot's alone.
+    /// The error for damage to this snapshot alone.
     pub(crate) fn damaged(&self, what: impl Into<String>) -> StorageError {
         StorageError::DamagedSnapshot { number: self.info.number, what: what.into() }
     }
 
-    /// Marks an error of reading the snapshot: its damage is no damage to the store.
+    /// Converts an error of reading the snapshot: its damage is not damage to the store.
     pub(crate) fn own<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
         read.map_err(|error| match error {
             StorageError::Corrupt { what } => self.damaged(what.to_string()),
@@ -249,7 +250,7 @@ impl Snapshot {
         })
     }
 
-    /// Describes a checkpoint of an earlier process, or returns `None` if it is no snapshot of that batch.
+    /// Opens a checkpoint of an earlier process as a snapshot; `None` if it is not a snapshot of that batch.
     pub(crate) fn of_checkpoint(
         number: BatchNumber,
         rows: u64,

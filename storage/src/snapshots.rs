@@ -1,4 +1,4 @@
-//! The snapshots of a [`Store`]: when they are made, which are kept.
+//! The snapshots of a [`Store`]: when they are made, and which are kept.
 
 use std::sync::Arc;
 
@@ -14,21 +14,23 @@ use crate::{
     writer::Writer,
 };
 
-/// Where a store's directory has its snapshots: directories of hard links to files of the database.
+/// Name of the directory of snapshots within a store's. Each snapshot is a directory of hard links to files of the
+/// database.
 pub const SNAPSHOTS_DIR: &str = "snapshots";
 
 impl Store {
-    /// The snapshots that can be served, newest first.
+    /// Returns the snapshots that can be served, newest first.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         self.0.snapshots.lock().iter().rev().map(|snapshot| snapshot.info().clone()).collect()
     }
 
-    /// The snapshot of exactly this batch. It stays readable while the handle is kept, even when newer ones replace it.
+    /// Returns the snapshot of exactly this batch. It stays readable while the handle is kept, even when newer ones
+    /// replace it.
     pub fn snapshot(&self, number: BatchNumber) -> Result<Option<Arc<Snapshot>>, StorageError> {
         Ok(self.0.snapshots.lock().iter().find(|snapshot| snapshot.info().number == number).cloned())
     }
 
-    /// Makes a snapshot of the head now, whatever the interval says. Returns the one that is there if there is one.
+    /// Makes a snapshot of the head now, whatever the interval says. Returns the existing one if there is one.
     ///
     /// # Errors
     /// [`StorageError::NoSnapshot`] if the head lacks a certificate or snapshots are off.
@@ -66,7 +68,7 @@ impl Store {
                 Ok(Some(snapshot)) if Some(snapshot.info().number) <= head => {
                     self.0.snapshots.lock().push(Arc::new(snapshot));
                 }
-                // Perhaps the last there is of some batches: kept until the ledger is there again.
+                // It may be the last copy of some batches, so it is kept until the ledger is there again.
                 Ok(Some(_)) => {
                     let head = head.map(|head| head.get());
                     tracing::error!(
@@ -76,7 +78,7 @@ impl Store {
                          snapshot is kept and not served; check the disk, and do not let a validator vote from here"
                     );
                 }
-                // It may be whole where the disk, or the limit on open files, is in order.
+                // It may be whole once the disk, or the limit on open files, is in order.
                 Ok(None) => tracing::warn!(
                     snapshot = number,
                     "a snapshot is not of the batch that it is named after: it is kept and not served; remove its directory by hand"
@@ -105,8 +107,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Freezes the head's state if it is that batch's turn, and frees what is beyond the number kept. A snapshot serves
-    /// others only, so its failure is logged and does not fail the commit.
+    /// Freezes the head's state if a snapshot is due, and frees snapshots beyond the number kept. A snapshot only
+    /// serves others, so its failure is logged and does not fail the commit.
     pub(crate) fn make_snapshot(&self, current: &Current, certificate: &Certificate) {
         let number = current.record.number;
         if !self.store.is_snapshot_due(number) || matches!(self.store.snapshot(number), Ok(Some(_))) {
@@ -117,8 +119,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Shortly before a snapshot, large memtables are flushed in the background, and a new log file is started, so that the checkpoint
-    /// copies little of the log. Batches that were committed at once count as one step: the snapshot's is ahead of the next.
+    /// Shortly before a snapshot, flushes large memtables in the background and starts a new log file, so that the
+    /// checkpoint copies little of the log. Batches that were committed together count as one step, and this runs at
+    /// least one step ahead.
     pub(crate) fn prepare_snapshot(&self, before: BatchNumber, committed: BatchNumber) {
         let interval = self.store.0.config.snapshot_interval_batches;
         if interval == 0 || self.store.0.config.snapshots_kept == 0 {
@@ -139,7 +142,7 @@ impl Writer<'_> {
         certificate: &Certificate,
     ) -> Result<SnapshotInfo, StorageError> {
         let number = current.record.number;
-        // A snapshot must not outlive its batch, whose commit may still be unsynced.
+        // A crash must not leave a snapshot whose batch it loses: the commit may still be unsynced.
         if self.store.0.config.fsync {
             self.store.write(WriteBatch::default(), true)?;
         }
@@ -150,7 +153,7 @@ impl Writer<'_> {
         let info = SnapshotInfo { number, state_root, certificate: certificate.clone(), rows };
         let column = current.record.active.column();
         let tree_memory_mib = self.store.0.config.tree_memory_mib;
-        // The checkpoint outlives the head's rows, on which the tree's dropped parts stand.
+        // The checkpoint outlives the head's rows, which the tree's evicted parts would be read from.
         let tree = tree.map(|tree| tree.read_from(ColumnRows::new(Arc::clone(&reader), column)));
         let snapshot = Snapshot::new(
             info.clone(),

@@ -1,4 +1,4 @@
-//! [`Spans`]: which paths of a state are meant, as disjoint ranges.
+//! [`Spans`]: a set of paths of a state, as disjoint ranges.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{Path, state::PATH_ACCOUNT_BYTES};
@@ -18,13 +18,13 @@ impl Span {
     /// The span of all paths.
     pub const ALL: Span = Span { first: Path::MIN, last: Path::MAX };
 
-    /// The part that both have.
+    /// The part that both spans have.
     fn both(self, other: Span) -> Option<Span> {
         let span = Span { first: self.first.max(other.first), last: self.last.min(other.last) };
         (span.first <= span.last).then_some(span)
     }
 
-    /// All paths, in `2^bits` spans of the same width; `bits` is at most 8.
+    /// Divides all paths into `2^bits` spans of the same width; `bits` is at most 8.
     pub fn divided(bits: u8) -> Vec<Span> {
         let width = 1u16 << (8 - bits);
         let span = |i: u16| {
@@ -36,7 +36,7 @@ impl Span {
         (0..1u16 << bits).map(span).collect()
     }
 
-    /// Whether its paths are all those of one account's rows: its share of all paths says nothing about its rows then.
+    /// Whether all its paths are of one account's rows. Its share of all paths then says nothing about its rows.
     pub fn is_within_account(self) -> bool {
         self.first.0[..PATH_ACCOUNT_BYTES] == self.last.0[..PATH_ACCOUNT_BYTES]
     }
@@ -52,7 +52,7 @@ impl Span {
     }
 }
 
-/// The path before this one, none before [`Path::MIN`].
+/// Returns the path before this one; `None` for [`Path::MIN`].
 pub(crate) fn predecessor(path: Path) -> Option<Path> {
     let mut previous = path.0;
     for byte in previous.iter_mut().rev() {
@@ -65,7 +65,7 @@ pub(crate) fn predecessor(path: Path) -> Option<Path> {
     None
 }
 
-/// Disjoint spans in ascending order. Neighbours are not joined: each is worked on by somebody of its own.
+/// Disjoint spans in ascending order. Adjacent spans are not joined, because each has its own worker.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Spans(Vec<Span>);
@@ -97,7 +97,7 @@ impl Spans {
         self.0.binary_search_by_key(&first, |span| span.first).ok().map(|index| self.0[index])
     }
 
-    /// Whether all of a span is in one of these.
+    /// Whether one of these spans contains all of `span`.
     pub(crate) fn contains(&self, span: Span) -> bool {
         self.within(span) == [span]
     }
@@ -120,8 +120,8 @@ impl Spans {
         self.0.splice(from..to, rest);
     }
 
-    /// Removes a chunk. What is left behind it of a span that it ended in is divided while there are few spans: all of it is worked on at
-    /// once then.
+    /// Removes a chunk. If it ended inside a span, the rest of that span is divided while there are few spans, so
+    /// that all of it is worked on at once.
     pub(crate) fn remove_chunk(&mut self, chunk: Span, density: Option<Density>) {
         let is_cut = self.iter().any(|span| span.first <= chunk.last && chunk.last < span.last);
         self.remove(chunk);
@@ -139,7 +139,7 @@ impl Spans {
         self.0.insert(at, span);
     }
 
-    /// As [`Spans::insert`], as one with the neighbours that it touches.
+    /// As [`Spans::insert`], but joins the span with adjacent ones.
     pub(crate) fn insert_joined(&mut self, span: Span) {
         let touch = |before: &Span, after: &Span| before.last.successor() == Some(after.first);
         let at = self.0.partition_point(|other| other.first < span.first);
@@ -153,7 +153,7 @@ impl Spans {
         self.0.splice(from..to, [joined]);
     }
 
-    /// All paths that are in none of these.
+    /// Returns all paths that are in none of these spans.
     pub(crate) fn complement(&self) -> Spans {
         let mut spans = Spans(vec![Span::ALL]);
         self.iter().for_each(|span| spans.remove(span));
@@ -182,7 +182,7 @@ mod tests {
         Span { first: path(a.min(b)), last: path(a.max(b)) }
     }
 
-    /// Goal: only what a chunk left of its own span is divided, and never a span that others were asked for.
+    /// Goal: only the rest of a chunk's own span is divided, and never a span that others work on.
     #[test]
     fn the_rest_of_a_chunk_alone_is_divided() {
         let whole = Spans::divided(1);

@@ -1,4 +1,4 @@
-//! Stages commits: checks everything before a write, and takes a refused batch back.
+//! Stages commits: checks everything before a write, and rolls back a refused batch.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,15 +19,15 @@ use crate::{
     writer::Writer,
 };
 
-/// Batches that only have to be written, all at once.
+/// Checked batches, ready to be written all at once.
 pub(crate) struct Staged {
     pub(crate) head: Head,
     pub(crate) record: HeadRecord,
-    /// The last whose validators are known then.
+    /// The last epoch whose validators are known after the write.
     pub(crate) epoch: Epoch,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
-    /// Hashes of the code that is written with them.
+    /// Hashes of the code that the write adds.
     pub(crate) codes: BTreeSet<Digest>,
     /// The rows that the batches change, for the history.
     pub(crate) touched: Vec<Touched>,
@@ -39,24 +39,25 @@ pub(crate) struct Staged {
 pub(crate) struct Base<'a> {
     pub(crate) head: &'a Head,
     pub(crate) record: &'a HeadRecord,
-    /// Code of a base that may not be written yet; empty for the head.
+    /// Hashes of the base's code that may not be written yet; empty for the head.
     pub(crate) codes: &'a BTreeSet<Digest>,
-    /// The last whose validators are known.
+    /// The last epoch whose validators are known.
     pub(crate) epoch: Epoch,
 }
 
-/// Why batches cannot be the next, and the tree as it was about to be.
+/// Why batches were refused, and the tree with their changes.
 pub(crate) struct Refused {
     pub(crate) error: StorageError,
-    /// The first batch that does not fit. If the root mismatches, it is the last one, though an earlier one may be wrong.
+    /// Index of the first batch that does not fit. For a wrong root it is the last batch, though an earlier one may
+    /// be wrong.
     pub(crate) index: usize,
     pub(crate) tree: Tree,
     pub(crate) updates: Option<Vec<Update>>,
 }
 
 impl Writer<'_> {
-    /// Checks whether the parts of batches fit each other, their state and the ledger before them, of which none is what
-    /// genesis stands on. There is at least one batch, and the state is that after the last.
+    /// Checks the parts of batches against each other, their state and the ledger before them. `base` is `None` for
+    /// genesis. At least one batch is given, and `next` is the state after the last.
     pub(crate) fn stage(
         &self,
         base: Option<Base<'_>>,
@@ -101,14 +102,14 @@ impl Writer<'_> {
         Ok(Staged { head, record, epoch, tree, updates, codes, touched, writes })
     }
 
-    /// Gives a refused tree back, and returns why it was refused.
+    /// Rolls a refused tree back, and returns the reason for the refusal.
     pub(crate) fn refuse(&self, current: &Current, refused: Refused) -> StorageError {
         self.return_tree(current, refused.tree, [refused.updates]);
         refused.error
     }
 
-    /// Restores the head's tree after changes that were not written, because they were refused or the disk is nearly full. The
-    /// updates are those since the head, last ones first. A copied tree has none, and needs no restoring.
+    /// Restores the head's tree after changes that were not written, because they were refused or the disk is nearly
+    /// full. `updates` are those since the head, the newest first. A copied tree has none, and needs no restoring.
     pub(crate) fn return_tree<const N: usize>(
         &self,
         current: &Current,
@@ -154,7 +155,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The ledger with these batches' headers, and the last known epoch. Its additions to the store go into the writes.
+    /// Returns the ledger with these batches' headers, and the last known epoch. Adds what it stores to `writes`.
     fn next_head(
         &self,
         base: Option<Base<'_>>,
@@ -176,7 +177,7 @@ impl Writer<'_> {
         Ok((Head { header: batches[last].header.clone(), digest: digests[last], accumulator }, epoch))
     }
 
-    /// Checks the parts of a batch beside header and delta. Returns the epoch that is known after it.
+    /// Checks a batch's parts other than header and delta. Returns the last epoch that is known after it.
     fn check_parts(
         &self,
         epoch: Epoch,
@@ -193,8 +194,9 @@ impl Writer<'_> {
         self.stage_epoch_end(epoch, certificate, writes)
     }
 
-    /// Notes the batches below one that lacks parts which they have, so that a backfill which arrives there joins them. Hints are no part
-    /// that it waits for. What batches leave that are staged and not written yet is forgotten, and would be fetched again.
+    /// If a batch lacks parts that the batches below it have, records those, so that a backfill that arrives there
+    /// joins them. Missing hints do not count. Records of batches that are staged and not yet written are forgotten;
+    /// their parts would be fetched again.
     fn leave_lacking(
         &self,
         record: &HeadRecord,
@@ -226,7 +228,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds a batch's blobs to a write, and the places of its transactions, whose hashes are given in their order.
+    /// Adds a batch's blobs to a write, and the places of its transactions, whose hashes are in order.
     pub(crate) fn put_blobs(
         &self,
         writes: &mut WriteBatch,
@@ -254,7 +256,7 @@ impl Writer<'_> {
 /// An error, and the index of its batch.
 type AtBatch = (usize, StorageError);
 
-/// Whether the batches follow the head and each other. Returns the digests of their headers.
+/// Checks that the batches follow the head and each other. Returns the digests of their headers.
 fn check_order(base: Option<Base<'_>>, batches: &[CommitBatch<'_>]) -> Result<Vec<Digest>, AtBatch> {
     let mut before = base.map(|base| (base.head.header.number, base.head.digest));
     let mut digests = Vec::with_capacity(batches.len());
@@ -278,7 +280,7 @@ fn check_root(batches: &[CommitBatch<'_>], tree: &Tree) -> Result<(), AtBatch> {
     }
 }
 
-/// Whether a header stands right behind the one of that number and digest.
+/// Checks that a header directly follows the header of number `head` and digest `expected`.
 pub(crate) fn check_follows(
     head: BatchNumber,
     expected: Digest,
@@ -294,7 +296,7 @@ pub(crate) fn check_follows(
     Ok(())
 }
 
-/// Takes updates back: the keys get the hashes of the rows that a reader has.
+/// Undoes updates: each path gets the hash of the row that the reader has.
 fn put_back(
     tree: Tree,
     updates: &[Update],
@@ -331,7 +333,7 @@ pub(crate) fn put_header(writes: &mut WriteBatch, header: &BatchHeader, digest: 
     writes.put(Column::HeaderIndex, digest.0, key);
 }
 
-/// Whether a certificate is about this header in this ledger. Its signatures are the caller's to check.
+/// Checks that a certificate is about this header in this ledger. The caller checks its signatures.
 pub(crate) fn check_certificate(
     certificate: &Certificate,
     header: &BatchHeader,

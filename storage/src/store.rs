@@ -1,4 +1,4 @@
-//! [`Store`]: the handle. How it comes up is in [`crate::open`].
+//! [`Store`]: the handle. [`crate::open`] opens it.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use crate::{
     shared::{Current, Head, Shared},
 };
 
-/// The store. A clone is another handle to the same one; all methods may be called from any thread, and block.
+/// The store. A clone is another handle to the same store. All methods may be called from any thread, and block.
 #[derive(Clone)]
 pub struct Store(pub(crate) Arc<Shared>);
 
@@ -32,7 +32,7 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Whether there is a genesis.
+    /// Whether the store has a genesis.
     pub fn is_initialized(&self) -> bool {
         self.0.current.read().is_some()
     }
@@ -45,12 +45,12 @@ impl Store {
         Ok(self.current()?.head.clone())
     }
 
-    /// Tells the head's number after every change; 0 before there is a genesis.
+    /// Returns a receiver that sees the head's number after every change; 0 before genesis.
     pub fn watch_head(&self) -> watch::Receiver<BatchNumber> {
         self.0.head_sender.subscribe()
     }
 
-    /// How much room the store's file system has; none for a store in memory.
+    /// Returns how much room the store's file system has; `None` for a store in memory.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -58,8 +58,8 @@ impl Store {
         self.0.disk.as_ref().map(|disk| disk.room()).transpose()
     }
 
-    /// Waits until everything written has reached the disk, even without `fsync`, and leaves behind what the next start is a short one
-    /// by. The last handle closes the files.
+    /// Waits until all writes are on disk, even without `fsync`, and writes what makes the next start fast. The last
+    /// handle closes the files.
     pub fn close(&self) {
         if let Some(frontiers) = self.0.frontiers.as_ref().filter(|_| self.check_poison().is_ok()) {
             frontiers.finish();
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// Where the upper parts of trees are; none of a store in memory.
+    /// Directory of the frontier files, which hold the upper parts of trees; `None` for a store in memory.
     pub(crate) fn frontiers_dir(&self) -> Option<PathBuf> {
         self.0.frontiers.as_ref().map(|frontiers| frontiers.dir().to_owned())
     }
@@ -93,7 +93,7 @@ impl Store {
         self.0.current.read().clone().ok_or(StorageError::NotInitialized)
     }
 
-    /// The number of a new state.
+    /// Returns the version number for a new state.
     pub(crate) fn new_version(&self) -> u64 {
         self.0.versions.fetch_add(1, Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ impl Store {
         if self.0.poisoned.load(Ordering::Acquire) { Err(StorageError::Poisoned) } else { Ok(()) }
     }
 
-    /// Runs what writes past [`Store::write`]; a failure ends the store in the same way.
+    /// Runs `work`, which writes past [`Store::write`]. A failure poisons the store here too.
     pub(crate) fn guard<T>(
         &self,
         work: impl FnOnce(&dyn Backend) -> Result<T, StorageError>,
@@ -114,7 +114,7 @@ impl Store {
         })
     }
 
-    /// Refuses `bytes` that are about to be written past the store's own writes, while too little of the disk is free.
+    /// Refuses `bytes` that are about to be written past the store's own writes while too little of the disk is free.
     ///
     /// # Errors
     /// [`StorageError::DiskLow`], [`StorageError::InodesLow`], or those of the file system.
@@ -122,7 +122,7 @@ impl Store {
         self.0.disk.as_ref().map_or(Ok(()), |disk| disk.check_bytes(bytes))
     }
 
-    /// The hashes of these whose code is not stored.
+    /// Returns those of `hashes` whose code is not stored.
     pub(crate) fn unknown_codes(&self, hashes: &BTreeSet<Digest>) -> Result<Vec<Digest>, StorageError> {
         let keys: Vec<&[u8]> = hashes.iter().map(|hash| &hash.0[..]).collect();
         let stored = self.0.backend.multi_get(Column::Codes, &keys)?;
@@ -130,7 +130,8 @@ impl Store {
         Ok(unknown.map(|(hash, _)| *hash).collect())
     }
 
-    /// The one way to the disk. A failure ends the store: nobody knows how much of it arrived.
+    /// Writes a batch; refuses it on a nearly full disk. A failed write poisons the store, because nobody knows how
+    /// much of it arrived.
     pub(crate) fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError> {
         self.check_poison()?;
         if let Some(disk) = &self.0.disk {
@@ -139,7 +140,7 @@ impl Store {
         self.write_unguarded(batch, durable && self.0.config.fsync)
     }
 
-    /// As [`Store::write`], but on a disk that is nearly full too, and synced if asked for whatever the configuration says.
+    /// As [`Store::write`], but also on a nearly full disk, and synced on request whatever the configuration says.
     pub(crate) fn write_unguarded(&self, batch: WriteBatch, sync: bool) -> Result<(), StorageError> {
         self.check_poison()?;
         if let Some(frontiers) = &self.0.frontiers {

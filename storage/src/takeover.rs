@@ -1,8 +1,9 @@
-//! [`Takeover`]: a later certified state on its way to become the head's, without the batches between.
+//! [`Takeover`]: a later certified state that becomes the head's without the batches in between.
 //!
-//! There are two. A [`crate::Restore`] takes all rows of a snapshot into the unused state column; it is recorded, and a kill costs
-//! little of it. A [`crate::RangeDeltaTakeover`] takes what changed since the head; it is in memory until its last write. Their
-//! chunks differ, so each has its own `add`; callers treat both alike otherwise.
+//! There are two kinds. A [`crate::Restore`] takes all rows of a snapshot into the unused state column; it is
+//! recorded, and a kill costs little of it. A [`crate::RangeDeltaTakeover`] takes what changed since the head; it is
+//! in memory until its last write. Their chunks differ, so each has its own `add`; otherwise callers treat both
+//! alike.
 
 use slipstream_types::{BatchHeader, Certificate, Digest, Path, accumulator::AccumulatorRangeProof};
 
@@ -18,7 +19,7 @@ pub struct RestoreTarget {
 }
 
 impl RestoreTarget {
-    /// Whether header and certificate belong together.
+    /// Checks that header and certificate belong together.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
         let info = &self.certificate.info;
         if self.header.number != info.number || self.header.state_root != info.state_root {
@@ -35,9 +36,10 @@ pub struct Ancestry<'a> {
     /// Headers that follow each other; the last is the target's. A restore takes up to [`crate::RESTORE_HEADERS_MAX`] of them; a
     /// range delta takes all from the head on.
     pub headers: &'a [BatchHeader],
-    /// Their place in the certified ledger. A range delta needs none: its headers begin at the store's own.
+    /// Proves their place in the certified ledger. A range delta does not need it: its headers continue the store's
+    /// own.
     pub proof: &'a AccumulatorRangeProof,
-    /// The place of the store's genesis in it. A range delta needs none.
+    /// Proves the place of the store's genesis in that ledger. A range delta does not need it.
     pub genesis_proof: &'a AccumulatorRangeProof,
 }
 
@@ -46,37 +48,39 @@ pub trait Takeover: Send + Sync {
     /// The batch whose state becomes the head's.
     fn target(&self) -> &RestoreTarget;
 
-    /// Up to `max` ranges of paths whose chunks are missing, from the first path on; none when all are in. They may be fetched and
-    /// added at the same time and in any order. Ranges under way are still among them; the caller knows which.
+    /// Returns up to `max` ranges of paths whose chunks are missing, from the first path on; none once all are there.
+    /// They may be fetched and added at the same time and in any order. Ranges in flight are still among them; the
+    /// caller knows which.
     fn missing(&self, max: usize) -> Vec<Span>;
 
-    /// Where the first chunk that is missing starts; none when all are in.
+    /// Returns where the first missing chunk starts; `None` once all are there.
     fn next_path(&self) -> Option<Path> {
         self.missing(1).first().map(|span| span.first)
     }
 
-    /// Rows, or changes, of this target so far.
+    /// Number of rows, or changes, of this target so far.
     fn rows(&self) -> u64;
 
-    /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
+    /// Share of the state's paths that is done, 0 to 1. Paths are hashes, so this is the share of the rows too.
     fn share(&self) -> f64;
 
-    /// Up to `max` hashes of code that accounts of the chunks so far have and the store does not.
+    /// Returns up to `max` hashes of code that accounts in the chunks so far name and the store lacks.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
     fn missing_codes(&self, max: usize) -> Result<Vec<Digest>, StorageError>;
 
-    /// Up to `max` of those hashes that are known already, at no cost, while chunks are missing: code may then come beside them.
+    /// Returns up to `max` of those hashes that are known already, at no cost, while chunks are missing. So code can
+    /// be fetched beside chunks.
     fn early_codes(&self, _max: usize) -> Vec<Digest> {
         Vec::new()
     }
 
-    /// Adds code that is missing, by its Keccak-256.
+    /// Adds missing code, identified by its Keccak-256.
     ///
     /// # Errors
-    /// [`crate::RestoreError::UnwantedCode`] or [`crate::RangeDeltaError::UnwantedCode`] if it is not one of the missing ones;
-    /// [`crate::RangeDeltaError::OverBudget`]; or what the disk says.
+    /// [`crate::RestoreError::UnwantedCode`] or [`crate::RangeDeltaError::UnwantedCode`] if it is not missing;
+    /// [`crate::RangeDeltaError::OverBudget`]; or errors of the disk.
     fn add_code(&self, code: &[u8]) -> Result<(), StorageError>;
 
     /// Makes the target the head in one durable write, if nothing is missing and the headers lead to the certified ledger.

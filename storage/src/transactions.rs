@@ -1,4 +1,4 @@
-//! The index of transactions: in which batch, and where in it, the one with a hash stands.
+//! The index of transactions: finds a transaction's batch, and its place in that batch, by its hash.
 //!
 //! ```text
 //!  transactions   hash [..7] │ batch u40 │ index u24, big-endian ─▶ nothing
@@ -11,13 +11,13 @@ use slipstream_types::{B256, BatchNumber};
 
 use crate::error::StorageError;
 
-/// Bytes of a hash that stand in a key.
+/// Bytes of a hash in a key.
 pub(crate) const PREFIX_BYTES: usize = 7;
 const KEY_BYTES: usize = PREFIX_BYTES + 8;
 /// A key of the column.
 pub(crate) type PlaceKey = [u8; KEY_BYTES];
 const INDEX_BITS: u32 = 24;
-/// A chain of a thousand batches a second is 34 years old before it has a higher one; none of those is indexed.
+/// The last batch that is indexed. A chain of a thousand batches a second reaches it after 34 years.
 const BATCH_MAX: u64 = (1 << (64 - INDEX_BITS)) - 1;
 
 /// The common prefix of the keys of all places of a hash.
@@ -25,7 +25,7 @@ pub(crate) fn prefix(hash: &B256) -> &[u8] {
     &hash.0[..PREFIX_BYTES]
 }
 
-/// The key of a transaction's place; none of one that is beyond what a key can say.
+/// Returns the key of a transaction's place; `None` if a key cannot hold that place.
 pub(crate) fn place_key(hash: &B256, number: BatchNumber, index: u32) -> Option<PlaceKey> {
     if number.get() > BATCH_MAX || index >> INDEX_BITS != 0 {
         return None;
@@ -36,7 +36,7 @@ pub(crate) fn place_key(hash: &B256, number: BatchNumber, index: u32) -> Option<
     Some(key)
 }
 
-/// Batch and index in such a key.
+/// Decodes the batch and the index in a key.
 pub(crate) fn decode_place(key: &[u8]) -> Result<(BatchNumber, u32), StorageError> {
     let place = key.split_at_checked(PREFIX_BYTES).and_then(|(_, place)| place.try_into().ok());
     let place = place.map(u64::from_be_bytes).ok_or_else(|| {
@@ -49,7 +49,7 @@ pub(crate) fn decode_place(key: &[u8]) -> Result<(BatchNumber, u32), StorageErro
 mod tests {
     use super::*;
 
-    /// Goal: a place equals what its key says; an oversized one is left out instead of cut.
+    /// Goal: a key decodes to its place; an oversized place is left out instead of cut.
     #[test]
     fn places_fit_or_are_left_out() {
         let hash = B256::repeat_byte(0xab);

@@ -20,12 +20,12 @@ use crate::{
     store::Store,
 };
 
-/// Consistent reads of the state as it was at one head, from any thread, for as long as it is kept. It keeps old rows from
-/// being freed: drop it when the head has moved on.
+/// Consistent reads of the state at one head, from any thread, for as long as the view is kept. It keeps old rows
+/// from being freed: drop it when the head has moved on.
 #[derive(Clone)]
 pub struct View {
     current: Arc<Current>,
-    /// The past state that it shows in place of the head.
+    /// The past state that it shows instead of the head's.
     past: Option<Arc<Past>>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for View {
 }
 
 impl Store {
-    /// The state at the head. It stays as it is when the head moves on.
+    /// Returns the state at the head. It does not change when the head moves on.
     ///
     /// # Errors
     /// [`StorageError::NotInitialized`].
@@ -44,12 +44,13 @@ impl Store {
         Ok(View::new(self.current()?))
     }
 
-    /// What the disk was asked for since the store was opened; zero for a store in memory.
+    /// Returns the disk work since the store was opened; zero for a store in memory.
     pub fn io_counts(&self) -> IoCounts {
         self.0.backend.io_counts()
     }
 
-    /// Empties the block cache but for index and filter blocks, as if the store had been opened anew: for measurements.
+    /// Empties the block cache except for index and filter blocks, as if the store had just been opened: for
+    /// measurements.
     pub fn drop_cached(&self) {
         self.0.backend.drop_cached();
     }
@@ -64,12 +65,12 @@ impl View {
         View { current, past: Some(Arc::new(past)) }
     }
 
-    /// The batch whose state it shows.
+    /// Returns the header of the batch whose state it shows.
     pub fn head(&self) -> &BatchHeader {
         self.past.as_ref().map_or(&self.current.head.header, |past| &past.header)
     }
 
-    /// An account; none if it is empty.
+    /// Returns an account; `None` if it is empty.
     pub fn account(&self, address: &Address) -> Result<Option<AccountValue>, StorageError> {
         match self.row(&StateKey::Account(*address))? {
             None => Ok(None),
@@ -80,7 +81,7 @@ impl View {
         }
     }
 
-    /// A storage slot; zero if it was never set.
+    /// Returns a storage slot; zero if it was never set.
     pub fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError> {
         match self.row(&StateKey::Slot(*address, *slot))? {
             None => Ok(U256::ZERO),
@@ -91,7 +92,7 @@ impl View {
         }
     }
 
-    /// Many rows at once, in the order of their keys: far cheaper than one by one when they come from disk.
+    /// Returns many rows at once, in the order of their keys: far cheaper than one by one when they come from disk.
     pub fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
         let mut paths: Vec<(Path, usize)> = keys.iter().enumerate().map(|(i, key)| (key.path(), i)).collect();
         paths.sort_unstable();
@@ -115,12 +116,12 @@ impl View {
         Ok(values)
     }
 
-    /// Contract code by its Keccak-256.
+    /// Returns contract code by its Keccak-256.
     pub fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError> {
         Ok(self.lasting().get(Column::Codes, &hash.0)?.map(Bytes::from))
     }
 
-    /// The code of many contracts, in the order of their hashes.
+    /// Returns the code of many contracts, in the order of their hashes.
     pub fn codes(&self, hashes: &[Digest]) -> Result<Vec<Option<Bytes>>, StorageError> {
         let mut sorted: Vec<(&[u8], usize)> =
             hashes.iter().enumerate().map(|(index, hash)| (&hash.0[..], index)).collect();
@@ -133,13 +134,13 @@ impl View {
         Ok(codes)
     }
 
-    /// The digest of a header up to the head, for BLOCKHASH; none in the gap that a restore leaves.
+    /// Returns the digest of a header up to the head, for BLOCKHASH; `None` in the gap that a restore leaves.
     ///
     /// # Errors
-    /// [`StorageError::StateNotKept`] if it was pruned since the view was made, or what the disk says.
+    /// [`StorageError::StateNotKept`] if it was pruned since the view was made, or errors of the disk.
     pub fn header_digest(&self, number: BatchNumber) -> Result<Option<Digest>, StorageError> {
         let found = read_node(self.lasting(), NodePosition { level: 0, index: number.get() })?;
-        // Asked afterwards: pruned headers go from old views too.
+        // Checked afterwards: pruned headers go from old views too.
         let floor = self.current.headers_floor.load(Ordering::Acquire);
         match found.is_none() && schema::is_header_pruned(number, floor) {
             true => Err(StorageError::StateNotKept { number: self.head().number }),
@@ -147,7 +148,8 @@ impl View {
         }
     }
 
-    /// Reads what never changes. What a past state needs of it may have come after the state that the view reads.
+    /// Returns a reader of data that never changes. A past state may need some that is newer than the state that the
+    /// view reads.
     fn lasting(&self) -> &dyn Reader {
         self.past.as_ref().map_or(&*self.current.reader, |past| past.lasting())
     }

@@ -16,10 +16,10 @@ use crate::{
     takeover::RestoreTarget,
 };
 
-/// The last leap over a waypoint that was proved.
+/// The record of the last proven leap over a waypoint.
 const PASSED_RECORD: &str = "storage/waypoint";
 
-/// The ledger with this batch passes through this waypoint.
+/// States that the ledger with the target batch passes through a waypoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Passed {
     number: BatchNumber,
@@ -36,8 +36,8 @@ impl Passed {
 }
 
 impl Store {
-    /// Refuses from now on every batch that leads past the waypoint on another ledger. Said once, before anything is committed; a
-    /// second waypoint is not looked at.
+    /// Refuses from now on every batch that leads past the waypoint on another ledger. Call it once, before anything
+    /// is committed; a second waypoint is ignored.
     ///
     /// # Errors
     /// Those of [`Store::passes_waypoint`].
@@ -50,8 +50,8 @@ impl Store {
     /// Whether the ledger has passed through a waypoint. False while the head is before it or the store is empty.
     ///
     /// # Errors
-    /// [`StorageError::WrongWaypoint`] if it passed beside the waypoint. [`StorageError::UnprovenWaypoint`] if it began behind the
-    /// waypoint without proof of passing it. Otherwise errors of the disk.
+    /// [`StorageError::WrongWaypoint`] if it missed the waypoint. [`StorageError::UnprovenWaypoint`] if it began
+    /// after the waypoint without proof of passing it. Otherwise errors of the disk.
     pub fn passes_waypoint(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
         if !self.is_initialized() || self.head()?.header.number < waypoint.number {
             return Ok(false);
@@ -63,8 +63,8 @@ impl Store {
         }
     }
 
-    /// Notes durably that the ledger that ends with a takeover's target passes through a waypoint, as was proved to the caller. It
-    /// counts once the target is stored.
+    /// Notes durably that the ledger that ends with a takeover's target passes through a waypoint; the caller has the
+    /// proof. The note counts once the target is stored.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -72,15 +72,16 @@ impl Store {
         self.put_record(PASSED_RECORD, &schema::encode(&Passed::of(waypoint, target)))
     }
 
-    /// A note about another ledger proves nothing: the operator may have led the store elsewhere, then with no waypoint set.
+    /// Whether the note covers the waypoint. A note about another ledger proves nothing: the operator may since have
+    /// led the store elsewhere, without a waypoint.
     fn is_noted(&self, waypoint: &Waypoint) -> Result<bool, StorageError> {
         let Some(passed) = self.passed()? else { return Ok(false) };
         let target = self.header(passed.target)?;
         Ok(target.is_some_and(|target| passed == Passed::of(waypoint, &target)))
     }
 
-    /// Adds to a write the note that the head's ledger passes through the waypoint, configured or noted, if it does. The write may let
-    /// headers go that would show it.
+    /// If the head's ledger passes through the configured or noted waypoint, adds a note of that to a write. The
+    /// write may drop the headers that would show it.
     pub(crate) fn keep_passage(
         &self,
         head: &BatchHeader,
@@ -94,7 +95,7 @@ impl Store {
                     writes.put(Column::Records, PASSED_RECORD, schema::encode(&Passed::of(&waypoint, head)));
                     return Ok(());
                 }
-                // It lies ahead, or the note is of another ledger.
+                // The waypoint lies ahead, or the note is about another ledger.
                 Ok(false) | Err(StorageError::UnprovenWaypoint { .. }) => {}
                 Err(StorageError::WrongWaypoint { .. }) if Some(waypoint) != configured => {}
                 Err(error) => return Err(error),
@@ -108,7 +109,7 @@ impl Store {
         noted.map(|bytes| schema::decode("waypoint record", &bytes)).transpose()
     }
 
-    /// Refuses a takeover that leads from before the waypoint to a ledger that nobody compared.
+    /// Refuses a takeover that leads from before the waypoint to a ledger that was not compared with it.
     pub(crate) fn check_leap(&self, head: BatchNumber, target: &RestoreTarget) -> Result<(), StorageError> {
         let leads_over =
             |waypoint: &&Waypoint| head < waypoint.number && waypoint.number <= target.header.number;
@@ -122,7 +123,7 @@ impl Store {
         }
     }
 
-    /// Refuses the waypoint's batch if it is another than the operator's.
+    /// Refuses the waypoint's batch if it is not the operator's.
     pub(crate) fn check_waypoint(
         &self,
         header: &BatchHeader,
@@ -132,7 +133,8 @@ impl Store {
         let Some(waypoint) = self.0.waypoint.get().filter(|waypoint| waypoint.number == header.number) else {
             return Ok(());
         };
-        // Of a batch that ends its epoch the next validators are part of it, which only the certificate of that end says.
+        // If the batch ends its epoch, the next validators are part of its info, and only the certificate of that end
+        // names them.
         let own = certificate.filter(|certificate| certificate.info.number == header.number).cloned();
         let end = match own {
             Some(own) => Some(own),
@@ -143,8 +145,8 @@ impl Store {
     }
 }
 
-/// Adds to a rollback's write the note that the earlier head's ledger passes through the noted waypoint, unless that head lies before it.
-/// The headers that showed it may be pruned, and the batch that the note names goes.
+/// Adds to a rollback's write the note that the earlier head's ledger passes through the noted waypoint, unless that
+/// head lies before it. The headers that showed it may be pruned, and the batch that the note names is dropped.
 pub(crate) fn passage_before(
     reader: &dyn Reader,
     head: &BatchHeader,

@@ -1,4 +1,4 @@
-//! [`Window`]: how much of the newest is kept, in batches, in time or in bytes.
+//! [`Window`]: how much of the newest data is kept, in batches, in time or in bytes.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -16,15 +16,16 @@ pub enum Window {
     /// Keeps everything.
     #[default]
     All,
-    /// So many batches. At least one.
+    /// This number of batches, at least one.
     Batches(u64),
-    /// Batches at most so many seconds older than the head, by their timestamps. At least one second.
+    /// Batches at most this number of seconds older than the head, by their timestamps. At least one second.
     Seconds(u64),
-    /// Batches that fit so many bytes on disk, by whole files; the newest file always stays. At least one MiB.
+    /// Batches that fit into this number of bytes on disk, by whole files; the newest file always stays. At least one
+    /// MiB.
     Bytes(u64),
 }
 
-/// A window that is none.
+/// Text that is not a window.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is no window: write a number of batches, an age such as `36h` or `7d`, a size such as `50GiB`, or `all`"
@@ -32,7 +33,7 @@ pub enum Window {
 pub struct InvalidWindow(String);
 
 impl From<u64> for Window {
-    /// So many batches; 0 keeps all.
+    /// Keeps this number of batches; 0 keeps all.
     fn from(batches: u64) -> Window {
         match batches {
             0 => Window::All,
@@ -126,7 +127,7 @@ impl<'de> Deserialize<'de> for Window {
 mod tests {
     use super::*;
 
-    /// Goal: what is written is what is read, and what means nothing is refused with what would.
+    /// Goal: a window reads back as it was written, and other text is refused with a hint at what is accepted.
     #[test]
     fn windows_are_read_and_written() {
         let read = |text: &str| text.parse::<Window>();

@@ -17,8 +17,8 @@ use crate::{
     store::Store,
 };
 
-/// How long a reader waits for a commit that has the head's tree. It outlasts one batch; a run of many does not hold up the readers'
-/// threads.
+/// How long a reader waits for a commit that has the head's tree. It outlasts one batch; a longer run does not block
+/// the readers' threads.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The store with the writer's lock held. Everything that needs the lock is a method here: staging and writing batches,
@@ -36,7 +36,7 @@ impl Store {
         Writer { store: self, _lock: self.0.writer.lock() }
     }
 
-    /// The head with a copy of its tree. Waits for a commit that is on its way.
+    /// Returns the head with a copy of its tree. Waits for a commit in progress.
     pub(crate) fn current_with_tree(&self) -> Result<(Arc<Current>, Tree), StorageError> {
         let writer = self.writer();
         let current = self.current()?;
@@ -44,8 +44,8 @@ impl Store {
         Ok((current, tree))
     }
 
-    /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree and skips the lock; it never builds
-    /// one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
+    /// As [`Store::current_with_tree`], for a reader. If the tree is in its place, it copies the tree without the
+    /// lock; it never builds one from rows. Returns `None` if a commit keeps the tree longer than [`PATIENCE`].
     pub(crate) fn current_with_tree_in_time(&self) -> Result<Option<(Arc<Current>, Tree)>, StorageError> {
         let in_place = || -> Result<_, StorageError> {
             let current = self.current()?;
@@ -63,25 +63,27 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// The head's tree, to be changed.
+    /// Takes the head's tree, to be changed.
     pub(crate) fn take_tree(&self, current: &Current) -> Result<Tree, StorageError> {
         if let Some(tree) = current.tree.lock().take() {
             return Ok(tree);
         }
-        // Taken and not put back, because a write or a read failed. After a read the rows are what they were.
+        // It was taken and not put back, because a write or a read failed. After a failed read the rows are
+        // unchanged.
         self.store.check_poison()?;
         let Shared { config, frontiers, .. } = &*self.store.0;
         current.load_tree(config.tree_memory_mib, frontiers.as_ref()).map(|(tree, _)| tree)
     }
 
-    /// A copy of the head's tree, which stays in its place.
+    /// Returns a copy of the head's tree, which stays in its place.
     pub(crate) fn copy_tree(&self, current: &Current) -> Result<Tree, StorageError> {
         let tree = self.take_tree(current)?;
         *current.tree.lock() = Some(tree.clone());
         Ok(tree)
     }
 
-    /// The head that was just written, with its rows as they are now. From here on its tree stays within the budget.
+    /// Builds the [`Current`] of a head that was just written, with its rows as they are now. It shrinks the tree to
+    /// the budget.
     pub(crate) fn current_of(
         &self,
         head: Head,
@@ -100,7 +102,7 @@ impl Writer<'_> {
         Arc::new(current)
     }
 
-    /// Puts the head in its place again, with another record and the backend as it is now. Its state stays what it is.
+    /// Replaces the head by itself with another record, and with the backend as it is now. Its state stays the same.
     pub(crate) fn replace_record(&self, current: &Current, record: HeadRecord) {
         let tree = current.tree.lock().take();
         let replaced = self.current_of(current.head.clone(), record, current.version, tree);
@@ -113,19 +115,20 @@ impl Writer<'_> {
         self.hold(&current);
         self.store.keep_within(&mut self.store.0.trees.lock(), &current);
         let replaced = self.store.0.current.write().replace(current);
-        // It may be held: a tree that nothing was made of, a speculation having had its own, would take its memory.
+        // It may be held. If nothing was made of its tree, because a speculation had its own, that tree would keep
+        // its memory.
         drop(replaced.and_then(|replaced| replaced.tree.lock().take()));
         self.store.0.head_sender.send_replace(number);
     }
 
-    /// Installs a head that commits led to from the one of that number, and prepares the snapshot that may be due soon.
+    /// Installs a head that commits led to from batch `before`, and prepares the snapshot that may soon be due.
     pub(crate) fn install_after(&self, before: BatchNumber, current: &Arc<Current>) {
         self.install(Arc::clone(current));
         self.prepare_snapshot(before, current.record.number);
     }
 
-    /// Begins to note what is touched behind the head that the store was opened at. If all rows were read for it, its tree is written, so
-    /// that the next start is a short one.
+    /// Begins to note what is touched after the head that the store was opened at. If all rows were read for it,
+    /// saves its tree, so that the next start is fast.
     pub(crate) fn begin_frontiers(&self, current: &Current) {
         let Some(frontiers) = &self.store.0.frontiers else { return };
         match self.store.is_unread() {
@@ -134,7 +137,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Has the upper part of a head's tree written beside what follows: see [`crate::frontier`]. The head is the store's.
+    /// Has the upper part of a head's tree written in the background: see [`crate::frontier`]. The head must be the
+    /// store's.
     pub(crate) fn save_frontier(&self, current: &Current) {
         let Shared { frontiers: Some(frontiers), snapshots, .. } = &*self.store.0 else { return };
         let kept = snapshots.lock().iter().map(|snapshot| snapshot.info().number).collect();
@@ -148,7 +152,7 @@ impl Writer<'_> {
         frontiers.save(title, tree.frontier(), kept);
     }
 
-    /// As [`Writer::save_frontier`], if enough was touched since the last.
+    /// As [`Writer::save_frontier`], if enough was touched since the last one.
     pub(crate) fn save_due_frontier(&self, current: &Current) {
         let leaves = current.tree.lock().as_ref().map_or(0, Tree::leaves);
         if self.store.0.frontiers.as_ref().is_some_and(|frontiers| frontiers.is_due(leaves)) {
@@ -156,7 +160,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Ends the handles of all earlier restores. Returns the generation of the next.
+    /// Invalidates the handles of all earlier restores. Returns the generation of the next.
     pub(crate) fn end_restores(&self) -> u64 {
         self.store.0.restore_generation.fetch_add(1, Ordering::AcqRel) + 1
     }

@@ -1,7 +1,8 @@
-//! [`BoundedConnector`]: the HTTP client of an archive, whose answers end however long a server goes on, and whose failures repeat no secret.
+//! [`BoundedConnector`]: the HTTP client of an archive. Its answers are bounded whatever a server sends, and its
+//! failures repeat no secret.
 //!
-//! `object_store` reads listings and the texts of failures whole, makes room for as much as the server announces, and puts the texts into
-//! its errors. Here an answer announces nothing, and is cut. Objects are bounded more closely by who reads them.
+//! `object_store` reads listings and error texts whole, allocates as much as the server announces, and puts the texts
+//! into its errors. Here an answer announces no length, and is cut. The readers of objects bound these more closely.
 
 use std::{
     future::poll_fn,
@@ -25,18 +26,19 @@ use object_store::{
 
 use crate::manifest::MANIFEST_BYTES_MAX;
 
-/// Bytes of an answer that is no object: the longest is a page of a listing, with 1,000 names.
+/// Most bytes of an answer that is not an object: the longest is a page of a listing, with 1,000 names.
 const PAGE_BYTES_MAX: usize = 4 << 20;
-/// Bytes that are read of what a server says of a failure: S3 begins with its code and its message.
+/// Bytes that are read of a server's failure text: S3 begins with its code and its message.
 const FAILURE_BYTES_MAX: usize = 1 << 10;
 /// Longest code of a failure that is repeated; S3's longest has half as many characters.
 const CODE_CHARS_MAX: usize = 64;
-/// Longest word of a message that is repeated: ids of access keys have 20 characters, secret keys, signatures and tokens more.
+/// Longest word of a message that is repeated: ids of access keys have 20 characters; secret keys, signatures and
+/// tokens have more.
 const WORD_CHARS_MAX: usize = 19;
-/// The text in place of a longer word.
+/// The text that replaces a longer word.
 const HIDDEN: &str = "***";
-/// Words of a failure that S3 tells under the status of success. `object_store` looks for them in answers to deletions, and puts an answer
-/// that has one into its error, whole.
+/// Words of a failure that S3 reports under the status of success. `object_store` looks for them in answers to
+/// deletions, and puts an answer that has one into its error, whole.
 const FAILURE_WORDS: [&str; 2] = ["InternalError", "SlowDown"];
 
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl HttpService for BoundedClient {
     }
 }
 
-/// An answer that may still bring so many bytes.
+/// An answer that may bring `left` more bytes.
 struct Bounded {
     body: HttpResponseBody,
     left: usize,
@@ -93,9 +95,9 @@ impl Body for Bounded {
             Some(Ok(frame)) => frame,
             other => return Poll::Ready(other),
         };
-        // Nobody reads what comes behind the data.
+        // Nobody reads what comes after the data.
         let Ok(data) = frame.into_data() else { return Poll::Ready(None) };
-        // Half of an answer would be something else.
+        // A part of an answer would mean something else.
         if data.len() > self.left {
             return Poll::Ready(Some(Err(HttpError::new(HttpErrorKind::Decode, TooLong))));
         }
@@ -104,7 +106,8 @@ impl Body for Bounded {
     }
 }
 
-/// Reads the beginning of what a server says of a failure, and keeps what may be repeated. If the server breaks off, the status is left.
+/// Reads the beginning of a server's failure text, and keeps what may be repeated. If the server breaks off, the
+/// status remains.
 async fn said_of_failure(mut body: HttpResponseBody) -> String {
     let mut said = Vec::new();
     while said.len() < FAILURE_BYTES_MAX {
@@ -115,8 +118,8 @@ async fn said_of_failure(mut body: HttpResponseBody) -> String {
     repeatable(&String::from_utf8_lossy(&said))
 }
 
-/// Reads an answer to a deletion, which has to be whole. Of one that tells of a failure a word and what may be repeated are left.
-/// Messages about single objects stay as they are: S3 puts no part of the request into them.
+/// Reads an answer to a deletion, which must be complete. If it reports a failure, only a word and what may be
+/// repeated remain. Messages about single objects stay as they are: S3 puts no part of the request into them.
 async fn said_of_deletion(mut body: Bounded) -> Result<Bytes, HttpError> {
     let mut said = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -133,14 +136,14 @@ fn failure_in(said: &str) -> Option<String> {
     Some(format!("{word} ({})", repeatable(said)))
 }
 
-/// Code and message of S3's XML, for logs, the status and bundles. Beside them a server repeats the session token, the id of the access
-/// key, and the text that was signed.
+/// Returns code and message of S3's XML, for logs, the status and bundles. Beside them a server repeats the session
+/// token, the id of the access key, and the text that was signed.
 fn repeatable(said: &str) -> String {
     let is_code =
         |code: &&str| code.len() <= CODE_CHARS_MAX && code.bytes().all(|c| c.is_ascii_alphanumeric());
     let code = element(said, "Code").filter(is_code).map(str::to_owned);
     let message = element(said, "Message").map(|message| {
-        // No line of a log can be forged by it.
+        // The message cannot forge a line of a log.
         let printable = message.replace(|c: char| !c.is_ascii_graphic(), " ");
         let words = printable.split_ascii_whitespace();
         let shown = words.map(|word| if word.len() > WORD_CHARS_MAX { HIDDEN } else { word });
@@ -149,7 +152,7 @@ fn repeatable(said: &str) -> String {
     [code, message].into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
-/// The text of the first element with this name; none if it is cut, or has elements of its own.
+/// Returns the text of the first element with this name; `None` if it is cut, or has elements of its own.
 fn element<'a>(said: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = said.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
@@ -160,7 +163,8 @@ fn element<'a>(said: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// Goal: a failure under the status of success repeats no more than another one; what was deleted is told as it is.
+    /// Goal: a failure under the status of success repeats no more than any other; a list of deleted objects is
+    /// passed on unchanged.
     #[tokio::test]
     async fn failures_of_deletions_are_not_quoted() {
         let read = async |said: &str| {
@@ -175,7 +179,7 @@ mod tests {
         assert!(read(&"x".repeat(201)).await.is_err());
     }
 
-    /// Goal: of a failure's text only a code and plain words are left.
+    /// Goal: only a code and plain words remain of a failure's text.
     #[test]
     fn words_are_repeated_and_keys_are_not() {
         let long = "x".repeat(WORD_CHARS_MAX + 1);

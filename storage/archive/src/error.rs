@@ -7,18 +7,18 @@ use slipstream_types::BatchNumber;
 
 use crate::location::{BadLocation, Location};
 
-/// Why something was not done with an archive.
+/// Why an operation on an archive failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The text is no URL of an archive.
+    /// The text is not the URL of an archive.
     #[error(transparent)]
     Location(#[from] BadLocation),
-    /// The object store failed. Where retries can help, it was asked several times.
+    /// The object store failed. Where retries can help, the request was retried several times.
     #[error("cannot {action} {name} of {location}: {source}")]
     Store {
         /// The operation that failed.
         action: &'static str,
-        /// The object, or what its name begins with.
+        /// The object, or the prefix of its name.
         name: String,
         /// Location of the archive.
         location: Location,
@@ -35,7 +35,7 @@ pub enum ArchiveError {
         #[source]
         source: object_store::Error,
     },
-    /// An object that is not what it should be.
+    /// The object is not what it should be.
     #[error("{name} of {location} is not accepted: {reason}; take another snapshot or another archive")]
     Damaged {
         /// Name of the object.
@@ -45,7 +45,7 @@ pub enum ArchiveError {
         /// The rule that the object breaks.
         reason: String,
     },
-    /// A snapshot of another ledger, or none that can be told from one.
+    /// The snapshot is of another ledger, or does not prove that it is of the trusted one.
     #[error("{name} of {location} is not of the trusted ledger: {mistrust}")]
     Untrusted {
         /// Name of the manifest.
@@ -60,7 +60,7 @@ pub enum ArchiveError {
     NoSnapshot {
         /// Location of the archive.
         location: Location,
-        /// The batch, if one was asked for.
+        /// The batch, if one was requested.
         number: Option<BatchNumber>,
     },
     /// The store has no such snapshot.
@@ -69,21 +69,22 @@ pub enum ArchiveError {
         /// Number of the snapshot's batch.
         number: BatchNumber,
     },
-    /// Two ledgers in one archive would take each other's snapshots for old ones.
+    /// The archive belongs to another ledger. Two ledgers in one archive would take each other's snapshots for old
+    /// ones.
     #[error("{location} holds snapshots of another ledger ({name}): export to another prefix")]
     OtherLedger {
         /// Location of the archive.
         location: Location,
-        /// The genesis object that is there.
+        /// Name of the genesis object that is there.
         name: String,
     },
-    /// An archive that is read by HTTP.
+    /// The archive is read by HTTP, and cannot be written.
     #[error("{location} can only be read: write to the bucket behind it, by its s3:// URL")]
     ReadOnly {
         /// Location of the archive.
         location: Location,
     },
-    /// So much is there that a listing is not one of this program's archive.
+    /// A listing has more objects than any archive of this program.
     #[error("{location} has more than {max} objects under {name}: that is no archive of this program")]
     TooMany {
         /// Location of the archive.
@@ -93,7 +94,7 @@ pub enum ArchiveError {
         /// Most objects that may have that prefix.
         max: usize,
     },
-    /// The export took so long that objects which it relied on may be gone.
+    /// The export took too long: objects that it relied on may be gone.
     #[error(
         "the export took {} hours, and none may take more than {} hours: run it again, it goes on with what is uploaded",
         hours(*took),
@@ -105,28 +106,28 @@ pub enum ArchiveError {
         /// How long it may take.
         max: Duration,
     },
-    /// An import begins with an empty store.
+    /// An import needs an empty store.
     #[error("the store is already at batch {head}: import into an empty data directory")]
     NotFresh {
         /// Number of the store's head.
         head: BatchNumber,
     },
-    /// The state that was to be exported.
+    /// The pieces do not make the state that was to be exported.
     #[error("the pieces of the snapshot do not make its state: {0}; `slipstream db check` looks at the rows")]
     Pieces(#[from] PieceError),
     /// The store refuses the request.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The system gave no random number.
+    /// The system provided no random number.
     #[error("the system gives no random number: {0}")]
     Random(String),
-    /// A thread ended in the middle.
+    /// A thread ended before its work was done.
     #[error("a thread of the archive ended early: {0}")]
     Thread(#[from] tokio::task::JoinError),
 }
 
 impl ArchiveError {
-    /// Whether an object was not there, as one that a prune took out meanwhile is not.
+    /// Whether an object was missing, for example because a prune removed it meanwhile.
     pub fn is_gone(&self) -> bool {
         let is_not_found =
             |error: &object_store::Error| matches!(error, object_store::Error::NotFound { .. });

@@ -1,5 +1,5 @@
-//! [`Archive::export`]: copies a snapshot of a store into the archive. Objects that the archive has already are not sent
-//! again.
+//! [`Archive::export`]: copies a snapshot of a store into the archive. Objects that the archive already has are not
+//! sent again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -29,17 +29,17 @@ use crate::{
     store::{Archive, PARALLEL, modified_ms},
 };
 
-/// An object that no snapshot names is used again if it was written so short before: by an export that was interrupted.
+/// An object that no snapshot names is used again if it is younger than this: an interrupted export wrote it.
 const RECENT: Duration = Duration::from_secs(GRACE.as_secs() / 2);
-/// How long an export may take: less than that, as its last write is under way for a while.
+/// How long an export may take. It is less than [`RECENT`], because the last write is in flight for a while.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(GRACE.as_secs() / 2 - 4 * 3_600);
-/// Manifests that are read to find objects that are there already.
+/// Manifests that are read to find objects that the archive already has.
 const MANIFESTS_READ: usize = 4;
-/// Objects that a listing may have.
+/// Most objects in a listing.
 pub(crate) const OBJECTS_MAX: usize = 1 << 23;
-/// Genesis objects in a listing: there is one, or this is no archive of this program.
+/// Most genesis objects in a listing: an archive of this program has one.
 const LEDGERS_MAX: usize = 16;
-/// Threads that read the state: the network is slower.
+/// Most threads that read the state: the network is slower.
 const THREADS_MAX: usize = 4;
 
 /// Counts what an export did.
@@ -47,13 +47,13 @@ const THREADS_MAX: usize = 4;
 pub struct Exported {
     /// The contents of the snapshot.
     pub summary: ArchiveSummary,
-    /// Objects of pieces and codes that were sent; the others were there.
+    /// Objects of pieces and codes that were sent; the archive had the others.
     pub uploaded: usize,
     /// Bytes of these objects.
     pub uploaded_bytes: u64,
 }
 
-/// The objects that are there and may be named, by the hashes that they are called after.
+/// The existing objects that a manifest may name, by the hashes in their names.
 #[derive(Debug, Default)]
 struct Known(HashMap<Digest, Object>);
 
@@ -63,13 +63,13 @@ struct Upload {
     blob: Blob,
 }
 
-/// The part that the threads which read the state share.
+/// The data that the threads that read the state share.
 struct Scan {
     snapshot: Arc<Snapshot>,
     known: Known,
     run: RunId,
     ranges: Vec<Place>,
-    /// The next one of them.
+    /// Index of the next range.
     next: AtomicUsize,
     found: Mutex<Found>,
 }
@@ -83,7 +83,7 @@ struct Found {
 }
 
 impl Archive {
-    /// Adds the snapshot of a batch as [`Archive::export_snapshot`] does.
+    /// Adds the snapshot of a batch, as [`Archive::export_snapshot`] does.
     ///
     /// # Errors
     /// [`ArchiveError::NotInStore`], and those of [`Archive::export_snapshot`].
@@ -93,10 +93,11 @@ impl Archive {
         self.export_snapshot(snapshot).await
     }
 
-    /// Adds a snapshot. An export that was interrupted is gone on with: what it sent is there.
+    /// Adds a snapshot. It continues an interrupted export, whose objects are there.
     ///
     /// # Errors
-    /// [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or what the snapshot or the archive says; there is no new snapshot then.
+    /// [`ArchiveError::OtherLedger`], [`ArchiveError::TooSlow`], or errors of the snapshot or the archive; there is
+    /// no new snapshot then.
     pub async fn export_snapshot(&self, snapshot: Arc<Snapshot>) -> Result<Exported, ArchiveError> {
         self.check_writable()?;
         let now_ms = self.now_ms().await?;
@@ -138,7 +139,7 @@ impl Archive {
         Ok(Exported { summary: manifest.summary(), uploaded, uploaded_bytes })
     }
 
-    /// Writes the genesis if it is not there. Returns its digest.
+    /// Writes the genesis unless it is there. Returns its digest.
     async fn put_genesis(&self, blob: &Blob) -> Result<Digest, ArchiveError> {
         let digest = Genesis::decode(&blob.content(BlobKind::Genesis)?)?.header()?.digest();
         let name = names::genesis(&digest);
@@ -159,8 +160,8 @@ impl Archive {
         Ok(digest)
     }
 
-    /// The objects that a manifest may name without sending them: those of the listed snapshots, and those written lately.
-    /// [`Archive::prune`] explains why the latter stay.
+    /// Returns the objects that a manifest may name without sending them: those of the listed snapshots, and those
+    /// written lately. [`Archive::prune`] explains why the latter stay.
     async fn known(&self, now_ms: u64) -> Result<Known, ArchiveError> {
         let mut named = HashMap::new();
         for entry in self.manifests(SNAPSHOTS).await?.iter().take(MANIFESTS_READ) {
@@ -171,7 +172,7 @@ impl Archive {
                 Err(error @ ArchiveError::Damaged { .. }) => {
                     tracing::warn!(%error, "an older snapshot names nothing that can be used again");
                 }
-                // A prune took it out since it was listed.
+                // A prune removed it since it was listed.
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error),
             }
@@ -210,7 +211,7 @@ impl Archive {
                 for thread in scanning {
                     thread.await??;
                 }
-                // Only now all codes are known that accounts have.
+                // Only now are all codes known that accounts have.
                 spawn_blocking(move || scan.codes(&sender)).await??;
                 Ok::<_, ArchiveError>(())
             }
@@ -230,7 +231,7 @@ impl Archive {
 }
 
 impl Scan {
-    /// Cuts ranges until none is left. Ends early if nobody takes what is found.
+    /// Cuts ranges until none is left. Ends early if the receiver is gone.
     fn pieces(&self, sender: &mpsc::Sender<Upload>) -> Result<(), ArchiveError> {
         while let Some(range) = self.ranges.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let mut is_over = false;
@@ -265,7 +266,8 @@ impl Scan {
         })?)
     }
 
-    /// Returns the object with that hash: the stored one, or the one that is now sent. Returns `None` if sending has ended.
+    /// Returns the object with a hash: the stored one, or the one that it now sends. Returns `None` if sending has
+    /// ended.
     fn object(
         &self,
         hash: &Digest,

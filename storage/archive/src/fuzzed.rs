@@ -1,4 +1,4 @@
-//! What an archive's readers read, without an archive: for fuzz targets.
+//! Readers of an archive's objects that need no archive, for fuzz targets.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -13,10 +13,10 @@ use crate::{
     store::ArchiveEntry,
 };
 
-/// Reads a manifest as [`Archive::snapshot`](crate::Archive::snapshot) does, and holds it against a genesis.
+/// Reads a manifest as [`Archive::snapshot`](crate::Archive::snapshot) does, and checks it against a genesis.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that the manifest breaks.
 pub fn read_manifest(bytes: &[u8], genesis: &Genesis) -> Result<ArchiveSummary, String> {
     let manifest = Manifest::decode(bytes)?;
     let summary = manifest.summary();
@@ -26,15 +26,15 @@ pub fn read_manifest(bytes: &[u8], genesis: &Genesis) -> Result<ArchiveSummary, 
     Ok(summary)
 }
 
-/// The snapshots that an index names.
+/// Returns the number of snapshots that an index names.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The rule that the index breaks.
 pub fn read_index(bytes: &[u8]) -> Result<usize, String> {
     index::decode(bytes).map(|entries| entries.len())
 }
 
-/// The manifest of a snapshot, as an export writes it.
+/// Returns the manifest of a snapshot, as an export writes it.
 ///
 /// # Errors
 /// If the snapshot cannot be read.
@@ -65,10 +65,10 @@ pub fn manifest_of(snapshot: &Snapshot) -> Result<Vec<u8>, ArchiveError> {
     Ok(codec::encode("manifest", &manifest)?)
 }
 
-/// The index of an archive that has that snapshot alone.
+/// Returns the index of an archive that has only this snapshot.
 ///
 /// # Errors
-/// Never fails for one.
+/// Never fails for one snapshot.
 pub fn index_of(snapshot: &Snapshot) -> Result<Vec<u8>, ArchiveError> {
     let name = SnapshotName::of(&snapshot.info().certificate.info);
     index::encode(&[ArchiveEntry { name, manifest_bytes: 300, modified_ms: 4 }])

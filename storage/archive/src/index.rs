@@ -1,5 +1,5 @@
-//! [`Index`]: the snapshots of an archive, for clients that cannot list it. It is advice: clients miss snapshots that it omits, and fail
-//! to read those that are gone.
+//! [`Index`]: the snapshots of an archive, for clients that cannot list it. It is advice: clients miss snapshots that
+//! it omits, and fail to read those that are gone.
 
 use std::cmp::Reverse;
 
@@ -9,9 +9,9 @@ use slipstream_types::{BatchNumber, Digest, bounded::BoundedVec, codec};
 use crate::{error::ArchiveError, names::SnapshotName, store::ArchiveEntry};
 
 const VERSION: u32 = 1;
-/// Snapshots in the index, the newest ones; readers of older ones list the bucket.
+/// Most snapshots in the index, which has the newest ones. Readers of older ones list the bucket.
 const ENTRIES_MAX: usize = 256;
-/// Bytes of an index.
+/// Most bytes of an index.
 pub(crate) const INDEX_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Serialize, Deserialize)]
@@ -30,7 +30,7 @@ struct IndexEntry {
     modified_ms: u64,
 }
 
-/// The index of snapshots, newest first.
+/// Encodes the index of snapshots that are sorted newest first.
 pub(crate) fn encode(entries: &[ArchiveEntry]) -> Result<Vec<u8>, ArchiveError> {
     let entry = |entry: &ArchiveEntry| {
         let SnapshotName { number, hash } = entry.name;

@@ -1,4 +1,4 @@
-//! Snapshots in object storage: written by who has them, verified by who reads them, and shared piece by piece.
+//! Snapshots in object storage: exporters write them, readers verify them, and snapshots share equal pieces.
 //!
 //! ```text
 //!   Store ─ Snapshot ─▶ pieces, code packs ─ those that are not there ─▶ objects      s3://bucket/prefix, file:///dir
@@ -8,19 +8,22 @@
 //!
 //! * [`Location`]: where an archive is; never with credentials.
 //! * [`Archive`]: [`Archive::snapshots`] lists it, [`Archive::export`] adds a snapshot of a store,
-//!   [`Archive::export_snapshot`] one that is at hand, [`Archive::prune`] takes old ones out.
-//! * [`ArchivedSnapshot`]: one whose manifest is of the trusted ledger; [`ArchivedSnapshot::verify`] reads all of it,
-//!   [`ArchivedSnapshot::import`] makes it the state of an empty store; a running node asks it for parts, as it asks peers.
+//!   [`Archive::export_snapshot`] adds a given one, and [`Archive::prune`] removes old ones.
+//! * [`ArchivedSnapshot`]: a snapshot whose manifest is of the trusted ledger. [`ArchivedSnapshot::verify`] reads all
+//!   of it, and [`ArchivedSnapshot::import`] makes it the state of an empty store. A running node requests parts of
+//!   it, as from a peer.
 //!
-//! A reader trusts nothing in an archive. The hash of its subtree names a piece of state, and the list of all pieces gives the state root.
-//! Validators certify the root, and the genesis or a waypoint leads to them. Every object is bounded before it is read.
+//! A reader trusts nothing in an archive. A piece of state is named by the hash of its subtree, and the list of all
+//! pieces gives the state root. Validators certify the root, and the genesis or a waypoint leads to them. Every
+//! object is bounded before it is read.
 //!
 //! Invariants:
-//! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that the next export
-//!   uses.
-//! * No name of a piece is ever used again: it ends with a number that the export draws which writes it. So what is deleted stays deleted,
-//!   and no delete that comes late hits a newer object.
-//! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: see [`Archive::prune`], which has the argument.
+//! * A manifest is written after all objects that it names. An export that dies leaves no snapshot, only pieces that
+//!   the next export uses.
+//! * No name of a piece is ever used again: it ends with a number that the writing export draws. So deleted objects
+//!   stay deleted, and a late delete hits no newer object.
+//! * Nothing is deleted that a snapshot names, may name, or named within [`GRACE`]: [`Archive::prune`] has the
+//!   argument.
 //!
 //! ```
 //! use slipstream_archive::Location;

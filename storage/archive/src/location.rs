@@ -9,7 +9,7 @@ use url::{Host, Url};
 /// Where an archive is: `s3://BUCKET/PREFIX`, `https://HOST/PATH` (to read from only) or `file:///DIR`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    // Shared: it is part of every error.
+    // Shared, because it is part of every error.
     url: Arc<Url>,
     scheme: Scheme,
 }
@@ -23,25 +23,25 @@ pub(crate) enum Scheme {
     File,
 }
 
-/// Why a text is not the URL of an archive. The text is not repeated: it may hold a secret.
+/// Why a text is not the URL of an archive. The text is not repeated, because it may hold a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadLocation {
-    /// Not a URL of a kind that is known.
+    /// The text is not a URL of a known kind.
     #[error("an archive is at s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR")]
     NotAnArchive,
-    /// A user, a password, or a query, which may be a signature.
+    /// The URL has a user, a password, a fragment, or a query, which may be a signature.
     #[error(
         "the URL of an archive has no user, password, query or fragment: credentials come from the environment (AWS_ACCESS_KEY_ID, \
          AWS_SECRET_ACCESS_KEY) or the machine's role"
     )]
     Credentials,
-    /// Everybody on the way could say what it holds, and how slowly.
+    /// The URL is plain HTTP to another machine: everybody on the way could change the content, and slow it down.
     #[error("an archive is read by https, and by http on this machine alone")]
     PlainHttp,
 }
 
 impl Location {
-    /// Whether a text is meant to be the URL of an archive, not a path.
+    /// Whether a text is meant as the URL of an archive, not as a path.
     pub fn is_meant(text: &str) -> bool {
         text.contains("://")
     }

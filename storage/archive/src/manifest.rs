@@ -10,23 +10,23 @@ use crate::names::{self, RunId, SnapshotName};
 
 /// The format that this release writes and reads.
 pub(crate) const VERSION: u32 = 1;
-/// Pieces of a state: at least half a TiB of rows. Bounds what a manifest makes who reads it allocate and compute.
+/// Most pieces of a state: at least half a TiB of rows. Bounds what a reader of a manifest allocates and computes.
 const PIECES_MAX: usize = 1 << 20;
 /// Most packs of codes in one manifest.
 const PACKS_MAX: usize = 1 << 16;
-/// Bytes of a manifest: that many pieces and packs, and the ends of many epochs.
+/// Most bytes of a manifest: its pieces and packs, and the ends of many epochs.
 pub(crate) const MANIFEST_BYTES_MAX: usize = 256 << 20;
-/// Bytes of a piece's or pack's blob: incompressible content grows by a 255th in LZ4.
+/// Most bytes of a piece's or pack's blob: incompressible content grows by a 255th in LZ4.
 pub(crate) const BLOB_BYTES_MAX: usize = (1 << 20) + (1 << 13);
 
-/// A snapshot. Its object is called after the waypoint of its batch.
+/// A snapshot's list of contents. Its object is named by the waypoint of its batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) version: u32,
     pub(crate) lineage: Lineage,
-    /// Digest of batch 0, which the genesis object is called after.
+    /// Digest of batch 0, which names the genesis object.
     pub(crate) genesis: Digest,
-    /// That the genesis is the ledger's first batch.
+    /// Proves that the genesis is the ledger's first batch.
     pub(crate) genesis_proof: AccumulatorRangeProof,
     /// Pieces by their places. Their hashes give the state root.
     pub(crate) pieces: BoundedVec<PieceEntry, PIECES_MAX>,
@@ -48,7 +48,7 @@ pub(crate) struct PackEntry {
     pub(crate) object: Object,
 }
 
-/// Names one of the objects with the same hash.
+/// Identifies one of the objects with the same hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Object {
     /// The export that wrote it.
@@ -75,7 +75,7 @@ impl Manifest {
     /// # Errors
     /// The rule that the manifest breaks.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest, String> {
-        // Read first: the rest may have another form in another version.
+        // Checked first: another version may have another layout after it.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {
                 codec::decode("manifest", bytes, MANIFEST_BYTES_MAX).map_err(|error| error.to_string())
@@ -89,7 +89,7 @@ impl Manifest {
         SnapshotName::of(self.lineage.info())
     }
 
-    /// All objects that it needs, by their hashes.
+    /// Returns all objects that the manifest needs, by their hashes.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (Digest, Object)> {
         let pieces = self.pieces.iter().map(|entry| (entry.piece.hash(), entry.object));
         pieces.chain(self.packs.iter().map(|entry| (entry.pack.digest, entry.object)))
@@ -120,9 +120,9 @@ pub struct ArchiveSummary {
     pub state_root: Digest,
     /// Rows of the state.
     pub rows: u64,
-    /// Pieces that they are in.
+    /// Number of pieces.
     pub pieces: usize,
-    /// How many contract codes there are.
+    /// Number of contract codes.
     pub codes: u64,
     /// Bytes of the objects of pieces and codes.
     pub bytes: u64,
@@ -188,7 +188,7 @@ mod tests {
             assert!(Manifest::decode(&bytes[..end]).is_err(), "cut at {end}");
         }
         assert!(Manifest::decode(&[&bytes[..], &[0]].concat()).is_err());
-        // A length that nothing stands behind is refused before room is made for it.
+        // A length without content is refused before memory is allocated for it.
         let mut many = bytes;
         let at = many.len() - 1;
         many.truncate(at);

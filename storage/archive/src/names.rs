@@ -12,17 +12,17 @@ pub(crate) const RETIRED: &str = "retired";
 pub(crate) const INDEX: &str = "index";
 pub(crate) const CLOCK: &str = "clock";
 
-/// Drawn by each export, and each time that a manifest is taken out: no two write an object of the same name.
+/// Drawn by each export, and each time that a manifest is retired, so that no two write an object of the same name.
 pub(crate) type RunId = u64;
 
-/// Digits of a batch number in a name: so names sort as their batches do.
+/// Digits of a batch number in a name, so that names sort as their batches do.
 const NUMBER_DIGITS: usize = 20;
 
 pub(crate) fn genesis(hash: &Digest) -> String {
     format!("{GENESIS}/{}", hex::encode(hash.0))
 }
 
-/// The first byte stands before it too, so that stores which divide their load by names can.
+/// The first byte also comes before the hash, for stores that divide their load by names.
 pub(crate) fn piece(hash: &Digest, run: RunId) -> String {
     format!("{PIECES}/{:02x}/{}-{run:016x}", hash.0[0], hex::encode(hash.0))
 }
@@ -31,19 +31,19 @@ pub(crate) fn pack(digest: &Digest, run: RunId) -> String {
     format!("{CODES}/{}-{run:016x}", hex::encode(digest.0))
 }
 
-/// The hash and the run that the name of a piece or pack ends with; none of other names.
+/// Returns the hash and the run at the end of a piece's or pack's name; `None` for other names.
 pub(crate) fn hash_and_run(name: &str) -> Option<(Digest, RunId)> {
     let (hash, run) = name.rsplit('/').next()?.split_once('-')?;
     let run = (run.len() == 16).then(|| u64::from_str_radix(run, 16).ok()).flatten()?;
     Some((digest(hash)?, run))
 }
 
-/// The folder of a manifest that was taken out.
+/// Returns the folder of a retired manifest.
 pub(crate) fn retired(run: RunId) -> String {
     format!("{RETIRED}/{run:016x}")
 }
 
-/// The run in the name of a manifest that was taken out.
+/// Returns the run in the name of a retired manifest.
 pub(crate) fn run_of_retired(name: &str) -> Option<RunId> {
     let run = name.rsplit('/').nth(1).filter(|run| run.len() == 16)?;
     u64::from_str_radix(run, 16).ok()
@@ -55,7 +55,7 @@ pub(crate) fn draw_run() -> Result<RunId, ArchiveError> {
     Ok(RunId::from_le_bytes(bytes))
 }
 
-/// Names a manifest: the waypoint of its batch.
+/// Names a manifest by the waypoint of its batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct SnapshotName {
     pub(crate) number: BatchNumber,
@@ -72,13 +72,13 @@ impl SnapshotName {
         Waypoint { number: self.number, hash: self.hash }
     }
 
-    /// The name of its object in a folder.
+    /// Returns the name of its object in a folder.
     pub(crate) fn within(&self, folder: &str) -> String {
         let number = self.number.get();
         format!("{folder}/{number:0width$}-{}", hex::encode(self.hash.0), width = NUMBER_DIGITS)
     }
 
-    /// None if an object has another name than those of manifests.
+    /// Returns `None` if the name is not that of a manifest.
     pub(crate) fn parse(name: &str) -> Option<SnapshotName> {
         let (number, hash) = name.rsplit('/').next()?.split_once('-')?;
         let is_number = number.len() == NUMBER_DIGITS && number.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! [`Archive::prune`]: old snapshots are taken out, and what only they needed is deleted, while others export and import.
+//! [`Archive::prune`]: retires old snapshots and deletes what only they needed, while others export and import.
 
 use std::{collections::HashSet, num::NonZeroUsize, time::Duration};
 
@@ -11,30 +11,31 @@ use crate::{
     store::{Archive, ArchiveEntry, modified_ms},
 };
 
-/// How long an object stays after its last snapshot went. An export or import may rely for half of that time on what it saw.
+/// How long an object stays after its last snapshot was retired. An export or import may rely for half of that time
+/// on what it saw.
 pub const GRACE: Duration = Duration::from_secs(48 * 3_600);
-/// A manifest is written after all that it names. How much later than it an object may seem to be written all the same: the clock of a
-/// machine with a directory can be set back.
+/// How much later than its manifest an object may seem to be written. A manifest is written after all that it names,
+/// but the clock of a machine with a directory can be set back.
 const CLOCK_SLACK: Duration = Duration::from_secs(3_600);
-/// Objects that are deleted with one request.
+/// Objects that one request deletes.
 const DELETED_AT_ONCE: usize = 1_000;
 
 /// What a prune does about manifests that it cannot read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
-    /// Leaves them, and everything that they may name.
+    /// Keeps them, and everything that they may name.
     #[default]
     Hold,
-    /// Deletes them. What they named is then as if no snapshot had ever named it.
+    /// Deletes them. Then it is as if no snapshot had ever named what they named.
     Drop,
 }
 
-/// What a prune did.
+/// The result of a prune.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PrunedArchive {
-    /// Snapshots that are listed now and can be read.
+    /// Listed snapshots that can be read.
     pub kept: usize,
-    /// Snapshots that were taken out of the list.
+    /// Snapshots that were removed from the list.
     pub retired: usize,
     /// Objects that were deleted.
     pub deleted: usize,
@@ -44,48 +45,48 @@ pub struct PrunedArchive {
     pub held: usize,
     /// The manifests that cannot be read.
     pub damaged: Vec<DamagedManifest>,
-    /// Whether those were deleted.
+    /// Whether these manifests were deleted.
     pub on_damage: OnDamage,
 }
 
 /// A manifest that cannot be read: damaged, or of a later release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DamagedManifest {
-    /// The object.
+    /// Name of the object.
     pub name: String,
-    /// What is wrong with it.
+    /// The rule that the manifest breaks.
     pub reason: String,
 }
 
-/// What manifests name, as far as they can be read.
+/// What the readable manifests name, and the manifests that cannot be read.
 #[derive(Default)]
 struct Needed {
     named: HashSet<(Digest, RunId)>,
     damaged: Vec<DamagedManifest>,
-    /// When the last of the damaged ones was written.
+    /// When the newest damaged manifest was written.
     damaged_ms: Option<u64>,
 }
 
 impl Archive {
-    /// Keeps the newest `keep` snapshots whose manifests can be read. The others before them are taken out of the list at once; what only they
-    /// name is deleted by a prune that comes [`GRACE`] later, so that who reads one of them can end.
+    /// Keeps the newest `keep` snapshots whose manifests can be read. Older ones leave the list at once. A prune that
+    /// comes [`GRACE`] later deletes what only they name, so that their readers can finish.
     ///
-    /// An object is deleted if it was written more than [`GRACE`] ago and no protecting snapshot names it. Protecting are listed
-    /// snapshots, and those unlisted less than [`GRACE`] ago. All times are the archive's. An export that ends loses no object by that.
-    /// Let it begin at `b` and write its manifest at `w`, at most half of [`GRACE`] later. Let a prune read the time and then list the
-    /// manifests, at `p`.
+    /// An object is deleted if it was written more than [`GRACE`] ago and no protecting snapshot names it. Protecting
+    /// snapshots are those listed, and those unlisted less than [`GRACE`] ago. All times are the archive's. An export
+    /// that ends loses no object by that. Let it begin at `b` and write its manifest at `w`, at most half of
+    /// [`GRACE`] later. Let a prune read the time and then list the manifests, at `p`.
     /// * If `w` is before `p`, the prune sees the manifest.
-    /// * Else `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the unnamed ones that it found are
-    ///   older than `b` by less than half of [`GRACE`]. Both are too young for this prune. Other objects were named by a manifest listed at
-    ///   `b`. That manifest protects them if it is still listed at `p`, or was unlisted since `b`. If it was written after `p`, this proof
-    ///   holds for its own export.
+    /// * Otherwise `b` is later than `p` less half of [`GRACE`]. The export wrote its own objects after `b`; the
+    ///   unnamed ones that it found are older than `b` by less than half of [`GRACE`]. Both are too young for this
+    ///   prune. Other objects were named by a manifest listed at `b`. That manifest protects them if it is still
+    ///   listed at `p`, or was unlisted since `b`. If it was written after `p`, this proof holds for its own export.
     /// * A late delete hits no newer object, because names are unique.
     ///
-    /// A manifest that cannot be read counts for none of those to keep, and may name whatever was written before it: with [`OnDamage::Hold`]
-    /// none of that is deleted. The result tells which they are.
+    /// A manifest that cannot be read does not count towards `keep`, and may name anything written before it: with
+    /// [`OnDamage::Hold`] none of that is deleted. The result lists these manifests.
     ///
     /// # Errors
-    /// What the archive says.
+    /// Errors of the archive.
     pub async fn prune(
         &self,
         keep: NonZeroUsize,
@@ -119,13 +120,13 @@ impl Archive {
         for folder in [PIECES, CODES] {
             self.delete_surplus(folder, &needed, is_old, &mut pruned).await?;
         }
-        // Last: a prune that dies before leaves them to protect nothing, and to be deleted by the next.
+        // Last: if a prune dies before this, they protect nothing, and the next prune deletes them.
         self.delete(expired.iter().map(|(entry, folder)| entry.name.within(folder)).collect()).await?;
         pruned.damaged = needed.damaged;
         Ok(pruned)
     }
 
-    /// Takes note of what a manifest names; whether it can be read.
+    /// Records what a manifest names. Returns whether it can be read.
     async fn look(
         &self,
         entry: &ArchiveEntry,
@@ -141,11 +142,12 @@ impl Archive {
         }
     }
 
-    /// Takes a snapshot out of the list, readable or not: it then protects what it names for a while. Whether this prune did.
+    /// Removes a snapshot from the list, readable or not: it then protects what it names for a while. Returns whether
+    /// this prune did it.
     async fn take_out(&self, entry: &ArchiveEntry, needed: &mut Needed) -> Result<bool, ArchiveError> {
         match self.retire(&entry.name).await {
             Ok(()) => Ok(true),
-            // Another prune did.
+            // Another prune did it.
             Err(error) if error.is_gone() => Ok(false),
             // It is too long to be a manifest.
             Err(error) => needed.note(error, entry).map(|()| false),
@@ -184,7 +186,7 @@ impl Archive {
 }
 
 impl Needed {
-    /// Takes note of a manifest that is damaged; any other error is one of the prune.
+    /// Records a damaged manifest; any other error fails the prune.
     fn note(&mut self, error: ArchiveError, entry: &ArchiveEntry) -> Result<(), ArchiveError> {
         match error {
             ArchiveError::Damaged { name, reason, .. } => {
@@ -196,7 +198,7 @@ impl Needed {
         }
     }
 
-    /// Whether a damaged manifest may name an object that was written then.
+    /// Whether a damaged manifest may name an object that was written at `written_ms`.
     fn may_name(&self, written_ms: u64) -> bool {
         self.damaged_ms.is_some_and(|damaged_ms| written_ms <= damaged_ms.saturating_add(millis(CLOCK_SLACK)))
     }

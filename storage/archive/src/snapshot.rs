@@ -23,9 +23,9 @@ use crate::{
     store::{Archive, ArchiveEntry, PARALLEL},
 };
 
-/// Pieces that are on their way to each of the parts that are filled side by side.
+/// Pieces in flight for each of the parts that are filled in parallel.
 const AHEAD: usize = 2;
-/// Packs that are on their way.
+/// Packs in flight.
 const PACKS_AHEAD: usize = 4;
 
 /// The name of a pack's object, and its codes with their hashes.
@@ -41,17 +41,17 @@ pub struct ArchivedSnapshot {
 }
 
 impl Archive {
-    /// The newest snapshot, or that of a batch, if it is of the trusted ledger.
+    /// Returns the newest snapshot, or that of a batch, if it is of the trusted ledger.
     ///
     /// # Errors
-    /// [`ArchiveError::NoSnapshot`], [`ArchiveError::Untrusted`], or the first object that is not accepted.
+    /// [`ArchiveError::NoSnapshot`], [`ArchiveError::Untrusted`], or the first object that is refused.
     pub async fn snapshot(
         &self,
         number: Option<BatchNumber>,
         trust: &Trust,
     ) -> Result<ArchivedSnapshot, ArchiveError> {
         let entries = self.snapshots().await?;
-        // A caller that wants one batch may have its waypoint: another snapshot with the same number is a lie.
+        // A caller that wants one batch may have its waypoint: another snapshot with that number is a lie.
         let is_meant = |entry: &&ArchiveEntry| {
             number.is_none_or(|number| entry.number() == number)
                 && trust
@@ -102,15 +102,15 @@ impl ArchivedSnapshot {
         Ok(ArchivedSnapshot { archive, manifest, genesis, map })
     }
 
-    /// The contents of the snapshot.
+    /// Returns the contents of the snapshot.
     pub fn summary(&self) -> ArchiveSummary {
         self.manifest.summary()
     }
 
-    /// Reads and checks all of it: every piece, every code, and that no code is missing.
+    /// Reads and checks the whole snapshot: every piece, every code, and that no code is missing.
     ///
     /// # Errors
-    /// The first object that is not accepted, and why.
+    /// The first object that is refused, and why.
     pub async fn verify(self: &Arc<Self>) -> Result<ArchiveSummary, ArchiveError> {
         let pieces = stream::iter(0..self.manifest.pieces.len()).map(|index| {
             let this = Arc::clone(self);
@@ -135,7 +135,8 @@ impl ArchivedSnapshot {
         }
     }
 
-    /// Makes it the state of a store that is empty or holds nothing but the same genesis. One that was interrupted goes on where it was.
+    /// Makes it the state of a store that is empty or holds only the same genesis. An interrupted import continues
+    /// where it was.
     ///
     /// # Errors
     /// [`ArchiveError::NotFresh`], or the first object that is refused. The head has not moved then.
@@ -148,7 +149,7 @@ impl ArchivedSnapshot {
             Ok(Arc::new(this.manifest.lineage.begin(&own, &this.genesis)?))
         });
         let restore = restore.await??;
-        // Parts of the paths side by side, each in order, so that its rows become a few large files.
+        // Parts of the paths are filled in parallel, each in order, so that its rows become a few large files.
         let mut parts: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
         for (index, entry) in self.manifest.pieces.iter().enumerate() {
             parts.entry(entry.piece.place.path().0[0] >> 4).or_default().push(index);
@@ -198,7 +199,7 @@ impl ArchivedSnapshot {
         self.map.chunk(index, blob).map_err(|error| self.archive.damaged(name, error))
     }
 
-    /// The code hashes of the accounts in a piece, once its rows are those of its name.
+    /// Returns the code hashes of the accounts in a piece, after checking its rows against its name.
     async fn codes_of_piece(self: Arc<Self>, index: usize) -> Result<Vec<Digest>, ArchiveError> {
         let entry: PieceEntry = self.manifest.pieces[index].clone();
         let blob = self.blob(&entry.name(), entry.object).await?;
@@ -210,7 +211,7 @@ impl ArchivedSnapshot {
         opened.await?.map_err(|(name, error): (String, PieceError)| self.archive.damaged(&name, error))
     }
 
-    /// All packs in order, each with the name of its object.
+    /// Returns all packs in order, each with the name of its object.
     fn packs(self: Arc<Self>) -> BoxStream<'static, Result<NamedCodes, ArchiveError>> {
         let count = self.manifest.packs.len();
         let pack = move |index: usize| {
@@ -237,7 +238,7 @@ impl ArchivedSnapshot {
     ) -> Result<(), ArchiveError> {
         for (hash, code) in codes {
             match restore.add_code(&code) {
-                // The genesis has it too, or an import that was interrupted brought it.
+                // The genesis has it too, or an interrupted import brought it.
                 Err(StorageError::Restore(RestoreError::UnwantedCode { .. })) if store.has_code(&hash)? => {}
                 Err(StorageError::Restore(RestoreError::UnwantedCode { .. })) => {
                     return Err(self.archive.damaged(name, format!("no account needs its code {hash}")));

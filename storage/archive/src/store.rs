@@ -30,24 +30,24 @@ use crate::{
     names::{self, CLOCK, INDEX, RETIRED, SNAPSHOTS, SnapshotName},
 };
 
-/// Requests under way at once: hides the round trips, and bounds memory to as many pieces.
+/// Requests in flight at once: hides the round trips, and bounds memory to this number of pieces.
 pub(crate) const PARALLEL: usize = 16;
-/// Manifests in a listing: more are no archive that anybody prunes, and each is read in a prune.
+/// Most manifests in a listing: nobody prunes an archive with more, and a prune reads each.
 const MANIFESTS_MAX: usize = 4_096;
 /// Longest time for a listing: 8 million names are 8,000 pages.
 const LIST_TIME_MAX: Duration = Duration::from_secs(3_600);
-/// Bytes that are made room for before any come, whatever length the server says.
+/// Bytes that are allocated before any arrive, whatever length the server announces.
 const FIRST_BYTES: usize = 2 << 20;
-/// How often it is.
+/// Most retries of a request.
 const RETRIES_MAX: usize = 8;
 
-/// How an archive is asked.
+/// How an archive is accessed.
 #[derive(Clone)]
 pub struct Settings {
     /// How long it may take to answer.
     pub patience: Patience,
-    /// The variables of the environment that begin with `AWS_`: credentials, region and endpoint of S3, as Amazon's own tools name them.
-    /// Without credentials the machine's role is asked for them.
+    /// The environment variables that begin with `AWS_`: credentials, region and endpoint of S3, as Amazon's own
+    /// tools name them. Without credentials, the machine's role provides them.
     pub variables: Vec<(String, String)>,
 }
 
@@ -58,9 +58,10 @@ pub struct Patience {
     pub connect: Duration,
     /// How long to wait for a server that sends nothing.
     pub read: Duration,
-    /// How long one object may take, even if it trickles steadily. A piece has up to 1 MiB, a manifest some 70 bytes for every piece.
+    /// How long one object may take, even if it trickles steadily. A piece has up to 1 MiB, a manifest some 70 bytes
+    /// per piece.
     pub request: Duration,
-    /// How long a request is tried again and again.
+    /// How long a request is retried.
     pub retry: Duration,
 }
 
@@ -90,7 +91,7 @@ pub struct Archive {
     location: Location,
 }
 
-/// A snapshot that an archive says it has.
+/// A snapshot that an archive claims to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArchiveEntry {
     pub(crate) name: SnapshotName,
@@ -106,7 +107,7 @@ impl ArchiveEntry {
         self.name.number
     }
 
-    /// The waypoint that the snapshot satisfies if it is what its name says.
+    /// Returns the waypoint that the snapshot satisfies if it is what its name says.
     pub fn waypoint(&self) -> Waypoint {
         self.name.waypoint()
     }
@@ -117,7 +118,7 @@ impl ArchiveEntry {
     }
 }
 
-/// Without the store, which knows the credentials.
+/// Leaves out the store, which knows the credentials.
 impl fmt::Debug for Archive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the archive {}", self.location)
@@ -125,7 +126,7 @@ impl fmt::Debug for Archive {
 }
 
 impl Archive {
-    /// The archive at a location. Nothing is asked of it yet.
+    /// Opens the archive at a location. Sends no request yet.
     ///
     /// # Errors
     /// [`ArchiveError::Open`].
@@ -140,7 +141,7 @@ impl Archive {
         Ok(Archive { store, prefix, location: location.clone() })
     }
 
-    /// As [`Archive::open`], for who writes the first snapshot there: a directory need not exist yet.
+    /// As [`Archive::open`], for writing the first snapshot there: creates the directory if it does not exist.
     ///
     /// # Errors
     /// [`ArchiveError::Open`].
@@ -159,7 +160,8 @@ impl Archive {
         &self.location
     }
 
-    /// The snapshots that it says it has, newest first. A bucket is listed; what is read by HTTP is asked for its index.
+    /// Returns the snapshots that the archive claims to have, newest first. It lists a bucket, and reads the index of
+    /// an archive that is read by HTTP.
     ///
     /// # Errors
     /// [`ArchiveError::Store`], [`ArchiveError::Damaged`], [`ArchiveError::TooMany`].
@@ -171,7 +173,7 @@ impl Archive {
         self.manifests(SNAPSHOTS).await
     }
 
-    /// The manifests in a folder, newest batch first.
+    /// Returns the manifests in a folder, newest batch first.
     pub(crate) async fn manifests(&self, folder: &'static str) -> Result<Vec<ArchiveEntry>, ArchiveError> {
         let mut entries = Vec::new();
         self.list(folder, MANIFESTS_MAX, |object| entries.extend(ArchiveEntry::of(&object))).await?;
@@ -179,7 +181,7 @@ impl Archive {
         Ok(entries)
     }
 
-    /// The manifests that prunes took out, each with the folder that it is in.
+    /// Returns the manifests that prunes retired, each with its folder.
     pub(crate) async fn retired(&self) -> Result<Vec<(ArchiveEntry, String)>, ArchiveError> {
         let mut retired = Vec::new();
         self.list(RETIRED, MANIFESTS_MAX, |object| {
@@ -190,11 +192,11 @@ impl Archive {
         Ok(retired)
     }
 
-    /// A manifest as it is, checked against its name alone.
+    /// Reads a manifest, and checks it against its name alone.
     pub(crate) async fn manifest(&self, name: &SnapshotName, folder: &str) -> Result<Manifest, ArchiveError> {
         let object = name.within(folder);
         let bytes = self.read(&object, MANIFEST_BYTES_MAX).await?;
-        // One of 256 MiB takes seconds, in which a running node has other things to do.
+        // Decoding 256 MiB takes seconds, in which a running node has other things to do.
         let decoded = spawn_blocking(move || Manifest::decode(&bytes)).await?;
         let manifest = decoded.map_err(|reason| self.damaged(&object, reason))?;
         match manifest.name() == *name {
@@ -203,7 +205,7 @@ impl Archive {
         }
     }
 
-    /// The bytes of an object, if they are not too many.
+    /// Reads an object of at most `bytes_max` bytes.
     pub(crate) async fn read(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, ArchiveError> {
         let failed = |source| self.failed("read", name, source);
         let result = self.store.get(&self.path(name)).await.map_err(failed)?;
@@ -241,7 +243,7 @@ impl Archive {
         }
     }
 
-    /// Deletes objects; those that are not there any more too.
+    /// Deletes objects. Those that are already gone are no error.
     pub(crate) async fn delete(&self, names: Vec<String>) -> Result<(), ArchiveError> {
         self.check_writable()?;
         let paths: Vec<_> = names.iter().map(|name| Ok(self.path(name))).collect();
@@ -255,7 +257,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Shows the objects in a folder one by one: there may be very many.
+    /// Visits the objects in a folder one by one, because there may be very many.
     pub(crate) async fn list(
         &self,
         folder: &'static str,
@@ -265,7 +267,7 @@ impl Archive {
         let path = self.path(folder);
         let mut listed = self.store.list(Some(&path));
         let (mut count, ends) = (0, Instant::now() + LIST_TIME_MAX);
-        // Pages without objects can go on for ever, too.
+        // Pages without objects can continue for ever, too.
         while let Some(object) = timeout_at(ends, listed.try_next())
             .await
             .map_err(|_| self.damaged(folder, "its listing does not end"))?
@@ -280,7 +282,8 @@ impl Archive {
         Ok(())
     }
 
-    /// The time by the archive's clock, in milliseconds since 1970. Times of objects are compared with this clock alone.
+    /// Returns the time by the archive's clock, in milliseconds since 1970. Times of objects are compared with this
+    /// clock alone.
     pub(crate) async fn now_ms(&self) -> Result<u64, ArchiveError> {
         self.write(CLOCK, Vec::new()).await?;
         let meta = self.store.head(&self.path(CLOCK)).await;
@@ -288,14 +291,14 @@ impl Archive {
         Ok(modified_ms(&meta))
     }
 
-    /// Writes the index anew.
+    /// Rewrites the index.
     pub(crate) async fn write_index(&self) -> Result<(), ArchiveError> {
         let entries = self.manifests(SNAPSHOTS).await?;
         self.write(INDEX, index::encode(&entries)?).await
     }
 
-    /// Moves a manifest out of the snapshots, so that it protects what it names for a while. Its name is new each time: a snapshot can be
-    /// exported again and taken out again, and then names other objects than the first time.
+    /// Moves a manifest out of the snapshots, so that it protects what it names for a while. Its name is new each
+    /// time: a snapshot can be exported again and retired again, and then names other objects than the first time.
     pub(crate) async fn retire(&self, name: &SnapshotName) -> Result<(), ArchiveError> {
         let bytes = self.read(&name.within(SNAPSHOTS), MANIFEST_BYTES_MAX).await?;
         self.write(&name.within(&names::retired(names::draw_run()?)), bytes).await?;
@@ -329,12 +332,12 @@ impl Archive {
     }
 }
 
-/// When an object was written, by the archive's clock, in milliseconds since 1970.
+/// Returns when an object was written, by the archive's clock, in milliseconds since 1970.
 pub(crate) fn modified_ms(meta: &ObjectMeta) -> u64 {
     u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or_default()
 }
 
-/// A store, and what the names of its objects begin with.
+/// A store, and the prefix of its objects' names.
 type Opened = Result<(Arc<dyn ObjectStore>, ObjectPath), object_store::Error>;
 
 fn open_s3(location: &Location, settings: &Settings) -> Opened {
@@ -345,7 +348,8 @@ fn open_s3(location: &Location, settings: &Settings) -> Opened {
             builder = builder.with_config(key, value);
         }
     }
-    // One by one: the client's other options stay as the environment has them (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+    // Set one by one, so that the client's other options stay as the environment has them (AWS_ALLOW_HTTP,
+    // AWS_PROXY_URL).
     for (key, time) in timeouts(&settings.patience) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), time);
     }
@@ -390,7 +394,7 @@ fn retry(patience: &Patience) -> RetryConfig {
 fn use_ring() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // An error says that the process has a provider already.
+        // An error means that the process has a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
 }

@@ -1,4 +1,4 @@
-//! Supplies from an archive what a node otherwise asks of its peers.
+//! Supplies from an archive what a node otherwise requests from its peers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,7 @@ pub enum Unsupplied {
     NotKept,
     /// The archive could not be read.
     Failed(ArchiveError),
-    /// The archive gives something else under its name.
+    /// The archive has something else under that name.
     Wrong {
         /// Bytes of the supplied object.
         bytes: Vec<u8>,
@@ -30,23 +30,23 @@ pub enum Unsupplied {
 }
 
 impl ArchivedSnapshot {
-    /// The proof that the snapshot belongs to its ledger.
+    /// Returns the proof that the snapshot belongs to its ledger.
     pub fn lineage(&self) -> &Lineage {
         &self.manifest.lineage
     }
 
-    /// The digest of batch 0.
+    /// Returns the digest of batch 0.
     pub fn genesis(&self) -> Digest {
         self.manifest.genesis
     }
 
-    /// That the genesis is the first batch of the ledger that ends with the snapshot.
+    /// Returns the proof that the genesis is the first batch of the ledger that ends with the snapshot.
     pub fn genesis_proof(&self) -> &AccumulatorRangeProof {
         &self.manifest.genesis_proof
     }
 
-    /// The headers from one batch to another, with the proof of their place in the ledger that ends with the snapshot. Returns `None` if
-    /// the archive lacks one of them.
+    /// Returns the headers from one batch to another, with the proof of their place in the ledger that ends with the
+    /// snapshot. Returns `None` if the archive lacks one of them.
     pub fn headers(
         &self,
         first: BatchNumber,
@@ -66,8 +66,9 @@ impl ArchivedSnapshot {
         Some((asked, proof.ok()?))
     }
 
-    /// The rows of a span, or the first `bytes_max` bytes of them, with their proof. A chunk that ended with a piece, before its span and
-    /// without being full, would be a lie to its asker.
+    /// Returns the rows of a span, or the first `bytes_max` bytes of them, with their proof. It reads further pieces
+    /// until the chunk is full: a chunk that ended with a piece, before its span, would look like a lie to the
+    /// requester.
     ///
     /// # Errors
     /// [`Unsupplied`].
@@ -89,7 +90,7 @@ impl ArchivedSnapshot {
         made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
     }
 
-    /// The siblings beside a span.
+    /// Returns the siblings beside a span.
     ///
     /// # Errors
     /// [`Unsupplied`].
@@ -104,10 +105,10 @@ impl ArchivedSnapshot {
         made.await.map_err(failed)?.map_err(|_| Unsupplied::NotKept)
     }
 
-    /// Codes by their Keccak-256, in the order asked for.
+    /// Returns codes by their Keccak-256, in the requested order.
     ///
     /// # Errors
-    /// [`Unsupplied::NotKept`] if one of them is not among those of the snapshot's accounts; or what the archive gives.
+    /// [`Unsupplied::NotKept`] if one of them is not a code of the snapshot's accounts; or errors of the archive.
     pub async fn codes(&self, hashes: &[Digest]) -> Result<Vec<Code>, Unsupplied> {
         let mut found: BTreeMap<Digest, Code> = BTreeMap::new();
         for hash in hashes {
@@ -131,7 +132,7 @@ impl ArchivedSnapshot {
         hashes.iter().map(|hash| found.get(hash).cloned().ok_or(Unsupplied::NotKept)).collect()
     }
 
-    /// The piece that a path is in, if it is in one.
+    /// Returns the piece that contains a path, if one does.
     async fn end_piece(self: &Arc<Self>, path: &Path) -> Result<Option<Piece>, Unsupplied> {
         let index = self.map.piece_of(path);
         let Span { first, last } = self.map.pieces()[index].place.span();
@@ -151,7 +152,7 @@ impl ArchivedSnapshot {
 
     async fn object(&self, name: &str) -> Result<Vec<u8>, Unsupplied> {
         self.archive.read(name, BLOB_BYTES_MAX).await.map_err(|error| match error {
-            // Longer than any such object can be, and not read.
+            // Longer than any piece or pack can be, and not read.
             error @ ArchiveError::Damaged { .. } => {
                 Unsupplied::Wrong { bytes: Vec::new(), error: Box::new(error) }
             }

@@ -1,6 +1,6 @@
-//! A backend that passes the crash points of [`crate::crash`] around each change of the one that it wraps.
+//! A backend that passes the crash points of [`crate::crash`] around each change of the backend that it wraps.
 //!
-//! It tells the steps apart by what they write, so that production code knows nothing of faults.
+//! It recognises the steps by what they write, so production code knows nothing of faults.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct FaultyBackend {
 }
 
 impl FaultyBackend {
-    /// The backend itself if there is no fault to make.
+    /// Returns the backend itself if there are no faults to make.
     pub(crate) fn wrap(inner: Arc<dyn Backend>, faults: &Faults) -> Arc<dyn Backend> {
         if faults.is_none() { inner } else { Arc::new(FaultyBackend { inner, faults: faults.clone() }) }
     }
@@ -50,8 +50,8 @@ fn around<T>(
     Ok(result)
 }
 
-/// A file whose rows become durable in one step and visible in another. Before the second it has left nothing that outlives the
-/// next start.
+/// A file whose rows become durable in one step and visible in another. Before the second step, it leaves nothing
+/// that outlives the next start.
 struct FaultyFile {
     inner: Box<dyn SortedFile>,
     faults: Faults,
@@ -74,10 +74,10 @@ impl SortedFile for FaultyFile {
     }
 }
 
-/// The step that a write makes; none of an empty one.
+/// Returns the step that a write makes; `None` for an empty write.
 ///
 /// # Panics
-/// If a write has no known step. Each new kind of write needs a name of its own, so that tests crash around it.
+/// If a write has no known step. Each new kind of write needs a step of its own, so that tests crash around it.
 fn step_of(batch: &WriteBatch) -> Option<Step> {
     let any = |test: &dyn Fn(&Write) -> bool| batch.0.iter().any(test);
     let puts = |column: Column| any(&|write| matches!(write, Write::Put(at, ..) if *at == column));
@@ -88,7 +88,7 @@ fn step_of(batch: &WriteBatch) -> Option<Step> {
     let sets = |name: &[u8]| any(&|write| matches!(write, Write::Put(Column::Meta, key, _) if key == name));
     let progress = sets(RESTORE_KEY);
     let ends = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == RESTORE_KEY));
-    // A leap begins the history of states anew, and a backfill leaves it as it is.
+    // A leap restarts the history of states; a backfill leaves it as it is.
     let leaps = any(&|write| matches!(write, Write::Delete(Column::Meta, key) if key == HISTORY_KEY));
     let clears = any(&|write| matches!(write, Write::Clear(_)));
     let drops_headers = any(&|write| matches!(write, Write::ClearRange(Column::Headers, ..)));
@@ -153,7 +153,7 @@ impl RowStore for FaultyBackend {
         }
     }
 
-    /// Little states have files too, so that tests crash around them.
+    /// Small states use files too, so that tests crash around them.
     fn file_bytes_min(&self) -> usize {
         0
     }

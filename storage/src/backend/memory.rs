@@ -1,5 +1,5 @@
-//! The in-memory twin of [`super::rocks`]: every key has its versions, and a snapshot is a sequence number. So is what has
-//! reached the disk, where that counts: see [`MemoryBackend::after_crash`].
+//! The in-memory twin of [`super::rocks`]: every key has its versions, and a snapshot is a sequence number. Where
+//! crashes matter, it also tracks what has reached the disk: see [`MemoryBackend::after_crash`].
 
 mod checkpoints;
 mod durable;
@@ -18,7 +18,7 @@ use tables::Tables;
 #[derive(Default)]
 struct Shared {
     tables: RwLock<Tables>,
-    /// Live snapshots by sequence number, with how many share it. Locked after `tables`.
+    /// Live snapshots by sequence number, with their count. Locked after `tables`.
     live: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -26,7 +26,7 @@ struct Shared {
 #[derive(Clone, Default)]
 pub(crate) struct MemoryBackend {
     shared: Arc<Shared>,
-    /// Checkpoints by number. Not in what is shared, which they keep alive.
+    /// Checkpoints by number. They are not in `shared`, because they keep it alive.
     checkpoints: Arc<Mutex<BTreeMap<u64, Arc<dyn Reader>>>>,
 }
 
@@ -48,14 +48,14 @@ impl Drop for MemorySnapshot {
 }
 
 impl MemoryBackend {
-    /// One that knows what a crash would leave of it.
+    /// Creates a backend that tracks what a crash would leave.
     pub(crate) fn with_crashes() -> MemoryBackend {
         let backend = MemoryBackend::default();
         backend.shared.tables.write().durable = Some(Durable::default());
         backend
     }
 
-    /// Writes that a crash may lose.
+    /// Number of writes that a crash may lose.
     pub(crate) fn unsynced(&self) -> usize {
         self.shared.tables.read().durable.as_ref().map_or(0, Durable::unsynced)
     }
@@ -139,7 +139,7 @@ impl Reader for MemoryBackend {
     }
 }
 
-/// Rows that wait to be written at once.
+/// Rows that are all written when the file is ingested.
 struct MemoryFile {
     backend: MemoryBackend,
     column: Column,
@@ -215,7 +215,7 @@ mod tests {
         assert!(table.values().all(|versions| versions.len() == 1));
     }
 
-    /// Goal: a log loses its end and nothing else, and what went beside it stays.
+    /// Goal: a crash takes only the end of the log, and writes beside the log stay.
     #[test]
     fn a_crash_leaves_what_was_synced_and_the_beginning_of_the_rest() {
         let backend = MemoryBackend::with_crashes();

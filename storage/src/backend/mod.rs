@@ -1,6 +1,6 @@
-//! The seam below the store: ordered columns of bytes, atomic writes, frozen reads. Two implementations, one behaviour:
-//! [`rocks`] on disk and [`memory`] for tests and simulation; [`faulty`] wraps either. Nothing above knows which one it
-//! runs on.
+//! The seam below the store: ordered columns of bytes, atomic writes, frozen reads. Two implementations behave the
+//! same: [`rocks`] on disk, and [`memory`] for tests and simulation; [`faulty`] wraps either. Nothing above knows
+//! which one it runs on.
 //!
 //! A [`Backend`] has three parts: a [`RowStore`] writes and freezes rows, [`Checkpoints`] outlive the process, and [`Upkeep`]
 //! cares for the files on disk.
@@ -30,11 +30,12 @@ pub(crate) enum Write {
     Rows(Column, Rows),
 }
 
-/// Changed state rows, sorted by path: their bytes one after the other, so that a batch of many allocates little.
+/// Changed state rows, sorted by path. Their bytes follow each other in one buffer, so that a large batch allocates
+/// little.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     bytes: Vec<u8>,
-    /// Path, and where the row's bytes end; none deletes it.
+    /// The path, and where the row's bytes end; `None` deletes the row.
     ends: Vec<(Path, Option<usize>)>,
 }
 
@@ -48,7 +49,7 @@ impl Rows {
         self.bytes.len() + self.ends.len() * size_of::<Path>()
     }
 
-    /// Appends a row, which `write` appends to the bytes, and returns those. None deletes the row.
+    /// Appends a row: `write` appends its bytes, which are returned. `None` deletes the row.
     pub(crate) fn push(&mut self, path: Path, write: Option<impl FnOnce(&mut Vec<u8>)>) -> Option<&[u8]> {
         let start = self.bytes.len();
         let end = write.map(|write| {
@@ -68,7 +69,7 @@ impl Rows {
     }
 }
 
-/// Changes that happen together or not at all, in order.
+/// Ordered changes that happen together or not at all.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBatch(pub(crate) Vec<Write>);
 
@@ -112,14 +113,14 @@ pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, S
 /// As [`Visit`], with the index of the range that the row is in.
 pub(crate) type VisitRange<'a> = dyn FnMut(usize, &[u8], &[u8]) -> Result<ControlFlow<()>, StorageError> + 'a;
 
-/// Reads. A backend itself shows the latest writes, its snapshots and checkpoints one moment.
+/// Reads. A backend itself shows the latest writes; its snapshots and checkpoints each show one moment.
 pub(crate) trait Reader: Send + Sync {
     fn get(&self, column: Column, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
-    /// The values of keys that are sorted, in their order.
+    /// Returns the values of sorted keys, in the order of the keys.
     fn multi_get(&self, column: Column, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StorageError>;
 
-    /// Visits the values of keys that are sorted, in their order: as [`Reader::multi_get`], without a copy of each.
+    /// Visits the values of sorted keys, in the order of the keys: as [`Reader::multi_get`], without copying each.
     fn visit_many(
         &self,
         column: Column,
@@ -138,7 +139,8 @@ pub(crate) trait Reader: Send + Sync {
         visit: &mut Visit<'_>,
     ) -> Result<(), StorageError>;
 
-    /// Scans the rows from a key on that share its first bytes: as many bytes as [`options`] sets as the column's prefix for lookups.
+    /// Scans the rows from a key on that share its first `alike` bytes. That is the length of the prefix that
+    /// [`options`] sets for the column's lookups.
     fn scan_alike(
         &self,
         column: Column,
@@ -152,8 +154,8 @@ pub(crate) trait Reader: Send + Sync {
         })
     }
 
-    /// The rows of short ranges that ascend, both ends included, which are read soon again by key. The visit is told the range's index; its
-    /// `Break` ends that range.
+    /// Visits the rows of short ranges that ascend, both ends included. The same rows are soon read again by key. The
+    /// visitor gets the range's index; its `Break` ends that range.
     fn ranges(
         &self,
         column: Column,
@@ -170,20 +172,20 @@ pub(crate) trait Reader: Send + Sync {
     }
 }
 
-/// A file of rows in ascending order of keys, written beside the column and moved into it at once, past log, memtable and
-/// compaction. Dropping it discards its rows.
+/// A file of rows in ascending order of keys, written beside the column and moved into it at once, bypassing log,
+/// memtable and compaction. Dropping it discards its rows.
 pub(crate) trait SortedFile: Send {
-    /// The next row; its key is above the one before.
+    /// Appends a row; its key must be above the one before.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError>;
 
-    /// Ends the rows and makes them durable; they are not visible yet.
+    /// Completes the file and makes its rows durable; they are not visible yet.
     fn seal(&mut self) -> Result<(), StorageError>;
 
     /// Makes the sealed rows visible, all of them or none.
     fn ingest(self: Box<Self>) -> Result<(), StorageError>;
 }
 
-/// A checkpoint under its number.
+/// A checkpoint with its number.
 pub(crate) type NumberedReader = (u64, Arc<dyn Reader>);
 
 /// Size of a column on disk.
@@ -194,73 +196,73 @@ pub(crate) struct ColumnSize {
     pub(crate) bytes: u64,
 }
 
-/// The files that a drop frees.
+/// The space that dropping files frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Dropped {
     pub(crate) bytes: u64,
-    /// The part that checkpoints share, and that is freed only with the last of them.
+    /// The part that checkpoints share; it is freed only with the last of them.
     pub(crate) bytes_in_snapshots: u64,
 }
 
-/// What the store cost its disk since it was opened, over all columns and views.
+/// The disk work of the store since it was opened, over all columns and views.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IoCounts {
-    /// Keys that were asked for, whether they have a row or not.
+    /// Keys that were looked up, whether they have a row or not.
     pub keys: u64,
-    /// Data blocks that were not in the block cache: reads of the disk, or of the operating system's cache. A scan counts
-    /// here too.
+    /// Data blocks that were not in the block cache: reads of the disk, or of the operating system's cache. Scans
+    /// count here too.
     pub blocks: u64,
-    /// Times that the log was synced: each durable write waits for one.
+    /// Syncs of the log: each durable write waits for one.
     pub syncs: u64,
     /// Bytes written to the log, and to files of rows by flushes and compactions.
     pub bytes_written: u64,
 }
 
-/// Rows: written, and read as they are at one moment.
+/// Writes rows, and reads them as they are at one moment.
 pub(crate) trait RowStore: Reader {
-    /// Makes all changes or none. A durable write has reached the disk when this returns, and so have all before it.
+    /// Makes all changes or none. When a durable write returns, it and all writes before it have reached the disk.
     fn write(&self, batch: WriteBatch, durable: bool) -> Result<(), StorageError>;
 
-    /// Begins a sorted file of a column.
+    /// Begins a sorted file for a column.
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError>;
 
-    /// Bytes of rows from which on a sorted file is worth its syncs.
+    /// Minimum bytes of rows for which a sorted file is worth its syncs.
     fn file_bytes_min(&self) -> usize {
         if cfg!(test) { 256 } else { 128 << 10 }
     }
 
-    /// A frozen view, as long as this process lives.
+    /// Returns a frozen view, which lasts at most as long as this process.
     fn snapshot(&self) -> Arc<dyn Reader>;
 
-    /// Whether more than so many snapshots are held: the rows that they show stay on disk.
+    /// Whether more than `_known` snapshots are held: the rows that they show stay on disk.
     fn has_readers_beyond(&self, _known: usize) -> bool {
         false
     }
 }
 
-/// Frozen views that have a number, and outlive the process if the backend itself does.
+/// Frozen views that have a number, and outlive the process if the backend does.
 pub(crate) trait Checkpoints: Send + Sync {
-    /// Begins in the background what would make the next checkpoint slow.
+    /// Starts in the background the work that would slow the next checkpoint down.
     fn prepare_checkpoint(&self) -> Result<(), StorageError>;
 
-    /// Freezes what is written under a number.
+    /// Freezes the current content under a number.
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError>;
 
-    /// The checkpoints of earlier processes, by ascending number.
+    /// Returns the checkpoints of earlier processes, by ascending number.
     fn checkpoints(&self) -> Result<Vec<NumberedReader>, StorageError>;
 
     /// Frees a checkpoint once its last reader is dropped.
     fn remove_checkpoint(&self, number: u64) -> Result<(), StorageError>;
 }
 
-/// Care of the files and the cache that rows lie in. A backend that has none has little to say and to do.
+/// Maintains the files and the cache behind the rows. The defaults are for a backend without files.
 pub(crate) trait Upkeep: Send + Sync {
     /// Returns the size of a column.
     fn size(&self, _column: Column) -> Result<ColumnSize, StorageError> {
         Ok(ColumnSize::default())
     }
 
-    /// Returns what the disk was asked for so far.
+    /// Returns the disk work so far.
     fn io_counts(&self) -> IoCounts {
         IoCounts::default()
     }
@@ -273,39 +275,41 @@ pub(crate) trait Upkeep: Send + Sync {
         Ok(Dropped::default())
     }
 
-    /// Drops the files whose keys lie in `from..below`. Some or all of these keys are gone afterwards, for snapshots too. The
-    /// caller ensures that nobody reads them any more.
+    /// Drops the files whose keys all lie in `from..below`. Some or all keys in that range are gone afterwards, for
+    /// snapshots too. The caller ensures that nobody reads them any more.
     fn drop_between(&self, _column: Column, _from: &[u8], _below: &[u8]) -> Result<Dropped, StorageError> {
         Ok(Dropped::default())
     }
 
-    /// Walks the files from the highest keys down until they take so many bytes, and returns their lowest key. Returns `None` if all
-    /// files fit. The column's files must have disjoint ranges of keys. The first file counts whatever its size.
+    /// Walks the files from the highest keys down until they take `_bytes` bytes, and returns their lowest key.
+    /// Returns `None` if all files fit. The column's files must have disjoint ranges of keys. The first file counts
+    /// whatever its size.
     fn key_within(&self, _column: Column, _bytes: u64) -> Result<Option<Vec<u8>>, StorageError> {
         Ok(None)
     }
 
-    /// Empties a column that nobody reads. Its space is free at once while at most `readers` snapshots are held; those do not read the
-    /// column.
+    /// Empties a column that nobody reads. Its space is free at once if at most `readers` snapshots are held, none of
+    /// which may read the column.
     fn reclaim(&self, column: Column, readers: usize) -> Result<(), StorageError>;
 
-    /// Frees the files of a column that was cleared and that nobody reads, snapshots neither, as far as that needs no wait for a compaction.
+    /// Frees the files of a cleared column that nobody reads, not even a snapshot, without waiting for a compaction.
     /// [`Upkeep::reclaim`] frees the rest.
     fn drop_files(&self, _column: Column) -> Result<(), StorageError> {
         Ok(())
     }
 
-    /// Lets entries of [`Column::Transactions`] that name a batch below this one go, sooner or later.
+    /// Permits compaction to drop entries of [`Column::Transactions`] for batches below this one.
     fn forget_transactions_below(&self, _number: u64) {}
 
-    /// Lets headers below this one go, sooner or later, with certificates, entries of the index, and nodes that only they need.
+    /// Permits compaction to drop headers below this one, with their certificates, index entries, and the nodes that
+    /// only they need.
     fn forget_headers_below(&self, _number: u64) {}
 
-    /// Lets entries of [`Column::History`] of batches up to this one go, sooner or later.
+    /// Permits compaction to drop entries of [`Column::History`] for batches up to this one.
     fn forget_history_up_to(&self, _number: u64) {}
 }
 
-/// All that a store needs below it.
+/// Everything that a store needs below it.
 pub(crate) trait Backend: RowStore + Checkpoints + Upkeep {}
 
 impl<T: RowStore + Checkpoints + Upkeep> Backend for T {}

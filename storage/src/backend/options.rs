@@ -1,4 +1,4 @@
-//! How each column lies on disk, and why. The figures behind these choices come from `slipnet bench ledger`.
+//! How each column is stored on disk, and why. The figures behind these choices come from `slipnet bench ledger`.
 //!
 //! * **State, code and indexes** are read by key, in no order: one read of a cold key. Memory holds the index and filter
 //!   blocks of every file, so a lookup reads the data block alone. In 249 of 250 cases a filter lets an absent key cost
@@ -23,22 +23,22 @@ use slipstream_types::Path;
 use super::Column;
 use crate::{schema, transactions};
 
-/// One column's memory for rows that are in no file yet, before it is flushed.
+/// Bytes of one column's rows in memory before it is flushed.
 const WRITE_BUFFER_BYTES_MAX: usize = 32 << 20;
-/// Bits of filter per key. 12 let one absent key in 250 through: a file that does not have a key is hardly ever read for it.
+/// Filter bits per key. 12 let one absent key in 250 through, so a file without a key is hardly ever read for it.
 const FILTER_BITS_PER_KEY: f64 = 12.0;
-/// A data block of the columns that are read by key, which one cold read brings. Larger blocks hold more of an account's
-/// neighbouring slots, but cost more to read and to search when they do not help.
+/// Bytes of a data block in columns that are read by key; a cold read brings one. Larger blocks hold more of an
+/// account's neighbouring slots, but cost more to read and to search when these do not help.
 const POINT_BLOCK_BYTES: usize = 4 << 10;
-/// A data block of blobs. Most are longer and have a block of their own; short ones share one.
+/// Bytes of a data block of blobs. Most blobs are longer and have a block of their own; short ones share one.
 const BLOB_BLOCK_BYTES: usize = 16 << 10;
-/// Files of a state column: large ones, so that few files are open and one multi-get stays within one file.
+/// Bytes of a state column's files. They are large, so that few are open and one multi-get stays within one file.
 const STATE_FILE_BYTES: u64 = 128 << 20;
 
 /// The inputs that shape the options of a database's columns.
 pub(super) struct Shape<'a> {
     pub(super) cache: &'a Cache,
-    /// Whether index and filter blocks stay in the cache whatever else is read. Not those of checkpoints: they are read
+    /// Whether index and filter blocks stay in the cache whatever else is read. Not for checkpoints, which are read
     /// from end to end, by chunks.
     pub(super) pin_indexes: bool,
     pub(super) floors: &'a Floors,
@@ -47,10 +47,10 @@ pub(super) struct Shape<'a> {
 /// The floors below which compaction drops the rows of a column.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floors {
-    /// Transactions of batches below this one leave the index.
+    /// The index drops transactions of batches below this one.
     pub(super) index: Arc<AtomicU64>,
-    /// Headers of batches below this one go, with their certificates, their entries in the index, and nodes of the accumulator that only they
-    /// need.
+    /// Headers of batches below this one are dropped, with their certificates, their index entries, and the
+    /// accumulator nodes that only they need.
     pub(super) headers: Arc<AtomicU64>,
     /// The history drops rows before batches up to this one.
     pub(super) history: Arc<AtomicU64>,
@@ -75,10 +75,10 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
     options.set_compression_type(DBCompressionType::Lz4);
     match column {
         _ if is_blobs(column) => {
-            // Already compressed by whoever made them, or nothing that could be.
+            // They are compressed already, or incompressible.
             options.set_compression_type(DBCompressionType::None);
             table.set_block_size(BLOB_BLOCK_BYTES);
-            // A file that stays in level 0 cannot be dropped: each is moved down as soon as it is there.
+            // A file in level 0 cannot be dropped, so each is moved down at once.
             options.set_level_zero_file_num_compaction_trigger(1);
         }
         Column::StateA | Column::StateB => {
@@ -103,10 +103,11 @@ pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
     options
 }
 
-/// Tells whether a key with its value goes at a floor. Unreadable entries stay, so that their next reader reports them.
+/// Whether a key with its value is dropped at a floor. Unreadable entries stay, so that their next reader reports
+/// them.
 type IsGone = fn(&[u8], &[u8], u64) -> bool;
 
-/// The rows that compaction drops from a column, and the floor that decides it.
+/// Returns which rows compaction drops from a column: the filter's name, its floor and its test.
 fn filter_of(column: Column, floors: &Floors) -> Option<(&'static str, &Arc<AtomicU64>, IsGone)> {
     Some(match column {
         Column::Headers | Column::Certificates => {
@@ -144,7 +145,8 @@ fn table_options(shape: &Shape<'_>) -> BlockBasedOptions {
     table
 }
 
-/// Of a column whose keys are looked for by their first bytes: a filter over those spares the files that have none alike.
+/// Sets up a column whose keys are looked up by their first bytes: a filter over these skips the files that have no
+/// match.
 fn starts(options: &mut Options, table: &mut BlockBasedOptions, alike: usize) {
     options.set_prefix_extractor(SliceTransform::create_fixed_prefix(alike));
     table.set_bloom_filter(FILTER_BITS_PER_KEY, false);

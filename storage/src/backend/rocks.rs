@@ -34,16 +34,18 @@ mod upkeep;
 pub(crate) use read::RocksCheckpoint;
 use read::{ALL_FILES, OwnedSnapshot, Pinned};
 
-/// Memory for rows not yet in a file, over all columns; a flush begins above it.
+/// Memory for rows not yet in a file, over all columns; above it a flush begins.
 const WRITE_BUFFERS_BYTES_MAX: usize = 96 << 20;
-/// Log kept before the columns that hold it up are flushed; bounds how long opening replays it.
+/// Log bytes above which the columns that need the oldest log are flushed; bounds how long opening replays the log.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they showed. The history holds a
-/// row of them, so that this would come after every compaction: most of it the next one does anyway.
+/// Seconds. RocksDB rewrites a lowest-level file made under snapshots once they are gone, to free the rows that they
+/// showed. The history holds a series of snapshots, so this would follow every compaction. The next compaction does
+/// most of it anyway.
 const BOTTOM_DELAY: (&str, &str) = ("bottommost_file_compaction_delay", "3600");
-/// The end of the name of a checkpoint that is being removed.
+/// File extension of a checkpoint that is being removed.
 const REMOVING: &str = "gone";
-/// A key above every key of any column: a path and a batch, the longest fixed ones, have 40 bytes. Records are never cleared.
+/// A key above every key of any column: the longest fixed keys, a path and a batch, have 40 bytes. Records are never
+/// cleared.
 const ABOVE_ALL_KEYS: [u8; 41] = [0xff; 41];
 
 /// The store's database.
@@ -58,21 +60,21 @@ pub(crate) struct RocksBackend {
     checkpoints_dir: PathBuf,
     /// Checkpoints that have readers.
     open_checkpoints: Mutex<BTreeMap<u64, Weak<RocksCheckpoint>>>,
-    /// Counts the flushes before checkpoints: each is one column's turn.
+    /// Counts the flushes before checkpoints, to select the column whose turn it is.
     flush_turn: AtomicUsize,
     /// Where sorted files are written before they move into their column; emptied at every start.
     sorted_files_dir: PathBuf,
     sorted_files_made: AtomicU64,
-    /// Shared by all live snapshots.
+    /// Shared by all live snapshots, which its references count.
     live: Arc<()>,
-    /// None where a durable write is not asked for: a power cut may take what was acknowledged.
+    /// `None` without `fsync`: a power cut may then take what was acknowledged.
     acknowledged: Option<Acknowledged>,
 }
 
 impl Drop for RocksBackend {
     fn drop(&mut self) {
         if let Some(acknowledged) = &self.acknowledged {
-            // What lists files may change them until here.
+            // The list of files may change until here.
             self.db.cancel_all_background_work(true);
             acknowledged.note(0);
         }
@@ -87,19 +89,19 @@ fn remove_dir(dir: &Path) {
     }
 }
 
-/// Removes a checkpoint. Its name goes first: under it lies all of the checkpoint or nothing, for who opens it beside this process.
+/// Removes a checkpoint. It is renamed first: a process that opens it beside this one finds all of it or nothing.
 fn remove_checkpoint(dir: &Path) {
     let aside = dir.with_extension(REMOVING);
     remove_dir(&aside);
     match dir.is_dir() && fs::rename(dir, &aside).is_ok() {
         true => remove_beside(aside),
-        // What is no directory, or keeps its name, is told of there.
+        // Removes, or reports, what is not a directory or keeps its name.
         false => remove_dir(dir),
     }
 }
 
-/// Removes a directory on a thread of its own: a checkpoint has hundreds of files, and whoever drops one commits batches. Without a thread
-/// it stays until the next start.
+/// Removes a directory on a separate thread: a checkpoint has hundreds of files, and the caller commits batches. If
+/// no thread starts, the directory stays until the next start.
 fn remove_beside(dir: PathBuf) {
     let removed = std::thread::Builder::new().name("snapshots".into()).spawn(move || remove_dir(&dir));
     if let Err(error) = removed {
@@ -112,23 +114,23 @@ fn common_options(open_files_max: i32) -> Options {
     options.set_max_open_files(open_files_max);
     options.set_keep_log_file_num(4);
     options.set_max_log_file_size(4 << 20);
-    // A log that is closed is listed with its length: one that is missing between others is noticed. Whoever only reads needs the option
-    // too, or RocksDB crashes over such a list.
+    // The manifest lists closed logs with their lengths, so that a missing one is noticed. Read-only opens need the
+    // option too, or RocksDB crashes over this list.
     options.set_track_and_verify_wals_in_manifest(true);
     options
 }
 
-/// A database exactly as a store would open it in `dir`, with no store above it: the floor that benchmarks compare with.
-/// Its columns are those of docs/formats.md.
+/// A database exactly as a store would open it in `dir`, with no store above it: the baseline of benchmarks. Its
+/// columns are those of docs/formats.md.
 ///
 /// # Errors
-/// [`StorageError::Locked`], or what the disk says.
+/// [`StorageError::Locked`], or errors of the disk.
 pub fn plain_database(config: &StorageConfig, dir: &Path) -> Result<DB, StorageError> {
     let options = database_options(config, Content::Nothing);
     open_database(&options, dir, &block_cache(config), &Floors::default())
 }
 
-/// The options of a state column's files, for [`plain_database`]'s callers that write some themselves.
+/// The options of a state column's files, for callers of [`plain_database`] that write some themselves.
 pub fn plain_state_options(config: &StorageConfig) -> Options {
     let shape = Shape { cache: &block_cache(config), pin_indexes: true, floors: &Floors::default() };
     let mut options = column_options(Column::StateA, &shape);
@@ -144,10 +146,11 @@ fn cache_bytes(config: &StorageConfig) -> usize {
     (config.block_cache_mib.max(1) << 20) as usize
 }
 
-/// Only what is not there is made: RocksDB would make a database beside tables whose list is lost, and remove them.
+/// Creates only what may be missing: beside tables whose manifest is lost, RocksDB would make a new database and
+/// remove them.
 fn database_options(config: &StorageConfig, content: Content) -> Options {
     let mut options = common_options(OpenFilesShare::of_process().tables as i32);
-    // Counters alone, of each core by itself: timers and histograms would cost more than what they tell.
+    // Counters alone, kept per core: timers and histograms would cost more than they are worth.
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     options.set_use_direct_reads(config.direct_reads);
@@ -165,24 +168,24 @@ fn open_database(options: &Options, dir: &Path, cache: &Cache, floors: &Floors) 
     DB::open_cf_descriptors(options, dir_of_db, columns(shape)).map_err(|error| refusal(error, dir))
 }
 
-/// Why a database did not open.
+/// Returns the reason why a database did not open.
 fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
-    // Of a closed log that is gone or shorter. RocksDB does not say the file's name.
+    // A closed log is gone or shorter. RocksDB gives its number, but not the file's name.
     let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
     let log =
         error.as_ref().split_once("log number: ").and_then(|(_, rest)| digits(rest).parse::<u64>().ok());
     if let Some(number) = log {
         return StorageError::cut(dir, &format!("{number:06}.log is not as it was ({})", error.as_ref()));
     }
-    // RocksDB has no code of its own for this.
+    // RocksDB has no error code for this.
     let locked = ["While lock file", "lock hold by current process"];
     match locked.iter().any(|text| error.as_ref().contains(text)) {
         true => StorageError::Locked { dir: dir.to_owned() },
-        // Of a file that the manifest lists.
+        // A file that the manifest lists is missing.
         false if error.as_ref().contains("No such file or directory") => {
             StorageError::incomplete(dir, &format!("a file ({})", error.as_ref()))
         }
-        // A list of files whose end is lost may lack columns: of this release's format it has them all.
+        // A manifest whose end is lost may lack columns; one of this release's format has them all.
         false if error.kind() == rocksdb::ErrorKind::InvalidArgument => {
             StorageError::corrupt(format!("{}: {}", dir.display(), error.as_ref()))
         }
@@ -191,7 +194,7 @@ fn refusal(error: rocksdb::Error, dir: &Path) -> StorageError {
 }
 
 impl RocksBackend {
-    /// Opens the database in `dir`, which exists, or makes one there if nothing of a store is.
+    /// Opens the database in `dir`, which exists, or creates one if nothing of a store is there.
     pub(crate) fn open(
         config: &StorageConfig,
         dir: &Path,
@@ -200,7 +203,7 @@ impl RocksBackend {
         Self::open_with(database_options(config, content), config, dir, content)
     }
 
-    /// As [`RocksBackend::open`], and what the logs hold stays there: on a full disk there is no room for tables.
+    /// As [`RocksBackend::open`], but leaves the logs' content in the logs: a full disk has no room for tables.
     pub(crate) fn open_unflushed(
         config: &StorageConfig,
         dir: &Path,
@@ -223,7 +226,7 @@ impl RocksBackend {
         let mark = match content {
             Content::Store => {
                 let mark = Mark::read(dir)?;
-                // Opened for writing, RocksDB would remove what is left of a log that lost its end.
+                // If opened for writing, RocksDB would remove the rest of a log that lost its end.
                 open_files_of(config, &files_dir)?.check(dir, &mark)?;
                 mark
             }
@@ -261,8 +264,8 @@ impl RocksBackend {
     }
 }
 
-/// A moment of the database whose files are in a directory, for a process that does not have it. They are all opened at once: whoever has it
-/// may remove them at any time.
+/// Opens one moment of a database that another process has open, by its directory. It opens all files at once,
+/// because that process may remove them at any time.
 pub(crate) fn open_read_only(
     config: &StorageConfig,
     files: &Path,
@@ -270,7 +273,7 @@ pub(crate) fn open_read_only(
     RocksCheckpoint::open_at(files.to_owned(), block_cache(config), ALL_FILES).map(Arc::new)
 }
 
-/// A database whose files are in a directory, read with few of them open. Writes nothing.
+/// Opens a database read-only, with few of its files open at a time. Writes nothing.
 pub(crate) fn open_files_of(config: &StorageConfig, files: &Path) -> Result<RocksCheckpoint, StorageError> {
     let open_files = OpenFilesShare::of_process().of_checkpoint as i32;
     RocksCheckpoint::open_at(files.to_owned(), block_cache(config), open_files)
@@ -300,7 +303,7 @@ impl RowStore for RocksBackend {
                     writes.delete_range_cf(family(&self.db, column), &[][..], &ABOVE_ALL_KEYS[..]);
                 }
                 Write::ClearRange(column, first, mut end) => {
-                    // The end is not included: the key right above the last is the last and a zero byte.
+                    // The end is excluded. The key right above the last one is the last one with a zero byte.
                     end.push(0);
                     writes.delete_range_cf(family(&self.db, column), first, end);
                 }
@@ -308,7 +311,7 @@ impl RowStore for RocksBackend {
         }
         let mut options = WriteOptions::default();
         options.set_sync(durable);
-        // The log is synced with all that stands before this write. Of an empty one nothing stands in it.
+        // The log is synced with everything before this write. An empty write adds nothing to it.
         let change = match writes.len() as u64 {
             0 => 0,
             changes => self.db.latest_sequence_number() + changes,
@@ -322,7 +325,7 @@ impl RowStore for RocksBackend {
 
     fn sorted_file(&self, column: Column) -> Result<Box<dyn SortedFile>, StorageError> {
         let name = format!("{}.sst", self.sorted_files_made.fetch_add(1, Ordering::Relaxed));
-        // The rows must lie in their file as they would in any other of the column.
+        // The file must be laid out like any other of the column.
         let shape = Shape { cache: &self.cache, pin_indexes: true, floors: &self.floors };
         let options = column_options(column, &shape);
         sorted_file::begin(Arc::clone(&self.db), column, options, self.sorted_files_dir.join(name))

@@ -1,4 +1,4 @@
-//! Reading a column from end to end, past what the disk does not give back.
+//! Reads a column from end to end, past parts that the disk cannot read.
 
 use std::ops::ControlFlow;
 
@@ -11,11 +11,10 @@ use crate::{
     schema::{self, KINDS},
 };
 
-/// Rows that are checked at once, on all cores; and their bytes, which bounds the memory.
+/// Most rows that are checked at once, on all cores; and most of their bytes, which bounds the memory.
 const PAGE_ROWS: usize = 4_096;
 const PAGE_BYTES: usize = 16 << 20;
-/// Batches that are looked for one by one behind a part that cannot be read: more than a damaged block holds, and seconds
-/// of work.
+/// Batches that are tried one by one after an unreadable part: more than a damaged block holds, and seconds of work.
 const PROBES_MAX: u64 = 16_384;
 
 /// Key and value.
@@ -24,17 +23,17 @@ pub(super) type Row = (Vec<u8>, Vec<u8>);
 /// Rows that are read at once.
 type Page = Vec<Row>;
 
-/// A part of a column, in its order.
+/// A part of a column, in the column's order.
 #[derive(Clone, Copy)]
 pub(super) enum Part<'a> {
     /// The rows of one page.
     Rows(&'a Page),
-    /// Batches, from the first to the last, that the disk does not give back.
+    /// Batches, from the first to the last, that the disk cannot read.
     Unreadable(BatchNumber, BatchNumber),
 }
 
 impl<'a> Part<'a> {
-    /// Its rows, for who has nothing to say of what is unreadable.
+    /// Its rows; none for an unreadable part.
     pub(super) fn rows(self) -> &'a [Row] {
         match self {
             Part::Rows(page) => page,
@@ -43,12 +42,12 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Batches that the disk does not give back.
+/// Batches that the disk cannot read.
 #[derive(Clone, Copy)]
 struct Gap {
     first: BatchNumber,
     last: BatchNumber,
-    /// Where reading goes on, if anything behind is known to be readable.
+    /// Where reading continues, if anything after the gap is known to be readable.
     next: Option<BatchNumber>,
 }
 
@@ -59,8 +58,9 @@ impl Gap {
 }
 
 impl Check<'_> {
-    /// Reads a column page by page; `find` tells what is wrong with a part of it. A part that cannot be read is one finding; reading
-    /// goes on behind it in a column of batches, which names them. False if it ends the column.
+    /// Reads a column page by page; `find` reports what is wrong with a part of it. An unreadable part is one
+    /// finding. In a column of batches, which have numbers, reading continues after it. Returns false if it ends the
+    /// column.
     pub(super) fn column(
         &mut self,
         column: Column,
@@ -100,7 +100,7 @@ impl Check<'_> {
         found.into_iter().for_each(|what| self.damaged(what));
     }
 
-    /// Notes that a column is not read further.
+    /// Records that a column is not read further.
     fn unread(&mut self, column: Column, error: &StorageError) -> bool {
         let what = format!("column {}: {}", column.name(), reason(error));
         match self.unused == Some(column) {
@@ -110,8 +110,8 @@ impl Check<'_> {
         false
     }
 
-    /// Reads the rows from a key on, up to the part that is unreadable. Returns them with the next page's key, or with the
-    /// error that ends the column.
+    /// Reads the rows from a key on, up to an unreadable part. Returns them with the next page's key, or with the
+    /// error that ended the scan.
     fn page(&self, column: Column, first: &[u8]) -> (Page, Result<Option<Vec<u8>>, StorageError>) {
         let (mut page, mut bytes, mut next) = (Page::new(), 0, None);
         let scanned = self.backend.scan(column, first, Direction::Up, &mut |key, value| {
@@ -126,8 +126,8 @@ impl Check<'_> {
         (page, scanned.map(|()| next))
     }
 
-    /// The unreadable batches from a key on, or behind it. Returns `None` if the column holds no batches, or if each one alone
-    /// is readable.
+    /// Finds the unreadable batches from a key on, or after it. Returns `None` if the column does not hold batches,
+    /// or if each batch alone is readable.
     fn unreadable(&self, column: Column, key: &[u8], from_key: bool) -> Option<Gap> {
         let is_of_batches = matches!(column, Column::Headers | Column::Certificates)
             || KINDS.into_iter().any(|kind| schema::blob_column(kind) == Some(column));
@@ -140,7 +140,7 @@ impl Check<'_> {
         if !is_of_batches {
             return None;
         }
-        // A range that goes on is continued: what is behind it is scanned again.
+        // A gap that extends beyond the probes is continued: the scan resumes after them.
         let end = first.after(PROBES_MAX);
         let mut gap: Option<Gap> = None;
         for number in first.through(self.head.min(end)) {
@@ -157,7 +157,7 @@ impl Check<'_> {
     }
 }
 
-/// One batch is named as one.
+/// Names a range of batches, or a single one.
 pub(super) fn batches(first: BatchNumber, last: BatchNumber) -> String {
     if first == last { format!("batch {first}") } else { format!("batches {first} to {last}") }
 }

@@ -1,4 +1,4 @@
-//! Checking headers: each stands under its number, in the accumulator and in the index, and none is missing.
+//! Checks headers: each is under its number, in the accumulator and in the index, and none is missing.
 
 use std::ops::ControlFlow;
 
@@ -12,14 +12,15 @@ use crate::{
     schema::{self, HeadRecord},
 };
 
-/// Leaves that are looked at together; bounds the memory.
+/// Leaves that are read at once; bounds the memory.
 const LEAVES: usize = 4_096;
 
-/// The header before the one that is looked at; no digest where it is damaged.
+/// The header before the current one; without a digest if it is damaged.
 type Previous = Option<(BatchNumber, Option<Digest>)>;
 
 impl Check<'_> {
-    /// Every header under its number, in the accumulator, in the index, and following the one before it.
+    /// Checks that every header is under its number, in the accumulator and in the index, and follows the one before
+    /// it.
     pub(super) fn headers(&mut self, head: &HeadRecord) {
         let (backend, floor) = (self.backend, self.headers_floor);
         let mut previous: Previous = None;
@@ -100,10 +101,10 @@ fn check_header(
     Ok(found)
 }
 
-/// The headers that were once in a gap, told by their digests in the accumulator.
+/// Finds the headers that were once in a gap, by their digests in the accumulator.
 ///
-/// A restore leaves a gap too, with at most two leaves in it. One is of batch 1, the sibling of the genesis; the other is the
-/// left sibling of the first header that came. The index has neither, because it knows headers only.
+/// A restore leaves a gap too, with at most two leaves in it. One is that of batch 1, the sibling of the genesis; the
+/// other is the left sibling of the first restored header. The index has neither, because it knows headers only.
 fn lost_headers(backend: &dyn Backend, first: u64, last: u64) -> Result<Vec<String>, StorageError> {
     let leaf = |number| read_node(backend, NodePosition { level: 0, index: number });
     let mut lost: Vec<(u64, u64)> = Vec::new();
@@ -130,7 +131,7 @@ fn lost_headers(backend: &dyn Backend, first: u64, last: u64) -> Result<Vec<Stri
     Ok(lost.into_iter().map(describe).collect())
 }
 
-/// The first leaves of a range that are stored.
+/// Returns the first stored leaves of a range.
 fn leaves(backend: &dyn Backend, first: u64, last: u64) -> Result<Vec<(u64, Digest)>, StorageError> {
     let key = |number| schema::node_key(NodePosition { level: 0, index: number });
     let (end, mut leaves) = (key(last), Vec::new());

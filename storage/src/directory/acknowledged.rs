@@ -1,9 +1,9 @@
-//! [`Acknowledged`]: how far the database was when a write to it was last acknowledged. RocksDB takes a log or a list of files whose end is lost
-//! for one that a power cut left: it opens without what is missing, and removes the files that nothing names any more. The third line of
-//! `FORMAT` tells such a loss from a power cut.
+//! [`Acknowledged`]: how far the database was when a write to it was last acknowledged. If a log or a manifest lost
+//! its end, RocksDB takes that for the effect of a power cut: it opens without what is missing, and removes the files
+//! that nothing names any more. The third line of `FORMAT` distinguishes this loss from a power cut.
 //!
-//! The line is written over after every durable write and never synced. It claims only what is on disk already, so that a power cut
-//! makes it claim less, and never too much.
+//! The line is overwritten after every durable write and never synced. It claims only what is on disk already, so a
+//! power cut makes it claim less, and never too much.
 
 use std::{
     fs::{self, File},
@@ -19,15 +19,15 @@ use super::{DATABASE_DIR, manifest};
 use crate::{error::StorageError, format};
 
 const PREFIX: &str = "acknowledged ";
-/// The line of `FORMAT` with the mark, from 0.
+/// Index of the line of `FORMAT` that has the mark.
 const LINE: usize = 2;
-/// A node that runs may write over the line just when it is read.
+/// Tries to read the line: a running node may overwrite it at the same time.
 const ATTEMPTS: usize = 20;
 
-/// The least that a store's files hold.
+/// The least that a store's files must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Mark {
-    /// Number of the last change of a durable write.
+    /// Number of the last change in a durable write.
     pub(crate) change: u64,
     /// Number of the manifest, and its bytes.
     pub(crate) manifest: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Always of the same length, so that it can be written over.
+    /// Encodes the mark, always at the same length, so that it can be overwritten.
     pub(crate) fn line(&self) -> String {
         let text = format!("{PREFIX}{:020} {:020} {:020} ", self.change, self.manifest, self.manifest_bytes);
         let [a, b, c, d, ..] = Digest::tagged("slipstream/acknowledged/1", text.as_bytes()).0;
@@ -49,7 +49,7 @@ impl Mark {
         (mark.line().trim_end() == line).then_some(mark)
     }
 
-    /// The mark of a directory whose format was checked. That of a release that made none claims nothing.
+    /// Reads the mark of a directory whose format was checked. A directory of a release without marks claims nothing.
     pub(crate) fn read(dir: &Path) -> Result<Mark, StorageError> {
         let path = dir.join(format::FILE);
         for _ in 0..ATTEMPTS {
@@ -67,7 +67,7 @@ impl Mark {
         )))
     }
 
-    /// Refuses a manifest that is older or shorter than the one that was there.
+    /// Refuses a manifest that is older or shorter than the marked one.
     pub(crate) fn check_manifest(&self, dir: &Path, name: &str, bytes: u64) -> Result<(), StorageError> {
         match super::manifest_number(name) {
             Some(number) if number < self.manifest => Err(StorageError::cut(
@@ -97,7 +97,7 @@ impl Mark {
     }
 }
 
-/// Moves the mark of an opened store.
+/// Advances the mark of an opened store.
 #[derive(Debug)]
 pub(crate) struct Acknowledged {
     dir: PathBuf,
@@ -108,7 +108,7 @@ pub(crate) struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Of a directory whose `FORMAT` has a mark.
+    /// Opens the mark of a directory whose `FORMAT` has one.
     pub(crate) fn open(dir: &Path, mark: Mark) -> Result<Acknowledged, StorageError> {
         let path = dir.join(format::FILE);
         let text = fs::read_to_string(&path).map_err(|error| StorageError::io("read", &path, error))?;
@@ -123,7 +123,8 @@ impl Acknowledged {
         Ok(acknowledged)
     }
 
-    /// Everything up to this change, and the list of files, are on disk. Where that cannot be written, the mark claims less.
+    /// Records that everything up to this change, and the manifest, are on disk. If that cannot be written, the mark
+    /// claims less.
     pub(crate) fn note(&self, change: u64) {
         let mut mark = self.mark.lock();
         match self.write(Mark { change: mark.change.max(change), ..*mark }) {
@@ -143,7 +144,8 @@ impl Acknowledged {
             next = Mark { manifest, manifest_bytes, ..mark };
         }
         if next.manifest_bytes != mark.manifest_bytes || next.manifest != mark.manifest {
-            // RocksDB may not have synced what it appended just now. A list of files changes with a flush, not with a batch.
+            // RocksDB may not have synced what it appended just now. A manifest changes with a flush, not with a
+            // batch.
             let database = self.dir.join(DATABASE_DIR);
             let sync = |path: &Path| {
                 File::open(path)

@@ -1,5 +1,5 @@
-//! What lies in a store's directory, looked at before RocksDB is: RocksDB makes what it does not find, and then removes every file that the new
-//! manifest does not name.
+//! Examines a store's directory before RocksDB does: RocksDB creates what it does not find, and then removes every
+//! file that the new manifest does not name.
 
 mod acknowledged;
 
@@ -9,29 +9,29 @@ pub(crate) use self::acknowledged::{Acknowledged, Mark};
 
 use crate::{error::StorageError, format, frontier::FRONTIERS_DIR, snapshots::SNAPSHOTS_DIR};
 
-/// The database's directory in the store's.
+/// Name of the database's directory within the store's.
 pub(crate) const DATABASE_DIR: &str = "db";
-/// Names the manifest in use.
+/// The file that names the manifest in use.
 const CURRENT: &str = "CURRENT";
 const MANIFEST_PREFIX: &str = "MANIFEST-";
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// No store: one may be made there.
+    /// No store: one may be created there.
     Nothing,
-    /// A store whose making was interrupted: nothing was committed to it yet.
+    /// A store whose creation was interrupted: nothing was committed to it yet.
     Begun,
     /// A store.
     Store,
 }
 
-/// The kinds of files of a database.
+/// The kinds of files in a database's directory.
 #[derive(Default)]
 struct Found {
     has_tables: bool,
     has_logs: bool,
-    /// Whether there is one of any kind, but for RocksDB's lock and what it tells people.
+    /// Whether there is any file besides RocksDB's lock and its log for people.
     has_any: bool,
 }
 
@@ -47,10 +47,10 @@ impl Found {
     }
 }
 
-/// Looks at a directory, and changes nothing in it.
+/// Examines a directory, and changes nothing in it.
 ///
 /// # Errors
-/// [`StorageError::Corrupt`] if something of a store is there and something is missing; errors of [`format::check`].
+/// [`StorageError::Corrupt`] if only a part of a store is there; errors of [`format::check`].
 pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
     let database = dir.join(DATABASE_DIR);
     let found = Found::in_database(&database)?;
@@ -72,14 +72,14 @@ pub(crate) fn look(dir: &Path) -> Result<Content, StorageError> {
     }
     format::check(dir)?;
     check_manifest(dir, &Mark::read(dir)?)?;
-    // Also a store that was closed has one: the last writes are there, a validator's vote among them.
+    // A store that was closed has logs too: the last writes are there, a validator's vote among them.
     if !found.has_logs {
         return Err(StorageError::incomplete(dir, "db/*.log, the log of the last writes,"));
     }
     Ok(Content::Store)
 }
 
-/// As [`look`], for what only makes sense where there is a store.
+/// As [`look`], for work that needs a store.
 ///
 /// # Errors
 /// As [`look`]; [`StorageError::NotInitialized`] if there is none.
@@ -90,7 +90,7 @@ pub(crate) fn expect(dir: &Path) -> Result<Content, StorageError> {
     }
 }
 
-/// The name of the manifest in use.
+/// Returns the name of the manifest in use.
 pub(crate) fn manifest_name(dir: &Path) -> Result<String, StorageError> {
     let current = dir.join(DATABASE_DIR).join(CURRENT);
     let text = fs::read(&current).map_err(|error| match error.kind() {
@@ -103,7 +103,8 @@ pub(crate) fn manifest_name(dir: &Path) -> Result<String, StorageError> {
     }
 }
 
-/// The manifest in use and its bytes: none while another one takes its place. RocksDB appends every change of the tables to it.
+/// Returns the name of the manifest in use, and its bytes: 0 while another one replaces it. RocksDB appends every
+/// change of the tables to it.
 pub(crate) fn manifest(dir: &Path) -> Result<(String, u64), StorageError> {
     let name = manifest_name(dir)?;
     let path = dir.join(DATABASE_DIR).join(&name);

@@ -22,7 +22,7 @@ pub use rollback::RollbackError;
 /// Why the store refused a request. The store wrote nothing, except where a variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// A state of the past has left the window while it was read.
+    /// A past state left the window while it was read.
     #[error(
         "the state behind batch {number} is not kept any more: keep more of them (storage.state_history)"
     )]
@@ -30,21 +30,21 @@ pub enum StorageError {
         /// Number of the refused batch.
         number: BatchNumber,
     },
-    /// Rows are proved at the head, and at a few states before it.
+    /// The state cannot be proved here: only the head's and a few before it can.
     #[error(
         "the state of batch {number} cannot be proved here: {reason}; ask for a batch from {first} to the head, {head}, the later the better"
     )]
     NotProvable {
         /// The batch that was asked for.
         number: BatchNumber,
-        /// The first one that is not too old.
+        /// The first batch that is not too old.
         first: BatchNumber,
         /// Number of the store's head.
         head: BatchNumber,
         /// The reason, in words.
         reason: &'static str,
     },
-    /// A commit has the head's tree for longer than a reader waits.
+    /// A commit holds the head's tree for longer than a reader waits.
     #[error(
         "the state of batch {number} cannot be proved while many batches are committed at once: try again in some seconds"
     )]
@@ -52,12 +52,12 @@ pub enum StorageError {
         /// The batch that was asked for.
         number: BatchNumber,
     },
-    /// The rows that batches replace are more than one write can keep.
+    /// A write replaces more rows than it can keep.
     #[error(
         "the {count} rows before a write of several batches have {bytes} bytes: commit fewer batches at once"
     )]
     HistoryTooLong {
-        /// How many rows the write has.
+        /// Number of rows before the write's batches.
         count: usize,
         /// Bytes of these rows.
         bytes: usize,
@@ -65,7 +65,7 @@ pub enum StorageError {
     /// The store holds no genesis yet.
     #[error("the store is empty: initialize it with a genesis first")]
     NotInitialized,
-    /// Batches are committed one after the other.
+    /// The batch does not come right after the head.
     #[error("batch {number} cannot be committed: the head is batch {head}, the next is {}", head.next())]
     NotNext {
         /// Number of the store's head.
@@ -73,7 +73,7 @@ pub enum StorageError {
         /// The batch that was given.
         number: BatchNumber,
     },
-    /// A backfill goes down from what is stored, without a gap.
+    /// A backfill has a gap, or does not end right below what is stored.
     #[error(
         "batches up to {number} cannot be stored below the head, batch {head}: they do not follow each other, or the header of batch {} is not \
          stored",
@@ -117,12 +117,12 @@ pub enum StorageError {
         /// Hash of its code.
         hash: Digest,
     },
-    /// A certificate that certifies something else than what is stored.
+    /// The certificate is for something else than what is stored.
     #[error("certificate of batch {number} refused: {reason}")]
     WrongCertificate {
         /// The batch that it names.
         number: BatchNumber,
-        /// The rule that the batch breaks.
+        /// The mismatch, in words.
         reason: &'static str,
     },
     /// The ledger is not the one that the operator's waypoint names.
@@ -136,7 +136,7 @@ pub enum StorageError {
         /// The ledger's waypoint at that batch.
         found: Waypoint,
     },
-    /// The store began from a snapshot behind the waypoint, without having it compared.
+    /// The store began from a snapshot after the waypoint, and was never compared with it.
     #[error(
         "nothing in this store shows whether its ledger passes through waypoint {waypoint}: it began behind that batch without this \
          waypoint; start in an empty data directory, or name a later batch as `slipstream status` of a trusted node prints it"
@@ -158,14 +158,14 @@ pub enum StorageError {
         number: BatchNumber,
         /// The rules that its header names.
         found: RulesId,
-        /// The fork that began these rules, if another node told of it.
+        /// The fork that began these rules, if another node named it.
         found_fork: Option<String>,
         /// The rules that the schedule has there.
         expected: RulesId,
-        /// The fork that began these; none for those of the genesis.
+        /// The fork that began the expected rules; `None` for those of the genesis.
         expected_fork: Option<String>,
     },
-    /// The forks that this node was given are no schedule of its chain.
+    /// The forks that this node was given do not form a schedule of its chain.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The directory belongs to another chain.
@@ -176,10 +176,10 @@ pub enum StorageError {
     WrongGenesis {
         /// Digest of the stored genesis header.
         stored: Digest,
-        /// Digest of the given one's.
+        /// Digest of the given genesis header.
         given: Digest,
     },
-    /// Written by a later release.
+    /// A later release wrote the store.
     #[error(
         "the store in {} has format {found}, this program reads up to format {supported}: run it with the newer program \
          that wrote it",
@@ -190,10 +190,10 @@ pub enum StorageError {
         dir: PathBuf,
         /// The format number in the directory.
         found: u32,
-        /// The newest that this program knows.
+        /// The newest format that this program reads.
         supported: u32,
     },
-    /// Written by a program whose formats differ in something that the version does not tell.
+    /// A program wrote the store whose formats differ in something that the version does not show.
     #[error(
         "the store in {} was written with other format settings (fingerprint {found}, this program has {expected}): run it with \
          the program that wrote it, or start with an empty data directory",
@@ -207,7 +207,7 @@ pub enum StorageError {
         /// The fingerprint of this program.
         expected: String,
     },
-    /// The file system is nearly full. Nothing was written, and the store goes on once there is room.
+    /// The file system is nearly full. Nothing was written, and the store continues once there is room.
     #[error(
         "the file system of {} has {free_mib} MiB free, less than the {min_mib} MiB of storage.disk_free_min_mib: nothing more is \
          written. Make room (`slipstream db prune`, a larger disk), then start the node again",
@@ -221,15 +221,15 @@ pub enum StorageError {
         /// The store's directory.
         dir: PathBuf,
     },
-    /// Stored data in use contradicts itself. The remedy depends on the node's role, which the store does not know. The
-    /// caller that tells the operator looks for [`Damage`] among the sources.
+    /// Stored data in use contradicts itself. The remedy depends on the node's role, which the store does not know. A
+    /// caller that informs the operator looks for [`Damage`] among the sources.
     #[error("the store is damaged: {what}")]
     Corrupt {
         /// The damage, and where it is.
         #[source]
         what: Damage,
     },
-    /// A frozen state contradicts itself. Nothing that the node uses does.
+    /// A frozen state contradicts itself. The data that the node uses does not.
     #[error(
         "the snapshot of batch {number} is damaged: {what}. The node itself does not use it: take another one, \
          `slipstream snapshot create` makes one with the node stopped; and check the disk"
@@ -251,7 +251,7 @@ pub enum StorageError {
         "the store refuses further work since a write to it failed: check the disk, then restart the node"
     )]
     Poisoned,
-    /// A named record over its limits.
+    /// A named record exceeds its limits.
     #[error("record {key:?} of {len} bytes is above the limit of {max} bytes")]
     RecordTooLong {
         /// Name of the record.
@@ -266,10 +266,10 @@ pub enum StorageError {
     NoSnapshot {
         /// Number of the store's head.
         number: BatchNumber,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         reason: &'static str,
     },
-    /// A restore was refused or cannot go on.
+    /// A restore was refused or cannot continue.
     #[error(transparent)]
     Restore(#[from] RestoreError),
     /// The range delta failed, at the server or the receiver.
@@ -278,13 +278,13 @@ pub enum StorageError {
     /// The repair failed, at the server or the receiver.
     #[error(transparent)]
     Repair(#[from] RepairError),
-    /// A head was not moved back.
+    /// The rollback was refused.
     #[error(transparent)]
     Rollback(#[from] RollbackError),
-    /// Something given or stored is not of its type.
+    /// Something given or stored does not fit its type.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The headers' proof failed to be made or to verify.
+    /// The headers' proof could not be made or verified.
     #[error(transparent)]
     Accumulator(#[from] AccumulatorError),
     /// The file system failed.
@@ -297,13 +297,13 @@ pub enum StorageError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A write found no room. It may have arrived in part, so the store refuses further work.
+    /// A write found no room. Part of it may have arrived, so the store refuses further work.
     #[error(
         "the disk is full, or has no inode left: {0}. Make room (`df -h` and `df -i` tell which), then restart the node: it goes on from its \
          last commit, nothing acknowledged is lost"
     )]
     DiskFull(#[source] rocksdb::Error),
-    /// The file system has room, and few inodes. Nothing was written, and the store goes on once there are more.
+    /// The file system has room, but few inodes. Nothing was written, and the store continues once there are more.
     #[error(
         "the file system of {} has {free} inodes free, less than {min}: nothing more is written, though it may have bytes. Remove files \
          (`df -i` shows it), then start the node again",
@@ -317,14 +317,14 @@ pub enum StorageError {
         /// The store's directory.
         dir: PathBuf,
     },
-    /// The operating system gives the process, or its user, no more of something. The disk has it.
+    /// The operating system grants the process, or its user, no more of a resource that the disk has.
     #[error(
         "{what}: {error}. Then restart the node: it goes on from its last commit, nothing acknowledged is lost"
     )]
     Limit {
-        /// What it is, and what to do.
+        /// The resource, and the remedy.
         what: Limit,
-        /// The database's words.
+        /// RocksDB's error.
         #[source]
         error: rocksdb::Error,
     },
@@ -333,8 +333,8 @@ pub enum StorageError {
     Database(#[source] rocksdb::Error),
 }
 
-/// Describes damaged data and its place. Every error about damage to data in use has it among its sources, however wrapped.
-/// So a program can tell damage from a passing failure.
+/// Describes damaged data and its place. Every error about damage to data in use has it among its sources, however
+/// wrapped. So a program can tell damage from a temporary failure.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Damage(String);
@@ -361,7 +361,7 @@ impl fmt::Display for Limit {
 }
 
 impl Limit {
-    /// RocksDB has the operating system's words and no code for these.
+    /// RocksDB passes on the operating system's words for these, and no code.
     fn of(error: &rocksdb::Error) -> Option<Limit> {
         [
             ("Too many open files", Limit::OpenFiles),
@@ -377,7 +377,7 @@ impl From<rocksdb::Error> for StorageError {
     fn from(error: rocksdb::Error) -> Self {
         match error.kind() {
             rocksdb::ErrorKind::Corruption => StorageError::corrupt(error.to_string()),
-            // RocksDB has a subcode for it, which its binding does not show.
+            // RocksDB has a subcode for this, which its binding does not expose.
             rocksdb::ErrorKind::IOError if error.as_ref().contains("No space left on device") => {
                 StorageError::DiskFull(error)
             }
@@ -394,7 +394,7 @@ fn of(fork: &Option<String>) -> String {
 }
 
 impl StorageError {
-    /// Whether the same call may succeed later with nothing repaired in between.
+    /// Whether the same call may succeed later although nothing is repaired in between.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -405,7 +405,8 @@ impl StorageError {
         )
     }
 
-    /// Whether what the caller gave was refused (so that the peer it came from is at fault), rather than the store failing.
+    /// Whether the caller's input was refused (so that the peer it came from is at fault), rather than the store
+    /// failing.
     pub fn is_bad_supply(&self) -> bool {
         match self {
             StorageError::WrongParent { .. }
@@ -432,7 +433,7 @@ impl StorageError {
         StorageError::Corrupt { what: Damage(what.into()) }
     }
 
-    /// Something of a store is there, and this is not. Whoever says so has changed nothing.
+    /// The error for a store that lacks `missing` and has other files. The caller must not have changed anything.
     pub(crate) fn incomplete(dir: &std::path::Path, missing: &str) -> StorageError {
         Self::corrupt(format!(
             "{} lacks {missing} and has other files of a store. Nothing there was changed: put back what is missing, from the place that \
@@ -441,7 +442,7 @@ impl StorageError {
         ))
     }
 
-    /// Less is there than was acknowledged. Whoever says so has removed nothing.
+    /// The error for a store that has less than it acknowledged. The caller must not have removed anything.
     pub(crate) fn cut(dir: &std::path::Path, what: &str) -> StorageError {
         Self::corrupt(format!(
             "in {}, {what}. The store would open without what it acknowledged, so it was left as it is: put the file back as it was, from \
@@ -455,8 +456,8 @@ impl StorageError {
     }
 }
 
-/// Most bytes of a [`crate::Store::put_record`] value: a batch that is executed and not agreed upon, with body, receipts and delta, and
-/// some room.
+/// Most bytes of a [`crate::Store::put_record`] value: a batch that is executed but not agreed upon, with body,
+/// receipts and delta, and some room.
 pub const RECORD_BYTES_MAX: usize =
     limits::BODY_BYTES_MAX + limits::RECEIPTS_BYTES_MAX + limits::DELTA_BYTES_MAX + (8 << 20);
 /// Most bytes of a record's name.

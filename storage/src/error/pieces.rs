@@ -8,7 +8,7 @@ use crate::place::Place;
 /// Why a piece of a state, a pack of codes, or a list of pieces was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PieceError {
-    /// Not what its name says.
+    /// A piece whose rows do not match its name.
     #[error("the rows at place {place:?} are not those with the subtree hash {expected}")]
     OtherRows {
         /// Place of the piece's subtree.
@@ -16,7 +16,7 @@ pub enum PieceError {
         /// The subtree hash that its place must have.
         expected: Digest,
     },
-    /// The same of codes.
+    /// A pack whose codes do not match its name.
     #[error("the codes at place {place:?} are not those with the digest {expected}")]
     OtherCodes {
         /// Place of the codes' subtree.
@@ -36,12 +36,12 @@ pub enum PieceError {
     /// A list whose pieces cannot be those of one state.
     #[error("the list of pieces is wrong at place {place:?}: {reason}")]
     BadList {
-        /// The first wrong one.
+        /// Place of the first wrong piece.
         place: Place,
         /// The rule that it breaks.
         reason: &'static str,
     },
-    /// A list of another state.
+    /// A list of another state's pieces.
     #[error("the pieces give the state root {found}, certified is {expected}")]
     OtherState {
         /// The root that the pieces give.
@@ -49,10 +49,10 @@ pub enum PieceError {
         /// The certified root.
         expected: Digest,
     },
-    /// A proof of what ends inside a piece needs the piece.
+    /// A proof that ends inside a piece, whose rows it needs.
     #[error("path {path:?} is inside a piece, whose rows are needed for a proof")]
     Within {
-        /// Where the proof should end.
+        /// The path at which the proof should end.
         path: Path,
     },
 }

@@ -7,7 +7,7 @@ use super::ChunkError;
 /// Why making or applying a range delta failed. The store wrote nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum RangeDeltaError {
-    /// No batch lies between the two.
+    /// No batch lies between the two ends.
     #[error("there is no range delta from batch {from} to batch {to}: the first must be below the second")]
     EmptyRange {
         /// The batch before the range.
@@ -21,7 +21,7 @@ pub enum RangeDeltaError {
         /// Number of the missing delta's batch.
         number: BatchNumber,
     },
-    /// More than may be merged at once.
+    /// The range is more than may be merged at once.
     #[error(
         "the deltas after batch {from} up to batch {to} are too large to be merged here: above {max} {of}"
     )]
@@ -30,12 +30,12 @@ pub enum RangeDeltaError {
         from: BatchNumber,
         /// Last batch of the range.
         to: BatchNumber,
-        /// Most units that the caller allows.
+        /// The limit, in the unit `of`.
         max: u64,
-        /// The unit that the numbers count.
+        /// The unit of `max`.
         of: &'static str,
     },
-    /// The values of a range delta are those of its last batch.
+    /// The snapshot is not that of the range delta's last batch.
     #[error("a range delta up to batch {to} cannot be proved by the snapshot of batch {snapshot}")]
     OtherSnapshot {
         /// Number of the snapshot's batch.
@@ -51,7 +51,7 @@ pub enum RangeDeltaError {
         /// The batch that the range delta leads to.
         target: BatchNumber,
     },
-    /// More batches than one write takes the headers of.
+    /// The range has more batches than one write can take headers of.
     #[error(
         "cannot advance from batch {head} to batch {target} at once: {max} batches is the most; begin from a snapshot"
     )]
@@ -63,13 +63,13 @@ pub enum RangeDeltaError {
         /// Most batches that one range delta may span.
         max: u64,
     },
-    /// A chunk that does not make the head's state that of the target.
+    /// The chunk does not turn the head's state into the target's.
     #[error("range delta chunk refused: {0}")]
     Chunk(#[from] ChunkError),
-    /// A chunk that overlaps with what was added before, or with two ranges of those asked for.
+    /// The chunk overlaps with what was added before, or spans two of the requested ranges.
     #[error("no range delta chunk is missing from path {first:?} to {last:?}")]
     NotMissing {
-        /// Where the chunk starts.
+        /// First path of the chunk.
         first: Path,
         /// Last path of the chunk.
         last: Path,
@@ -87,7 +87,8 @@ pub enum RangeDeltaError {
         /// Bytes that it may take.
         max: u64,
     },
-    /// There are more changes than the batches' deltas hold, so some rows did not really change. The sum does not show whose.
+    /// There are more changes than the batches' deltas hold, so some rows did not really change. The total does not
+    /// show who sent them.
     #[error(
         "the range delta to batch {target} has {bytes} bytes of changes, and the batches that it passes have {max}: a peer adds rows \
          that did not change; fetch batch by batch, or begin from a snapshot"
@@ -97,7 +98,7 @@ pub enum RangeDeltaError {
         target: BatchNumber,
         /// Bytes of changes so far.
         bytes: u64,
-        /// Bytes that the batches' headers say.
+        /// Bytes of the batches' deltas, by their headers.
         max: u64,
     },
     /// Code that nobody asked for.
@@ -124,7 +125,7 @@ pub enum RangeDeltaError {
         /// One of the missing hashes.
         hash: Digest,
     },
-    /// The headers between the head and the target.
+    /// The headers between the head and the target were refused.
     #[error("the headers up to batch {target} were refused: {reason}")]
     BadHeaders {
         /// The batch that the range delta leads to.
@@ -137,7 +138,7 @@ pub enum RangeDeltaError {
         "the head moved from batch {base} to batch {head} while the range delta to batch {target} was fetched"
     )]
     HeadMoved {
-        /// The head that the range delta stands on.
+        /// The head that the range delta began at.
         base: BatchNumber,
         /// Number of the store's head now.
         head: BatchNumber,
@@ -147,7 +148,7 @@ pub enum RangeDeltaError {
 }
 
 impl RangeDeltaError {
-    /// Whether what the caller gave was refused, so that the peer it came from is at fault.
+    /// Whether the caller's input was refused, so that the peer it came from is at fault.
     pub(crate) fn is_bad_supply(&self) -> bool {
         use RangeDeltaError::{BadHeaders, Chunk, UnwantedCode};
         matches!(self, Chunk(_) | UnwantedCode { .. } | BadHeaders { .. })

@@ -7,7 +7,7 @@ use crate::place::Place;
 /// Why a repair failed, at the server or the receiver. The store wrote nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepairError {
-    /// An opened subtree that is none.
+    /// The answer is not a well-formed opened subtree.
     #[error("the subtree {place:?} is malformed: {reason}")]
     Malformed {
         /// Place of the requested subtree.
@@ -15,7 +15,7 @@ pub enum RepairError {
         /// The rule that the answer breaks.
         reason: &'static str,
     },
-    /// An opened subtree of another state.
+    /// The opened subtree is one of another state.
     #[error("the subtree {place:?} was given as one with the hash {found}, proved is {expected}")]
     WrongHash {
         /// Place of the requested subtree.
@@ -25,15 +25,15 @@ pub enum RepairError {
         /// The hash of the answer.
         found: Digest,
     },
-    /// Other code than was asked for.
+    /// The code is not the requested one.
     #[error("code was given as that of {expected}, it is that of {found}")]
     WrongCode {
-        /// The Keccak-256 that was asked for.
+        /// The requested Keccak-256.
         expected: Digest,
-        /// That of what was given.
+        /// Keccak-256 of the given code.
         found: Digest,
     },
-    /// So much is wrong that a snapshot is cheaper.
+    /// Too much is wrong: a snapshot is cheaper.
     #[error(
         "more than {max} bytes of rows differ from the certified state of batch {number}: too much to be repaired; move the data \
          directory away and begin from a snapshot"
@@ -41,7 +41,7 @@ pub enum RepairError {
     TooMuch {
         /// Number of the head's batch.
         number: BatchNumber,
-        /// Bytes that are held at most.
+        /// Most bytes that are held.
         max: u64,
     },
     /// The repair was finished while parts were missing.
@@ -51,10 +51,10 @@ pub enum RepairError {
         number: BatchNumber,
         /// Subtrees that differ and are not opened.
         places: usize,
-        /// Codes that are not there.
+        /// Codes that are missing or damaged.
         codes: usize,
     },
-    /// The state of a batch cannot be made here.
+    /// The state of the batch cannot be built here.
     #[error("the state after batch {number} is not kept here: {reason}")]
     NotKept {
         /// Number of the batch whose state was asked for.
@@ -65,7 +65,7 @@ pub enum RepairError {
 }
 
 impl RepairError {
-    /// Whether what the caller gave was refused, so that the peer it came from is at fault.
+    /// Whether the caller's input was refused, so that the peer it came from is at fault.
     pub(crate) fn is_bad_supply(&self) -> bool {
         use RepairError::{Malformed, WrongCode, WrongHash};
         matches!(self, Malformed { .. } | WrongHash { .. } | WrongCode { .. })

@@ -4,7 +4,7 @@ use slipstream_types::{BatchNumber, CodecError, Digest, Path, tree::StateRangeEr
 
 use super::StorageError;
 
-/// Why a restore was refused or cannot go on. Nothing of what was refused is stored.
+/// Why a restore was refused or cannot continue. Nothing that was refused is stored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A restore moves the head forward only.
@@ -21,17 +21,17 @@ pub enum RestoreError {
         /// Number of this restore's target batch.
         target: BatchNumber,
     },
-    /// A chunk begins where a range that is asked for begins.
+    /// The chunk does not begin where a requested range begins.
     #[error(
         "no state chunk is asked for that starts at path {found:?}; the first that is starts at {expected:?}"
     )]
     WrongStart {
-        /// Where the first chunk starts that is missing; none if all rows are in.
+        /// Where the first missing chunk starts; `None` if no row is missing.
         expected: Option<Path>,
-        /// Where this one starts.
+        /// Where the given chunk starts.
         found: Path,
     },
-    /// A chunk of another state than the target's.
+    /// The chunk is of another state than the target's.
     #[error("the chunk was checked against the state root {found}, the restore's target has {expected}")]
     OtherRoot {
         /// The state root of the target.
@@ -39,8 +39,8 @@ pub enum RestoreError {
         /// The root that the chunk gives.
         found: Digest,
     },
-    /// Rows that were stored for a target were damaged on the disk since. The restore was given up with all its rows, so that
-    /// the next one begins anew.
+    /// Rows that were stored for a target were damaged on disk since. The restore was abandoned with all its rows, so
+    /// that the next one begins anew.
     #[error(
         "the rows restored for batch {target} are damaged: {what}. They are given up and fetched again; check the disk"
     )]
@@ -50,7 +50,7 @@ pub enum RestoreError {
         /// The damage, and where it is.
         what: String,
     },
-    /// Rows that are not there to be checked.
+    /// The range has no rows that wait to be checked.
     #[error("the rows from path {first:?} on are not waiting to be checked against batch {target}")]
     NotUnchecked {
         /// Number of the target batch.
@@ -58,10 +58,10 @@ pub enum RestoreError {
         /// Where the range starts.
         first: Path,
     },
-    /// A chunk that is not what the target's state holds.
+    /// The chunk does not match the target's state.
     #[error("state chunk refused: {0}")]
     Chunk(#[from] ChunkError),
-    /// The code is surplus: no restored account has it, or the store has it already.
+    /// The code is not needed: no restored account has it, or the store has it already.
     #[error("code {hash} is not one that is missing")]
     UnwantedCode {
         /// Keccak-256 of the code.
@@ -72,7 +72,7 @@ pub enum RestoreError {
     RowsMissing {
         /// Number of the target batch.
         target: BatchNumber,
-        /// Where the next chunk starts.
+        /// Where the first missing range starts.
         next: Path,
     },
     /// Finished too early: code is missing.
@@ -83,7 +83,7 @@ pub enum RestoreError {
         /// One of the missing hashes.
         hash: Digest,
     },
-    /// The headers that go with the state.
+    /// The headers that come with the state were refused.
     #[error("the headers up to batch {target} were refused: {reason}")]
     BadHeaders {
         /// Number of the target batch.
@@ -102,16 +102,16 @@ pub enum ChunkError {
         /// Position of the row.
         index: usize,
     },
-    /// Not the encoding of a chunk.
+    /// The bytes do not encode a chunk.
     #[error("the chunk is malformed: {reason}")]
     Malformed {
         /// The rule that its bytes break.
         reason: &'static str,
     },
-    /// Its proof is not one.
+    /// The proof does not decode.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The rows are not what the root commits to.
+    /// The rows do not match the root.
     #[error(transparent)]
     Range(#[from] StateRangeError),
 }

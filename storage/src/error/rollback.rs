@@ -8,23 +8,23 @@ pub enum RollbackError {
     /// There is nothing to roll back.
     #[error("the head is batch {head}: a rollback to batch {to} would drop nothing")]
     NotBelow {
-        /// Where the head should be.
+        /// The batch to roll back to.
         to: BatchNumber,
         /// Number of the store's head.
         head: BatchNumber,
     },
-    /// The state behind the batch is not kept.
+    /// The state after the batch is not kept.
     #[error(
         "the state behind batch {to} is not kept: a rollback can go to batch {first} and no further (storage.state_history); for a batch before, \
          restore a snapshot into an empty directory"
     )]
     BeyondWindow {
-        /// Where the head should be.
+        /// The batch to roll back to.
         to: BatchNumber,
-        /// The first that is kept.
+        /// The first batch whose state is kept.
         first: BatchNumber,
     },
-    /// A restore is under way.
+    /// A restore is in progress.
     #[error(
         "the state of batch {restoring} is being restored: let the node finish that, or begin in an empty directory"
     )]
@@ -32,26 +32,26 @@ pub enum RollbackError {
         /// Number of the batch that is being restored.
         restoring: BatchNumber,
     },
-    /// Its header, or one before it that BLOCKHASH can ask for, is not stored.
+    /// The batch's header, or one before it that BLOCKHASH can ask for, is not stored.
     #[error(
         "the header of batch {to}, or of one of the 255 before it, is not stored here, and the next batch may ask for it: roll back to a later \
          batch"
     )]
     NoLedger {
-        /// Where the head should be.
+        /// The batch to roll back to.
         to: BatchNumber,
     },
-    /// More than is held in memory at once.
+    /// The rollback needs more than is held in memory at once.
     #[error(
         "behind batch {to} more changed than one rollback takes, which is {rows_max} rows, {entries_max} changes of rows and {entries_max} \
          transactions: roll back to a later batch first, and from there on"
     )]
     TooMuch {
-        /// Where the head should be.
+        /// The batch to roll back to.
         to: BatchNumber,
-        /// As many rows may change in one rollback.
+        /// Most rows that one rollback may change.
         rows_max: usize,
-        /// As many changes of rows, and as many transactions, may be dropped in one.
+        /// Most changes of rows, and most transactions, that one rollback may drop.
         entries_max: usize,
     },
 }

@@ -29,7 +29,7 @@ pub(super) struct Export {
 /// Checks a whole export: its ledger, the proof of each chunk, and that all rows and codes are there.
 ///
 /// # Errors
-/// The first file that is not accepted, and why.
+/// The first file that is refused, and why.
 pub fn verify_export(dir: &FilePath, trust: &Trust) -> Result<ExportSummary, ExportError> {
     let export = Export::open(dir, trust)?;
     let needed = Mutex::new(BTreeSet::new());
@@ -64,7 +64,7 @@ impl Export {
     pub(super) fn open(dir: &FilePath, trust: &Trust) -> Result<Export, ExportError> {
         let path = dir.join(MANIFEST);
         let bytes = read_bounded(&path, MANIFEST_BYTES_MAX)?;
-        // Read first: the rest may have another form in another version.
+        // Checked first: another version may have another layout after it.
         match bytes.first_chunk::<4>().map(|version| u32::from_le_bytes(*version)) {
             Some(VERSION) => {}
             Some(found) => {
@@ -86,7 +86,7 @@ impl Export {
         Ok(export)
     }
 
-    /// A chunk, checked against the certified state root.
+    /// Reads a chunk, and checks it against the certified state root.
     pub(super) fn chunk(&self, entry: &ChunkEntry) -> Result<VerifiedChunk, ExportError> {
         let path = chunk_path(&self.dir, entry.range, entry.index);
         let bytes = read_entry(&path, &entry.file, BLOB_BYTES_MAX)?;
@@ -102,7 +102,7 @@ impl Export {
         Ok(chunk)
     }
 
-    /// A file of codes.
+    /// Reads a file of codes.
     pub(super) fn codes(&self, index: usize, entry: &FileEntry) -> Result<CodeFile, ExportError> {
         let path = codes_path(&self.dir, index);
         let bytes = read_entry(&path, entry, CODES_BYTES_MAX)?;
@@ -110,7 +110,7 @@ impl Export {
             .map_err(|error| ExportError::damaged(&path, error))
     }
 
-    /// Whether the chunks are all paths, each once.
+    /// Checks that the chunks cover all paths, each once.
     fn check_ranges(&self) -> Result<(), String> {
         let mut due = Some(Path::MIN);
         for entry in &self.manifest.chunks {

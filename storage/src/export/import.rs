@@ -16,8 +16,8 @@ use crate::{
     takeover::Takeover,
 };
 
-/// Checks an export and makes it the state of a store that is empty or holds nothing but the same genesis. One that was
-/// interrupted goes on where it was.
+/// Checks an export and makes it the state of a store that is empty or holds only the same genesis. An interrupted
+/// import continues where it was.
 ///
 /// # Errors
 /// [`ExportError::NotFresh`], or the first file that is refused. The head has not moved then.
@@ -38,7 +38,7 @@ pub fn import_snapshot(store: &Store, dir: &FilePath, trust: &Trust) -> Result<E
     Ok(summary(&export.manifest, codes))
 }
 
-/// The parts of the paths side by side, each in order, so that its rows become a few large files.
+/// Imports the parts of the paths in parallel, each in order, so that its rows become a few large files.
 fn import_rows(export: &Export, restore: &Restore) -> Result<(), ExportError> {
     let mut ranges: BTreeMap<u8, Vec<&ChunkEntry>> = BTreeMap::new();
     for entry in &export.manifest.chunks {
@@ -66,7 +66,7 @@ fn import_codes(
             codes += 1;
             match restore.add_code(code) {
                 Err(StorageError::Restore(RestoreError::UnwantedCode { hash })) => {
-                    // The genesis has it too, or an import that was interrupted brought it.
+                    // The genesis has it too, or an interrupted import brought it.
                     if !store.has_code(&hash)? {
                         let reason = format!("no account needs its code {hash}");
                         return Err(ExportError::damaged(&codes_path(dir, index), reason));

@@ -32,13 +32,13 @@ pub use write::{export_snapshot, write_export};
 const VERSION: u32 = 3;
 const MANIFEST: &str = "MANIFEST";
 const GENESIS: &str = "genesis";
-/// Files of an export: 16 TiB of state. Bounds the manifest.
+/// Most files of an export: enough for 16 TiB of state. Bounds the manifest.
 const FILES_MAX: usize = 1 << 22;
-/// Bytes of a manifest: that many files and the rest.
+/// Most bytes of a manifest: its files and the rest.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
-/// Codes in one file.
+/// Most codes in one file.
 const CODES_MAX: usize = 4_096;
-/// Bytes of one file of codes: more than 4 MiB end it, and one more code may still come.
+/// Most bytes of one file of codes: it ends once it has 4 MiB, and its last code may exceed that.
 const CODES_BYTES_MAX: usize = 5 << 20;
 
 /// Lists the files of an export.
@@ -47,14 +47,14 @@ struct Manifest {
     version: u32,
     lineage: Lineage,
     genesis: FileEntry,
-    /// That the genesis is the ledger's first batch.
+    /// Proves that the genesis is the ledger's first batch.
     genesis_proof: AccumulatorRangeProof,
     /// Chunks by ascending path, without a gap.
     chunks: BoundedVec<ChunkEntry, FILES_MAX>,
     codes: BoundedVec<FileEntry, FILES_MAX>,
 }
 
-/// A file as it must be.
+/// The length and the digest that a file must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct FileEntry {
     len: u32,
@@ -64,9 +64,9 @@ struct FileEntry {
 /// A file with one state chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct ChunkEntry {
-    /// The part of the paths that it covers, for writing and reading parts side by side.
+    /// The part of the paths that it covers; parts are written and read in parallel.
     range: u8,
-    /// Its place in the part.
+    /// Its index within the part.
     index: u32,
     first: Path,
     last: Path,
@@ -91,9 +91,9 @@ pub struct ExportSummary {
     pub state_root: Digest,
     /// Rows of the state.
     pub rows: u64,
-    /// How many files of chunks there are.
+    /// Number of files of chunks.
     pub chunks: usize,
-    /// How many contract codes there are.
+    /// Number of contract codes.
     pub codes: u64,
     /// Bytes of all files but the manifest.
     pub bytes: u64,
@@ -112,7 +112,7 @@ pub enum ExportError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// A file that is not what it should be.
+    /// The file is not what it should be.
     #[error("{} is not accepted: {reason}; copy the export again, or take another one", path.display())]
     Damaged {
         /// The refused file.
@@ -120,7 +120,7 @@ pub enum ExportError {
         /// The rule that the file breaks.
         reason: String,
     },
-    /// Files that belong together, but not to what is trusted.
+    /// The files belong together, but not to the trusted ledger.
     #[error("{} is not of the trusted ledger: {reason}", path.display())]
     Untrusted {
         /// The refused file.
@@ -133,7 +133,7 @@ pub enum ExportError {
         "nothing says which ledger is trusted: give the waypoint NUMBER:0xHASH of the export's batch, or the genesis"
     )]
     NoTrust,
-    /// An export begins with an empty directory.
+    /// An export needs an empty directory.
     #[error("{} is not empty: export into a new directory", dir.display())]
     NotEmpty {
         /// The directory that is not empty.
@@ -145,7 +145,7 @@ pub enum ExportError {
         /// Number of the batch.
         number: BatchNumber,
     },
-    /// An import begins with an empty store.
+    /// An import needs an empty store.
     #[error("the store is already at batch {head}: import into an empty data directory")]
     NotFresh {
         /// Number of the store's head.

@@ -21,9 +21,9 @@ use crate::{
     store::Store,
 };
 
-/// Bytes of rows in one file: large enough that a directory of the largest states can still be listed.
+/// Bytes of rows in one file: large enough that the directory of even the largest state can be listed.
 const CHUNK_BYTES: usize = 4 << 20;
-/// Parts of the paths that are written side by side, as a power of two.
+/// Parts of the paths that are written in parallel, as a power of two.
 const RANGES_BITS: u8 = 4;
 /// Bytes of code after which a file ends.
 const CODE_BYTES: usize = 4 << 20;
@@ -41,10 +41,10 @@ pub fn export_snapshot(
     write_export(&snapshot, dir)
 }
 
-/// Writes a snapshot into a directory that is empty or not there yet.
+/// Writes a snapshot into a directory that is empty or does not exist yet.
 ///
 /// # Errors
-/// [`ExportError::NotEmpty`], or what the disk says; what was written stays, without a manifest.
+/// [`ExportError::NotEmpty`], or errors of the disk; what was written stays, without a manifest.
 pub fn write_export(snapshot: &Snapshot, dir: &FilePath) -> Result<ExportSummary, ExportError> {
     for dir in [dir.to_owned(), dir.join("chunks"), dir.join("codes")] {
         fs::create_dir_all(&dir).map_err(|error| ExportError::io("create", &dir, error))?;
@@ -53,7 +53,7 @@ pub fn write_export(snapshot: &Snapshot, dir: &FilePath) -> Result<ExportSummary
             return Err(ExportError::NotEmpty { dir });
         }
     }
-    // Here, not by the first of the threads below: rebuilding it takes all of them.
+    // Done here, not by the first of the threads below: rebuilding the tree takes all of them.
     snapshot.tree()?;
     let hashes = Mutex::new(BTreeSet::new());
     let ranges: Vec<(u8, Span)> = (0..).zip(Spans::divided(RANGES_BITS).iter()).collect();
@@ -164,7 +164,8 @@ fn manifest(
     })
 }
 
-/// Writes the manifest last. It gets its name only when it is whole, and after all file names have reached the disk.
+/// Writes the manifest last. It gets its name only when it is complete, and after all file names have reached the
+/// disk.
 fn finish(manifest: &Manifest, dir: &FilePath) -> Result<(), ExportError> {
     let sync = |dir: &FilePath| {
         let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());

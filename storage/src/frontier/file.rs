@@ -16,12 +16,12 @@ use crate::{
 };
 
 const MAGIC: &[u8; 22] = b"slipstream frontier 1\n";
-/// Parts that are read and folded at once.
+/// Parts that are read and decoded at once.
 const PARTS_AT_ONCE: usize = 16;
-/// Bytes that are written between two syncs, so that no commit waits behind much more than these.
+/// Bytes between two syncs, so that no commit waits behind much more than these.
 const SYNC_BYTES: u64 = 8 << 20;
 
-/// Written aside, synced and renamed.
+/// Writes a tree to a temporary file, syncs it if asked to, and renames it.
 pub(super) fn save(dir: &FilePath, job: &Job, fsync: bool) -> Result<(), StorageError> {
     let path = dir.join(format!("{}.{TREE}", job.title.number));
     let aside = dir.join(format!("{}.new", job.title.number));
@@ -59,7 +59,7 @@ fn write_piece(file: &mut impl io::Write, piece: &[u8]) -> io::Result<()> {
     file.write_all(piece)
 }
 
-/// The next piece of a file of which so many bytes are left; none at its end.
+/// Reads the next piece of a file that has `left` bytes left; `None` at its end.
 fn read_piece(file: &mut impl Read, left: &mut u64) -> io::Result<Option<Vec<u8>>> {
     if *left == 0 {
         return Ok(None);
@@ -78,7 +78,7 @@ fn read_piece(file: &mut impl Read, left: &mut u64) -> io::Result<Option<Vec<u8>
     }
 }
 
-/// A tree as it was written, and what it says that it is of.
+/// Reads a tree's file. Returns the tree, and the title that names it.
 pub(super) fn read(path: &FilePath) -> Result<(Title, Tree), String> {
     let damaged = || "it is damaged".to_owned();
     let text = |error: io::Error| error.to_string();

@@ -1,12 +1,12 @@
-//! [`Frontiers`]: files by which a store opens in seconds, whatever its size.
+//! [`Frontiers`]: files that let a store open in seconds, whatever its size.
 //!
 //! ```text
-//!  frontiers/N.tree      the upper part of the tree behind batch N, written beside commits, aside and renamed
-//!            N.touched   the paths that writes after batch N touch, as far as the next file of that kind; each appended before its write
+//!  frontiers/N.tree      the upper part of the tree after batch N, written beside commits to a temporary file, then renamed
+//!            N.touched   the paths that writes after batch N touch, up to the next such file; each appended before its write
 //! ```
-//! At start the store folds the newest tree and reads again the rows touched since. The root must then be the one in the head's header. The
-//! files are therefore neither trusted nor needed: after their removal the tree is rebuilt from all rows. The same happens if the machine
-//! went down before the last paths reached the disk, because the notes are not synced.
+//! At start the store folds the newest tree and reads again the rows touched since. The root must then match the
+//! head's header. So the files are neither trusted nor needed: without them the tree is rebuilt from all rows. The
+//! same happens if the machine went down before the last paths reached the disk, because the notes are not synced.
 //!
 //! A commit or a proof compares each unread subtree with its hash on first touch; [`crate::Store::scrub`] compares the rest.
 
@@ -44,22 +44,23 @@ use crate::{
 
 const TREE: &str = "tree";
 const TOUCHED: &str = "touched";
-/// Paths touched since the last tree, from which another one is written: at least so many, and one in [`LEAVES_PER_PATH`] leaves. The more,
-/// the longer takes opening after a kill: some 20 us a path.
+/// Paths touched since the last tree that make another one due: at least this number, and one per [`LEAVES_PER_PATH`]
+/// leaves. A larger number makes opening after a kill slower: some 20 us a path.
 const TOUCHED_MIN: u64 = if cfg!(test) { 64 } else { 1 << 16 };
-/// As [`TOUCHED_MIN`], for the tree that is written when the store is closed.
+/// As [`TOUCHED_MIN`], for the tree that is written when the store closes.
 const TOUCHED_AT_CLOSE_MIN: u64 = if cfg!(test) { 1 } else { 1 << 14 };
-/// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes to a path that is touched.
+/// A tree takes about 2 bytes a leaf, so that writing it adds 400 bytes per touched path.
 const LEAVES_PER_PATH: u64 = 200;
-/// Bytes of touched paths since a tree was written. A store whose trees cannot be written stops there, and opens by its rows.
+/// Most bytes of touched paths since a tree was written. A store that cannot write trees stops noting there, and
+/// opens from its rows.
 const TOUCHED_BYTES_MAX: u64 = 256 << 20;
-/// One touched path in so many leaves makes reading all rows the quicker way.
+/// With fewer leaves per touched path, reading all rows is faster.
 const LEAVES_PER_PATH_MIN: u64 = 64;
 /// Touched paths that are read again whatever the number of leaves.
 const REREAD_MIN: u64 = 1 << 13;
-/// Touched paths that are read again at once, between two looks at the memory budget.
+/// Touched paths that are read again at once, between two checks of the memory budget.
 const REREAD_PATHS: usize = 1 << 16;
-/// Bytes of notes for which memory is kept.
+/// Most bytes of memory that are kept for the next notes.
 const SCRATCH_BYTES_MAX: usize = 4 << 20;
 
 /// Names the tree that an upper part belongs to.
@@ -74,11 +75,11 @@ pub(crate) struct Title {
 struct Job {
     title: Title,
     frontier: Frontier,
-    /// Batches whose trees are kept beside it: those of snapshots.
+    /// Batches of snapshots, whose trees are kept beside this one.
     kept: Vec<BatchNumber>,
 }
 
-/// In the directory of a store.
+/// Name of the directory within a store's directory.
 pub(crate) const FRONTIERS_DIR: &str = "frontiers";
 
 /// The directory `frontiers` of a store.
@@ -88,7 +89,7 @@ pub(crate) struct Frontiers {
     /// Whether trees are synced. A store that need not survive power cuts skips it.
     fsync: bool,
     faults: Faults,
-    /// Whether a tree was written since this was last looked at.
+    /// Whether a tree was written since [`Frontiers::note`] last looked.
     saved: Arc<AtomicBool>,
     /// Started by the first job.
     saver: Mutex<Option<Saver>>,
@@ -97,21 +98,21 @@ pub(crate) struct Frontiers {
 /// The thread that writes trees.
 type Saver = (SyncSender<Job>, JoinHandle<()>);
 
-/// The file of touched paths that is written now.
+/// The file of touched paths that is currently written.
 struct Log {
     file: Option<File>,
     /// Whether a write failed; a start then reads all rows.
     failed: bool,
-    /// In this file and those before it, since a tree was written.
+    /// Bytes in this file and those before it, since a tree was written.
     bytes: u64,
-    /// Paths since a tree was begun.
+    /// Paths touched since a tree was begun.
     touched: u64,
     /// Bytes of the last write, kept to reuse the memory.
     scratch: Vec<u8>,
 }
 
 impl Frontiers {
-    /// Opens the directory, and makes it if it is missing. Returns `None` if it is unusable.
+    /// Opens the directory, and creates it if it is missing. Returns `None` if it is unusable.
     pub(crate) fn open(dir: &FilePath, fsync: bool, faults: &Faults) -> Option<Frontiers> {
         let dir = dir.join(FRONTIERS_DIR);
         if let Err(error) = fs::create_dir_all(&dir) {
@@ -128,8 +129,8 @@ impl Frontiers {
         Some(Frontiers { dir, log: Mutex::new(log), fsync, faults, saved, saver })
     }
 
-    /// Loads a head's tree from these files and compares its root. It reads again rows of at most so many leaves. Returns `None` if all
-    /// rows must be read.
+    /// Loads a head's tree from these files and compares its root. Evicts cold parts beyond `resident_max` leaves.
+    /// Returns `None` if all rows must be read.
     pub(crate) fn load(&self, wanted: &Title, rows: Arc<ColumnRows>, resident_max: u64) -> Option<Tree> {
         let key = (wanted.number, wanted.column.column(), wanted.state_root);
         let (tree, touched) = load(&self.dir, key, rows, resident_max)?;
@@ -137,18 +138,18 @@ impl Frontiers {
         Some(tree)
     }
 
-    /// Where [`load`] finds trees.
+    /// The directory that [`load`] reads.
     pub(crate) fn dir(&self) -> &FilePath {
         &self.dir
     }
 
-    /// Begins to note what is touched behind a head.
+    /// Begins to note what is touched after a head.
     pub(crate) fn begin(&self, head: BatchNumber) {
         let mut log = self.log.lock();
         let path = self.path(head, TOUCHED);
         let open = || {
             let file = File::options().create(true).append(true).open(&path)?;
-            // Behind half a note nobody would find the next.
+            // A note after a torn one would never be found.
             if file.metadata()?.len() > 0 {
                 file.set_len(read_touched(&path, &mut Vec::new()).map_or(0, |(_, len)| len))?;
             }
@@ -211,24 +212,25 @@ impl Frontiers {
         }
     }
 
-    /// Whether so much was touched since the last tree that another one is worth writing.
+    /// Whether enough was touched since the last tree to make another one worth writing.
     pub(crate) fn is_due(&self, leaves: u64) -> bool {
         let log = self.log.lock();
         log.touched >= TOUCHED_MIN.max(leaves / LEAVES_PER_PATH) || log.file.is_none() && !log.failed
     }
 
-    /// Whether so much was touched since the last tree that another one is worth waiting for.
+    /// Whether enough was touched since the last tree to make another one worth waiting for.
     pub(crate) fn is_behind(&self) -> bool {
         let log = self.log.lock();
         log.touched >= TOUCHED_AT_CLOSE_MIN || log.file.is_none()
     }
 
-    /// Has the upper part of a head's tree written soon, unless two are under way. The caller ensures that no write comes between. `kept`
-    /// has the batches of snapshots, whose trees are made from these files too.
+    /// Hands the upper part of a head's tree to the thread that writes it, unless two are in flight. The caller
+    /// ensures that no write comes between. `kept` has the batches of snapshots, whose trees are loaded from these
+    /// files too.
     pub(crate) fn save(&self, title: Title, frontier: Frontier, kept: Vec<BatchNumber>) {
         let mut job = Job { title, frontier, kept };
         let mut saver = self.saver.lock();
-        // A second try is for a thread that has ended.
+        // The second try replaces a thread that has ended.
         for _ in 0..2 {
             let running = match saver.take() {
                 Some(saver) => Some(saver),
@@ -249,7 +251,7 @@ impl Frontiers {
         }
     }
 
-    /// Waits until all trees are written that were handed over.
+    /// Waits until all trees that were handed over are written.
     pub(crate) fn finish(&self) {
         let taken = self.saver.lock().take();
         if let Some((sender, thread)) = taken {
@@ -297,8 +299,8 @@ impl Drop for Frontiers {
     }
 }
 
-/// Loads the tree behind a batch from a directory, and compares it with a column's root. It reads again rows of at most so many leaves, and
-/// tells how many paths it read. Returns `None` if all rows must be read.
+/// Loads the tree after a batch from a directory, and compares its root with `state_root`. Evicts cold parts beyond
+/// `resident_max` leaves. Also returns how many paths it read again. Returns `None` if all rows must be read.
 pub(crate) fn load(
     dir: &FilePath,
     (number, column, state_root): (BatchNumber, Column, Digest),
@@ -338,13 +340,13 @@ pub(crate) fn load(
     Some((tree, touched))
 }
 
-/// Returns all paths touched between two batches, or later, sorted. Returns `None` if the notes have a gap or more than `max`
-/// paths.
+/// Returns the sorted paths touched between two batches, and perhaps some touched later. Returns `None` if the notes
+/// have a gap or more than `max` paths.
 fn touched(dir: &FilePath, from: BatchNumber, to: BatchNumber, max: u64) -> Option<Vec<Path>> {
     let mut paths = Vec::new();
     let mut known = from;
     for number in numbers(dir, TOUCHED).into_iter().filter(|number| *number >= from && *number <= to) {
-        // Between the end of one file and the beginning of the next nothing may be missing.
+        // Nothing may be missing between the end of one file and the beginning of the next.
         (number <= known).then_some(())?;
         known = known.max(read_touched(&dir.join(format!("{number}.{TOUCHED}")), &mut paths)?.0);
         (paths.len() as u64 <= max).then_some(())?;
@@ -355,7 +357,8 @@ fn touched(dir: &FilePath, from: BatchNumber, to: BatchNumber, max: u64) -> Opti
     Some(paths)
 }
 
-/// Removes files that a newly written tree makes useless: those that serve neither the head's tree nor that of a kept batch.
+/// Removes files that a newly written tree makes useless: neither the head's tree nor that of a kept batch needs
+/// them.
 fn forget(dir: &FilePath, saved: BatchNumber, kept: &[BatchNumber]) {
     let trees = numbers(dir, TREE);
     let before = |batch: &BatchNumber| trees.iter().rev().find(|number| *number <= batch).copied();

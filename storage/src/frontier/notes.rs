@@ -1,4 +1,4 @@
-//! The paths that writes touch, as they stand in a file.
+//! The format in which a file notes the paths that writes touch.
 
 use std::{fs::File, io::Read, path::Path as FilePath};
 
@@ -7,25 +7,25 @@ use slipstream_types::{BatchNumber, Digest, Path, state::PATH_ACCOUNT_BYTES};
 use super::{TOUCHED, TOUCHED_BYTES_MAX, number_of};
 use crate::state::REREAD_NIBBLES;
 
-/// A path as far as it is noted: an account's part and four bytes.
+/// Bytes of a path that are noted: the account's part and four bytes.
 const NOTED: usize = REREAD_NIBBLES / 2;
 const BELOW: usize = NOTED - PATH_ACCOUNT_BYTES;
 
-/// The paths of one write, as they are noted.
+/// Encodes the paths of one write as a note.
 pub(super) struct Noted<'a> {
     bytes: &'a mut Vec<u8>,
     paths: u64,
-    /// Where the count of the paths stands that share an account's part.
+    /// Where the count of the paths that share an account's part is, and that part.
     group: Option<(usize, [u8; PATH_ACCOUNT_BYTES])>,
 }
 
-/// Before the paths of a write: the head after it, or 0; and how many bytes follow.
+/// Bytes before the paths of a write: the head after it, or 0; and the length of what follows.
 const NOTE_HEADER: usize = 12;
-/// Bytes of the digest behind the notes, over all before.
+/// Bytes of the digest after the paths; it covers the whole note before it.
 const NOTE_DIGEST: usize = 8;
 
 impl Noted<'_> {
-    /// Of a write after which the head is this one; 0 if it moves none.
+    /// Begins the note of a write that makes `head` the head; 0 if it moves no head.
     pub(super) fn begin(bytes: &mut Vec<u8>, head: u64) -> Noted<'_> {
         bytes.clear();
         bytes.extend(head.to_le_bytes());
@@ -51,7 +51,7 @@ impl Noted<'_> {
         self.paths += 1;
     }
 
-    /// Returns how many paths there are.
+    /// Completes the note. Returns its number of paths.
     pub(super) fn end(self) -> u64 {
         let len = (self.bytes.len() - NOTE_HEADER) as u32;
         self.bytes[NOTE_HEADER - 4..NOTE_HEADER].copy_from_slice(&len.to_le_bytes());
@@ -61,7 +61,8 @@ impl Noted<'_> {
     }
 }
 
-/// Adds the paths of a file. Returns the last head in its whole notes, and their bytes; `None` if the file is unreadable.
+/// Adds the paths of a file. Returns the last head in its complete notes, and the length of these; `None` if the file
+/// is unreadable.
 pub(super) fn read_touched(path: &FilePath, paths: &mut Vec<Path>) -> Option<(BatchNumber, u64)> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(TOUCHED_BYTES_MAX).read_to_end(&mut bytes).ok()?;

@@ -1,8 +1,8 @@
-//! [`Facts`]: the rows before batches, wherever they stand.
+//! [`Facts`]: the rows before batches, wherever they are stored.
 //!
-//! The rows before a batch are facts. They stand first in the log, then in log and history, then in the history alone, and are the same in
-//! each. So a reader uses the newest moment, and two things can go wrong. The log was sealed meanwhile: the log then has a gap, and the
-//! reader looks again. Or the rows are gone, which floor and record tell.
+//! The rows before a batch are facts. They are first in the log, then in log and history, then in the history alone,
+//! and never change. So a reader uses the newest data, and two things can go wrong. If the log was sealed meanwhile,
+//! it has a gap, and the reader looks again. If the rows are gone, floor and record show it.
 
 use std::{
     ops::ControlFlow,
@@ -22,26 +22,26 @@ use crate::{
     schema::{self, HISTORY_KEY, SEALED_KEY},
 };
 
-/// A row that was found: empty if it was not there.
+/// A row, if one was found; empty if the key did not exist.
 pub(crate) type Before = Option<Vec<u8>>;
 
-/// Tracks where the rows before the head's are known.
+/// Tracks where the rows of states before the head's are stored.
 pub(crate) struct Facts {
     reader: Arc<dyn Reader>,
-    /// The batch up to which they stand in the history.
+    /// The batch up to which the history has the rows.
     sealed: AtomicU64,
-    /// Those of batches up to this one may be gone.
+    /// The rows before batches up to this one may be gone.
     floor: AtomicU64,
     /// Held while `sealed` and its record move.
     recording: Mutex<()>,
 }
 
-/// The first batch behind which the state is known; none if that is the head alone.
+/// Returns the first batch after which the state is known; `None` if only the head's is.
 pub(crate) fn recorded_from(reader: &(impl Reader + ?Sized)) -> Result<Option<BatchNumber>, StorageError> {
     reader.get(Column::Meta, HISTORY_KEY)?.map(|bytes| schema::decode("history record", &bytes)).transpose()
 }
 
-/// The batch up to which the history has the rows before; `None` if no record says so yet.
+/// Returns the batch up to which the history has the rows; `None` if there is no record yet.
 pub(crate) fn recorded_sealed(reader: &(impl Reader + ?Sized)) -> Result<Option<BatchNumber>, StorageError> {
     reader.get(Column::Meta, SEALED_KEY)?.map(|bytes| schema::decode("record of the log", &bytes)).transpose()
 }
@@ -59,18 +59,18 @@ impl Facts {
         })
     }
 
-    /// The store as it is now.
+    /// A reader of the store as it is now.
     pub(crate) fn reader(&self) -> &dyn Reader {
         &*self.reader
     }
 
-    /// The batch up to which the rows before stand in the history.
+    /// Returns the batch up to which the history has the rows.
     pub(crate) fn sealed(&self) -> BatchNumber {
         BatchNumber::new(self.sealed.load(Ordering::Acquire))
     }
 
-    /// Has a write record that the rows before batches up to this one stand in the history. From then on readers find them there.
-    /// Nobody else records it meanwhile, so that it never moves back.
+    /// Has `write` record that the history has the rows before batches up to `to`; readers then find them there. A
+    /// lock keeps others from recording meanwhile, so the record never moves back.
     pub(crate) fn seal(
         &self,
         to: BatchNumber,
@@ -82,22 +82,23 @@ impl Facts {
         Ok(())
     }
 
-    /// Raises the floor, before any row below it goes.
+    /// Raises the floor. Must happen before any row below it is deleted.
     pub(crate) fn raise_floor(&self, to: BatchNumber) {
         self.floor.fetch_max(to.get(), Ordering::AcqRel);
     }
 
-    /// Those of batches up to this one may be gone.
+    /// The rows before batches up to this one may be gone.
     pub(crate) fn floor(&self) -> BatchNumber {
         BatchNumber::new(self.floor.load(Ordering::Acquire))
     }
 
-    /// Lowers the floor, after rows of batches above it came back.
+    /// Lowers the floor. Must happen after rows of batches above it are back.
     pub(crate) fn lower_floor(&self, to: BatchNumber) {
         self.floor.fetch_min(to.get(), Ordering::AcqRel);
     }
 
-    /// Raises the floor to where the log begins, if what is sealed ends before that: no known state needs the batches between.
+    /// Raises the floor to `first`, where the log begins, if what is sealed ends before that: no known state needs
+    /// the batches between.
     pub(crate) fn skip_to(&self, first: BatchNumber) {
         let _recording = self.recording.lock();
         if first > self.sealed() {
@@ -105,10 +106,12 @@ impl Facts {
         }
     }
 
-    /// Of sorted paths the rows before the first batch that changed them, of those after one and up to another.
+    /// Returns, for each of some sorted paths, the row before the first batch after `after` and up to `up_to` that
+    /// changed it.
     ///
     /// # Errors
-    /// [`StorageError::StateNotKept`] if they are not all known any more; [`StorageError::Corrupt`] if they should be.
+    /// [`StorageError::StateNotKept`] if some of these rows are gone; [`StorageError::Corrupt`] if they should be
+    /// there.
     pub(crate) fn before(
         &self,
         paths: &[Path],
@@ -127,7 +130,7 @@ impl Facts {
                 return Err(self.gap(after)?);
             }
         };
-        // Afterwards too: if the first entry went meanwhile, the read found the second one.
+        // Checked again: if the first entry was deleted meanwhile, the read found the second one.
         self.check_floor(after)?;
         Ok(found)
     }
@@ -139,8 +142,8 @@ impl Facts {
         }
     }
 
-    /// The rows that the history has for these paths, after one batch and up to another. The history is complete up to the
-    /// latter.
+    /// Returns the rows that the history has for these paths, from batches after `after` and up to `up_to`. The
+    /// history is complete up to there.
     fn in_history(
         &self,
         paths: &[Path],
@@ -164,8 +167,8 @@ impl Facts {
         Ok(found)
     }
 
-    /// Adds what the log has of batches after one and up to another, the last of a value. Tells whether all of them are there, or as many as
-    /// it takes.
+    /// Adds what the log has of batches after `after` and up to `up_to`, which is the last batch of a value. Returns
+    /// whether the log has all these batches, or enough of them to find every path.
     fn find_in_log(
         &self,
         paths: &[Path],
@@ -179,7 +182,7 @@ impl Facts {
         }
         self.log(after, |key, value| {
             let value = LogValue::parse(key, value)?;
-            // Of the first value a part may be of before.
+            // The first value may begin before `after`.
             if value.first > known.next() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -195,7 +198,7 @@ impl Facts {
         Ok(left == 0 || known >= up_to)
     }
 
-    /// Visits the log in order, from the value that has the batch after this one.
+    /// Visits the log in order, from the value that contains the batch after `after`.
     pub(crate) fn log(
         &self,
         after: BatchNumber,
@@ -205,7 +208,7 @@ impl Facts {
         self.reader.scan(Column::HistoryLog, &from, Direction::Up, &mut visit)
     }
 
-    /// Returns the error that explains why the log lacks batches behind a state.
+    /// Returns the error that explains why the log lacks batches after a state.
     pub(crate) fn gap(&self, after: BatchNumber) -> Result<StorageError, StorageError> {
         let known = recorded_from(&*self.reader)?.is_some_and(|first| first <= after);
         Ok(match known && self.floor.load(Ordering::Acquire) <= after.get() {

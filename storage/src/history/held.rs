@@ -1,16 +1,17 @@
-//! [`Held`]: the states that this process still reads by itself, because it was there when they were the head's.
+//! [`Held`]: past states that this process can still read directly, because it was running when they were the head's.
 
 use std::collections::VecDeque;
 
 use slipstream_types::BatchNumber;
 
-/// Batches before the head whose states are held. Each held state keeps the rows replaced since on disk, and keeps compactions
-/// from dropping them. More of them would serve more states at the head's speed, and cost more disk and compaction.
+/// Batches before the head whose states are held. Each held state keeps the rows replaced since on disk, and keeps
+/// compactions from dropping them. A larger number would serve more states at the head's speed, and cost more disk
+/// and compaction.
 pub(crate) const HELD_BATCHES: u64 = if cfg!(test) { 8 } else { 256 };
-/// Most states held in any case: if the history cannot be sealed, their number must still be bounded.
+/// Most states held in any case: bounds their number even if the history cannot be sealed.
 const HELD_MAX: usize = 2 * HELD_BATCHES as usize;
-/// Batches before the held ones after which the log is sealed. Fewer make more files. More make a longer log, which is all that a
-/// restart finds: reads of the past wait until it is sealed.
+/// Batches older than the held ones after which the log is sealed. A smaller number makes more files. A larger one
+/// makes a longer log, which is all that a restart finds: reads of the past wait until it is sealed.
 const SEAL_BATCHES: u64 = if cfg!(test) { 3 } else { 64 };
 /// As [`SEAL_BATCHES`], in bytes of the log.
 const SEAL_BYTES: u64 = 64 << 20;
@@ -25,7 +26,7 @@ struct State<T> {
     state: T,
 }
 
-/// States of one column after another, oldest first; the last is the head's.
+/// The states that followed each other in one column, oldest first; the last is the head's.
 pub(crate) struct Held<T> {
     states: VecDeque<State<T>>,
     /// Bytes that the next write adds to the log.
@@ -39,14 +40,14 @@ impl<T> Default for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// Adds the head's.
+    /// Adds the head's state.
     pub(crate) fn push(&mut self, number: BatchNumber, state: T) {
         let log_bytes = std::mem::take(&mut self.log_bytes);
         self.states.push_back(State { number, log_bytes, state });
     }
 
-    /// Releases the states before the first known one, and those that became old. It keeps unsealed states, and the state that everything
-    /// is sealed up to: that one serves reads of older states.
+    /// Releases the states before the first known one, and old ones. It keeps unsealed states, and the state that
+    /// everything is sealed up to, because that one serves reads of older states.
     pub(crate) fn release(&mut self, first: BatchNumber, sealed: BatchNumber) {
         let Some(head) = self.states.back().map(|state| state.number) else { return };
         let is_old = |number: BatchNumber| head.since(number) > HELD_BATCHES;
@@ -59,7 +60,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// The first state from a batch on.
+    /// Returns the first held state from a batch on.
     pub(crate) fn from(&self, number: BatchNumber) -> Option<(BatchNumber, &T)> {
         let at = self.states.partition_point(|state| state.number < number);
         self.states.get(at).map(|state| (state.number, &state.state))
@@ -69,7 +70,7 @@ impl<T> Held<T> {
         self.states.len()
     }
 
-    /// Up to where the log should be sealed, which it is up to a batch.
+    /// Returns the batch up to which the log should be sealed next, if any, given that it is sealed up to `sealed`.
     pub(crate) fn due(&self, sealed: BatchNumber) -> Option<BatchNumber> {
         let head = self.states.back()?.number;
         let unsealed = || self.states.iter().filter(|state| state.number > sealed);

@@ -1,10 +1,11 @@
-//! [`LogRows`] and [`LogValue`]: one write's entry in the history's log, and how a row is found in it.
+//! [`LogRows`] and [`LogValue`]: one write's entry in the history's log, and how to find a row in it.
 //!
 //! ```text
 //!  first batch u64 │ count u32 │ count × (path [32] │ batches after the first u32 │ end of its row u32) │ rows
 //! ```
-//! Numbers are big-endian, so that path and batch are compared as bytes. Sorted by them; of a row that was not there the end is that of the
-//! one before. The last batch is the value's key. A value is searched as it lies: a batch of ten thousand changes has a megabyte.
+//! Numbers are big-endian, so that path and batch compare as bytes. Entries are sorted by both. An entry whose row
+//! did not exist has the same end as the entry before it. The value's key is its last batch. A value is searched
+//! without decoding it all: a batch of ten thousand changes has a megabyte.
 
 use slipstream_types::{BatchNumber, Path};
 
@@ -14,7 +15,7 @@ const HEAD_BYTES: usize = 8 + 4;
 const PLACE_BYTES: usize = 32 + 4;
 const ENTRY_BYTES: usize = PLACE_BYTES + 4;
 
-/// Some entries of a value that is being made, sorted as there.
+/// Entries of a value under construction, in the order that the value needs.
 #[derive(Debug, Default)]
 pub(crate) struct LogRows {
     entries: Vec<Entry>,
@@ -33,17 +34,17 @@ impl LogRows {
         LogRows { entries: Vec::with_capacity(entries), rows: Vec::with_capacity(entries * row_bytes) }
     }
 
-    /// Appends the row before a batch, which is so many after the first; empty if there was none.
+    /// Appends the row before the batch that is `step` after the first; empty if there was none.
     pub(crate) fn push(&mut self, path: Path, step: u32, row: &[u8]) {
         self.rows.extend_from_slice(row);
         self.entries.push(Entry { path, step, end: self.rows.len() });
     }
 }
 
-/// Encodes some entries as a value; those of a part come after those of the part before it.
+/// Encodes parts as one value. The entries of each part come after those of the part before it.
 ///
 /// # Errors
-/// If they take more than 4 GiB, which no write has room for.
+/// If they take more than 4 GiB, which no write can hold.
 pub(crate) fn encode(first: BatchNumber, parts: &[LogRows]) -> Result<Vec<u8>, StorageError> {
     let count: usize = parts.iter().map(|part| part.entries.len()).sum();
     let rows: usize = parts.iter().map(|part| part.rows.len()).sum();
@@ -84,7 +85,7 @@ pub(crate) struct LogValue<'a> {
 }
 
 impl<'a> LogValue<'a> {
-    /// Reads what stands before the entries. Those are read when they are asked for.
+    /// Parses what comes before the entries. Entries are parsed when they are used.
     pub(crate) fn parse(key: &[u8], value: &'a [u8]) -> Result<LogValue<'a>, StorageError> {
         let last = schema::decode_number(key)?;
         let parse = || {
@@ -97,8 +98,8 @@ impl<'a> LogValue<'a> {
         parse().ok_or_else(|| damaged(last))
     }
 
-    /// The row before the first later batch that changed it. Returns `None` if no batch did, and an empty value if the row
-    /// was absent.
+    /// Returns the row before the first batch after `after` that changed it. Returns `None` if no batch did, and an
+    /// empty value if the row did not exist.
     pub(crate) fn find(&self, path: &Path, after: BatchNumber) -> Result<Option<&'a [u8]>, StorageError> {
         let from = after.next().since(self.first);
         let Ok(from) = u32::try_from(from) else { return Ok(None) };
@@ -110,7 +111,7 @@ impl<'a> LogValue<'a> {
         }
     }
 
-    /// All entries: path, batch, and the row before that.
+    /// Iterates over all entries: path, batch, and the row before that batch.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Result<LogEntry<'a>, StorageError>> {
         let (value, entries) = (*self, self.entries);
         entries.iter().enumerate().map(move |(at, entry)| {
@@ -145,7 +146,7 @@ fn damaged(last: BatchNumber) -> StorageError {
     StorageError::corrupt(format!("the history's log at batch {last} is not one"))
 }
 
-/// A value for the fingerprint of what is stored.
+/// An example value, for the fingerprint of the stored formats.
 pub(crate) fn example() -> Vec<u8> {
     let mut rows = LogRows::default();
     rows.push(Path([67; 32]), 1, &[68]);
@@ -160,7 +161,7 @@ mod tests {
         Path([byte; 32])
     }
 
-    /// Goal: rows of several parts are found by path and batch, and by no other.
+    /// Goal: rows of several parts are found by their path and batch, and by no others.
     #[test]
     fn rows_are_found_by_path_and_batch() {
         let mut parts = [LogRows::default(), LogRows::with_capacity(3, 2)];
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(all.into_iter().collect::<Result<Vec<_>, _>>().unwrap(), expected);
     }
 
-    /// Goal: any bytes on disk are read or refused.
+    /// Goal: arbitrary bytes on disk are read or refused.
     #[test]
     fn damage_is_refused() {
         let mut part = LogRows::default();

@@ -1,4 +1,4 @@
-//! [`Past`]: the rows that a view reads in place of its head's.
+//! [`Past`]: the rows that a view reads instead of its head's.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use slipstream_types::{BatchHeader, BatchNumber, Path, StateValue};
 use super::facts::Facts;
 use crate::{backend::Reader, error::StorageError, schema};
 
-/// The past that a view shows in place of the state that it reads.
+/// The past state that a view shows instead of the state that it reads.
 pub(crate) struct Past {
     pub(crate) header: BatchHeader,
-    /// The batch behind which the rows stand that were not changed since.
+    /// The batch of the later state, which has the rows that did not change since.
     up_to: BatchNumber,
     facts: Arc<Facts>,
 }
 
 impl Past {
-    /// The state behind the batch with that header, for who can read the one behind a later batch.
+    /// The state after the batch of `header`, for a reader of the state after the later batch `up_to`.
     pub(crate) fn new(header: BatchHeader, up_to: BatchNumber, facts: Arc<Facts>) -> Past {
         Past { header, up_to, facts }
     }
 
-    /// The store as it is now.
+    /// A reader of the store as it is now.
     pub(crate) fn lasting(&self) -> &dyn Reader {
         self.facts.reader()
     }
 
-    /// The rows of sorted paths behind that batch; the outer none where it is the later state's.
+    /// Returns the rows of sorted paths after that batch. An outer `None` means that the later state has the row.
     pub(crate) fn rows(&self, paths: &[Path]) -> Result<Vec<Option<Option<StateValue>>>, StorageError> {
         let found = self.facts.before(paths, self.header.number, self.up_to)?;
         let decode = |row: Vec<u8>| -> Result<Option<StateValue>, StorageError> {

@@ -25,22 +25,22 @@ use crate::{
 const READ_ROWS: usize = 256;
 
 impl Store {
-    /// Records only what will be in the window of a head that is on its way.
+    /// Makes the store record only what will be in the window of an expected head.
     pub fn keep_history(&self, head_to_come: BatchNumber) {
         let first = self.0.config.state_history.first(head_to_come);
         self.0.history.behind.store(first.get(), Ordering::Relaxed);
     }
 }
 
-/// The history begins anew behind a write: the rows before it do not lead to the state after it.
+/// Restarts the history after a write: the rows before it do not lead to the state after it.
 pub(crate) fn forget(writes: &mut WriteBatch, head: BatchNumber) {
     writes.delete(Column::Meta, HISTORY_KEY);
     writes.clear_range(Column::HistoryLog, schema::number_key(BatchNumber::new(0)), schema::number_key(head));
 }
 
 impl Writer<'_> {
-    /// Adds to a write what was before the batches in it, whose changes are given, and the first state that is known then. To be called right
-    /// before the write, on the head that it stands on.
+    /// Adds to a write the rows before its batches, whose changes are `touched`, and the first state that is known
+    /// then. Call it right before the write, on the head that the write extends.
     pub(crate) fn put_history(
         &self,
         current: Option<&Current>,
@@ -69,7 +69,7 @@ impl Writer<'_> {
             writes.put(Column::Meta, HISTORY_KEY, schema::encode(&first));
         }
         if recorded_sealed(&*current.reader)?.is_none() {
-            // Up to here there was no log.
+            // The store had no log up to here.
             writes.put(Column::Meta, SEALED_KEY, schema::encode(&before));
         }
         if passed < batches.len() {
@@ -82,7 +82,8 @@ impl Writer<'_> {
     }
 }
 
-/// The rows before the changes of all batches but the first so many. Several threads share the work where there is enough of it.
+/// Returns the rows before the changes of all batches but the first `passed`. Several threads share the work if there
+/// is enough of it.
 fn rows_before(
     current: &Current,
     batches: &[CommitBatch<'_>],
@@ -97,7 +98,7 @@ fn rows_before(
     }
 }
 
-/// As [`rows_before`], of the changes of some rows.
+/// As [`rows_before`], for the changes of some rows.
 fn part_before(
     current: &Current,
     batches: &[CommitBatch<'_>],
@@ -124,7 +125,7 @@ fn part_before(
     Ok(before)
 }
 
-/// The row that an entry leaves, empty if none.
+/// Returns the row that an entry leaves; empty if it leaves none.
 pub(super) fn row_of<'a>(entry: &DeltaEntry, row: &'a mut Vec<u8>) -> &'a [u8] {
     row.clear();
     if let Some(value) = entry.value {

@@ -1,11 +1,13 @@
-//! Reverse deltas: the rows that a range of batches changed, as they were before it. They bring back states from before the first known one.
+//! Reverse deltas: the rows that a range of batches changed, as they were before it. They restore states from before
+//! the first known one.
 //!
 //! ```text
-//!   server: deltas of to+1..=from ─▶ changed keys ─▶ their rows behind `to` ─▶ reverse delta
+//!   server: deltas of to+1..=from ─▶ changed keys ─▶ their rows after `to` ─▶ reverse delta
 //!   client: reverse delta ─▶ the tree of `from` with these rows, root of `to` ─▶ rows before to+1..=from ─▶ history
 //! ```
-//! The client has the deltas of the range. Of a key that changed several times, they tell all rows but the first; that one is the reverse
-//! delta's. A reverse delta needs no proof: with a false or missing row the tree has another root than the header of `to` says.
+//! The client has the deltas of the range. If a key changed several times, they have all its rows but the first; the
+//! reverse delta has that one. A reverse delta needs no proof: with a false or missing row, the tree's root differs
+//! from the header of `to`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,28 +23,29 @@ use crate::{
     store::Store,
 };
 
-/// Most batches of one reverse delta.
+/// Most batches that one reverse delta spans.
 pub const REVERSE_DELTA_BATCHES_MAX: u64 = 256;
-/// Uncompressed bytes of the deltas that one reverse delta is of, unless it is of one batch: a commit waits while its rows are written.
+/// Most uncompressed bytes of the deltas that one reverse delta spans, unless it spans one batch: a commit waits
+/// while its rows are written.
 pub(crate) const REVERSE_DELTA_BYTES_MAX: u64 = 2 << 20;
-/// Memory of the merge that tells the changed keys of a range.
+/// Memory for the merge that finds the changed keys of a range.
 const MERGE_BYTES_MAX: u64 = 64 << 20;
 
 /// The past states that the window wants and the store does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StateBacklog {
-    /// The states behind this batch and all later ones are known.
+    /// The states after this batch and all later ones are known.
     pub lowest: BatchNumber,
-    /// The first batch whose state the window wants, as far as the deltas are stored that lead from there.
+    /// The first batch whose state the window wants and stored deltas lead from.
     pub wanted_from: BatchNumber,
     /// The batch that the next reverse delta leads to; `None` if nothing is missing.
     pub next: Option<BatchNumber>,
 }
 
-/// The past states of a store, as they grow backwards. While it lives, the rows of the head that it began at are not freed.
+/// Grows the past states of a store backwards. While it lives, the rows of the head that it began at are not freed.
 pub struct PastStates {
     store: Store,
-    /// Leaves that the head's tree had in memory.
+    /// Leaves in memory of the head's tree.
     base_resident: u64,
     /// The tree of the first known state.
     tree: Tree,
@@ -52,11 +55,13 @@ pub struct PastStates {
 }
 
 impl Store {
-    /// The rows that batches after `to` up to `from` changed, as they were behind `to`, with the code that these rows alone have.
+    /// Returns the rows that batches after `to` up to `from` changed, as they were after `to`, with the code that
+    /// only these rows name.
     ///
     /// # Errors
-    /// [`RangeDeltaError::TooLarge`] if the range is longer than one reverse delta may be; [`RangeDeltaError::EmptyRange`] and
-    /// [`RangeDeltaError::NotKept`]; [`StorageError::StateNotKept`] if the state behind `to` is not known.
+    /// [`RangeDeltaError::TooLarge`] if the range is longer than one reverse delta may be;
+    /// [`RangeDeltaError::EmptyRange`] and [`RangeDeltaError::NotKept`]; [`StorageError::StateNotKept`] if the state
+    /// after `to` is not known.
     pub fn reverse_delta(&self, from: BatchNumber, to: BatchNumber) -> Result<Delta, StorageError> {
         if self.reverse_delta_to(from, to)? != Some(to) {
             let (max, of) = (REVERSE_DELTA_BYTES_MAX, "bytes of a reverse delta");
@@ -65,10 +70,10 @@ impl Store {
         self.rows_behind(from, to)
     }
 
-    /// The past states that are missing, and the range to begin with.
+    /// Returns which past states are missing, and the range to begin with.
     ///
     /// # Errors
-    /// [`StorageError::NotInitialized`], or what the disk says.
+    /// [`StorageError::NotInitialized`], or errors of the disk.
     pub fn state_backlog(&self) -> Result<StateBacklog, StorageError> {
         let current = self.current()?;
         let (head, lowest) = (current.record.number, self.first_state(&current)?);
@@ -83,8 +88,8 @@ impl Store {
     /// Begins to grow the past states backwards. `bytes_max` bounds the memory of the tree that proves them.
     ///
     /// # Errors
-    /// [`RangeDeltaError::OverBudget`] or [`RangeDeltaError::TooLarge`] if too much changed since the first known state; or what the disk
-    /// says.
+    /// [`RangeDeltaError::OverBudget`] or [`RangeDeltaError::TooLarge`] if too much changed since the first known
+    /// state; or errors of the disk.
     pub fn past_states(&self, bytes_max: u64) -> Result<PastStates, StorageError> {
         let (base, tree) = self.current_with_tree()?;
         let (head, lowest) = (base.record.number, self.first_state(&base)?);
@@ -98,7 +103,8 @@ impl Store {
         Ok(states)
     }
 
-    /// The first batch that a reverse delta from this one leads to, not below `to`; `None` if there is none between.
+    /// Returns the first batch, not below `to`, that one reverse delta from `from` can lead to; `None` if there is
+    /// none.
     fn reverse_delta_to(
         &self,
         from: BatchNumber,
@@ -136,17 +142,18 @@ impl Store {
 }
 
 impl PastStates {
-    /// The states behind this batch and all later ones are known.
+    /// The states after this batch and all later ones are known.
     pub fn lowest(&self) -> BatchNumber {
         self.lowest
     }
 
-    /// Adds the states from `to` on, by the reverse delta from the first known state to that one. One write has them all.
+    /// Adds the states from `to` on, by the reverse delta from the first known state to `to`, in one write.
     ///
     /// # Errors
-    /// [`StorageError::StateRootMismatch`], [`RangeDeltaError::Padded`] and [`RangeDeltaError::CodeMissing`] if the reverse delta is
-    /// false, which is its sender's fault; [`RangeDeltaError::OverBudget`]; [`RangeDeltaError::NotKept`] or [`StorageError::StateNotKept`] if the store was pruned
-    /// meanwhile. Nothing is written then.
+    /// [`StorageError::StateRootMismatch`], [`RangeDeltaError::Padded`] and [`RangeDeltaError::CodeMissing`] if the
+    /// reverse delta is false, which is its sender's fault; [`RangeDeltaError::OverBudget`];
+    /// [`RangeDeltaError::NotKept`] or [`StorageError::StateNotKept`] if the store was pruned meanwhile. Nothing is
+    /// written then.
     pub fn extend(&mut self, to: BatchNumber, reverse: &Delta) -> Result<(), StorageError> {
         if to >= self.lowest {
             return Err(StorageError::StateNotKept { number: to });
@@ -160,7 +167,7 @@ impl PastStates {
         Ok(())
     }
 
-    /// The tree of an earlier state.
+    /// Returns the tree of the state after `to`, and checks its root.
     fn proved(&self, to: BatchNumber, reverse: &Delta) -> Result<Tree, StorageError> {
         let header = self.store.header(to)?.ok_or(RangeDeltaError::NotKept { number: to })?;
         let (_, updates) = prepare(with_paths(reverse.entries()));
@@ -177,7 +184,8 @@ impl PastStates {
         }
     }
 
-    /// The rows before each batch after `to` up to the first known state, and the code that they have.
+    /// Returns the rows before each batch after `to` up to the first known state, and the code of theirs that the
+    /// store lacks.
     fn before_each(&self, to: BatchNumber, reverse: &Delta) -> Result<Before, StorageError> {
         let mut values: HashMap<StateKey, Option<StateValue>> =
             reverse.entries().iter().map(|entry| (entry.key, entry.value)).collect();
@@ -199,7 +207,7 @@ impl PastStates {
         if due <= self.lowest {
             return Err(RangeDeltaError::NotKept { number: due }.into());
         }
-        // True rows of keys that did not change prove well, and would fill the memory for the tree.
+        // True rows of unchanged keys pass the proof, and would fill the memory for the tree.
         let changed: BTreeSet<StateKey> = changes.iter().map(|(_, _, key, _)| *key).collect();
         let surplus = reverse.entries().iter().filter(|entry| !changed.contains(&entry.key)).count();
         if surplus > 0 {
@@ -208,7 +216,8 @@ impl PastStates {
         }
         let (mut rows, mut hashes) = (Vec::with_capacity(changes.len()), BTreeSet::new());
         for (path, number, key, before) in changes {
-            // A key that the reverse delta leaves out had its last value from the start, or the root would be another.
+            // A key that the reverse delta leaves out had its last value from the start; otherwise the root would
+            // differ.
             let value = before.unwrap_or_else(|| values[&key]);
             let entry = DeltaEntry { key, value };
             let mut row = Vec::new();
@@ -239,7 +248,8 @@ impl PastStates {
             // The window moved past it, or the history began anew.
             return Err(StorageError::StateNotKept { number: self.lowest });
         }
-        // Before the rows are there: a compaction would drop them again. Readers are let in once they are.
+        // Set before the rows are there, because a compaction would drop them again. Readers are let in once they
+        // are.
         store.0.backend.forget_history_up_to(history.facts.floor().min(to).get());
         let entries = rows.iter().map(|(path, batch, row)| LogEntry { path: &path.0, batch: *batch, row });
         store.guard(|backend| link(backend, entries))?;
@@ -260,9 +270,9 @@ impl PastStates {
     }
 }
 
-/// What a range of batches replaced.
+/// The data that a range of batches replaced.
 struct Before {
-    /// The rows before a batch that changed them; empty if there was none.
+    /// The rows before the batches that changed them; empty if there was none.
     rows: Vec<(Path, BatchNumber, Vec<u8>)>,
     codes: Vec<(Digest, Vec<u8>)>,
 }

@@ -1,9 +1,9 @@
-//! [`Sealer`]: moves what the log has into the history, in bulk and beside the commits.
+//! [`Sealer`]: moves the log into the history, in bulk and beside the commits.
 //!
 //! ```text
-//!  log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into the history ─▶ record: sealed = t ─▶ the log's files go
+//!  log: values of batches (sealed, t] ─▶ merged by path ─▶ sorted file ─▶ linked into history ─▶ record: sealed = t ─▶ log files dropped
 //! ```
-//! A kill at any moment costs the work alone: rows linked in but unrecorded are linked in again, with the same content.
+//! A kill at any moment only wastes work: rows linked in but unrecorded are linked in again, with the same content.
 
 use std::{
     ops::ControlFlow,
@@ -29,23 +29,24 @@ use crate::{
     schema::{self, SEALED_KEY},
 };
 
-/// Bytes of the log that are merged at once, or one value: with what it takes to sort them, twice as much memory.
+/// Bytes of the log that are merged at once, unless one value is longer. Sorting them takes the same memory again.
 const STEP_BYTES: usize = if cfg!(test) { 2_000 } else { 64 << 20 };
 /// Batches before the first known state that stay in the log: readers may still use a state that was known a moment ago.
 const SLACK_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
-/// Batches after which files of the log are dropped that are before the window, and a failed seal is tried again.
+/// Batches between two drops of log files from before the window, and between two tries of a failed seal.
 const PAUSE_BATCHES: u64 = if cfg!(test) { 4 } else { 64 };
 
 /// A piece of sealing work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// The first batch behind which the state is known.
+    /// The first batch after which the state is known.
     pub(crate) first: BatchNumber,
-    /// Up to where the log is sealed: the last batch of a value.
+    /// The batch up to which the log is to be sealed, the last of a value; `None` to only drop files.
     pub(crate) to: Option<BatchNumber>,
 }
 
-/// The thread that seals; a store in memory does it where it commits, so that a simulation is the same each time.
+/// The thread that seals. A store in memory seals during the commit instead, so that a simulation is the same each
+/// time.
 pub(crate) struct Sealer {
     seal: Arc<Seal>,
     has_thread: bool,
@@ -62,14 +63,14 @@ struct Seal {
     poisoned: Arc<AtomicBool>,
     is_busy: AtomicBool,
     is_ending: AtomicBool,
-    /// Batches of the log up to this one were dropped, but for those that share a file with later ones.
+    /// Batches of the log up to this one were dropped, except those that share a file with later ones.
     dropped: AtomicU64,
-    /// After a failure nothing is sealed before the window's first batch is this one.
+    /// After a failure, nothing is sealed until the head reaches this batch.
     resting: AtomicU64,
 }
 
 impl Sealer {
-    /// Of a store on that backend, with a thread if it is on a disk.
+    /// Creates the sealer of a store. It has a thread if the store is on a disk.
     pub(crate) fn new(
         facts: Arc<Facts>,
         backend: Arc<dyn Backend>,
@@ -83,7 +84,7 @@ impl Sealer {
         Sealer { seal: Arc::new(seal), has_thread, thread: Mutex::default() }
     }
 
-    /// Has it done, soon, unless something is being done or there is too little to do. The head is told, as a clock.
+    /// Starts a job, unless one is running or there is too little to do. The head serves as a clock.
     pub(crate) fn ask(&self, mut job: Job, head: BatchNumber) {
         let seal = &*self.seal;
         job.to = job.to.filter(|_| head.get() >= seal.resting.load(Ordering::Relaxed));
@@ -117,7 +118,7 @@ impl Sealer {
             let spawned = std::thread::Builder::new().name("history".to_owned()).spawn(work);
             *thread = spawned.ok().map(|spawned| (sender, spawned));
         }
-        // It waits for nothing else: there is one job at a time. Without a thread the log stays as it is.
+        // The channel has room, because there is one job at a time. Without a thread the log stays as it is.
         if thread.as_ref().is_none_or(|(sender, _)| sender.try_send(job).is_err()) {
             *thread = None;
             self.seal.is_busy.store(false, Ordering::Release);
@@ -139,7 +140,7 @@ impl Seal {
             None => self.drop_log(job.first),
         };
         match done {
-            // The next time there is enough to do.
+            // The next job may start as soon as there is enough to do.
             Ok(()) => self.resting.store(0, Ordering::Relaxed),
             Err(error) => tracing::warn!(
                 %error, sealed = %self.facts.sealed(), to = ?job.to.map(|to| to.get()),
@@ -156,14 +157,15 @@ impl Seal {
             let values = self.read(sealed, to)?;
             let Some((last, _)) = values.last() else {
                 return match self.facts.gap(sealed)? {
-                    // The window has begun anew.
+                    // The window was restarted.
                     StorageError::StateNotKept { .. } => Ok(()),
                     error => Err(error),
                 };
             };
             sealed = schema::decode_number(last)?;
             self.link(&values)?;
-            // Synced even without `fsync`: after a power cut too, what is gone from the log must be known to be in the history.
+            // Synced even without `fsync`: after a power cut too, rows that are gone from the log must be known to be
+            // in the history.
             self.facts.seal(sealed, |sealed| {
                 let mut record = WriteBatch::default();
                 record.put(Column::Meta, SEALED_KEY, schema::encode(&sealed.unwrap_or(self.facts.sealed())));
@@ -174,7 +176,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Reads the log's next values up to a batch; returns `None` if the log has a gap there.
+    /// Reads the log's next values up to a batch; returns none if the log has a gap there.
     fn read(&self, sealed: BatchNumber, to: BatchNumber) -> Result<Vec<Value>, StorageError> {
         let (mut values, mut bytes, mut known): (Vec<Value>, _, _) = (Vec::new(), 0, sealed);
         self.facts.log(sealed, |key, value| {
@@ -190,7 +192,7 @@ impl Seal {
         Ok(values)
     }
 
-    /// Makes a sorted file of some values, and links it into the history.
+    /// Writes values to a sorted file, and links it into the history.
     fn link(&self, values: &[Value]) -> Result<(), StorageError> {
         let bytes: usize = values.iter().map(|(_, value)| value.len()).sum();
         self.disk.as_ref().map_or(Ok(()), |disk| disk.check_bytes(bytes as u64))?;
@@ -200,25 +202,25 @@ impl Seal {
                 entries.push(entry?);
             }
         }
-        // The stable sort merges what is sorted already.
+        // The stable sort merges runs that are sorted already.
         entries.sort_by_key(|LogEntry { path, batch, .. }| (*path, *batch));
         self.guard(|backend| link(backend, entries.iter().copied()))
     }
 
-    /// Drops the log's files that hold only what is sealed, or before the window.
+    /// Drops the log's files whose batches are all sealed, or from before the window.
     fn drop_log(&self, first: BatchNumber) -> Result<(), StorageError> {
         let before = first.get().saturating_sub(SLACK_BATCHES);
         let droppable = BatchNumber::new(before.max(self.facts.sealed().get()));
         self.dropped.store(before, Ordering::Relaxed);
         self.guard(|backend| {
-            // The record that says so must not be lost.
+            // The record of the seal must be durable first.
             backend.write(WriteBatch::default(), true)?;
             backend.drop_between(Column::HistoryLog, &[], &schema::number_key(droppable.next()))
         })?;
         Ok(())
     }
 
-    /// Runs what writes. A failure ends the store, as any other of a write.
+    /// Runs `work`, which writes. A failure poisons the store, like that of any write.
     fn guard<T>(
         &self,
         work: impl FnOnce(&dyn Backend) -> Result<T, StorageError>,
@@ -233,7 +235,7 @@ impl Seal {
     }
 }
 
-/// Makes a sorted file of entries, sorted by path and batch, and links it into the history.
+/// Writes entries, sorted by path and batch, to a sorted file, and links it into the history.
 pub(super) fn link<'a>(
     backend: &dyn Backend,
     entries: impl Iterator<Item = LogEntry<'a>>,
@@ -243,7 +245,7 @@ pub(super) fn link<'a>(
         file.put(&schema::history_key(&Path(*path), batch), row)?;
     }
     file.seal()?;
-    // Syncs first: without `fsync` a power cut could take rows back that stand here as facts.
+    // Syncs first: without `fsync`, a power cut could undo rows that the history states as facts.
     backend.write(WriteBatch::default(), true)?;
     file.ingest()
 }

@@ -1,5 +1,5 @@
-//! Tells which past states are known, and makes their views. A view is a held state, or a later one with the rows before the batches
-//! between.
+//! Finds which past states are known, and makes their views. A view is a held state, or a later one with the rows
+//! before the batches between.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::{
 const SLACK: u64 = if cfg!(test) { 16 } else { 1_024 };
 
 impl Store {
-    /// The state behind a batch, or `None` if the window does not have it.
+    /// Returns the state after a batch, or `None` if the window does not have it.
     ///
     /// # Errors
-    /// [`StorageError::NotInitialized`], or what the disk says.
+    /// [`StorageError::NotInitialized`], or errors of the disk.
     pub fn view_of(&self, number: BatchNumber) -> Result<Option<View>, StorageError> {
         let current = self.current()?;
         if number > current.record.number || number < self.first_state(&current)? {
@@ -27,7 +27,7 @@ impl Store {
             let held = self.0.history.held.lock();
             held.from(number).map(|(at, state)| (at, Arc::clone(state)))
         };
-        // The head's is held, unless another one takes its place right now.
+        // The head's state is held, unless another head replaces it right now.
         let (at, state) = found.unwrap_or((current.record.number, current));
         if at == number {
             return Ok(Some(View::new(state)));
@@ -37,7 +37,7 @@ impl Store {
         Ok(header.map(|header| View::of_past(state, Past::new(header, at, facts))))
     }
 
-    /// The first batch behind which the state is known; all from there on are, up to the head.
+    /// Returns the first batch after which the state is known. All later states up to the head are known too.
     ///
     /// # Errors
     /// As [`Store::view_of`].
@@ -45,7 +45,7 @@ impl Store {
         self.first_state(&*self.current()?)
     }
 
-    /// The first batch behind which `storage.state_history` wants the state, known or not.
+    /// Returns the first batch after which `storage.state_history` wants the state, known or not.
     ///
     /// # Errors
     /// As [`Store::head`].
@@ -59,12 +59,12 @@ impl Store {
         Ok(recorded.max(self.0.config.state_history.first(head)))
     }
 
-    /// Whether anybody reads another state than those that are held.
+    /// Whether anybody reads a state that is not held.
     pub(crate) fn has_older_readers(&self) -> bool {
         self.0.backend.has_readers_beyond(self.0.history.held.lock().len())
     }
 
-    /// Empties a state column that no held state is of, and frees its space.
+    /// Empties a state column that no held state uses, and frees its space.
     pub(crate) fn reclaim(&self, column: Column) -> Result<(), StorageError> {
         let held = self.0.history.held.lock().len();
         self.guard(|backend| backend.reclaim(column, held))
@@ -72,7 +72,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Holds a state that becomes the head's; lets go those that are not known any more, and what leads to them. All others are of its column.
+    /// Holds the state of a new head. Releases states that are no longer known, and what leads to them. All other
+    /// held states must be of the same column.
     pub(crate) fn hold(&self, current: &Arc<Current>) {
         let (store, history) = (self.store, &self.store.0.history);
         let head = current.record.number;
@@ -86,7 +87,7 @@ impl Writer<'_> {
         let sealed = history.facts.sealed();
         let first = recorded.unwrap_or(head).max(store.0.config.state_history.first(head));
         history.held.lock().release(first, sealed);
-        // By the record alone: a wider window shows only states that are there.
+        // Only the record counts: a wider window shows only states that exist.
         let Some(known) = recorded else { return };
         let sealed = sealed.max(known);
         let to = match sealed < history.start {

@@ -18,7 +18,7 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Codes in a pack: no code that an account has is empty, and each is preceded by its length.
+/// Most codes in a pack: no account's code is empty, and each is preceded by its length.
 const CODES_MAX: usize = PIECE_ROWS_BYTES_MAX / 2;
 
 /// Describes a pack of codes to a store that lacks it.
@@ -28,7 +28,7 @@ pub struct CodePackInfo {
     pub place: Place,
     /// `H("slipstream/code-pack/1", content)`, which is its name.
     pub digest: Digest,
-    /// How many codes it has.
+    /// Number of codes.
     pub codes: u32,
 }
 
@@ -44,7 +44,7 @@ impl CodePack {
         &self.info
     }
 
-    /// As it is kept elsewhere.
+    /// Encodes the pack as it is kept elsewhere.
     ///
     /// # Errors
     /// Never fails for packs within their limits.
@@ -52,10 +52,10 @@ impl CodePack {
         Blob::compress(BlobKind::CodePack, &self.content)
     }
 
-    /// The codes of a pack's blob, with their hashes, if they are what the pack must be.
+    /// Returns the codes of a pack's blob, with their hashes, if they match the pack's description.
     ///
     /// # Errors
-    /// The first fault: malformed bytes, or content that its name contradicts.
+    /// The first fault: malformed bytes, or content that does not match its name.
     pub fn open(info: &CodePackInfo, blob: &Blob) -> Result<Vec<(Digest, Code)>, PieceError> {
         let content = blob.content(BlobKind::CodePack)?;
         let other = PieceError::OtherCodes { place: info.place, expected: info.digest };
@@ -89,7 +89,7 @@ fn pack_digest(content: &[u8]) -> Digest {
 }
 
 impl Snapshot {
-    /// The packs of these codes, in the order of their hashes. They depend on the hashes alone.
+    /// Makes the packs of these codes, in the order of their hashes. They depend on the hashes alone.
     ///
     /// # Errors
     /// [`StorageError::DamagedSnapshot`] if a code is missing; errors of the disk or the visitor.

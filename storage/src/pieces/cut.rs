@@ -1,4 +1,4 @@
-//! [`Cutter`]: divides rows in the order of their paths at prefixes of these paths, in one pass.
+//! [`Cutter`]: divides rows, in the order of their paths, at prefixes of these paths, in one pass.
 
 use std::ops::ControlFlow;
 
@@ -11,22 +11,22 @@ use crate::{error::StorageError, place::Place, snapshot::Snapshot};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cut {
     pub(super) place: Place,
-    /// Their bytes.
+    /// The items' bytes.
     pub(super) items: Vec<u8>,
     pub(super) paths: Vec<Path>,
-    /// Where each ends.
+    /// Where each item ends.
     pub(super) ends: Vec<u32>,
 }
 
-/// Receives each cut, and says whether to go on.
+/// Receives each cut, and returns whether to continue.
 pub(super) type Visit<'a> = dyn FnMut(Cut) -> Result<ControlFlow<()>, StorageError> + 'a;
 
-/// Cuts a place into the largest places in it that have at most so many bytes of items each.
+/// Cuts a place into the largest places in it that have at most `bytes_max` bytes of items each.
 pub(super) struct Cutter {
     bytes_max: usize,
     /// The cut that is being collected.
     open: Cut,
-    /// The places behind it, the next one last.
+    /// The places after it; the next one is last.
     later: Vec<Place>,
 }
 
@@ -36,7 +36,7 @@ impl Cutter {
         Cutter { bytes_max, open, later: Vec::new() }
     }
 
-    /// Adds the next item; hands over what it ends.
+    /// Adds the next item. Hands over the cuts that it completes.
     pub(super) fn push(
         &mut self,
         path: Path,
@@ -63,21 +63,22 @@ impl Cutter {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Hands over the rest.
+    /// Hands over the last cut.
     pub(super) fn finish(mut self, visit: &mut Visit<'_>) -> Result<(), StorageError> {
         let place = self.open.place;
-        // Nothing comes after it, whatever is said.
+        // Nothing comes after it, so the answer does not matter.
         self.hand_over(place, visit).map(|_| ())
     }
 
-    /// The open place is whole; the next one is empty so far.
+    /// Hands over the open place, which is complete, and opens the next one.
     fn hand_over(&mut self, next: Place, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, StorageError> {
         let empty = Cut { place: next, items: Vec::new(), paths: Vec::new(), ends: Vec::new() };
         let whole = std::mem::replace(&mut self.open, empty);
         if whole.paths.is_empty() { Ok(ControlFlow::Continue(())) } else { visit(whole) }
     }
 
-    /// The open place has too much: its left half is whole, or still open if the last item is there.
+    /// Divides the open place, which has too much: its left half is complete, or still open if the last item is
+    /// there.
     fn divide(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, StorageError> {
         let place = self.open.place;
         let (left, right) = (place.child(false), place.child(true));
@@ -99,7 +100,7 @@ impl Cutter {
 }
 
 impl Snapshot {
-    /// The places whose pieces can be made side by side; together they are all paths, in their order.
+    /// Returns the places whose pieces can be made in parallel; together they are all paths, in their order.
     pub fn piece_ranges() -> Vec<Place> {
         let bits = usize::from(PIECE_BITS_MIN);
         let place = |i: u16| {
@@ -110,7 +111,8 @@ impl Snapshot {
         (0..1u16 << bits).map(place).collect()
     }
 
-    /// The pieces of one of [`Snapshot::piece_ranges`], in order. They depend on the rows alone. The state's tree is not needed for it.
+    /// Makes the pieces of one of [`Snapshot::piece_ranges`], in order. They depend on the rows alone, and need no
+    /// tree.
     ///
     /// # Errors
     /// Errors of the disk or the visitor.

@@ -22,7 +22,7 @@ use crate::{
 pub struct PieceMap {
     root: Digest,
     pieces: Vec<PieceInfo>,
-    /// Where pieces part, those above behind those below.
+    /// Where pieces diverge. A fork comes after the forks below it.
     forks: Vec<Fork>,
     top: Branch,
 }
@@ -45,7 +45,7 @@ enum Branch {
 }
 
 impl PieceMap {
-    /// Takes pieces in the order of their places, if they are all of the state with that root.
+    /// Takes the pieces of the state with this root, all of them, in the order of their places.
     ///
     /// # Errors
     /// [`PieceError::NoPieces`], [`PieceError::BadList`], [`PieceError::OtherState`].
@@ -68,7 +68,7 @@ impl PieceMap {
         &self.pieces
     }
 
-    /// The paths that a piece answers for: those before it that no piece has, and its own.
+    /// The paths that a piece answers for: its own, and those before it that no piece has.
     pub fn span(&self, index: usize) -> Span {
         let first = match index.checked_sub(1) {
             None => Path::MIN,
@@ -91,10 +91,10 @@ impl PieceMap {
         at.min(self.pieces.len() - 1)
     }
 
-    /// Checks the blob of a piece: the chunk of [`PieceMap::span`].
+    /// Checks the blob of a piece, and returns it as the chunk of [`PieceMap::span`].
     ///
     /// # Errors
-    /// The first fault: malformed bytes, or rows that the state contradicts there.
+    /// The first fault: malformed bytes, or rows that contradict the state.
     pub fn chunk(&self, index: usize, blob: &Blob) -> Result<VerifiedChunk, PieceError> {
         let Some(info) = self.pieces.get(index) else { return Err(PieceError::NoPieces) };
         let content = content_of(info, blob)?;
@@ -110,11 +110,12 @@ impl PieceMap {
         })
     }
 
-    /// Answers a request for the rows of a span from pieces that follow each other, as a peer would. [`PieceMap::piece_of`] finds the first of
-    /// them. The chunk ends with the last piece, or after about `bytes_max` bytes of rows, at least one; or where no chunk may have more.
+    /// Answers a request for the rows of a span from consecutive pieces, as a peer would. [`PieceMap::piece_of`]
+    /// finds the first of them. The chunk ends with the last piece, after about `bytes_max` bytes of rows (at least
+    /// one row), or at the limits of a chunk.
     ///
     /// # Errors
-    /// [`PieceError::Within`] if they are other pieces.
+    /// [`PieceError::Within`] if these are other pieces.
     pub fn chunk_of(
         &self,
         pieces: &[&Piece],
@@ -148,10 +149,11 @@ impl PieceMap {
         Ok(EncodedChunk::new(Span { first: span.first, last }, count, &rows, &proof)?)
     }
 
-    /// The siblings beside a range, for who has its rows. Its ends may be inside the given pieces: [`PieceMap::piece_of`] each of them.
+    /// Returns the siblings beside a range, for a peer that has its rows. An end inside a piece needs that piece,
+    /// which [`PieceMap::piece_of`] finds.
     ///
     /// # Errors
-    /// [`PieceError::Within`] if one is inside another piece.
+    /// [`PieceError::Within`] if an end is inside a piece that is not given.
     pub fn range_proof(&self, span: Span, pieces: &[&Piece]) -> Result<StateRangeProof, PieceError> {
         self.prove(span.first, span.last, pieces)
     }
@@ -162,7 +164,7 @@ impl PieceMap {
         Ok(StateRangeProof { left, right })
     }
 
-    /// The subtrees that leave the way to `end` before it, or after it, by ascending depth.
+    /// Returns the subtrees that branch off the way to `end` before it, or after it, by ascending depth.
     fn siblings(&self, end: &Path, before: bool, pieces: &[&Piece]) -> Result<Vec<Sibling>, PieceError> {
         let mut siblings = Vec::new();
         let mut beside = |bit: usize, node: SiblingNode| {
@@ -201,7 +203,7 @@ impl PieceMap {
         }
     }
 
-    /// The fork of pieces that follow each other, at least one.
+    /// Builds the fork of consecutive pieces, at least one.
     fn fork(&mut self, range: Range<usize>) -> Branch {
         if range.len() == 1 {
             return Branch::Piece(range.start);
@@ -217,7 +219,7 @@ impl PieceMap {
         Branch::Fork(self.forks.len() - 1)
     }
 
-    /// The bits that all its leaves share.
+    /// The bits that all leaves of a branch share.
     fn place(&self, branch: Branch) -> (Path, usize) {
         match branch {
             Branch::Piece(index) => (*self.pieces[index].place.path(), self.pieces[index].place.bits()),
@@ -225,7 +227,7 @@ impl PieceMap {
         }
     }
 
-    /// Its subtree as one of leaves that share so many bits, at most those that they do share.
+    /// The node of a branch whose leaves are taken to share `bits` bits, at most those that they do share.
     fn node(&self, branch: Branch, bits: usize) -> SiblingNode {
         let (path, own) = self.place(branch);
         let hash = match branch {
@@ -246,7 +248,8 @@ impl PieceMap {
     }
 }
 
-/// The subtrees of a piece that leave the way to a path in it. Leaves that leave it at one bit stand together.
+/// Returns the subtrees of a piece that branch off the way to a path in it. Leaves that branch off at one bit are one
+/// subtree.
 fn siblings_within(piece: &Piece, end: &Path, before: bool) -> Vec<Sibling> {
     let leaves = &piece.rows.leaves;
     let beside = match before {
@@ -269,7 +272,7 @@ fn siblings_within(piece: &Piece, end: &Path, before: bool) -> Vec<Sibling> {
     siblings
 }
 
-/// Whether a list could be one of pieces.
+/// Checks that a list can be one of pieces.
 fn check_list(pieces: &[PieceInfo]) -> Result<(), PieceError> {
     let mut free = Some(Path::MIN);
     for PieceInfo { place, node, rows, bytes } in pieces {

@@ -1,4 +1,4 @@
-//! A state in pieces that keep their names: each holds the rows of one subtree, and is called by that subtree's hash.
+//! A state in pieces with stable names: each holds the rows of one subtree, and is named by that subtree's hash.
 //!
 //! ```text
 //!   Snapshot ── rows by path ─▶ Cutter ─▶ Piece, Piece, … ─▶ elsewhere, under their hashes
@@ -36,19 +36,21 @@ use crate::{
 };
 use cut::Cut;
 
-/// Bytes of rows in a piece: enough that a large state has few objects, few enough that a changed row costs little.
+/// Most bytes of rows in a piece: enough that a large state has few objects, few enough that a changed row costs
+/// little.
 pub const PIECE_ROWS_BYTES_MAX: usize = 1 << 20;
-/// A piece shares at least so many bits: a small state is fetched side by side too, as every restore begins with these ranges.
+/// Fewest bits that a piece shares. Every restore begins with these ranges, so even a small state is fetched in
+/// parallel.
 pub(crate) const PIECE_BITS_MIN: u8 = RESTORE_RANGES_BITS;
 
 /// Describes a piece to a store that lacks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PieceInfo {
-    /// Where its rows are all there are.
+    /// The place whose rows are exactly the piece's.
     pub place: Place,
-    /// Their subtree. A lone leaf shows its preimage, as in a proof.
+    /// The subtree of the rows. A lone leaf shows its preimage, as in a proof.
     pub node: SiblingNode,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: u32,
     /// Bytes of the rows.
     pub bytes: u32,
@@ -84,7 +86,7 @@ impl Piece {
         self.rows.end() - self.rows.bounds[from] as usize
     }
 
-    /// As it is kept elsewhere.
+    /// Encodes the piece as it is kept elsewhere.
     ///
     /// # Errors
     /// Never fails for pieces within their limits.
@@ -92,10 +94,10 @@ impl Piece {
         Blob::compress(BlobKind::Piece, &self.content)
     }
 
-    /// Checks the blob of a piece against what it must be.
+    /// Checks the blob of a piece against the piece's description.
     ///
     /// # Errors
-    /// The first fault: malformed bytes, or content that its name contradicts.
+    /// The first fault: malformed bytes, or content that does not match its name.
     pub fn open(info: &PieceInfo, blob: &Blob) -> Result<Piece, PieceError> {
         let content = content_of(info, blob)?;
         let rows = ReadRows::read(&content, 0)?;
@@ -110,7 +112,7 @@ impl Piece {
         }
     }
 
-    /// The hashes of the codes that its accounts have.
+    /// Returns the hashes of the codes that its accounts have.
     pub fn code_hashes(&self) -> impl Iterator<Item = Digest> {
         rows_within(&self.content, &self.rows.bounds).filter_map(code_hash)
     }
@@ -131,7 +133,7 @@ impl Piece {
     }
 }
 
-/// Decompresses a blob that is said to be a piece, if its length fits the piece's bytes of rows.
+/// Decompresses a blob that claims to be a piece, if its length fits the piece's bytes of rows.
 fn content_of(info: &PieceInfo, blob: &Blob) -> Result<Vec<u8>, PieceError> {
     let mut count = Vec::new();
     put_count(&mut count, info.rows as usize);

@@ -28,7 +28,7 @@ fn tree(rows: &Rows) -> Tree {
     Tree::build(&rows.iter().map(leaf).collect::<Vec<_>>())
 }
 
-/// Accounts, and contracts with slots: their paths have the first 64 bits in common.
+/// Accounts, and contracts with slots, whose paths share the first 64 bits.
 fn rows(rows: &[(u8, Option<u8>, u64)]) -> Rows {
     let row = |&(account, slot, value): &(u8, Option<u8>, u64)| {
         let address = Address::repeat_byte(account);
@@ -54,7 +54,7 @@ fn any_rows() -> impl Strategy<Value = Rows> {
     vec(prop_oneof![row, contract], 1..160).prop_map(|found| rows(&found))
 }
 
-/// The pieces of all ranges, with at most so many bytes of rows each.
+/// Returns the pieces of all ranges, with at most `bytes_max` bytes of rows each.
 fn cut(rows: &Rows, bytes_max: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for range in Snapshot::piece_ranges() {
@@ -113,7 +113,7 @@ proptest! {
         prop_assert_eq!(found, rows.iter().map(leaf).collect::<Vec<_>>());
     }
 
-    /// The same proofs as those of a tree with all rows.
+    /// The pieces' proofs are those of a tree with all rows.
     #[test]
     fn pieces_prove_each_other(
         rows in any_rows(),
@@ -135,7 +135,7 @@ proptest! {
         prop_assert!(covered.windows(2).all(|pair| pair[0].1.successor() == Some(pair[1].0)));
 
         for (path, index, at_row, bytes_max) in asked {
-            // Where a row is, and where none is.
+            // Begins at a row, or anywhere.
             let first = if at_row { *rows.keys().nth(index.index(rows.len())).unwrap() } else { Path(path) };
             let last = Path(path).max(first);
             let piece = &pieces[map.piece_of(&first)];
@@ -151,7 +151,7 @@ proptest! {
             prop_assert_eq!(proof, tree.prove(&first, &last).unwrap());
             VerifiedChunk::open(made.content, tree.root()).unwrap();
 
-            // Of all pieces behind it too: where it ends before its span, it is full.
+            // With all later pieces too: a chunk that ends before its span is full.
             let behind: Vec<&Piece> = pieces[map.piece_of(&first)..].iter().collect();
             prop_assert_eq!(behind[0].bytes_from(&first), bytes_of(&rows, first, behind[0].info.place.span().last));
             let made = map.chunk_of(&behind, Span { first, last }, bytes_max).unwrap();
@@ -165,7 +165,7 @@ proptest! {
         }
     }
 
-    /// Two states share the pieces in which nothing differs, by name.
+    /// Two states share, by name, the pieces in which nothing differs.
     #[test]
     fn states_share_what_is_the_same(rows in any_rows(), changed in any_rows(), bytes_max in 100usize..2_000) {
         let mut later = rows.clone();
@@ -186,7 +186,7 @@ proptest! {
         }
         let lost = before.keys().filter(|place| !after.contains_key(place));
         for place in lost {
-            // The piece was split or merged, which needs a change close by.
+            // The piece was split or merged, which needs a change nearby.
             let parent = Place::new(place.path(), place.bits() - 1);
             prop_assert!(differs(&parent));
         }
@@ -227,7 +227,8 @@ proptest! {
     }
 }
 
-/// Goal: a chunk of several pieces has no more rows than any chunk may, however many bytes are asked for: its asker would take it for a lie.
+/// Goal: a chunk of several pieces has no more rows than any chunk may, however many bytes are requested. Its
+/// requester would take it for a lie.
 #[test]
 fn a_chunk_of_pieces_is_no_longer_than_chunks_are() {
     let row = |number: u64| {
@@ -245,7 +246,7 @@ fn a_chunk_of_pieces_is_no_longer_than_chunks_are() {
     VerifiedChunk::open(made.content, root).unwrap();
 }
 
-/// Goal: what no honest list can have is refused before anything is computed from it.
+/// Goal: lists that no honest archive can have are refused before anything is computed from them.
 #[test]
 fn lists_that_no_state_has_are_refused() {
     let rows = rows(&(0..90).map(|i| (i, None, 1)).collect::<Vec<_>>());
@@ -276,7 +277,7 @@ fn lists_that_no_state_has_are_refused() {
     ));
 }
 
-/// Goal: the bytes of a piece and its name, which other programs may rely on, do not change unnoticed.
+/// Goal: the bytes of a piece and its name do not change unnoticed, because other programs may rely on them.
 #[test]
 fn a_piece_is_pinned() {
     let rows = rows(&[(1, None, 0), (1, Some(2), 6), (9, None, 4)]);

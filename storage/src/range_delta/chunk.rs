@@ -1,5 +1,5 @@
-//! [`RangeDeltaChunk`]: the changes in a path range, with the siblings that prove them to a client that has the rest of its
-//! rows.
+//! [`RangeDeltaChunk`]: the changes in a path range, with the siblings that prove them to a client that has the
+//! unchanged rows.
 
 use std::collections::BTreeSet;
 
@@ -24,39 +24,40 @@ use crate::{
     state::Update,
 };
 
-/// All changes of a range delta between two paths, and the proof of what the state at its last batch holds there.
+/// All changes of a range delta between two paths, and a proof of the state at its last batch there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RangeDeltaChunk {
     /// The chunk's first path.
     pub first: Path,
-    /// Where it ends, included.
+    /// The chunk's last path, included.
     pub last: Path,
-    /// The changes between, sorted by path; none deletes.
+    /// The changes in between, sorted by path; a change without a value deletes the row.
     pub entries: BoundedVec<DeltaEntry, { limits::STATE_CHUNK_ROWS_MAX }>,
     /// The siblings beside both ends.
     pub proof: StateRangeProof,
 }
 
-/// A chunk that is well formed: paths and hashes are computed, whether it is true is not known yet. See [`super::RangeDeltaTakeover::add`].
+/// A well-formed chunk: its paths and hashes are computed, but not yet verified. See
+/// [`super::RangeDeltaTakeover::add`].
 #[derive(Debug)]
 pub struct CheckedRangeDelta {
     pub(super) span: Span,
     pub(super) rows: Rows,
     pub(super) updates: Vec<Update>,
-    /// Code that its accounts have.
+    /// Hashes of the code that its accounts have.
     pub(super) codes: BTreeSet<Digest>,
     pub(super) proof: StateRangeProof,
-    /// Bytes of its changes, as encoded.
+    /// Encoded bytes of its changes.
     pub(super) bytes: u64,
 }
 
 impl RangeDeltaChunk {
-    /// Bytes of the changes alone, as encoded.
+    /// Returns the encoded bytes of the changes alone.
     pub fn entry_bytes(&self) -> usize {
         self.entries.iter().map(entry_bytes).sum()
     }
 
-    /// Whether it may end before the range that was asked for, because one change more might pass `bytes_max`.
+    /// Whether the chunk may end before the requested range, because one more change might exceed `bytes_max`.
     pub fn is_full(&self, bytes_max: usize) -> bool {
         self.entry_bytes() + 1 + ROW_BYTES_MAX > bytes_max
             || self.entries.len() == limits::STATE_CHUNK_ROWS_MAX
@@ -85,7 +86,7 @@ impl RangeDeltaChunk {
 }
 
 impl CheckedRangeDelta {
-    /// The paths that it tells all changes of.
+    /// The paths whose changes the chunk has.
     pub fn span(&self) -> Span {
         self.span
     }
@@ -95,7 +96,7 @@ impl CheckedRangeDelta {
         self.bytes
     }
 
-    /// How many changes the chunk has.
+    /// Number of changes in the chunk.
     pub fn len(&self) -> usize {
         self.updates.len()
     }
@@ -107,11 +108,12 @@ impl CheckedRangeDelta {
 }
 
 impl Snapshot {
-    /// The changes from `first` on, with their proof at this snapshot. A chunk takes about `bytes_max` bytes, has at least one change
-    /// if there is one, and ends at `last` at the latest.
+    /// Returns the changes from `first` on, with their proof at this snapshot. A chunk takes about `bytes_max` bytes,
+    /// has at least one change if there is any, and ends at `last` at the latest.
     ///
     /// # Errors
-    /// [`RangeDeltaError::OtherSnapshot`] if the changes are not up to this snapshot's batch; or what the disk says.
+    /// [`RangeDeltaError::OtherSnapshot`] if the range delta does not end at this snapshot's batch; or errors of the
+    /// disk.
     pub fn range_delta_chunk(
         &self,
         range_delta: &RangeDelta,
@@ -133,7 +135,7 @@ impl Snapshot {
             entries.push(*entry);
         }
         let last = match changes.get(entries.len()) {
-            // The next chunk begins right behind the last change, so that all servers of a range divide it alike.
+            // The next chunk begins right after the last change, so that all servers divide a range alike.
             Some(_) => changes[entries.len() - 1].0,
             None => last,
         };
@@ -142,7 +144,7 @@ impl Snapshot {
     }
 }
 
-/// Encoded bytes of a change: its row with one tag more, or its key alone with that tag.
+/// Encoded bytes of a change: its row, or its key alone, with one tag more.
 fn entry_bytes(entry: &DeltaEntry) -> usize {
     1 + match (entry.key, entry.value) {
         (StateKey::Account(_), Some(_)) => ACCOUNT_BYTES + code_hash(entry).map_or(0, |hash| hash.0.len()),

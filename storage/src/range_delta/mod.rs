@@ -26,15 +26,15 @@ use crate::{
 pub use chunk::{CheckedRangeDelta, RangeDeltaChunk};
 pub use takeover::{RANGE_DELTA_BATCHES_MAX, RangeDeltaTakeover};
 
-/// Bytes of decompressed deltas that are decoded side by side: enough for all cores, little beside the result.
+/// Bytes of decompressed deltas that are decoded in parallel: enough for all cores, and little beside the result.
 const DECODE_BYTES: usize = 8 << 20;
-/// Decompressed bytes that one merge reads: seconds of work at most, however much the result shrinks.
+/// Most decompressed bytes that one merge reads: at most seconds of work, however much the result shrinks.
 const MERGE_READ_BYTES_MAX: u64 = 1 << 30;
-/// Keys that one thread computes the paths of.
+/// Keys whose paths one thread computes at a time.
 const PATHS_AT_ONCE: usize = 4_096;
 
-/// The changes of a range of batches, each key once with its last value. It is only as good as the store that made it; each chunk's proof
-/// proves its part.
+/// The changes of a range of batches, each key once with its last value. It is only as good as the store that made
+/// it; each chunk proves its own part.
 #[derive(Debug)]
 pub struct RangeDelta {
     from: BatchNumber,
@@ -49,7 +49,7 @@ impl RangeDelta {
         self.from
     }
 
-    /// The batch whose values it has.
+    /// The last batch that it covers, whose values it has.
     pub fn to(&self) -> BatchNumber {
         self.to
     }
@@ -83,11 +83,12 @@ impl RangeDelta {
 }
 
 impl Store {
-    /// Merges the deltas after batch `from` up to batch `to`, as they are stored. The result takes `bytes_max` bytes at most, and
-    /// making it up to four times as many. It leaves out new code; clients ask for missing code by hash.
+    /// Merges the stored deltas after batch `from` up to batch `to`. The result takes at most `bytes_max` bytes, and
+    /// the merge up to four times that. It leaves out new code; clients ask for missing code by hash.
     ///
     /// # Errors
-    /// [`RangeDeltaError::EmptyRange`], [`RangeDeltaError::NotKept`], [`RangeDeltaError::TooLarge`]; or what the disk says.
+    /// [`RangeDeltaError::EmptyRange`], [`RangeDeltaError::NotKept`], [`RangeDeltaError::TooLarge`]; or errors of the
+    /// disk.
     pub fn range_delta(
         &self,
         from: BatchNumber,
@@ -124,17 +125,17 @@ impl Store {
     }
 }
 
-/// Keys that fit into so many bytes.
+/// Returns how many keys fit into `bytes` bytes.
 fn keys_max(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<(Path, DeltaEntry)>()
 }
 
-/// A merge on its way, batch after batch.
+/// A merge in progress, batch after batch.
 struct Merge {
     from: BatchNumber,
     to: BatchNumber,
     keys_max: usize,
-    /// Where the entry of a key stands.
+    /// Index of each key's entry.
     places: HashMap<StateKey, usize>,
     entries: Vec<DeltaEntry>,
 }
@@ -173,7 +174,7 @@ impl Merge {
     fn finish(self) -> RangeDelta {
         let Merge { from, to, mut entries, places, .. } = self;
         drop(places);
-        // Neighbours share the part of the path that comes from their account.
+        // Neighbours share the account's part of the path.
         entries.par_sort_unstable_by_key(|entry| entry.key);
         let with_paths = |entries: &[DeltaEntry]| {
             let mut paths = Paths::default();

@@ -1,7 +1,7 @@
 //! [`RangeDeltaTakeover`]: takes the chunks of a range delta, then makes its last batch the head in one write.
 //!
-//! Nothing is on disk before that write: a kill costs what was fetched, and leaves the old head. All there is until then is the
-//! head's tree with the changes (which shares what did not change) and the changed rows.
+//! Nothing is on disk before that write: a kill costs what was fetched, and leaves the old head. Until then memory
+//! has the head's tree with the changes (which shares what did not change) and the changed rows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,17 +26,17 @@ use crate::{
     takeover::{Ancestry, RestoreTarget, Takeover},
 };
 
-/// Most batches that one range delta passes: their headers are held and written at once, about 400 bytes each.
+/// Most batches that one range delta spans: their headers are held and written at once, about 400 bytes each.
 pub const RANGE_DELTA_BATCHES_MAX: u64 = 65_536;
 
-/// A range delta on its way into the store, for many threads at once. Dropping it gives it up. While it lives, the rows of the head
-/// that it began at are not freed.
+/// A range delta on its way into the store, for many threads at once. Dropping it abandons it. While it lives, the
+/// rows of the head that it began at are not freed.
 pub struct RangeDeltaTakeover {
     store: Store,
     target: RestoreTarget,
     base: Arc<Current>,
     bytes_max: u64,
-    /// Encoded bytes of changes, at most.
+    /// Most encoded bytes of changes.
     changes_bytes_max: u64,
     progress: Mutex<Progress>,
 }
@@ -45,11 +45,11 @@ struct Progress {
     todo: Spans,
     /// The head's tree with all chunks so far.
     tree: Tree,
-    /// Leaves that the head's tree had in memory.
+    /// Leaves in memory of the head's tree.
     base_resident: u64,
     rows: Vec<Rows>,
     changes: u64,
-    /// Their encoded bytes.
+    /// Encoded bytes of these changes.
     changes_bytes: u64,
     missing_codes: BTreeSet<Digest>,
     codes: BTreeMap<Digest, Vec<u8>>,
@@ -58,8 +58,9 @@ struct Progress {
 }
 
 impl Store {
-    /// Begins to take the state from the head to a later batch by what changed between, which is its range delta. The paths are asked for in
-    /// `2^ranges_bits` ranges (at most 256), so that many peers can send at once. `bytes_max` bounds the memory until the end.
+    /// Begins to advance the state from the head to a later batch by a range delta. The paths are divided into
+    /// `2^ranges_bits` ranges (at most 256), so that many peers can send at once. `bytes_max` bounds the memory until
+    /// the end.
     ///
     /// # Errors
     /// [`StorageError::WrongCertificate`] if header and certificate do not belong together; [`RangeDeltaError::NotAhead`];
@@ -100,19 +101,19 @@ impl Store {
 }
 
 impl RangeDeltaTakeover {
-    /// Takes so many encoded bytes of changes at most. The headers say how many bytes the batches' deltas have together. A peer exceeds
-    /// that only by adding unchanged rows, whose true values prove well.
+    /// Limits the encoded bytes of changes to `bytes_max`. The headers say how many bytes the batches' deltas have
+    /// together. A peer exceeds that only by adding unchanged rows, whose true values pass the proof.
     pub fn of_changes(self, bytes_max: u64) -> RangeDeltaTakeover {
         RangeDeltaTakeover { changes_bytes_max: bytes_max, ..self }
     }
 
-    /// The head that it began at: chunks must tell all changes after it, and may tell older ones.
+    /// The head that it began at. Chunks must have all changes after it, and may have older ones.
     pub fn base(&self) -> &BatchHeader {
         &self.base.head.header
     }
 
-    /// Adds a chunk anywhere in what is missing. It is taken if the head's state with its changes is, between its ends, what the
-    /// target's root commits to.
+    /// Adds a chunk anywhere in what is missing. It is accepted if, between its ends, the head's state with its
+    /// changes is what the target's root commits to.
     ///
     /// # Errors
     /// [`RangeDeltaError::Chunk`] if it is false, which is its sender's fault; [`RangeDeltaError::NotMissing`];
@@ -154,7 +155,7 @@ impl RangeDeltaTakeover {
         Ok(())
     }
 
-    /// [`Takeover::finish`], which says what it does.
+    /// Implements [`Takeover::finish`], which describes it.
     fn become_head(&self, headers: &[BatchHeader]) -> Result<(), StorageError> {
         let target = self.target.header.number;
         let mut progress = self.progress.lock();
@@ -193,7 +194,7 @@ impl RangeDeltaTakeover {
         store.leave_behind(&current, &mut writes)?;
         forget(&mut writes, current.record.number);
         if let Err(error) = store.write(writes, true) {
-            // The tree stays: the same changes make the same of it again.
+            // The tree stays: applying the same changes again gives the same tree.
             (progress.todo, progress.bytes) = (Spans::divided(0), 0);
             return Err(error);
         }
@@ -220,7 +221,8 @@ impl RangeDeltaTakeover {
         if bytes > max { Err(RangeDeltaError::Padded { target, bytes, max }) } else { Ok(()) }
     }
 
-    /// The ledger up to the target; its headers and what they add to the accumulator go to the writes.
+    /// Checks the headers, and returns the ledger up to the target. Adds the headers and their accumulator nodes to
+    /// `writes`.
     fn checked_head(&self, headers: &[BatchHeader], writes: &mut WriteBatch) -> Result<Head, StorageError> {
         let target = self.target.header.number;
         let refused = |reason| RangeDeltaError::BadHeaders { target, reason };
@@ -267,7 +269,7 @@ impl Takeover for RangeDeltaTakeover {
         Ok(self.early_codes(max))
     }
 
-    /// Its hashes are in memory.
+    /// All missing hashes are in memory.
     fn early_codes(&self, max: usize) -> Vec<Digest> {
         self.progress.lock().missing_codes.iter().take(max).copied().collect()
     }
@@ -286,9 +288,9 @@ impl Takeover for RangeDeltaTakeover {
         Ok(())
     }
 
-    /// Needs all headers after the head, up to the target's. They prove themselves: they lead from the head to the ledger that the
-    /// certificate names. Bodies, receipts and deltas between are not there afterwards, as after a restore. If the write itself is
-    /// refused because the disk is full, the chunks are missing again.
+    /// Needs all headers after the head, up to the target's. They prove themselves: they lead from the head to the
+    /// ledger that the certificate names. Bodies, receipts and deltas in between are missing afterwards, as after a
+    /// restore. If the write itself is refused because the disk is full, the chunks are missing again.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         self.become_head(ancestry.headers)
     }

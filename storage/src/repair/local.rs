@@ -1,4 +1,4 @@
-//! [`LocalRows`]: the rows of a state as they lie on the disk, with the code that their accounts name.
+//! [`LocalRows`]: the rows of a state as they are on disk, with the code that their accounts name.
 
 use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc};
 
@@ -17,14 +17,14 @@ use crate::{
     state::RowSource,
 };
 
-/// Codes that are looked up at once; bounds the memory too.
+/// Codes that are looked up at once; this bounds memory too.
 const CODES_AT_ONCE: usize = 256;
 
-/// See the module.
+/// The rows of one state column, as one reader sees them.
 pub(super) struct LocalRows {
     reader: Arc<dyn Reader>,
     column: Column,
-    /// Hashes that accounts name, of all rows that were read as leaves.
+    /// Code hashes that accounts name, from all rows that were read as leaves.
     codes: Mutex<BTreeSet<Digest>>,
 }
 
@@ -48,7 +48,7 @@ impl LocalRows {
         })
     }
 
-    /// The code that accounts name.
+    /// Returns the hashes of the code that accounts name.
     pub(super) fn codes(&self) -> BTreeSet<Digest> {
         self.codes.lock().clone()
     }
@@ -67,7 +67,7 @@ impl RowSource for LocalRows {
     }
 }
 
-/// Those of the given codes that are missing, or whose bytes do not match their hash.
+/// Returns those of the given codes that are missing, or whose bytes do not match their hash.
 pub(super) fn bad_codes(
     reader: &dyn Reader,
     hashes: &BTreeSet<Digest>,

@@ -1,4 +1,5 @@
-//! [`Repair`]: repairs a state with some wrong rows, by comparing subtrees with peers' and fetching only the differences.
+//! [`Repair`]: repairs a state with some wrong rows. It compares subtrees with peers' and fetches only the
+//! differences.
 //!
 //! ```text
 //!   server: snapshot + deltas after it ─▶ StateAt ─▶ Opened: a subtree some levels down, each part a preimage
@@ -6,10 +7,10 @@
 //!                                                                                └▶ rows ─▶ one write, root compared before it
 //! ```
 //!
-//! The repaired state is the head's: a quorum signed the accumulator with the head's header, and the header names the root. Every
-//! known hash is committed to by that root, so a false answer convicts its sender by itself. The tree is rebuilt from the rows on
-//! disk, and memory counts for nothing. All changes wait for one write at the end: a kill leaves the state as wrong as before, and
-//! the repair starts over.
+//! The repaired state is the head's: a quorum signed the accumulator with the head's header, and the header names the
+//! root. That root commits to every known hash, so a false answer convicts its sender by itself. The tree is rebuilt
+//! from the rows on disk, and nothing in memory is trusted. All changes wait for one write at the end: a kill leaves
+//! the state as wrong as before, and the repair starts over.
 
 mod local;
 mod opened;
@@ -46,7 +47,7 @@ pub use state_at::StateAt;
 
 /// Most bytes of rows held until the end: some million rows. A state with more damage is cheaper to replace by a snapshot.
 const CHANGES_BYTES_MAX: u64 = 256 << 20;
-/// Bytes that a change takes in memory beside its row.
+/// Bytes of memory that a change takes beside its row.
 const CHANGE_BYTES: u64 = 128;
 
 /// A store that is being repaired: opened without its tree, for one thread. Dropping it changes nothing.
@@ -57,23 +58,24 @@ pub struct Repair {
     rows: Arc<LocalRows>,
     /// The tree of the rows on disk.
     tree: Tree,
-    /// Subtrees that differ and are still to open. The next one stands last, so few wait at a time.
+    /// Subtrees that differ and are still to be opened. The last one is opened next, so few wait at a time.
     differing: Vec<Wanted>,
-    /// Subtrees that were handed out.
+    /// Number of subtrees that were handed out.
     open: usize,
     changes: BTreeMap<Path, Change>,
     changes_bytes: u64,
-    /// None until all rows are known.
+    /// `None` until all rows are known.
     missing_codes: Option<BTreeSet<Digest>>,
     codes: Vec<Vec<u8>>,
 }
 
-/// A subtree that differs from what is certified, with the hash that it should have. Only a repair makes one.
+/// A subtree that differs from the certified state, with the hash that it should have. Only a repair makes one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
     place: Place,
     hash: Digest,
-    /// The peer that gave this hash although it had room to open it. By that it claims that the hash is a leaf's.
+    /// The peer that gave this hash although it had room to open the subtree. It thereby claims that the hash is a
+    /// leaf's.
     leaf_of: Option<PublicKey>,
 }
 
@@ -100,12 +102,12 @@ impl fmt::Debug for Repair {
 }
 
 impl Repair {
-    /// Opens a store that no other process holds, and compares its rows with the root in the head's header. Reads the whole state:
-    /// seconds to minutes.
+    /// Opens a store that no other process holds, and compares its rows with the root in the head's header. Reads the
+    /// whole state, which takes seconds to minutes.
     ///
     /// # Errors
-    /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk cannot give the rows
-    /// at all; and what [`crate::Store::open`] has.
+    /// [`StorageError::NotInitialized`]; [`StorageError::Corrupt`] if more than the state is damaged, or if the disk
+    /// cannot give the rows at all; and the errors of [`crate::Store::open`].
     pub fn open(config: &StorageConfig, dir: &FilePath) -> Result<Repair, StorageError> {
         let content = directory::expect(dir)?;
         let backend = Arc::new(RocksBackend::open(config, dir, content)?);
@@ -142,31 +144,32 @@ impl Repair {
         Ok(repair)
     }
 
-    /// The batch whose state is put right.
+    /// Returns the header of the batch whose state is repaired.
     pub fn header(&self) -> &BatchHeader {
         &self.head.header
     }
 
-    /// Takes up to `max` subtrees that differ; each is to be given to [`Repair::add`] or back by [`Repair::want_again`].
+    /// Takes up to `max` subtrees that differ. Pass each to [`Repair::add`], or back to [`Repair::want_again`].
     pub fn take_wanted(&mut self, max: usize) -> Vec<Wanted> {
         let taken = self.differing.split_off(self.differing.len().saturating_sub(max));
         self.open += taken.len();
         taken
     }
 
-    /// Takes back what nobody answered.
+    /// Takes back subtrees that nobody answered.
     pub fn want_again(&mut self, wanted: impl IntoIterator<Item = Wanted>) {
         let before = self.differing.len();
         self.differing.extend(wanted);
         self.open -= self.differing.len() - before;
     }
 
-    /// Adds a subtree that `supplier` opened down to the levels that it was asked for. Returns the peer that opened too little, if this
-    /// shows it: that peer gave the hash of this subtree as if it were a leaf's.
+    /// Adds a subtree that `supplier` opened down to the levels that were asked for. Returns the peer that opened too
+    /// little, if this answer exposes it: that peer gave the hash of this subtree as if it were a leaf's.
     ///
     /// # Errors
-    /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] for a false subtree, which is its sender's fault. Nothing of it is kept,
-    /// and the caller asks somebody else. Otherwise [`RepairError::TooMuch`], or errors of the disk.
+    /// [`RepairError::Malformed`] and [`RepairError::WrongHash`] for a false subtree, which is its sender's fault.
+    /// Nothing of it is kept, and the caller asks another peer. Otherwise [`RepairError::TooMuch`], or errors of the
+    /// disk.
     pub fn add(
         &mut self,
         wanted: &Wanted,
@@ -204,7 +207,7 @@ impl Repair {
     /// differs.
     ///
     /// # Errors
-    /// [`RepairError::Incomplete`] before that; or what the disk says.
+    /// [`RepairError::Incomplete`] before that; or errors of the disk.
     pub fn missing_codes(&mut self, max: usize) -> Result<Vec<Digest>, StorageError> {
         self.check_rows()?;
         if self.missing_codes.is_none() {
@@ -213,7 +216,7 @@ impl Repair {
         Ok(self.missing_codes.iter().flatten().take(max).copied().collect())
     }
 
-    /// Adds the code of a hash. Code that is there already is not stored twice.
+    /// Adds the code of a hash. Code that is no longer missing is ignored.
     ///
     /// # Errors
     /// [`RepairError::WrongCode`], [`RepairError::TooMuch`].
@@ -232,17 +235,18 @@ impl Repair {
     /// As [`Repair::finish_with`], without a record.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Repair::finish_with`].
     pub fn finish(self) -> Result<Repaired, StorageError> {
         self.finish_with(|_| Ok::<_, StorageError>(None))
     }
 
-    /// Writes all repairs in one durable write, together with a record of them. It refuses while parts are missing, or if the state
-    /// lacks the header's root. If any row changed, it drops the snapshots, because they were taken of wrong rows.
+    /// Writes all repairs in one durable write, together with a record of them. Refuses while parts are missing, or
+    /// if the state does not have the header's root. If any row changed, drops the snapshots, because they were taken
+    /// of wrong rows.
     ///
     /// # Errors
-    /// [`RepairError::Incomplete`], [`StorageError::StateRootMismatch`], errors of `record`, or errors of the disk. Nothing was written, or
-    /// all of it.
+    /// [`RepairError::Incomplete`], [`StorageError::StateRootMismatch`], errors of `record`, or errors of the disk.
+    /// Either nothing was written, or everything.
     pub fn finish_with<E: From<StorageError>>(
         mut self,
         record: impl FnOnce(&Repaired) -> Result<Option<(&'static str, Vec<u8>)>, E>,
@@ -262,7 +266,7 @@ impl Repair {
         }
         writes.rows(self.column, rows);
         if repaired.rows_put + repaired.rows_removed > 0 {
-            // The states before the last batches were taken from wrong rows.
+            // The past states were derived from wrong rows.
             forget(&mut writes, self.head.header.number);
         }
         for code in &self.codes {
@@ -291,7 +295,7 @@ impl Repair {
         }
     }
 
-    /// Notes what differs at a place that should have a hash.
+    /// Records a place as differing if its subtree does not have the hash.
     fn compare(
         &mut self,
         place: Place,
@@ -308,7 +312,7 @@ impl Repair {
         Ok(self.tree.subtree(place.path(), place.bits())?.hash())
     }
 
-    /// Removes the rows of a span but for one. Returns whether that is there.
+    /// Removes the rows of a span except `kept`. Returns whether the kept row is there.
     fn remove_within(&mut self, span: Span, kept: Option<Leaf>) -> Result<bool, StorageError> {
         let rows = self.rows.clone();
         let mut is_there = false;
@@ -344,7 +348,8 @@ impl Repair {
         if places > 0 { Err(RepairError::Incomplete { number, places, codes: 0 }) } else { Ok(()) }
     }
 
-    /// Hashes of all accounts' code after the repair; codes that only wrong rows name do not count.
+    /// Returns the hashes of bad code that accounts name after the repair. Codes that only wrong rows name do not
+    /// count.
     fn find_missing_codes(&self) -> Result<BTreeSet<Digest>, StorageError> {
         let put = self.changes.values().filter_map(|change| chunk::code_hash(change.row.as_deref()?));
         let put: BTreeSet<Digest> = put.collect();

@@ -1,7 +1,7 @@
-//! [`Opened`]: a subtree opened some levels down, so that whoever knows its hash can tell whether it is true.
+//! [`Opened`]: a subtree opened some levels down, so that anyone who knows its hash can verify it.
 //!
-//! Each part is a known hash or shows its preimage: for a fork the hashes of its two sides, for a leaf its row. So an answer can show
-//! only what stands there, whoever sent it.
+//! Each part is a known hash or shows its preimage: for a fork the hashes of its two sides, for a leaf its row. So an
+//! answer can show only the true content, whoever sent it.
 
 use std::slice::Iter;
 
@@ -16,7 +16,7 @@ use crate::{error::RepairError, place::Place};
 
 /// Most levels that one subtree is opened at once: 64 hashes of 32 bytes.
 pub const LEVELS_MAX: u8 = 6;
-/// Parts of a subtree that is opened so far: a fork for every two parts below.
+/// Most parts of a subtree that is opened this deep: one fork for every two parts below.
 const PARTS_MAX: usize = (2 << LEVELS_MAX) - 1;
 
 /// One part of an opened subtree.
@@ -26,13 +26,13 @@ pub enum Part {
     Hash(Digest),
     /// A leaf that is alone in its place.
     Row(StateKey, StateValue),
-    /// Leaves part at the next bit. Both sides follow, that of bit 0 first.
+    /// Leaves diverge at the next bit. Both sides follow, the side of bit 0 first.
     Fork,
-    /// All leaves share the bits of a path before a later bit, and part there. Both sides follow.
+    /// All leaves share the bits of a path before a later bit, and diverge there. Both sides follow.
     Run {
         /// Its bits from `bit` on are 0.
         path: Path,
-        /// Where the leaves part.
+        /// The bit at which the leaves diverge.
         bit: u8,
     },
 }
@@ -45,7 +45,8 @@ pub struct Opened(pub(super) BoundedVec<Part, PARTS_MAX>);
 /// The facts that an opened subtree proves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Proved {
-    /// The subtree at a place has this hash. If it could have been opened further, it is a leaf, or less was opened than asked for.
+    /// The subtree at a place has this hash. `is_early` means that it could have been opened further: it is a leaf,
+    /// or the answer opened too little.
     Subtree { place: Place, hash: Digest, is_early: bool },
     /// A place holds one leaf.
     Row(Place, Leaf, StateKey, StateValue),
@@ -54,7 +55,7 @@ pub(super) enum Proved {
 }
 
 impl Opened {
-    /// The parts, as they are sent.
+    /// Takes the parts in the order in which they are sent.
     ///
     /// # Errors
     /// [`RepairError::Malformed`] if they are too many.
@@ -63,12 +64,12 @@ impl Opened {
         Ok(Opened(BoundedVec::new(parts).map_err(malformed)?))
     }
 
-    /// The parts in their order.
+    /// Returns the parts in their order.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
 
-    /// Proves the content of a place from the hash of its subtree, opened down to so many levels.
+    /// Proves the content of a place from the hash of its subtree, opened down to `levels` levels.
     pub(super) fn prove(
         &self,
         place: Place,
@@ -97,7 +98,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The hash of the subtree at a place by the parts that come now.
+    /// Reads the parts of the subtree at a place, and returns its hash.
     fn part(&mut self, place: Place, levels: u8) -> Result<Digest, &'static str> {
         match self.parts.next().ok_or("it ends early")? {
             Part::Hash(Digest::ZERO) => Err("an empty side is none"),
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the answers between peers stay as docs/formats.md draws them.
+    /// Goal: the bytes of answers between peers stay as docs/formats.md draws them.
     #[test]
     fn the_bytes_of_an_opened_subtree_are_pinned() {
         let (key, value) =

@@ -5,7 +5,7 @@ use slipstream_types::{BatchNumber, StateKey};
 use super::Change;
 use crate::backend::Checkpoints;
 
-/// Keys that a repair names; the others it only counts.
+/// Most keys that a repair names. It only counts the others.
 pub const KEYS_TOLD_MAX: usize = 16;
 
 /// Counts what a repair changed.
@@ -43,8 +43,8 @@ impl Repaired {
     }
 }
 
-/// Drops the checkpoints up to a batch. One that stays with wrong rows only takes room: its root mismatches, so it is never
-/// served. A checkpoint above the head may be the last copy of some batches, so it stays.
+/// Drops the checkpoints up to a batch. A checkpoint with wrong rows that stays only takes room: its root mismatches,
+/// so it is never served. A checkpoint above the head may be the last copy of some batches, so it stays.
 pub(super) fn drop_snapshots(backend: &dyn Checkpoints, head: BatchNumber) {
     let dropped = backend.checkpoints().and_then(|checkpoints| {
         let numbers: Vec<u64> = checkpoints.into_iter().map(|(number, _)| number).collect();

@@ -1,7 +1,8 @@
-//! [`StateAt`]: the state after one batch that is no head any more, to be compared with subtree by subtree.
+//! [`StateAt`]: the state after one earlier batch, for comparing it subtree by subtree.
 //!
-//! It is a snapshot's tree with the later batches applied, so it costs what those batches changed. Every batch from the oldest snapshot
-//! to the head has one, as long as the deltas between are kept. Before there is a snapshot the genesis takes its place.
+//! It is a snapshot's tree with the later batches applied, so it costs what those batches changed. Every batch from
+//! the oldest snapshot to the head has one, while the deltas in between are kept. Before the first snapshot the
+//! genesis takes its place.
 
 use std::{fmt, sync::Arc};
 
@@ -20,14 +21,14 @@ use crate::{
     store::Store,
 };
 
-/// Bytes of memory of a change.
+/// Bytes of memory per change.
 const ENTRY_BYTES: usize = size_of::<(Path, DeltaEntry)>();
 
 /// The state after one batch.
 pub struct StateAt {
     number: BatchNumber,
     tree: Tree,
-    /// None if the state is that of the changes alone.
+    /// `None` if the changes alone make the state.
     below: Option<Arc<Snapshot>>,
     /// Changes since the snapshot, sorted by path.
     changes: Vec<(Path, DeltaEntry)>,
@@ -41,13 +42,15 @@ impl fmt::Debug for StateAt {
 }
 
 impl Store {
-    /// The snapshot that [`Store::state_at`] begins with: the last one up to a batch. None if it begins with the genesis.
+    /// Returns the snapshot that [`Store::state_at`] begins with: the last one up to a batch. `None` if it begins
+    /// with the genesis.
     pub fn snapshot_below(&self, number: BatchNumber) -> Option<BatchNumber> {
         self.snapshots().iter().map(|info| info.number).filter(|snapshot| *snapshot <= number).max()
     }
 
-    /// The state after a batch up to the head. The changes since the snapshot before it take at most `bytes_max` bytes, and up to
-    /// four times as many while it is made. Without a snapshot the changes count from the genesis.
+    /// Returns the state after a batch up to the head. The changes since the snapshot before it take at most
+    /// `bytes_max` bytes, and up to four times that while the state is built. Without a snapshot the changes count
+    /// from the genesis.
     ///
     /// # Errors
     /// [`RepairError::NotKept`] for a batch above the head; [`crate::RangeDeltaError::NotKept`] and [`crate::RangeDeltaError::TooLarge`].
@@ -87,7 +90,7 @@ impl Store {
         Ok(StateAt { number, tree, below, changes, store: self.clone() })
     }
 
-    /// The entries of the genesis, sorted by path, if they take `bytes_max` bytes at most.
+    /// Returns the entries of the genesis, sorted by path, if they take at most `bytes_max` bytes.
     fn genesis_entries(
         &self,
         number: BatchNumber,
@@ -119,7 +122,7 @@ fn genesis_tree(entries: &[(Path, DeltaEntry)]) -> Result<Tree, StorageError> {
     Tree::default().apply(&prepare(entries.iter().map(|(path, entry)| (*path, entry))).1)
 }
 
-/// Adds the genesis to changes that begin there: its rows stand unless a batch changed them.
+/// Adds the genesis to changes that begin there: its rows count unless a batch changed them.
 fn with_genesis(
     genesis: Vec<(Path, DeltaEntry)>,
     changes: Vec<(Path, DeltaEntry)>,
@@ -142,14 +145,14 @@ impl StateAt {
         self.tree.root()
     }
 
-    /// Bytes of memory that it takes beside the snapshot, about.
+    /// Estimates the bytes of memory that it takes beside the snapshot.
     pub fn bytes(&self) -> u64 {
         let updates = self.changes.len() as u64;
         updates * size_of::<(Path, DeltaEntry)>() as u64
             + self.tree.bytes_beside(self.tree.resident(), updates)
     }
 
-    /// Opens the subtree at a place up to so many levels, at most [`LEVELS_MAX`].
+    /// Opens the subtree at a place by up to `levels` levels, at most [`LEVELS_MAX`].
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.
@@ -166,7 +169,7 @@ impl StateAt {
         Ok(Opened::new(parts)?)
     }
 
-    /// Contract code by its Keccak-256.
+    /// Returns contract code by its Keccak-256.
     ///
     /// # Errors
     /// Errors of the disk, or damage in the store.

@@ -1,4 +1,4 @@
-//! The end of a restore: nothing is missing, the headers fit, and state and head change in one write.
+//! Ends a restore: checks that nothing is missing and the headers fit, then changes state and head in one write.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Restore {
-    /// [`crate::Takeover::finish`] of a restore.
+    /// Implements [`crate::Takeover::finish`] for a restore.
     pub(super) fn become_head(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         let Ancestry { headers, proof, genesis_proof } = *ancestry;
         let target = self.target.header.number;
@@ -71,20 +71,20 @@ impl Restore {
         writer.install(Arc::clone(&restored));
         let replaced = current.record.active.column();
         drop(current);
-        // Runs before the snapshot, which would share the files. What is left, or is still read by an older view, is freed by the next
-        // start or restore: a compaction now would delay the batches behind this one.
+        // Runs before the snapshot, which would share the files. The next start or restore frees what is left, or
+        // what an older view still reads: a compaction now would delay the next batches.
         if !store.has_older_readers() {
             store.guard(|backend| backend.drop_files(replaced))?;
         }
         writer.make_snapshot(&restored, certificate);
-        // Each of its rows was compared.
+        // All its rows were just compared.
         store.end_scrub();
         writer.save_frontier(&restored);
         Ok(())
     }
 
-    /// The tree of the chunks that this handle stored, and of the rows that an earlier one did. Each was verified, so another
-    /// root means that rows were damaged since.
+    /// Returns the tree of the chunks that this handle stored, and of the rows that earlier handles stored. Each was
+    /// verified, so another root means that rows were damaged since.
     fn checked_tree(&self, writer: &Writer<'_>) -> Result<Tree, StorageError> {
         let rows = self.store.0.backend.snapshot();
         let (tree, not_in_tree) = {
@@ -103,7 +103,7 @@ impl Restore {
         checked.map_err(|error| writer.give_up_damaged(self.target.header.number, error))
     }
 
-    /// The accumulator up to the target, and the nodes to store for it.
+    /// Returns the accumulator up to the target, and the nodes to store for it.
     fn check_headers(
         &self,
         headers: &[BatchHeader],
@@ -135,8 +135,8 @@ impl Restore {
         Ok((nodes, accumulator))
     }
 
-    /// The nodes beside the genesis in the target's ledger. A later ledger's proof of the genesis needs only the full nodes
-    /// among them, beside those that appending needs.
+    /// Returns the nodes beside the genesis in the target's ledger. To prove the genesis in a later ledger, the store
+    /// needs the full nodes among them, and those that appending needs.
     fn check_genesis(
         &self,
         proof: &AccumulatorRangeProof,
@@ -146,7 +146,7 @@ impl Restore {
         Ok(proof.verify(info.accumulator_root, info.number.leaves(), 0, &[genesis])?)
     }
 
-    /// Where the headers overlap with the ledger that the store already has, they must be the same.
+    /// Checks that headers of batches that the store already has are the same as in its ledger.
     fn check_same_ledger(&self, headers: &[BatchHeader], digests: &[Digest]) -> Result<(), StorageError> {
         let head = self.store.current()?.record.number;
         for (header, digest) in headers.iter().zip(digests).take_while(|(header, _)| header.number <= head) {
@@ -160,7 +160,7 @@ impl Restore {
     }
 }
 
-/// Whether each header continues the one before it, whose digest is given at the same place.
+/// Whether each header continues the one before it. `digests` are those of the headers, in their order.
 pub(crate) fn follow_each_other(headers: &[BatchHeader], digests: &[Digest]) -> bool {
     headers
         .windows(2)

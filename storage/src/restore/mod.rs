@@ -1,13 +1,14 @@
-//! [`Restore`]: the [`Takeover`] of all rows. It fills the unused state column with the state of a certified batch, then makes it the head.
+//! [`Restore`]: the [`Takeover`] of all rows. It fills the unused state column with the state of a certified batch,
+//! then makes that batch the head.
 //!
 //! ```text
 //!   chunks, any order ─▶ verified alone ─▶ one sorted file per place ─▶ sealed ─▶ linked into the column ─▶ record
 //!                              └─ its nodes ─▶ the file's tree ──────────────────▶ joined into the target's tree
 //! ```
 //!
-//! The record says which paths are still to do. It is written after the rows that it counts are durable, so a kill costs at most
-//! the open files. Rows that were linked in before their record are fetched and put again. A restore that gets another target
-//! keeps its rows, as *unchecked*: see [`retarget`].
+//! The record lists the paths that are still to do. It is written after the rows that it counts are durable, so a
+//! kill costs at most the open files. Rows that were linked in before their record are fetched and written again. A
+//! restore that gets another target keeps its rows, as *unchecked*: see [`retarget`].
 
 mod finish;
 mod retarget;
@@ -35,13 +36,14 @@ pub use retarget::Checked;
 pub(crate) use retarget::SPANS_MAX;
 use rows::OpenFile;
 
-/// Most headers that come with a restored state: as far as BLOCKHASH looks back.
+/// Most headers that come with a restored state: as far back as BLOCKHASH looks.
 pub const RESTORE_HEADERS_MAX: usize = 256;
 /// Ranges that a new restore begins with ([`Span::divided`]), as a power of two. They outnumber the cores of a machine and
 /// the peers of a node, so all stay busy until the end. They are few enough that each range's file is worth its fsync.
 pub const RESTORE_RANGES_BITS: u8 = 6;
 
-/// A restore in progress, for many threads at once. Dropping it keeps what was stored; [`Store::restore`] goes on from there.
+/// A restore in progress, for many threads at once. Dropping it keeps what was stored; [`Store::restore`] continues
+/// from there.
 pub struct Restore {
     store: Store,
     target: RestoreTarget,
@@ -51,13 +53,13 @@ pub struct Restore {
 }
 
 struct Progress {
-    /// As it is stored.
+    /// The record as it is stored.
     record: RestoreRecord,
     /// Paths that are neither stored nor in an open file.
     todo: Spans,
-    /// Open files by the path at which they go on.
+    /// Open files by the path at which they continue.
     open_files: BTreeMap<Path, OpenFile>,
-    /// Rows in `open_files` and in those that are being written to.
+    /// Rows in `open_files` and in files that are being written.
     rows_open: u64,
     /// The tree of the rows that this handle stored, as their chunks proved it.
     tree: Tree,
@@ -66,8 +68,8 @@ struct Progress {
 }
 
 impl Store {
-    /// Goes on with the recorded restore if there is one. If that has another target, its rows are kept and wait to be checked
-    /// against this one ([`Restore::unchecked`]). Handles from earlier calls end here.
+    /// Continues the recorded restore if there is one. If that has another target, its rows are kept, to be checked
+    /// against this one ([`Restore::unchecked`]). Handles from earlier calls become invalid.
     ///
     /// # Errors
     /// [`RestoreError::NotAhead`]; [`StorageError::WrongCertificate`] if header and certificate do not belong together;
@@ -120,7 +122,8 @@ impl Store {
         })
     }
 
-    /// The target of the recorded, unfinished restore, if there is one: a restarted node may go on with it.
+    /// Returns the target of the recorded, unfinished restore, if there is one, so that a restarted node can continue
+    /// it.
     pub fn recorded_restore(&self) -> Result<Option<RestoreTarget>, StorageError> {
         let record = self.restore_record()?;
         Ok(record.map(|RestoreRecord { header, certificate, .. }| RestoreTarget { header, certificate }))
@@ -133,8 +136,8 @@ impl Store {
 }
 
 impl Writer<'_> {
-    /// Gives a restore up if the error is damage to its rows, and then returns that. Data in use does not depend on these rows, and
-    /// the next restore drops their files unread.
+    /// If the error is damage to a restore's rows, abandons the restore and returns [`RestoreError::DamagedRows`].
+    /// Data in use does not depend on these rows, and the next restore drops their files unread.
     fn give_up_damaged(&self, target: BatchNumber, error: StorageError) -> StorageError {
         let StorageError::Corrupt { what } = error else { return error };
         let mut writes = WriteBatch::default();
@@ -143,13 +146,13 @@ impl Writer<'_> {
         if let Err(error) = self.store.write_unguarded(writes, true) {
             return error;
         }
-        // Ends the handle, which would write the record again.
+        // Invalidates the handle, which would write the record again.
         self.end_restores();
         RestoreError::DamagedRows { target, what: what.to_string() }.into()
     }
 
-    /// Frees the rows of a restore that became needless because the node caught up in another way. Also frees the rows that a
-    /// finished restore put out of use.
+    /// Frees the rows of a restore that is useless because the node caught up in another way. Also frees the rows
+    /// that a finished restore put out of use.
     pub(crate) fn discard_overtaken_restore(&self) -> Result<(), StorageError> {
         let Ok(current) = self.store.current() else { return Ok(()) };
         if let Some(record) = self.store.restore_record()? {
@@ -159,7 +162,7 @@ impl Writer<'_> {
             let mut writes = WriteBatch::default();
             writes.clear(Column::MissingCodes);
             writes.delete(Column::Meta, RESTORE_KEY);
-            // On a disk that is nearly full too: this makes room.
+            // Allowed on a nearly full disk too, because it makes room.
             self.store.write_unguarded(writes, self.store.0.config.fsync)?;
         }
         self.store.reclaim(current.record.active.other().column())
@@ -216,24 +219,24 @@ impl Takeover for Restore {
         self.store.write(writes, false)
     }
 
-    /// Checks the root of the whole tree, and that the certified ledger contains the headers and the store's genesis. Then it switches
-    /// state and head in one write. The store keeps `genesis_proof`, and later commits extend it: it can prove its genesis in every
-    /// later ledger. If it fails, the rows stay, and other headers can finish the restore. Only [`RestoreError::DamagedRows`] makes it
-    /// begin anew.
+    /// Checks the root of the whole tree, and that the certified ledger contains the headers and the store's genesis.
+    /// Then switches state and head in one write. The store keeps `genesis_proof`, and later commits extend it, so it
+    /// can prove its genesis in every later ledger. After a failure the rows stay, and other headers can finish the
+    /// restore; only [`RestoreError::DamagedRows`] makes it begin anew.
     fn finish(&self, ancestry: &Ancestry<'_>) -> Result<(), StorageError> {
         self.become_head(ancestry)
     }
 }
 
 impl Restore {
-    /// The writer, unless a later restore took over. Holding it keeps later ones out.
+    /// Returns the writer, unless a later restore took over. Holding it keeps later ones out.
     fn writer(&self) -> Result<Writer<'_>, RestoreError> {
         let writer = self.store.writer();
         self.check_generation()?;
         Ok(writer)
     }
 
-    /// Whether no later restore took over so far.
+    /// Checks that no later restore took over so far.
     fn check_generation(&self) -> Result<(), RestoreError> {
         match self.store.0.restore_generation.load(Ordering::Acquire) == self.generation {
             true => Ok(()),

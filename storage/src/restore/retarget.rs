@@ -23,26 +23,27 @@ use crate::{
     writer::Writer,
 };
 
-/// Rows that are checked by one proof at first: bounds the memory for their hashes.
+/// Rows that one proof checks at most; bounds the memory for their hashes.
 const CHECK_ROWS_MAX: usize = if cfg!(test) { 64 } else { 65_536 };
-/// Rows of the ranges that a wrong one is divided into: about one chunk, so that fetching anew costs no more than asking on.
+/// Rows of the parts that a wrong range is divided into: about one chunk, so that fetching one costs no more than
+/// further checks.
 const DIVIDED_ROWS: usize = CHECK_ROWS_MAX / 8;
-/// Ranges that a record may list, about; above, wrong ranges are fetched anew without being divided, and listed as one with those
-/// beside them. Bounds the record, which is written with every step.
+/// About how many ranges a record may list. Above that, wrong ranges are fetched whole, and listed as one with
+/// adjacent ranges. Bounds the record, which is written with every step.
 pub(crate) const SPANS_MAX: usize = if cfg!(test) { 96 } else { 4_096 };
 
 /// The result of checking a range of unchecked rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checked {
-    /// The rows are right, and count.
+    /// The rows are right, and are kept.
     Kept,
-    /// Something in it changed: it was divided, and its parts wait to be checked.
+    /// Something in the range changed: it was divided, and its parts wait to be checked.
     Divided,
-    /// Something in it changed: its rows are gone, and it is fetched again.
+    /// Something in the range changed: its rows are gone, and it is fetched again.
     Refetch,
 }
 
-/// The rows of one range, as far as checking needs them.
+/// The rows of one range, reduced to what checking needs.
 struct Local {
     leaves: Vec<Leaf>,
     codes: BTreeSet<Digest>,
@@ -50,7 +51,7 @@ struct Local {
 }
 
 impl Writer<'_> {
-    /// The record of a restore under a newer target.
+    /// Moves a restore's record to a newer target.
     pub(super) fn retarget(
         &self,
         old: RestoreRecord,
@@ -58,7 +59,7 @@ impl Writer<'_> {
     ) -> Result<RestoreRecord, StorageError> {
         let column = old.column.column();
         let mut writes = WriteBatch::default();
-        // Leaves out rows that were linked in just before a kill, because nothing would ever check them.
+        // Deletes rows that were linked in just before a kill, because nothing would ever check them.
         for span in old.todo.iter() {
             let local = scan_local(&*self.store.0.backend, column, span, 1)
                 .map_err(|error| self.give_up_damaged(old.header.number, error))?;
@@ -75,7 +76,7 @@ impl Writer<'_> {
             rows: 0,
             kept: Retargeted::default(),
         };
-        // The kept rows will tell again which code is missing.
+        // Checking the kept rows finds out again which code is missing.
         writes.clear(Column::MissingCodes);
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
         self.store.write(writes, true)?;
@@ -86,14 +87,14 @@ impl Writer<'_> {
 }
 
 impl Restore {
-    /// Up to `max` ranges of rows that an older target left. For each, [`Restore::check_range`] wants a proof from a peer
-    /// that has this target's state.
+    /// Returns up to `max` ranges of rows that an older target left. For each, [`Restore::check_range`] needs a proof
+    /// from a peer that has this target's state.
     ///
     /// # Errors
     /// [`RestoreError::DamagedRows`], after which the restore begins anew.
     pub fn unchecked(&self, max: usize) -> Result<Vec<Span>, StorageError> {
         let spans: Vec<Span> = self.progress.lock().record.unchecked.iter().take(max).collect();
-        // Cut to what one check takes; the rest of a long one comes later.
+        // Cut to what one check takes; the rest of a long span comes later.
         let shortened: Result<_, StorageError> = spans.into_iter().map(|span| self.shortened(span)).collect();
         shortened.or_else(|error| {
             let writer = self.writer()?;
@@ -101,12 +102,13 @@ impl Restore {
         })
     }
 
-    /// Counts the rows of an older target that were kept so far.
+    /// Returns the rows of an older target that were kept so far.
     pub fn retargeted(&self) -> Retargeted {
         self.progress.lock().record.kept
     }
 
-    /// Checks the rows of a range by the siblings beside it at the target's root, and keeps them or not.
+    /// Checks the rows of a range against the target's root, by the siblings beside it. Keeps them, divides the
+    /// range, or deletes them.
     ///
     /// # Errors
     /// [`RestoreError::NotUnchecked`] if the range is not part of one of [`Restore::unchecked`];
@@ -168,7 +170,7 @@ impl Restore {
     }
 }
 
-/// Cuts a span behind every so many rows.
+/// Cuts a span after every [`DIVIDED_ROWS`] rows.
 fn divide(span: Span, leaves: &[Leaf], into: &mut Spans) {
     let mut first = Some(span.first);
     for rows in leaves.chunks(DIVIDED_ROWS) {
@@ -181,7 +183,7 @@ fn divide(span: Span, leaves: &[Leaf], into: &mut Spans) {
     }
 }
 
-/// The rows of a span, at most `max`.
+/// Reads the rows of a span, at most `max`.
 fn scan_local(reader: &dyn Reader, column: Column, span: Span, max: usize) -> Result<Local, StorageError> {
     let mut leaves = Leaves::default();
     let mut local = Local { leaves: Vec::new(), codes: BTreeSet::new(), bytes: 0 };
@@ -199,7 +201,7 @@ fn scan_local(reader: &dyn Reader, column: Column, span: Span, max: usize) -> Re
     Ok(local)
 }
 
-/// The path of the `max`-th row of a span, or `None` if the span has at most `max` rows.
+/// Returns the path of the `max`-th row of a span, or `None` if the span has at most `max` rows.
 fn scan_keys(
     reader: &dyn Reader,
     column: Column,

@@ -1,5 +1,6 @@
-//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per place, which becomes part of the column. The rows of a short one are
-//! written as those of a commit: a file costs some milliseconds of syncs, and a small state is divided into as many ranges as a large one.
+//! Rows of verified chunks on their way to the disk: an [`OpenFile`] per place, which becomes part of the column. The
+//! rows of a short one are written like those of a commit: a file costs some milliseconds of syncs, and a small state
+//! is divided into as many ranges as a large one.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +16,14 @@ use crate::{
     state::Tree,
 };
 
-/// Bytes of rows after which a file becomes durable: a kill costs at most these, and smaller files are more. Tests have
-/// little states and want to see many files.
+/// Bytes of rows after which a file becomes durable. A kill costs at most these; a lower limit makes more files.
+/// Tests have small states and want to see many files.
 const FILE_BYTES_MAX: usize = if cfg!(test) { 1 << 10 } else { 32 << 20 };
 
 /// Chunks that follow each other, on their way into one file.
 #[derive(Default)]
 pub(super) struct OpenFile {
-    /// None while the rows are few.
+    /// `None` while the rows are few.
     writer: Option<Box<dyn SortedFile>>,
     /// The rows until there is a file.
     first_rows: Rows,
@@ -30,7 +31,7 @@ pub(super) struct OpenFile {
     rows: u64,
     bytes: usize,
     codes: BTreeSet<Digest>,
-    /// Of the rows from `in_tree`, which are those of whole chunks.
+    /// The tree of the rows in `in_tree`, which come from whole chunks.
     tree: Tree,
     in_tree: Vec<Span>,
 }
@@ -47,8 +48,8 @@ impl Restore {
         self.add(verified)
     }
 
-    /// Adds a chunk that starts where a range of [`crate::Takeover::missing`] does. Its rows are durable some chunks later, or
-    /// when this handle is dropped.
+    /// Adds a chunk that starts where a range of [`crate::Takeover::missing`] does. Its rows become durable some
+    /// chunks later, or when this handle is dropped.
     ///
     /// # Errors
     /// [`RestoreError::WrongStart`], [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
@@ -60,12 +61,12 @@ impl Restore {
         })
     }
 
-    /// Whether rows between two paths are missing.
+    /// Whether any part of a span is still missing.
     pub fn is_missing(&self, span: Span) -> bool {
         !self.progress.lock().todo.within(span).is_empty()
     }
 
-    /// Adds those rows of a chunk that are missing, wherever it starts.
+    /// Adds the missing rows of a chunk, wherever it starts.
     ///
     /// # Errors
     /// [`RestoreError::OtherRoot`]; nothing of the chunk is stored then.
@@ -73,7 +74,8 @@ impl Restore {
         self.admit(chunk, |_| Ok(()))
     }
 
-    /// Adds what is missing of a chunk if it is admitted by what is to do. From then on the paths are this call's alone.
+    /// Adds the missing rows of a chunk if `check` admits it, given what is still to do. From then on the paths
+    /// belong to this call alone.
     fn admit(
         &self,
         chunk: VerifiedChunk,
@@ -121,7 +123,7 @@ impl Restore {
         files.into_values().try_for_each(|file| self.commit_file(file))
     }
 
-    /// Ends a file: it becomes part of the column, then the record says so.
+    /// Completes a file: makes it part of the column, then records it.
     fn commit_file(&self, mut file: OpenFile) -> Result<(), StorageError> {
         if let Some(writer) = &mut file.writer {
             self.store.guard(|_| writer.seal())?;
@@ -141,7 +143,7 @@ impl Restore {
         progress.tree.join(file.tree)?;
         record.rows += file.rows;
         writes.put(Column::Meta, RESTORE_KEY, schema::encode(&record));
-        // Not refused on a disk that is nearly full: the rows are there already.
+        // Allowed on a nearly full disk too: the rows are there already.
         self.store.write_unguarded(writes, false)?;
         progress.record = record;
         progress.rows_open -= file.rows;
@@ -174,7 +176,8 @@ impl Drop for Restore {
 }
 
 impl OpenFile {
-    /// Appends those rows of a chunk that are in the spans; returns how many. Begins a file once they are many.
+    /// Appends the rows of a chunk that are in the spans; returns their number. Begins a file once there are enough
+    /// rows.
     fn append(
         &mut self,
         chunk: VerifiedChunk,
@@ -216,7 +219,7 @@ impl OpenFile {
     }
 }
 
-/// Whether parts of a span, in order, are all of it.
+/// Whether parts of a span, in order, cover all of it.
 fn covers(parts: &[Span], span: Span) -> bool {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return false };
     let gapless = parts.windows(2).all(|pair| pair[0].last.successor() == Some(pair[1].first));

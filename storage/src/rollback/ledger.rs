@@ -1,4 +1,4 @@
-//! What a rollback drops of the ledger, of its indexes and of the history: all that is above the batch.
+//! The part of the ledger, its indexes and the history that a rollback drops: everything above the batch.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use crate::{
     transactions::place_key,
 };
 
-/// Looks at the key and the value of a row.
+/// Visits the key and the value of a row.
 type EachRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StorageError> + 'a;
 
 /// Drops headers, their indexes and certificates, accumulator nodes and blobs above a batch.
@@ -68,8 +68,8 @@ pub(super) fn drop_ledger(
     for column in by_number {
         writes.clear_range(column, first, last);
     }
-    // A node is stored once it is full. So the nodes with a leaf above the batch follow from the first one that was not full
-    // then.
+    // A node is stored once it is full. So the nodes with a leaf above the batch begin with the first that was not
+    // full then.
     let (leaves, all) = (to.leaves(), head.number.leaves());
     for level in 0..64u8 {
         let node = |index| schema::node_key(NodePosition { level, index });
@@ -81,8 +81,8 @@ pub(super) fn drop_ledger(
     Ok(())
 }
 
-/// Drops the entries of a body's transactions from their index, and tells how many. An unreadable body leaves them; lookups compare
-/// hashes anyway.
+/// Drops the entries of a body's transactions from their index, and returns their number. Entries of an unreadable
+/// body stay; lookups compare hashes anyway.
 fn drop_transactions(number: BatchNumber, body: &[u8], writes: &mut WriteBatch) -> usize {
     let body = Blob::from_bytes(body.to_vec()).and_then(|blob| blob.open::<Body>(BlobKind::Body));
     let transactions = body.iter().flat_map(|body| body.transactions.iter());
@@ -113,7 +113,7 @@ pub(super) fn drop_epoch_ends(
     })
 }
 
-/// Drops what the history has of batches above the batch. A value of the log that reaches over it is cut.
+/// Drops the history of batches above the batch. Cuts a log value that extends beyond it.
 pub(super) fn drop_history(
     reader: &dyn Reader,
     head: &HeadRecord,
@@ -132,7 +132,7 @@ pub(super) fn drop_history(
             Direction::Up,
             &mut |key, value| {
                 cut = cut_value(LogValue::parse(key, value)?, to)?;
-                // Each of the others begins behind this one.
+                // Each later value begins after this one.
                 Ok(ControlFlow::Break(()))
             },
         )?;
@@ -147,7 +147,7 @@ pub(super) fn drop_history(
     Ok(())
 }
 
-/// The part of a log value with batches up to one; `None` if the value begins behind it.
+/// Returns the part of a log value with batches up to `to`; `None` if the value begins after it.
 fn cut_value(value: LogValue<'_>, to: BatchNumber) -> Result<Option<Vec<u8>>, StorageError> {
     if value.first > to {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! Bounded memory: cold subtrees are dropped to their hash, and come back from their rows when they are touched.
+//! Bounded memory: a cold subtree is evicted, which leaves its hash. A touch rebuilds it from its rows.
 //!
-//! The largest subtree of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched goes first. A small one goes as a whole; a
-//! larger one keeps the hashes of its quarters ([`super::hollow`]). The remainder costs 3 bytes a key or less, and coming back costs
-//! one short scan.
+//! The largest subtrees of at most [`STUB_LEAVES_MAX`] leaves that no recent batch touched go first. A small one goes
+//! whole; a larger one keeps the hashes of its quarters ([`super::hollow`]). The remainder costs at most 3 bytes a
+//! key, and rebuilding costs one short scan.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use super::{
     slot::{Child, Link, Slot},
 };
 
-/// Leaves of the largest subtree that is dropped at once; bounds what touching one costs.
+/// Leaves of the largest subtree that is evicted at once; bounds the cost of touching one.
 pub(super) const STUB_LEAVES_MAX: u32 = 256;
-/// Leaves of the largest subtree that comes back as a whole: above, its quarters come back by themselves.
+/// Leaves of the largest subtree that comes back whole. Each quarter of a larger one comes back by itself.
 pub(super) const WHOLE_LEAVES_MAX: u32 = 32;
-/// Bytes of a leaf in memory, with its share of the nodes.
+/// Bytes of memory per leaf, with its share of the nodes.
 const LEAF_BYTES: u64 = 125;
 /// Cost of a subtree's hash with its place in the node above, counted in leaves.
 pub(super) const STUB: u32 = 1;
-/// First goes what was untouched for many batches, then for fewer, and at last even the hashes of quarters.
+/// The searches in order: first for what was untouched for many batches, then for fewer, and at last even for hashes
+/// of quarters.
 const SEARCHES: [Search; 5] = [
     Search { age: 256, keeps_quarters: true },
     Search { age: 32, keeps_quarters: true },
@@ -33,23 +34,24 @@ const SEARCHES: [Search; 5] = [
 ];
 
 impl Tree {
-    /// Leaves that a number of MiB is enough for; 0 means no limit.
+    /// Returns how many leaves fit into `mib` MiB; 0 means no limit.
     pub(crate) fn resident_max(mib: u64) -> u64 {
         if mib == 0 { u64::MAX } else { (mib << 20) / LEAF_BYTES }
     }
 
-    /// All leaves.
+    /// Number of all leaves, in memory or not.
     pub(crate) fn leaves(&self) -> u64 {
         self.root.counts().leaves.into()
     }
 
-    /// Leaves in memory, and what stands in for others, counted in leaves.
+    /// Leaves in memory, plus the cost of what stands in for the others, counted in leaves.
     pub(crate) fn resident(&self) -> u64 {
         self.root.counts().resident.into()
     }
 
-    /// About how many bytes a version takes beside the one that it was made of by so many updates. Each update copies the nodes on its way,
-    /// of which the lowest is its own; no copy exceeds the whole. Subtrees dropped before came back, or their leaves are held beside it.
+    /// Estimates the bytes that this version takes beside the version that it was made of by `updates` updates. Each
+    /// update copies the nodes on its way, and shares all but the lowest with others; all copies together never
+    /// exceed the whole tree. Subtrees evicted before came back, or their leaves are in layers.
     pub(crate) fn bytes_beside(&self, resident_before: u64, updates: u64) -> u64 {
         let grown = self.resident().saturating_sub(resident_before);
         let copied = Self::copied_by(updates, resident_before);
@@ -57,19 +59,20 @@ impl Tree {
         (grown + copied) * LEAF_BYTES + hidden * size_of::<Leaf>() as u64
     }
 
-    /// What so many updates copy of a tree with so many leaves in memory, in leaves, at most.
+    /// The most, in leaves, that `updates` updates copy of a tree with `resident` leaves in memory.
     pub(super) fn copied_by(updates: u64, resident: u64) -> u64 {
         updates.saturating_mul(ARITY as u64).min(resident)
     }
 
-    /// What this version and those that it was made of have left behind, in leaves, at most: nodes that batches copied, and what was dropped.
-    /// It only grows. What an earlier version keeps in memory that this one does not have is no more than what came to it since.
+    /// The most, in leaves, that this version and its ancestors left behind: nodes that batches copied, and evicted
+    /// ones. It only grows. What an earlier version keeps in memory that this one lacks is at most the growth since
+    /// then.
     pub(crate) fn shed(&self) -> u64 {
         self.shed
     }
 
-    /// Drops cold subtrees if more than `resident_max` leaves are in memory, and then an eighth more than it must, so that
-    /// not every batch searches. The tree must be that of the rows it reads from.
+    /// Evicts cold subtrees if more than `resident_max` leaves are in memory. It frees an eighth more than it must,
+    /// so that not every batch searches. The tree must match the rows that it reads from.
     pub(crate) fn shrink(&mut self, resident_max: u64) {
         let before = self.resident();
         self.drop_cold(resident_max);
@@ -104,7 +107,7 @@ impl Tree {
                 }
             }
         }
-        // Nothing more can go. The next search waits until there is something to be found.
+        // Nothing more can go. The next search waits until memory has grown by an eighth.
         let left = u64::from(root.counts.resident);
         self.least = left + left / 8;
     }
@@ -129,7 +132,7 @@ impl Cold {
     fn drop_below(&self, child: &mut Child) {
         let leaves = child.counts.leaves;
         let is_whole = leaves <= WHOLE_LEAVES_MAX || !self.search.keeps_quarters;
-        // Whether there may be anything to drop is told from here, without a look at the node.
+        // The counts alone show whether there may be anything to evict, without a look at the node.
         let least = match (leaves > STUB_LEAVES_MAX, is_whole) {
             (true, _) if self.search.keeps_quarters => leaves / WHOLE_LEAVES_MAX,
             (true, _) => leaves / STUB_LEAVES_MAX,

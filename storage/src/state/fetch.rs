@@ -1,7 +1,7 @@
-//! Reading all rows that a batch needs before it is applied, so that a disk has many reads under way at once.
+//! Reads all rows that a batch needs before the batch is applied, so that the disk has many reads in flight.
 //!
-//! A walk finds the dropped parts of the tree; the place of a part alone tells the rows that rebuild it. So a first walk lists the ranges,
-//! they are read side by side, and the batch meets rows that are there.
+//! The place of an evicted part alone tells which rows rebuild it. So a first walk lists the ranges, they are read in
+//! parallel, and the batch then finds its rows in memory.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// Rows that were read ahead; others come from where these came from.
+/// Rows that were read ahead. Other rows come from the same source.
 pub(super) struct Fetched<'a> {
-    /// Leaves by the first path of their range. Each is used once.
+    /// Leaves by the first path of their range, with the range's last path. Each range is used once.
     leaves: Mutex<HashMap<Path, (Path, Vec<Leaf>)>>,
     rows: &'a dyn RowSource,
 }
@@ -44,8 +44,8 @@ impl RowSource for Fetched<'_> {
     }
 }
 
-/// The ranges of rows that updates of a slot at `depth` need, in order. (Those of a batch that reads again what it touches
-/// are these and more.)
+/// Returns the ranges of rows that updates of a slot at `depth` need, in order. (A batch of `Change::Reread` needs
+/// these and more.)
 pub(super) fn wanted(slot: &Slot, updates: &[Update], depth: usize) -> Vec<Range> {
     let mut ranges = Vec::new();
     want(slot.as_ref(), updates, depth, &mut ranges);

@@ -1,8 +1,9 @@
-//! [`Folded`]: parts that changed and stayed hidden, until the rows say the same.
+//! [`Folded`]: hidden parts that changed, kept until the rows include the change.
 //!
-//! A tree belongs to the rows of its version. After a change it still reads the rows from before, until the change is written; several
-//! batches may be computed ahead of that. The parts that such a batch brought into memory are found there. The parts that it left hidden
-//! are in a [`Layer`], which goes once the tree reads rows that include it.
+//! A tree belongs to the rows of its version. After a change it still reads the older rows until the change is
+//! written; several batches may be computed ahead of that. The tree itself has the parts that such a batch brought
+//! into memory. A [`Layer`] has the parts that the batch left hidden. It is dropped once the tree reads rows that
+//! include it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,10 +13,10 @@ use slipstream_types::{Path, tree::Leaf};
 use super::{RowSource, range::Range};
 use crate::error::StorageError;
 
-/// Layers at most: a batch that is further ahead of the rows leaves nothing hidden that it touches.
+/// Maximum number of layers. A batch that is further ahead of the rows leaves nothing hidden that it touches.
 pub(super) const LAYERS_MAX: usize = 4;
 
-/// Leaves by the first path of their range, with its last.
+/// Leaves by the first path of their range, with the range's last path.
 type Parts = HashMap<Path, (Path, Vec<Leaf>)>;
 
 /// Collects the parts that one batch leaves hidden, while it is applied.
@@ -25,14 +26,14 @@ pub(super) struct Folded(Mutex<Parts>);
 /// The parts that one batch left hidden.
 #[derive(Clone)]
 pub(super) struct Layer {
-    /// Generation of the tree that the batch led to.
+    /// The tree's generation after the batch.
     pub(super) generation: u32,
     parts: Arc<Parts>,
     /// Leaves in all parts.
     pub(super) leaves: u64,
 }
 
-/// Rows under layers; the last layer is asked first.
+/// Rows below layers; the newest layer that has a range answers for it.
 pub(super) struct Over<'a> {
     pub(super) layers: &'a [Layer],
     pub(super) rows: &'a dyn RowSource,

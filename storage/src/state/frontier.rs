@@ -9,8 +9,8 @@
 //!            5 │                                       the next part
 //!  quarter   0, 1 or 2 as of a slot, or 3 and its four slots
 //! ```
-//! Every hash in it is below the root, so that whoever has the root needs no other proof of it than folding it. The counts are not; they
-//! are vouched for by the file's digests ([`crate::frontier`]).
+//! Every hash in it lies below the root, so folding it against the root is proof enough. The counts are not covered
+//! by the root; the file's digests vouch for them ([`crate::frontier`]).
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use super::{
     slot::{Child, Counts, Link, Slot, SlotRef},
 };
 
-/// Nibbles above the parts: 256 of them keep all cores busy.
+/// Depth of the parts, in nibbles: 256 parts keep all cores busy.
 const PARTS_DEPTH: usize = 2;
 /// Nibbles of a path.
 const PATH_NIBBLES: usize = 64;
@@ -40,7 +40,7 @@ const NODE: u8 = 3;
 const RUN: u8 = 4;
 const PART: u8 = 5;
 
-/// The upper part of one version of a tree. It holds its nodes, and no rows.
+/// The upper part of one version of a tree. It holds on to the nodes, but to no rows.
 pub(crate) struct Frontier {
     root: Slot,
 }
@@ -49,12 +49,12 @@ pub(crate) struct Frontier {
 pub(crate) struct FrontierPart(Slot);
 
 impl Tree {
-    /// Its upper part, as it is now.
+    /// Returns the tree's upper part as it is now.
     pub(crate) fn frontier(&self) -> Frontier {
         Frontier { root: self.root.clone() }
     }
 
-    /// About how many bytes its upper part takes on disk.
+    /// Estimates the size of the upper part on disk, in bytes.
     pub(crate) fn frontier_bytes(&self) -> u64 {
         3 * self.leaves()
     }
@@ -76,7 +76,8 @@ impl FrontierPart {
 }
 
 impl Frontier {
-    /// Its top, and then its parts, one after the other on the thread that asks: commits need the others.
+    /// Writes the top, and then the parts one by one. It uses the calling thread alone, because commits need the
+    /// others.
     ///
     /// # Errors
     /// Fails with the errors of `write`.
@@ -145,7 +146,7 @@ impl<'a> Encoder<'a, '_> {
         }
     }
 
-    /// Writes the quarters of a node with so many leaves.
+    /// Writes the quarters of a node with `leaves` leaves.
     fn quarters(&mut self, node: &'a Node, leaves: u32, depth: usize) {
         for quarter in 0..4 {
             let first = 4 * quarter;
@@ -170,7 +171,7 @@ struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// The slot that all the bytes are, with all parts used.
+    /// Decodes all bytes as one slot, which must use all parts.
     fn all(mut self, depth: usize) -> Option<Slot> {
         let slot = self.slot(depth)?;
         (self.bytes.is_empty() && self.parts.as_slice().is_empty()).then_some(slot)

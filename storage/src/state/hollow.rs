@@ -1,8 +1,9 @@
 //! Nodes that know some of their quarters by their hashes alone.
 //!
-//! A state of 100 million keys has a million lowest nodes of some hundred leaves each. If such a node were dropped whole, any touch would
-//! cost a hundred rows. Kept by its quarters it costs 136 bytes, and a touch costs two dozen rows, which is one block of the table. A
-//! quarter of fewer than two leaves stays visible: a lone leaf moves up, so its parent does not join its hash.
+//! A state of 100 million keys has a million lowest nodes of some hundred leaves each. If such a node were evicted
+//! whole, any touch would read a hundred rows. Reduced to the hashes of its quarters it costs 136 bytes, and a touch
+//! reads two dozen rows, which is one block of the table. A quarter of fewer than two leaves stays visible: a lone
+//! leaf moves up, so its parent does not join its hash.
 
 use std::array;
 
@@ -23,19 +24,19 @@ use crate::error::StorageError;
 
 /// Cost of the hashes of a node's quarters, counted in leaves in memory.
 pub(super) const SHELL: u32 = 2;
-/// Most leaves of a quarter that changes while hidden: as many as a frontier allows for a part out of memory.
+/// Most leaves of a quarter that changes while hidden. A frontier allows no more for a part that is out of memory.
 const HIDDEN_LEAVES_MAX: usize = 256;
 /// Slots of a quarter.
 const QUARTER: usize = 4;
 /// Bits by which a quarter lies below its node.
 const QUARTER_BITS: usize = 2;
 
-/// The leaves below a quarter of a node at `depth`, to which the first nibbles of `path` lead.
+/// The range of the leaves below a quarter of a node at `depth`. The first nibbles of `path` lead to the node.
 pub(super) fn quarter_range(path: &Path, depth: usize, quarter: usize) -> Range {
     Range::below(&with_nibble(path, depth, QUARTER * quarter), 4 * depth + QUARTER_BITS)
 }
 
-/// The quarter of a node at `depth` through which a path goes.
+/// The quarter of a node at `depth` that a path goes through.
 pub(super) fn quarter_of(path: &Path, depth: usize) -> usize {
     nibble(path, depth) / QUARTER
 }
@@ -46,12 +47,12 @@ impl Node {
         self.quarters.as_ref().is_some_and(|quarters| quarters.hidden != [0; 4])
     }
 
-    /// Whether that quarter is known by its hash alone.
+    /// Whether `quarter` is known by its hash alone.
     pub(super) fn is_hidden(&self, quarter: usize) -> bool {
         self.quarters.as_ref().is_some_and(|quarters| quarters.hidden[quarter] > 0)
     }
 
-    /// Counts for its hidden quarters.
+    /// Counts of the hidden quarters.
     pub(super) fn hidden_counts(&self) -> Counts {
         let leaves =
             self.quarters.as_ref().map_or(0, |quarters| quarters.hidden.iter().copied().map(u32::from).sum());
@@ -85,10 +86,11 @@ impl Node {
         *self = Node::new(slots, Some(Box::new(quarters)), 0, touched);
     }
 
-    /// Brings a hidden quarter back from its rows. The node stands at `depth`, and the first nibbles of `path` lead to it.
+    /// Rebuilds a hidden quarter from its rows. The node stands at `depth`, and the first nibbles of `path` lead to
+    /// it.
     ///
     /// # Errors
-    /// [`StorageError::Corrupt`] if the rows are not those of the quarter's hash; or what the disk says.
+    /// [`StorageError::Corrupt`] if the rows do not match the quarter's hash; otherwise errors of the disk.
     pub(super) fn show(
         &mut self,
         quarter: usize,
@@ -122,9 +124,9 @@ impl Node {
         if found == Subtree::Inner(expected) { Ok(()) } else { Err(range.refuse()) }
     }
 
-    /// Computes a hidden quarter's new hash from its rows and at least one update in it. The quarter stays hidden, so this makes no node
-    /// and takes no memory. Returns the quarter's leaves after the updates, which the rows lack until these are written. Returns `None` if
-    /// the quarter must be shown; it is then as before the updates.
+    /// Computes a hidden quarter's new hash from its rows and at least one update in it. The quarter stays hidden, so
+    /// this makes no node and takes no memory. Returns the quarter's leaves after the updates, which the rows lack
+    /// until the updates are written. Returns `None` if it had to show the quarter; the updates are not applied then.
     ///
     /// # Errors
     /// Those of [`Node::show`].
@@ -152,7 +154,8 @@ impl Node {
         Ok(Some((range, after)))
     }
 
-    /// The node with the quarter shown through which `path` goes; none if it is shown already.
+    /// Returns a copy of the node that shows the quarter on the way to `path`; `None` if that quarter is visible
+    /// already.
     pub(super) fn shown(
         &self,
         path: &Path,
@@ -168,7 +171,7 @@ impl Node {
         Ok(Some(node))
     }
 
-    /// Forgets a hidden quarter and hands out what its slots are by these leaves.
+    /// Forgets a hidden quarter, and returns its slots as built from `leaves`.
     pub(super) fn replace_hidden(
         &mut self,
         quarter: usize,
@@ -183,7 +186,7 @@ impl Node {
     }
 }
 
-/// Sorted leaves with their hashes after sorted updates.
+/// Merges sorted updates into sorted leaves and their hashes.
 fn merged(leaves: &[Leaf], hashes: &[Digest], updates: &[Update]) -> (Vec<Leaf>, Vec<Digest>) {
     let mut after = Vec::with_capacity(leaves.len() + updates.len());
     let mut hashes_after = Vec::with_capacity(after.capacity());
@@ -204,7 +207,7 @@ fn merged(leaves: &[Leaf], hashes: &[Digest], updates: &[Update]) -> (Vec<Leaf>,
     (after, hashes_after)
 }
 
-/// The four slots of a quarter of a node at `depth`.
+/// Builds the four slots of a quarter of a node at `depth`.
 fn quarter_slots(leaves: &[Leaf], quarter: usize, depth: usize, touched: u32) -> [Slot; QUARTER] {
     let mut slots: [Slot; QUARTER] = array::from_fn(|_| Slot::Empty);
     build_slots(&mut slots, QUARTER * quarter, leaves, depth, touched);

@@ -1,6 +1,7 @@
-//! Grows a tree by leaves beside its own: from a restore's chunks, in any order, and from parts of a column read in parallel.
+//! Joins trees that have different leaves: a restore's chunks, in any order, or parts of a column read in parallel.
 //!
-//! Only the nodes on the way to where both meet are made anew, so that joining costs the same however many leaves there are.
+//! Only the nodes on the way to where both trees meet are rebuilt, so a join costs the same however many leaves they
+//! have.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use super::{
 use crate::error::StorageError;
 
 impl Tree {
-    /// Takes over the leaves of another tree. No leaf of either may stand between two of the other.
+    /// Takes over the leaves of another tree. No leaf of one tree may lie between two of the other.
     ///
     /// # Errors
-    /// If the trees overlap where one of them has dropped its nodes: see [`Tree::sketch`].
+    /// If the trees overlap where one of them has only a hash: see [`Tree::sketch`].
     pub(crate) fn join(&mut self, other: Tree) -> Result<(), StorageError> {
         self.root = join(std::mem::take(&mut self.root), other.root, &Path::MIN, 0)?;
         Ok(())
@@ -40,7 +41,7 @@ fn join(a: Slot, b: Slot, path: &Path, depth: usize) -> Result<Slot, StorageErro
 }
 
 fn join_children(a: Child, b: Child, path: &Path, depth: usize) -> Result<Slot, StorageError> {
-    // Up to which nibble the leaves of a child share its path.
+    // The path and the nibble up to which the leaves of a child share it.
     let shared = |child: &Child| match &child.link {
         Link::Run(run) => (run.path, run.depth),
         Link::Node(_) | Link::Stub => (*path, depth),

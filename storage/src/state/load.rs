@@ -1,4 +1,4 @@
-//! Rebuilding a tree from the rows of a state column, on all cores, within the memory budget.
+//! Rebuilds a tree from the rows of a state column, on all cores, within the memory budget.
 
 use std::{
     ops::ControlFlow,
@@ -23,12 +23,13 @@ use crate::{
     spans::{Span, Spans},
 };
 
-/// Parts by their first byte: enough of them to keep all cores busy, and to bound the leaves that wait for their nodes.
+/// Bits of a path that select its part: 256 parts keep all cores busy, and bound the leaves that wait for their
+/// nodes.
 const PARTS_BITS: u8 = 8;
-/// Progress is logged every so many rows, so that small states load in silence.
+/// Rows between two messages of progress, so that small states load in silence.
 const LOG_ROWS: u64 = 1 << 20;
 
-/// The rows of one state column as one reader shows them.
+/// The rows of one state column, as one reader sees them.
 pub(crate) struct ColumnRows {
     reader: Arc<dyn Reader>,
     column: Column,
@@ -40,9 +41,10 @@ impl ColumnRows {
     }
 }
 
-/// Threads that read parts of the state that a batch needs. More than cores: most of them wait for the disk.
+/// Threads that read the parts of the state that a batch needs. More than cores, because most of them wait for the
+/// disk.
 const READ_THREADS: usize = 16;
-/// Ranges that are worth a thread.
+/// Minimum number of ranges that is worth a thread.
 const READ_RANGES_MIN: usize = 8;
 
 static READERS: LazyLock<rayon::ThreadPool> = LazyLock::new(|| {
@@ -93,14 +95,16 @@ impl RowSource for ColumnRows {
         if ranges.len() <= part {
             return read_ranges(&*self.reader, self.column, ranges);
         }
-        // The caller waits. If it went on with other work of the batch, it would hold the rows of all of it.
+        // The caller blocks. If it took on other work of the batch meanwhile, it would hold the rows of all that
+        // work.
         let (sender, parts) = mpsc::channel();
         let asked = ranges.chunks(part).enumerate().map(|(index, part)| {
             let (reader, column) = (Arc::clone(&self.reader), self.column);
             let (part, sender) = (part.to_vec(), sender.clone());
             READERS.spawn(move || {
                 let leaves = read_ranges(&*reader, column, &part);
-                // With the answer, the caller may close and reopen the database, so the reader goes first.
+                // Once it has the answer, the caller may close and reopen the database, so the reader is dropped
+                // first.
                 drop(reader);
                 let _ = sender.send((index, leaves));
             });
@@ -108,7 +112,7 @@ impl RowSource for ColumnRows {
         let mut found: Vec<Vec<Vec<Leaf>>> = vec![Vec::new(); asked.count()];
         drop(sender);
         let mut failed = None;
-        // All of them, also after an error: it is answered when nobody reads any more.
+        // Waits for all parts, even after an error: the caller continues only when no thread reads any more.
         for (index, leaves) in parts {
             match leaves {
                 Ok(leaves) => found[index] = leaves,
@@ -122,8 +126,8 @@ impl RowSource for ColumnRows {
     }
 }
 
-/// Rebuilds the tree from all rows of a state column and leaves it reading from there. Above the budget, parts are dropped
-/// to their hashes as soon as they are known.
+/// Rebuilds the tree from all rows of a state column, which the tree then reads from. Above the budget, parts are
+/// reduced to their hashes as soon as these are known.
 pub(crate) fn load_tree(
     reader: &Arc<dyn Reader>,
     column: Column,
@@ -132,7 +136,7 @@ pub(crate) fn load_tree(
     grow_tree(Tree::default(), reader, column, memory_mib, &Spans::divided(0))
 }
 
-/// As [`load_tree`], for a tree that has all rows but those of some spans.
+/// As [`load_tree`], for a tree that lacks only the rows of `spans`.
 pub(crate) fn grow_tree(
     tree: Tree,
     reader: &Arc<dyn Reader>,
@@ -182,12 +186,13 @@ mod tests {
     use super::*;
     use crate::backend::{RowStore as _, WriteBatch, memory::MemoryBackend};
 
-    /// Goal: once a caller has its rows, or an error, it may close and reopen the database: reading threads have let go of it.
+    /// Goal: once a caller has its rows, or an error, no reading thread holds the reader, so that the database can be
+    /// closed and reopened.
     #[test]
     fn a_read_that_is_over_holds_no_reader() {
         let (whole, broken) = (MemoryBackend::default(), MemoryBackend::default());
         let mut batch = WriteBatch::default();
-        // A key within a range that is no path.
+        // A key within a range that is not a path.
         batch.put(Column::StateA, [128; 33], b"no row");
         broken.write(batch, false).unwrap();
         let ranges: Vec<_> = (0..=254).map(|byte| (Path([byte; 32]), Path([byte + 1; 32]))).collect();

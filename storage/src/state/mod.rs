@@ -8,12 +8,13 @@
 //!                      RowSource ◀── stubs are rebuilt from the rows of the version that the tree belongs to
 //! ```
 //!
-//! * [`node`], [`slot`]: parts and hashes; [`nibbles`]: paths; [`hollow`]: nodes that know quarters by hash alone; [`tree`]: versions;
-//!   [`pass`]: updates; [`folded`]: parts that updates leave hidden. [`fetch`]: reading rows for updates; [`warm`]: prefetching memory;
-//!   [`proof`]: range proofs; [`shape`]: where leaves part; [`budget`]: bounded memory. [`load`]: rebuilding from rows; [`frontier`]:
-//!   rebuilding from the tree's upper part; [`join`]: growing from parts; [`sketch`]: hashing parts without nodes.
-//! * A tree is a value: a clone shares all nodes and stays as it is. Nodes that belong to one version alone change in place,
-//!   so a commit on the only version copies nothing.
+//! * [`node`], [`slot`]: parts and hashes; [`nibbles`]: paths; [`hollow`]: nodes that know quarters by hash alone;
+//!   [`tree`]: versions; [`pass`]: updates; [`folded`]: parts that updates leave hidden. [`fetch`]: reading rows for
+//!   updates; [`warm`]: prefetching memory; [`proof`]: range proofs; [`shape`]: where leaves diverge; [`budget`]:
+//!   bounded memory. [`load`]: rebuilding from rows; [`frontier`]: rebuilding from the tree's upper part; [`join`]:
+//!   growing from parts; [`sketch`]: hashing parts without nodes.
+//! * A tree is a value: a clone shares all nodes and never changes with the original. Nodes that belong to one
+//!   version alone change in place, so a commit on the only version copies nothing.
 
 mod budget;
 mod fetch;
@@ -48,16 +49,16 @@ use crate::error::StorageError;
 /// The change of one leaf: its new value hash, or `None` to delete it.
 pub(crate) type Update = (Path, Option<Digest>);
 
-/// Nibbles of a path that [`Tree::reread`] looks at: the account's part and four bytes below it. Two slots of one contract share them
-/// by chance once in 4 billion.
+/// Nibbles of a path that [`Tree::reread`] distinguishes: the account's part and four bytes below it. Two slots of
+/// one contract share them by chance once in 4 billion.
 pub(crate) const REREAD_NIBBLES: usize = 24;
 
-/// The rows of one version of the state: where the stubs of a tree of that version are rebuilt from.
+/// The rows of one version of the state, from which the stubs of that version's tree are rebuilt.
 pub(crate) trait RowSource: Send + Sync {
-    /// The leaves between two paths, both included, sorted.
+    /// Returns the sorted leaves between two paths, both included.
     fn leaves(&self, first: &Path, last: &Path) -> Result<Vec<Leaf>, StorageError>;
 
-    /// As [`RowSource::leaves`], of many ranges that ascend and do not overlap; side by side if that is quicker.
+    /// As [`RowSource::leaves`], for many ranges that ascend and do not overlap; in parallel if that is faster.
     fn many(&self, ranges: &[(Path, Path)]) -> Result<Vec<Vec<Leaf>>, StorageError> {
         ranges.iter().map(|(first, last)| self.leaves(first, last)).collect()
     }
@@ -74,7 +75,7 @@ impl RowSource for NoRows {
     }
 }
 
-/// Without rows until [`Tree::read_from`] names some.
+/// The row source of a tree until [`Tree::read_from`] sets one.
 fn no_rows() -> Arc<dyn RowSource> {
     Arc::new(NoRows)
 }

@@ -1,4 +1,4 @@
-//! Paths by their nibbles, which are a node's slots, and hashes of what lies below a run of them.
+//! Nibbles of paths, which select a node's slots, and hashes of what lies below a run of nibbles.
 
 use slipstream_types::{Digest, Path, tree::Subtree};
 
@@ -15,12 +15,13 @@ pub(super) fn with_nibble(path: &Path, depth: usize, nibble: usize) -> Path {
     path
 }
 
-/// The first nibble in which two paths differ.
+/// Index of the first nibble in which two paths differ.
 pub(super) fn first_nibble(a: &Path, b: &Path) -> usize {
     a.common_bits(b) / 4
 }
 
-/// The hash at bit `to` of a subtree of two leaves or more, which at bit `from` is all there is.
+/// Lifts the hash of a subtree of two leaves or more from bit `from` up to bit `to`; all leaves below `to` are in the
+/// subtree.
 pub(crate) fn lift_hash(hash: Digest, path: &Path, from: usize, to: usize) -> Digest {
     let lifted = (to..from).rev().fold(Subtree::Inner(hash), |subtree, bit| match path.bit(bit) {
         false => Subtree::parent(subtree, Subtree::Empty),

@@ -1,9 +1,9 @@
 //! [`Node`]: the slots at one depth and their hashes.
 //!
-//! A [`Node`] stands at a depth counted in nibbles and has 16 slots, the 4 binary levels below it. Its arrays hold only the
-//! slots that are taken: about 125 bytes a key in all. A node keeps no hashes of leaves: recomputing one is cheaper than
-//! copying and fetching 32 more bytes. A full node keeps the hashes of its quarters, so a change of one slot costs 6 joins
-//! instead of 15. A quarter can also be known by its hash alone: see [`super::hollow`].
+//! A [`Node`] stands at a depth counted in nibbles and has 16 slots, which span 4 binary levels. Its arrays hold only
+//! the occupied slots: about 125 bytes a key in all. A node keeps no hashes of leaves: recomputing one is cheaper
+//! than copying and fetching 32 more bytes. A full node keeps the hashes of its quarters, so a change of one slot
+//! costs 6 joins instead of 15. A quarter can also be known by its hash alone: see [`super::hollow`].
 
 use std::sync::Arc;
 
@@ -18,31 +18,33 @@ use super::{
 };
 
 pub(super) const ARITY: usize = 16;
-/// Taken slots from which a node keeps the hashes of its quarters; below, folding all of them costs about the same.
+/// Occupied slots from which on a node keeps the hashes of its quarters. With fewer, folding all of them costs about
+/// the same.
 const QUARTERS_SLOTS_MIN: u32 = 6;
 
-/// Slots as structure of arrays: a bit per taken slot, and the taken ones in order.
+/// Slots as a structure of arrays: a bit per occupied slot, and the occupied slots in order.
 #[derive(Clone, Default)]
 pub(super) struct Node {
     leaf_map: u16,
     child_map: u16,
-    /// The tree's generation when it was last changed.
+    /// The tree's generation when the node last changed.
     pub(super) touched: u32,
     pub(super) quarters: Option<Box<Quarters>>,
     pub(super) leaves: Box<[Leaf]>,
     pub(super) children: Box<[Child]>,
 }
 
-/// The hashes that a node keeps of each four of its slots.
+/// The hashes of a node's quarters, each of four slots.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Quarters {
     pub(super) hashes: [Digest; 4],
-    /// Leaves of a quarter that is known by its hash alone, two or more: its slots stand empty. 0 for any other.
+    /// Leaves of a quarter that is known by its hash alone, two or more; its slots are empty. 0 for any other
+    /// quarter.
     pub(super) hidden: [u16; 4],
 }
 
 impl Node {
-    /// Quarters that are not `changed` are taken over.
+    /// Takes over the hashes of quarters that have no `changed` slot.
     pub(super) fn new(
         slots: [Slot; ARITY],
         quarters: Option<Box<Quarters>>,
@@ -90,7 +92,7 @@ impl Node {
         }
     }
 
-    /// Reads a byte of everything that a change of that slot touches; see [`super::warm`].
+    /// Reads a byte of everything that a change of the slot touches; see [`super::warm`].
     pub(super) fn peek(&self, slot: usize) -> u8 {
         let kept = self.quarters.as_ref().map_or(0, |quarters| quarters.hashes[slot / 4].0[0]);
         let taken = match self.slot(slot) {
@@ -112,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Puts a slot back, unless it became of another sort: that one is handed back for [`Node::reshaped`].
+    /// Puts a slot back. If its kind changed, returns it for [`Node::reshaped`] instead.
     pub(super) fn put(&mut self, slot: usize, changed: Slot) -> Option<Slot> {
         match changed {
             Slot::Child(child) if self.child_map >> slot & 1 == 1 => {
@@ -128,8 +130,8 @@ impl Node {
         }
     }
 
-    /// Reshapes a slot at `depth` after some of its slots changed their sort. All leaves below share the nibbles of `path`
-    /// before `depth`.
+    /// Rebuilds the slot at `depth` after some of its slots changed their kind. All leaves below share the nibbles of
+    /// `path` before `depth`.
     pub(super) fn reshaped(
         &mut self,
         reshaped: Vec<(usize, Slot)>,
@@ -160,7 +162,7 @@ impl Node {
         })
     }
 
-    /// Brings the kept hashes up to date after these slots changed.
+    /// Updates the kept hashes after the slots of `changed` changed.
     pub(super) fn rehash(&mut self, changed: u16) {
         if self.taken().count_ones() < QUARTERS_SLOTS_MIN && !self.is_hollow() {
             self.quarters = None;
@@ -177,7 +179,8 @@ impl Node {
         self.quarters = Some(quarters);
     }
 
-    /// The subtree of `len` slots (a power of two) from `first` on; no hidden quarter may contain any of them.
+    /// Returns the subtree of `len` slots (a power of two) from `first` on. Fewer than four slots must not lie in a
+    /// hidden quarter.
     pub(super) fn fold(&self, first: usize, len: usize) -> Subtree {
         match len {
             ..4 => self.fold_slots(first, len),
@@ -204,7 +207,7 @@ impl Node {
         }
     }
 
-    /// Up to four slots, whatever is kept of them. Leaves and joins are hashed two at a time.
+    /// Folds up to four slots without the kept hashes. Leaves and joins are hashed two at a time.
     fn fold_slots(&self, first: usize, len: usize) -> Subtree {
         let mut subtrees: [Subtree; 4] = Default::default();
         let mut waiting: Option<(usize, &Leaf)> = None;
@@ -229,7 +232,7 @@ impl Node {
         Subtree::fold(&mut subtrees[..len])
     }
 
-    /// The only leaf of a fold that is a lone leaf.
+    /// Returns the leaf of a fold that is a lone leaf.
     pub(super) fn lone_leaf(&self, first: usize, len: usize) -> Option<&Leaf> {
         (first..first + len).find_map(|slot| match self.slot(slot) {
             SlotRef::Leaf(leaf) => Some(leaf),
@@ -249,8 +252,8 @@ impl Node {
     }
 }
 
-/// Builds the slot at `depth` from these 16 slots. A lone leaf moves up, a lone child becomes a run, and a node stands only
-/// above two slots or more.
+/// Builds the slot at `depth` from 16 slots. A lone leaf moves up, a lone child becomes a run, and a node needs two
+/// slots or more.
 pub(super) fn assemble(slots: [Slot; ARITY], path: &Path, depth: usize, touched: u32) -> Slot {
     assemble_from(slots, None, u16::MAX, path, depth, touched)
 }

@@ -1,4 +1,4 @@
-//! [`Pass`]: what a sorted batch of updates makes of a tree, in one recursion that touches and hashes each node once.
+//! [`Pass`]: applies a sorted batch of updates to a tree, in one recursion that touches and hashes each node once.
 
 use std::sync::Arc;
 
@@ -19,37 +19,37 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// A hidden part that is touched again after at most so many batches comes back, whatever the memory: it is in use.
+/// A hidden part that is touched again within this number of batches is shown, whatever the memory: it is in use.
 const WARM_BATCHES: u32 = 8;
-/// Updates whose rows are read at once. They suffice to keep many reads under way, and their leaves are small beside the tree
+/// Updates whose rows are read at once. They keep many reads in flight, and their leaves are small beside the tree
 /// (100 leaves of 64 bytes each make 26 MiB).
 const FETCH_UPDATES_MAX: usize = 4_096;
 
-/// The tools that a batch takes on its way down.
+/// The context that a batch carries down the tree.
 pub(super) struct Pass<'a> {
     pub(super) rows: &'a dyn RowSource,
     pub(super) generation: u32,
-    /// Whether `rows` hold what the batch will use already.
+    /// Whether `rows` already holds what the batch needs.
     pub(super) is_fetched: bool,
     /// The kind of change that the updates bring.
     pub(super) change: Change,
-    /// Where hidden parts that change go, if they stay hidden: see [`Tree::is_short`](super::Tree::is_short).
+    /// Receives changed parts that stay hidden: see [`Tree::is_short`](super::Tree::is_short).
     pub(super) folded: Option<&'a Folded>,
 }
 
 /// The kinds of changes that updates bring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
-    /// It takes the values of the updates.
+    /// Sets the values of the updates.
     Update,
-    /// Reads the touched part again from the rows, whatever it was before. A touched path stands for all paths with its first
-    /// [`super::REREAD_NIBBLES`]; the values of the updates do not matter.
+    /// Reads the touched part again from the rows, whatever it was before. A touched path stands for all paths with
+    /// its first [`super::REREAD_NIBBLES`]; the values of the updates do not matter.
     Reread,
 }
 
 impl Pass<'_> {
-    /// As [`Pass::apply`], where the batch may be small enough to read its rows at once, or to go on in one thread. There it
-    /// fetches first.
+    /// As [`Pass::apply`], at a point where the batch may be small enough to read all its rows at once, or to
+    /// continue on one thread. It reads them first then.
     pub(super) fn enter(&self, slot: Slot, updates: &[Update], depth: usize) -> Result<Slot, StorageError> {
         if !self.is_fetched && updates.len() <= FETCH_UPDATES_MAX {
             let wanted = wanted(&slot, updates, depth);
@@ -87,18 +87,18 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether the updates tell paths apart at a depth.
+    /// Whether the updates distinguish paths at `depth`.
     fn goes_to(&self, depth: usize) -> bool {
         self.change == Change::Update || depth < REREAD_NIBBLES
     }
 
-    /// The slot at `depth` on the way to `path`, read from the rows.
+    /// Builds the slot at `depth` on the way to `path` from the rows.
     fn reread(&self, path: &Path, depth: usize) -> Result<Slot, StorageError> {
         let leaves = Range::below(path, 4 * depth.min(REREAD_NIBBLES)).leaves(self.rows)?;
         Ok(build(&leaves, depth, self.generation))
     }
 
-    /// Applies updates to a node with so many leaves.
+    /// Applies `updates` to a node whose leaf counts are `counts`.
     fn apply_node(
         &self,
         mut node: Arc<Node>,
@@ -135,7 +135,7 @@ impl Pass<'_> {
             counts = inner.counts();
             added = reshaped.iter().fold(added, |sum, (_, slot)| sum + slot.counts());
         }
-        // Whole quarters that are done with.
+        // Quarters that are already handled as a whole.
         let done = changed;
         let groups = || groups(updates, depth).filter(move |(slot, _)| done >> slot & 1 == 0);
         let mut take = |inner: &mut Node, slot: usize| {
@@ -176,11 +176,11 @@ impl Pass<'_> {
         updates: &[Update],
         depth: usize,
     ) -> Result<Slot, StorageError> {
-        // Updates are sorted: whichever leaves the run first is at one of their ends.
+        // Updates are sorted, so the update that leaves the run first is at one of their ends.
         let leaves_at = |update: Option<&Update>| update.map_or(run.depth, |u| first_nibble(&u.0, &run.path));
         let parting = leaves_at(updates.first()).min(leaves_at(updates.last()));
         if !self.goes_to(parting.min(run.depth)) {
-            // All that is below shares what the updates tell.
+            // The updates do not distinguish anything below.
             return self.reread(&run.path, depth);
         }
         if parting >= run.depth {
@@ -197,14 +197,14 @@ impl Pass<'_> {
     }
 }
 
-/// The hidden quarters of a node at `depth` that updates touch.
+/// The hidden quarters of a node at `depth` that updates touch, with their updates.
 fn touched_quarters<'a>(node: &Node, updates: &'a [Update], depth: usize) -> Vec<(usize, &'a [Update])> {
     let touched = updates.chunk_by(|a, b| quarter_of(&a.0, depth) == quarter_of(&b.0, depth));
     let touched = touched.map(|updates| (quarter_of(&updates[0].0, depth), updates));
     touched.filter(|(quarter, _)| node.is_hidden(*quarter)).collect()
 }
 
-/// The updates by their nibble at `depth`.
+/// Groups the updates by their nibble at `depth`.
 fn groups(updates: &[Update], depth: usize) -> impl Iterator<Item = (usize, &[Update])> {
     updates
         .chunk_by(move |a, b| nibble(&a.0, depth) == nibble(&b.0, depth))

@@ -25,8 +25,8 @@ impl Tree {
         Ok(StateRangeProof { left: self.siblings(first, true)?, right: self.siblings(last, false)? })
     }
 
-    /// The siblings on the way to `end`, by ascending depth. Either those before it (where its bit is 1), or those after it
-    /// (where its bit is 0).
+    /// Returns the siblings on the way to `end`, by ascending depth. Either those before it (where its bit is 1), or
+    /// those after it (where its bit is 0).
     fn siblings(
         &self,
         end: &Path,
@@ -46,7 +46,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// A subtree leaves the way at that bit.
+    /// Adds a subtree that branches off the way at `bit`, if it is on the proved side.
     fn beside(&mut self, bit: usize, node: impl FnOnce() -> SiblingNode) {
         if self.end.bit(bit) == self.before {
             self.siblings.push(Sibling { depth: bit as u8, node: node() });

@@ -29,7 +29,7 @@ impl Range {
         rows.leaves(&self.first, &self.last)
     }
 
-    /// The error for rows that have another hash.
+    /// The error for rows that do not match the hash.
     pub(super) fn refuse(&self) -> StorageError {
         let Range { first, last } = self;
         StorageError::corrupt(format!(

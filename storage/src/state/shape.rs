@@ -1,4 +1,4 @@
-//! Describes one place of a [`Tree`]: empty, one leaf, or two parts and the bit at which they part.
+//! Describes one place of a [`Tree`]: empty, one leaf, or two parts and the bit at which they diverge.
 
 use slipstream_types::{
     Path,
@@ -14,19 +14,20 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// The leaves of one place, as far as their parent must know them to be opened further.
+/// The leaves of one place, in the detail that their parent needs to be opened further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     /// No leaf.
     Empty,
     /// One leaf.
     Leaf(Leaf),
-    /// Two leaves or more, which share the bits of `path` before `bit` and part there. Later bits of `path` say nothing.
+    /// Two leaves or more, which share the bits of `path` before `bit` and diverge there. Later bits of `path` mean
+    /// nothing.
     Fork { path: Path, bit: usize, left: Subtree, right: Subtree },
 }
 
 impl Tree {
-    /// The shape of the leaves that share the first `bits` bits of `path`.
+    /// Returns the shape of the leaves that share the first `bits` bits of `path`.
     ///
     /// # Errors
     /// If the rows of a stub cannot be read.
@@ -65,7 +66,7 @@ fn shape(
     }
 }
 
-/// Goes down from `bits` to the bit at which the leaves part.
+/// Descends from bit `bits` to the bit at which the leaves diverge.
 fn in_node(
     node: &Node,
     path: &Path,
@@ -86,7 +87,7 @@ fn in_node(
     let (mut len, mut bit) = (ARITY >> inside, bits);
     let mut first = slot / len * len;
     while len > 1 {
-        // Two leaves or more: they part further down.
+        // Two leaves or more that diverge further down.
         let below = with_nibble(path, depth, first);
         if len == 4
             && let Some(shown) = node.shown(&below, depth, rows)?

@@ -1,7 +1,7 @@
 //! A tree of stubs: hashes alone, for leaves whose rows are on disk and that nobody has asked for yet.
 //!
-//! Nodes for all that a restore verifies, or that is loaded beyond the budget, would number millions, and most would be dropped
-//! at once. So only their hashes are computed here. A part gets its nodes when it is touched, as after [`Tree::shrink`].
+//! A restore verifies millions of nodes, and so may a load beyond the budget; most of them would be evicted at once.
+//! So only their hashes are computed here. A part gets its nodes when it is touched, as after [`Tree::shrink`].
 
 use std::sync::Arc;
 
@@ -20,24 +20,24 @@ use super::{
 };
 
 impl Tree {
-    /// The tree of all leaves between two paths, sorted by path, each path once. Only on the ways to both paths there are
-    /// nodes, so that [`Tree::join`] finds what it needs where a neighbour follows.
+    /// Builds the tree of all leaves between two paths, sorted by path, each path once. Only the ways to both paths
+    /// have nodes, so that [`Tree::join`] can attach a neighbour there.
     pub(crate) fn sketch(leaves: &[Leaf], first: &Path, last: &Path) -> Tree {
-        // All at once: none waits for another.
+        // All at once: no hash depends on another.
         let mut hashes = Leaf::hashes(leaves);
         let part = Part { leaves, hashes: &mut hashes };
         Tree { root: part.slot(0, Some(first), Some(last)), ..Tree::default() }
     }
 }
 
-/// Leaves with their hashes, which are used up.
+/// Leaves with their hashes, which folding consumes.
 struct Part<'a> {
     leaves: &'a [Leaf],
     hashes: &'a mut [Digest],
 }
 
 impl<'a> Part<'a> {
-    /// Takes the first leaves, as far as they are inside.
+    /// Splits off the first leaves that are inside.
     fn take(&mut self, is_inside: impl Fn(&Leaf) -> bool) -> Part<'a> {
         let count = self.leaves.partition_point(is_inside);
         let (leaves, more_leaves) = self.leaves.split_at(count);
@@ -46,7 +46,7 @@ impl<'a> Part<'a> {
         Part { leaves, hashes }
     }
 
-    /// The slot at `depth`, with the way to each given path.
+    /// Builds the slot at `depth`, with nodes on the way to each given path.
     fn slot(self, depth: usize, first: Option<&Path>, last: Option<&Path>) -> Slot {
         let (start, end) = match self.leaves {
             [] => return Slot::Empty,
@@ -74,7 +74,7 @@ impl<'a> Part<'a> {
         assemble(slots, start, parting, 0).lift(start, parting, depth)
     }
 
-    /// The node at `depth` that knows of its quarters what it must.
+    /// Builds the node at `depth`. Quarters of two leaves or more are hidden.
     fn hollow(self, depth: usize) -> Slot {
         let mut slots = <[Slot; ARITY]>::default();
         let mut quarters = Quarters::default();

@@ -1,4 +1,4 @@
-//! [`Slot`]: what one of a node's places holds, and how it moves to another depth.
+//! [`Slot`]: the content of one place of a node, and how it moves to another depth.
 
 use std::{
     ops::{Add, Sub},
@@ -12,7 +12,7 @@ use slipstream_types::{
 
 use super::{nibbles::lift_hash, node::Node};
 
-/// The content of one of a node's places.
+/// The content of one place of a node.
 #[derive(Clone, Default)]
 pub(super) enum Slot {
     #[default]
@@ -21,7 +21,7 @@ pub(super) enum Slot {
     Child(Child),
 }
 
-/// A [`Slot`] where it stands.
+/// A borrowed [`Slot`].
 pub(super) enum SlotRef<'a> {
     Empty,
     Leaf(&'a Leaf),
@@ -41,7 +41,7 @@ pub(super) struct Child {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     pub(super) leaves: u32,
-    /// Leaves in memory. Stand-ins for dropped parts count here too: see [`super::budget`].
+    /// Leaves in memory, plus the cost of what stands in for evicted parts: see [`super::budget`].
     pub(super) resident: u32,
 }
 
@@ -67,14 +67,15 @@ pub(super) enum Link {
     Node(Arc<Node>),
     /// A node further down.
     Run(Arc<Run>),
-    /// Dropped: its leaves are all rows below the slot.
+    /// Evicted: its leaves are all rows below the slot.
     Stub,
 }
 
-/// A run of nibbles that all leaves below share. It needs no nodes, so grinding keys into one prefix cannot deepen memory.
+/// A run of nibbles that all leaves below share. It needs no nodes, so keys that are ground into one prefix cannot
+/// use more memory.
 #[derive(Clone)]
 pub(super) struct Run {
-    /// Its first `depth` nibbles are those of all leaves below.
+    /// All leaves below share its first `depth` nibbles.
     pub(super) path: Path,
     pub(super) depth: usize,
     pub(super) node: Arc<Node>,
@@ -97,7 +98,7 @@ impl Slot {
         }
     }
 
-    /// The same leaves at depth `to`, if at depth `from` they are all there is below `path`.
+    /// Moves the slot from depth `from` to depth `to`, where its leaves must be all that `path` leads to.
     pub(super) fn lift(self, path: &Path, from: usize, to: usize) -> Slot {
         match self {
             Slot::Child(child) if from > to => Slot::Child(child.lift(path, from, to)),
@@ -138,7 +139,7 @@ impl Child {
         Child { hash, link, ..self }
     }
 
-    /// Stands in while the real one is being changed.
+    /// Moves the child out to be changed, and leaves a placeholder.
     pub(super) fn take(&mut self) -> Child {
         let empty = Child { hash: Digest::ZERO, counts: Counts::default(), link: Link::Stub };
         std::mem::replace(self, empty)
@@ -150,7 +151,7 @@ impl Run {
         Arc::unwrap_or_clone(self.node)
     }
 
-    /// The run's node, standing at `depth` itself.
+    /// The run's node as a child at `depth`.
     pub(super) fn at(run: Arc<Run>, counts: Counts, depth: usize) -> Child {
         let hash = lift_hash(run.node.hash(), &run.path, 4 * run.depth, 4 * depth);
         let link = if run.depth == depth { Link::Node(Arc::clone(&run.node)) } else { Link::Run(run) };

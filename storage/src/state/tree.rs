@@ -19,24 +19,24 @@ use super::{
 };
 use crate::error::StorageError;
 
-/// Below this many updates or leaves one thread is faster than two.
+/// With fewer updates or leaves, one thread is faster than two.
 pub(super) const PARALLEL_MIN: usize = 512;
 
 /// One version of the tree. A clone shares all nodes.
 #[derive(Clone)]
 pub(crate) struct Tree {
     pub(super) root: Slot,
-    /// The rows of this version, or of one before it.
+    /// The rows of this version, or of an earlier one.
     pub(super) rows: Arc<dyn RowSource>,
-    /// The parts that batches left hidden and the rows lack, oldest first.
+    /// The hidden parts that batches changed and the rows lack, oldest first.
     pub(super) layers: Vec<Layer>,
-    /// Raised by every batch.
+    /// Grows by one with every batch.
     pub(super) generation: u32,
     /// The slot of the root where the next search for cold nodes begins.
     pub(super) hand: usize,
     /// Leaves in memory below which a search finds nothing.
     pub(super) least: u64,
-    /// Whether memory is short: then a hidden part that is touched for the first time in a while stays hidden.
+    /// Whether memory is short. If so, a hidden part that is touched for the first time in a while stays hidden.
     pub(super) is_short: bool,
     /// See [`Tree::shed`].
     pub(super) shed: u64,
@@ -58,35 +58,35 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The tree of leaves sorted by path, each path once.
+    /// Builds the tree of leaves sorted by path, each path once.
     pub(crate) fn build(leaves: &[Leaf]) -> Tree {
         Tree { root: build(leaves, 0, 0), ..Tree::default() }
     }
 
-    /// Its root, as `slipstream_types::tree::root` defines it.
+    /// Returns the root, as `slipstream_types::tree::root` defines it.
     pub(crate) fn root(&self) -> Digest {
         self.root.as_ref().subtree().hash()
     }
 
-    /// The same tree with the rows that it belongs to. A tree that was changed belongs to the rows after the change, and a
-    /// clone that is kept for a checkpoint to the checkpoint's.
+    /// Sets the rows that the tree reads from. A changed tree belongs to the rows after the change. A clone that is
+    /// kept for a checkpoint belongs to the checkpoint's rows.
     pub(crate) fn read_from(self, rows: Arc<dyn RowSource>) -> Tree {
         self.read_ahead_of(rows, 0)
     }
 
-    /// As [`Tree::read_from`], with rows that lack the last so many batches that were applied.
+    /// As [`Tree::read_from`], with rows that lack the last `batches` batches that were applied.
     pub(crate) fn read_ahead_of(mut self, rows: Arc<dyn RowSource>, batches: u32) -> Tree {
         self.layers.retain(|layer| self.generation.wrapping_sub(layer.generation) < batches);
         Tree { rows, ..self }
     }
 
-    /// The rows that dropped parts are read from.
+    /// The rows that evicted parts are read from.
     pub(super) fn source(&self) -> Over<'_> {
         Over { layers: &self.layers, rows: &*self.rows }
     }
 
-    /// The tree after updates that are sorted by path, each path once. Clones of this tree stay as they are; unshared nodes
-    /// are changed in place.
+    /// Returns the tree after updates, which are sorted by path, each path once. Clones of this tree do not change;
+    /// unshared nodes change in place.
     ///
     /// # Errors
     /// If the rows of a stub cannot be read.
@@ -94,8 +94,8 @@ impl Tree {
         self.pass(updates, Change::Update)
     }
 
-    /// The tree with what stands around some paths read again from its rows: sorted paths, each once, of which the first
-    /// [`REREAD_NIBBLES`](super::REREAD_NIBBLES) count.
+    /// Reads what is around some paths again from the rows. The paths are sorted, each once; only their first
+    /// [`REREAD_NIBBLES`](super::REREAD_NIBBLES) nibbles count.
     ///
     /// # Errors
     /// If the rows cannot be read.
@@ -122,7 +122,8 @@ impl Tree {
         Ok(Tree { root, generation, layers, shed, ..self })
     }
 
-    /// The subtree of all leaves that share the first `bits` bits of `path`: how two versions are compared part by part.
+    /// Returns the subtree of all leaves that share the first `bits` bits of `path`, to compare two versions part by
+    /// part.
     ///
     /// # Errors
     /// If the rows of a stub cannot be read.
@@ -131,7 +132,7 @@ impl Tree {
     }
 }
 
-/// The subtree at depth `from` of leaves that share the nibbles before it.
+/// Builds the slot at depth `from` of leaves that share the nibbles before it.
 pub(super) fn build(leaves: &[Leaf], from: usize, generation: u32) -> Slot {
     let (first, last) = match leaves {
         [] => return Slot::Empty,
@@ -144,7 +145,7 @@ pub(super) fn build(leaves: &[Leaf], from: usize, generation: u32) -> Slot {
     assemble(slots, &first.path, depth, generation).lift(&first.path, depth, from)
 }
 
-/// Fills the slots from `first` on with leaves that part at `depth`.
+/// Fills the slots from `first` on with leaves that diverge at `depth`.
 pub(super) fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], depth: usize, generation: u32) {
     if let [slot] = slots {
         *slot = build(leaves, depth + 1, generation);
@@ -164,7 +165,7 @@ pub(super) fn build_slots(slots: &mut [Slot], first: usize, leaves: &[Leaf], dep
     }
 }
 
-/// The leaves of a dropped subtree, as it stood at `depth` on the way to `path`.
+/// Rebuilds an evicted subtree that stood at `depth` on the way to `path`.
 pub(super) fn resolve(
     stub: &Child,
     path: &Path,

@@ -1,4 +1,5 @@
-//! Goal: a store that began in the middle and was backfilled answers as one that has committed every batch, whatever happens on the way.
+//! Goal: a store that began in the middle and was backfilled answers like one that committed every batch, whatever
+//! happens on the way.
 
 use super::{
     headers::check_from,
@@ -13,12 +14,13 @@ use crate::{
 
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
-/// The batches of a store from the first to the last, as a peer sends them under a certificate of the last or of a later one.
+/// Backfills the batches of a source from the first to the last, as a peer sends them under a certificate of the last
+/// or of a later one.
 pub(super) fn fill(store: &Store, source: &Store, first: u64, last: u64) -> Result<(), StorageError> {
     fill_under(store, source, first..=last, last, |_| {})
 }
 
-/// A batch as it came.
+/// A batch as it arrived.
 struct Arrived {
     header: BatchHeader,
     blobs: [Option<Blob>; 4],
@@ -58,7 +60,7 @@ fn fill_under(
     store.backfill(&PastRun { certificate: &certificate, proof: &proof, batches: &batches })
 }
 
-/// The batch of a source, which is the next of another store.
+/// Returns a source's batch as the next batch of another store.
 fn next_as(source: &Store, store: &Store, number: u64) -> Made {
     let (head, number) = (store.head().unwrap(), BatchNumber::new(number));
     let delta = Delta::open(&source.blob(BlobKind::Delta, number).unwrap().unwrap()).unwrap();
@@ -92,7 +94,7 @@ fn next_run(store: &Store, batches_max: u64) -> Option<(u64, u64)> {
     Some(((last + 1).saturating_sub(batches_max).max(least).max(kept), last))
 }
 
-/// Fetches all that is wanted, in runs of `batches_max` batches.
+/// Fetches everything that is wanted, in runs of `batches_max` batches.
 pub(super) fn fill_all(store: &Store, source: &Store, batches_max: u64) -> Result<(), StorageError> {
     while let Some((first, last)) = next_run(store, batches_max) {
         fill(store, source, first, last)?;
@@ -100,7 +102,8 @@ pub(super) fn fill_all(store: &Store, source: &Store, batches_max: u64) -> Resul
     Ok(())
 }
 
-/// From a batch on everything is read and proved as in a store that committed every batch; before it, nothing is.
+/// Checks that everything from a batch on is read and proved as in a store that committed every batch, and nothing
+/// before it.
 fn check_as(store: &Store, source: &Store, from: u64) {
     let head = store.head().unwrap();
     let (last, leaves) = (head.header.number.get(), head.header.number.leaves());
@@ -131,7 +134,7 @@ fn check_as(store: &Store, source: &Store, from: u64) {
         let digests: Vec<Digest> = found.iter().map(BatchHeader::digest).collect();
         assert_eq!(digests.len() as u64, leaves - first);
         for count in 1..=digests.len() {
-            // In the ledger that ends with them, and in the head's.
+            // In the ledger that ends with these headers, and in the head's.
             for leaves in [first + count as u64, leaves] {
                 let proof = store.header_range_proof(leaves, BatchNumber::new(first), count).unwrap();
                 let expected = source.header_range_proof(leaves, BatchNumber::new(first), count).unwrap();
@@ -142,7 +145,8 @@ fn check_as(store: &Store, source: &Store, from: u64) {
     store.header_range_proof(leaves, BatchNumber::GENESIS, 1).unwrap();
 }
 
-/// Bodies, receipts and deltas of these batches are those of the source, and the first of them is the lowest that is stored.
+/// Checks that these batches have the bodies, receipts and deltas of the source, and that the first is the lowest
+/// stored batch.
 #[track_caller]
 fn has_parts(store: &Store, source: &Store, numbers: std::ops::RangeInclusive<u64>) {
     for kind in &KINDS[..3] {
@@ -154,7 +158,7 @@ fn has_parts(store: &Store, source: &Store, numbers: std::ops::RangeInclusive<u6
     }
 }
 
-/// A check of the whole store finds nothing.
+/// Checks that a check of the whole store finds nothing.
 fn check_whole(fixture: &mut Fixture) {
     if fixture.is_on_disk() {
         fixture.close();
@@ -166,7 +170,8 @@ fn check_whole(fixture: &mut Fixture) {
     }
 }
 
-/// Goal: after each run all that is announced is there, and at the end everything is, also for who opens the store again.
+/// Goal: after each run everything that is announced is there. At the end everything is, also after the store is
+/// reopened.
 #[test]
 fn runs_go_down_to_the_genesis() {
     let (source, _) = served(false);
@@ -177,7 +182,7 @@ fn runs_go_down_to_the_genesis() {
         fill(fixture.store(), source, 31 - batches, 30).unwrap();
         check_as(fixture.store(), source, 31 - batches);
         check_whole(&mut fixture);
-        // The head goes on meanwhile.
+        // The head advances meanwhile.
         commit_as(source, fixture.store(), 31..=31);
         while let Some((first, last)) = next_run(fixture.store(), batches) {
             fill_under(fixture.store(), source, first..=last, 32, |_| {}).unwrap();
@@ -192,7 +197,7 @@ fn runs_go_down_to_the_genesis() {
     }
 }
 
-/// Goal: what does not lead down from what is stored is refused, and leaves nothing.
+/// Goal: batches that do not lead down from what is stored are refused, and leave nothing.
 #[test]
 fn what_does_not_fit_is_refused() {
     let (source, _) = served(false);
@@ -211,7 +216,7 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(refused(20..=30, 30, &skips), StorageError::NotBelow { .. }));
     let altered = |all: &mut Vec<Arrived>| all[0].header.gas_used += 1;
     assert!(refused(30..=30, 30, &altered).is_bad_supply());
-    // The same numbers of another ledger: its own certificate and proof are in order.
+    // The same numbers of another ledger, whose own certificate and proof are valid.
     let other = Fixture::initialized(&config(), false);
     let mut ledger = Ledger::new();
     (0..30).for_each(|number| drop(ledger.commit(other.store(), &[(account_key(9), account(number + 1))])));
@@ -223,7 +228,8 @@ fn what_does_not_fit_is_refused() {
     check_as(store, source, 1);
 }
 
-/// Goal: each kind has its window; what is beyond it is not wanted, and what pruning took comes back when the window is wider.
+/// Goal: each kind has its window. Batches beyond it are not wanted, and pruned ones come back when the window is
+/// wider.
 #[test]
 fn each_kind_has_its_window() {
     let (source, _) = served(false);
@@ -269,7 +275,7 @@ fn each_kind_has_its_window() {
     });
 }
 
-/// Goal: windows of time and of bytes want what they have room for, and no more once the age or the length is known.
+/// Goal: windows of time and of bytes want what they have room for, and no more once the age or the size is known.
 #[test]
 fn windows_of_time_and_of_bytes_end_where_they_are_full() {
     let (source, _) = served(false);
@@ -291,7 +297,7 @@ fn windows_of_time_and_of_bytes_end_where_they_are_full() {
     }
 }
 
-/// Goal: headers that were pruned come back with the blobs of their batches, and prove themselves.
+/// Goal: pruned headers come back with the blobs of their batches, and prove themselves.
 #[test]
 fn pruned_headers_come_back() {
     let source = Fixture::initialized(&config(), false);
@@ -311,7 +317,7 @@ fn pruned_headers_come_back() {
         assert!(floor > 50, "{floor}");
         fixture.config = windows(310, Window::Batches(320));
         fixture.reopen();
-        // Its batches have a certificate each, as those of a node that committed them.
+        // Each of its batches has a certificate, as in a node that committed them.
         (21..=328).rev().for_each(|n| fill(fixture.store(), source.store(), n, n).unwrap());
         assert_eq!(next_run(fixture.store(), 9), None);
         for _ in 0..2 {
@@ -323,7 +329,8 @@ fn pruned_headers_come_back() {
     });
 }
 
-/// Goal: where a backfill meets what a leap left, it joins that: nothing is fetched twice. Another leap leaves another gap.
+/// Goal: a backfill that meets what a leap left joins it, so nothing is fetched twice. Another leap leaves another
+/// gap.
 #[test]
 fn what_a_leap_left_is_joined() {
     let (source, _) = served(false);
@@ -360,8 +367,8 @@ fn what_a_leap_left_is_joined() {
     });
 }
 
-/// Goal: batches that were applied by their deltas alone, in one commit or more, leave what lies before them. A backfill fetches their
-/// other parts, and joins that.
+/// Goal: batches that were applied by their deltas alone, in one commit or more, leave earlier batches below a gap. A
+/// backfill fetches the missing parts, and joins those batches.
 #[test]
 fn batches_that_lack_parts_are_filled_in() {
     let (source, _) = served(false);
@@ -382,7 +389,7 @@ fn batches_that_lack_parts_are_filled_in() {
             };
             assert_eq!(kept(fixture.store()), Some((13, 20)));
             if below_first {
-                // What was on its way when batches came without their parts.
+                // A run that was in flight when batches came without their parts.
                 fill(fixture.store(), source, 9, 12).unwrap();
                 assert_eq!((lowest(fixture.store())[0], kept(fixture.store())), (26, Some((9, 20))));
                 fixture.reopen();
@@ -397,7 +404,7 @@ fn batches_that_lack_parts_are_filled_in() {
     }
 }
 
-/// Goal: what is stored below a gap that opened meanwhile adds to what is kept there, also where no header lies below it.
+/// Goal: a backfill below a gap that opened meanwhile adds to what is kept there, even where no header lies below it.
 #[test]
 fn a_backfill_goes_on_below_batches_that_lack_parts() {
     let (source, _) = served(false);
@@ -421,7 +428,7 @@ fn a_backfill_goes_on_below_batches_that_lack_parts() {
     }
 }
 
-/// Goal: what a leap left is dropped with its window, and joined as far as it was not pruned.
+/// Goal: what a leap left is dropped with its window. The part that was not pruned is joined.
 #[test]
 fn what_was_pruned_below_a_gap_is_fetched_again() {
     let served = Served::of_thirty();
@@ -443,7 +450,7 @@ fn what_was_pruned_below_a_gap_is_fetched_again() {
     });
 }
 
-/// Goal: a range delta leaves all headers and a gap of blobs, which is filled in the same way.
+/// Goal: a range delta leaves all headers and a gap of blobs, which is filled like any other.
 #[test]
 fn the_gap_of_a_range_delta_is_filled() {
     let served = Served::of_thirty();
@@ -458,7 +465,7 @@ fn the_gap_of_a_range_delta_is_filled() {
     });
 }
 
-/// Goal: a batch without hints ends what is announced of hints, and of nothing else.
+/// Goal: a batch without hints ends the announced range of hints, and of no other kind.
 #[test]
 fn batches_may_lack_hints() {
     let (source, _) = served(false);

@@ -1,4 +1,4 @@
-//! A snapshot that is read beside the store that made it, and drops it.
+//! A snapshot is read beside the store that made it and drops it.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -10,7 +10,8 @@ use slipstream_types::{Path, Waypoint};
 use super::*;
 use crate::{Snapshot, StateHistory, StorageError, Trust, snapshots_beside, verify_export, write_export};
 
-/// Goal: who has opened a snapshot has all of it, also when its store goes on and drops it; who comes later is told that it is gone.
+/// Goal: a process that opened a snapshot has all of it, even after its store drops it. A later process learns that
+/// it is gone.
 #[test]
 fn a_snapshot_outlives_its_directory_for_who_has_it_open() {
     let config = StorageConfig { snapshot_interval_batches: 10, snapshots_kept: 1, ..config() };
@@ -19,7 +20,7 @@ fn a_snapshot_outlives_its_directory_for_who_has_it_open() {
     let number = BatchNumber::new(10);
     let look = |number| Snapshot::open_beside(&config, dir, number);
     let mut ledger = Ledger::new();
-    // In files and in the log alike.
+    // The rows are in files and in the log.
     let changes: Vec<_> =
         (0..600u16).map(|i| (slot_key((i % 250) as u8, (i / 250) as u8), slot(9))).collect();
     ledger.commit(store, &changes);
@@ -36,7 +37,7 @@ fn a_snapshot_outlives_its_directory_for_who_has_it_open() {
     ledger.commit_up_to(store, 20);
     assert_eq!(snapshots_beside(dir).unwrap(), [BatchNumber::new(20)]);
     assert!(look(number).unwrap().is_none());
-    // Its files go beside the commits.
+    // Its files are removed beside the commits.
     let deadline = Instant::now() + Duration::from_secs(60);
     let left = || std::fs::read_dir(dir.join("snapshots")).unwrap().count();
     while left() > 1 {
@@ -53,11 +54,12 @@ fn a_snapshot_outlives_its_directory_for_who_has_it_open() {
     assert_eq!(verify_export(&export, &trust).unwrap(), summary);
 }
 
-/// Goal: a snapshot of a chain that does little leaves one small file, instead of one for each column, and the log before it is not copied.
+/// Goal: a snapshot of a chain with little activity leaves one small file, not one per column, and does not copy the
+/// log before it.
 #[test]
 fn a_snapshot_flushes_what_is_worth_a_file() {
     const SNAPSHOTS: u64 = 3;
-    // Past states come in files of their own.
+    // Past states have files of their own.
     let config =
         StorageConfig { snapshot_interval_batches: 20, state_history: StateHistory::Batches(0), ..config() };
     let fixture = Fixture::initialized(&config, true);
@@ -82,12 +84,12 @@ fn a_snapshot_flushes_what_is_worth_a_file() {
     let opened = Snapshot::open_beside(&config, fixture.dir(), number).unwrap().unwrap();
     let chunk = opened.chunk(Path::MIN, 4_096).unwrap();
     chunk.verify(ledger.head.state_root).unwrap();
-    // Some log of it is the database's own file; those that the database no longer needs it has alone.
+    // Some of its logs are the database's own files. It alone has those that the database no longer needs.
     let of_snapshot = files(&fixture.dir().join("snapshots").join(number.get().to_string()), "log");
     assert!(of_snapshot.iter().any(|entry| entry.metadata().unwrap().nlink() > 1), "all are copies");
 }
 
-/// Goal: a directory under a wrong name is damage of that snapshot, and nothing is believed of it.
+/// Goal: a directory under a wrong name counts as damage of that snapshot, and nothing in it is trusted.
 #[test]
 fn a_snapshot_of_another_batch_is_refused() {
     let config = StorageConfig { snapshot_interval_batches: 10, ..config() };

@@ -1,4 +1,4 @@
-//! Goal: a store that began from a snapshot is whole, proves its genesis as any other does, and misses what it loses.
+//! Goal: a store that began from a snapshot is complete, proves its genesis like any other, and notices lost data.
 
 use slipstream_types::accumulator::NodePosition;
 
@@ -16,7 +16,7 @@ fn serving() -> StorageConfig {
     StorageConfig { snapshot_interval_batches: 10, ..config() }
 }
 
-/// A ledger of so many batches with their snapshots.
+/// A ledger of `batches` batches with their snapshots.
 fn source(batches: u64) -> (Fixture, Ledger) {
     let fixture = Fixture::initialized(&serving(), false);
     let mut ledger = Ledger::new();
@@ -24,7 +24,7 @@ fn source(batches: u64) -> (Fixture, Ledger) {
     (fixture, ledger)
 }
 
-/// Restores a snapshot with so many headers.
+/// Restores a snapshot with `count` headers.
 fn restore(store: &Store, source: &Store, number: u64, count: u64) {
     let snapshot = source.snapshot(BatchNumber::new(number)).unwrap().unwrap();
     let restore = store.restore(&target(source, number)).unwrap();
@@ -35,7 +35,7 @@ fn restore(store: &Store, source: &Store, number: u64, count: u64) {
     restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis }).unwrap();
 }
 
-/// Commits the ledger's next batches to both.
+/// Commits the ledger's next batches to both stores.
 fn go_on(ledger: &mut Ledger, up_to: u64, stores: [&Store; 2]) {
     while ledger.head.number.get() < up_to {
         let made = ledger.make(&[(account_key(1), account(ledger.head.number.get() + 7))], Vec::new());
@@ -44,7 +44,7 @@ fn go_on(ledger: &mut Ledger, up_to: u64, stores: [&Store; 2]) {
     }
 }
 
-/// The genesis is proved, and the ledger info known, for each of these batches.
+/// Checks that the genesis is proved, and the ledger info known, for each of these batches.
 fn introduces(store: &Store, source: &Store, numbers: std::ops::RangeInclusive<u64>) {
     let genesis = genesis().header().unwrap().digest();
     for number in numbers {
@@ -70,11 +70,11 @@ fn a_restored_store_proves_its_genesis_in_every_ledger_that_it_knows() {
         introduces(store, source, number + 1 - count..=150);
         assert_eq!(store.ledger_info(BatchNumber::new(number - count)).unwrap(), None);
 
-        // One who restores from it does so too.
+        // A store that is restored from it does so too.
         let next = Fixture::initialized(&serving(), false);
         restore(next.store(), store, 150, 20);
         introduces(next.store(), source, 131..=150);
-        // Also beside what it had before.
+        // So does one that had batches before.
         let other = Fixture::initialized(&serving(), false);
         Ledger::new().commit_up_to(other.store(), 12);
         restore(other.store(), store, 150, 20);
@@ -82,13 +82,13 @@ fn a_restored_store_proves_its_genesis_in_every_ledger_that_it_knows() {
     }
 }
 
-/// The damage that a check finds in a closed store.
+/// Returns the damage that a check finds in a closed store.
 fn damage(fixture: &Fixture) -> Vec<String> {
     let maintenance = Maintenance::open(&fixture.config, fixture.dir()).unwrap();
     maintenance.check(&mut |_| {}).unwrap().damage
 }
 
-/// Puts back what was lost before, and takes rows out of a closed store. Returns how to put them back.
+/// Puts back what was lost before, and deletes rows of a closed store. Returns the write that restores them.
 fn lose(fixture: &Fixture, before: WriteBatch, rows: &[(Column, Vec<u8>)]) -> WriteBatch {
     let backend = RocksBackend::open(&fixture.config, fixture.dir(), CURRENT).unwrap();
     backend.write(before, true).unwrap();
@@ -108,7 +108,7 @@ fn put_back(fixture: &Fixture, back: WriteBatch) {
 #[test]
 fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
     let (served, _) = source(60);
-    // Windows that begin at an odd and at an even batch, right behind the genesis, and behind other batches.
+    // Windows that begin at an odd and at an even batch, right after the genesis, and after other batches.
     for (before, count) in [(0, 10), (0, 59), (7, 9), (8, 10)] {
         let mut fixture = Fixture::initialized(&serving(), true);
         Ledger::new().commit_up_to(fixture.store(), before);
@@ -130,7 +130,7 @@ fn a_check_tells_lost_headers_from_those_that_a_restore_leaves_out() {
             let key = schema::number_key(BatchNumber::new(number)).to_vec();
             [(Column::Headers, key), (Column::HeaderIndex, digest.0.to_vec())]
         };
-        // The leaf alone tells it where no proof brings one.
+        // Without a proof, only the leaf tells it.
         back = lose(&fixture, back, &both(53));
         let found = damage(&fixture);
         let expected = "header 53: missing, its digest is in the accumulator";

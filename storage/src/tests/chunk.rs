@@ -43,7 +43,7 @@ fn truth() -> &'static Truth {
     })
 }
 
-/// One alteration. Numbers choose a row, a sibling or another chunk, modulo how many there are.
+/// One alteration. Numbers choose a row, a sibling or another chunk, modulo their count.
 #[derive(Clone, Debug)]
 enum Lie {
     DropRow(usize),
@@ -183,7 +183,7 @@ fn tell(lie: &Lie, chunk: &mut StateChunk, chunks: &[StateChunk]) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
-    /// A chunk that verifies says the truth; and one whose rows or proof were touched does not verify at all.
+    /// A chunk that verifies is true, and one whose rows or proof were altered does not verify at all.
     #[test]
     fn no_lie_verifies(index in any::<prop::sample::Index>(), lies in prop::collection::vec(lie(), 1..3)) {
         let truth = truth();

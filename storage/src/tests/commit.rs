@@ -127,8 +127,8 @@ fn a_run_of_deltas_has_the_root_of_its_last() {
     });
 }
 
-/// A state three times as large as its tree may be, from commit over refusal, speculation and reopening to snapshots of
-/// older versions.
+/// A state three times as large as its tree may be, through commit, refusal, speculation and reopening, to snapshots
+/// of older versions.
 #[test]
 fn a_small_tree_memory_changes_no_root_and_no_proof() {
     let config = StorageConfig { tree_memory_mib: 1, snapshot_interval_batches: 2, ..config() };
@@ -291,7 +291,7 @@ fn damaged_rows_are_found_when_the_store_opens() {
     );
 }
 
-/// Fails every write while it is told to, and takes its time for the others.
+/// Fails every write while `failing` is set, and delays the others.
 pub(super) struct Faulty {
     pub(super) inner: MemoryBackend,
     pub(super) failing: Arc<AtomicBool>,

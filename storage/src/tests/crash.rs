@@ -1,4 +1,4 @@
-//! Kills a process that commits and prunes, and looks at what it left. The process is this test binary, started again.
+//! Kills a process that commits and prunes, and checks what it left. The process is this test binary, started again.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -12,7 +12,7 @@ use super::*;
 use crate::PruneConfig;
 
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
-/// Per kind of [`KINDS`].
+/// Windows in batches, per kind of [`KINDS`].
 const WINDOWS: [u64; 4] = [6, 0, 11, 3];
 const DIR_VARIABLE: &str = "SLIPSTREAM_STORAGE_CRASH_DIR";
 
@@ -56,7 +56,8 @@ fn commit_until_killed() {
     }
 }
 
-/// Runs a child until it has reported some commits and a moment more; returns the last number that it reported.
+/// Runs a child until it has reported `commits` commits and `moment` has passed. Returns the last number that it
+/// reported.
 fn run_child(dir: &std::path::Path, commits: usize, moment: Duration) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["tests::crash::commit_until_killed", "--exact", "--nocapture"])

@@ -1,4 +1,4 @@
-//! Flipped bytes in files that nothing in use depends on: the store says which part is damaged, and goes on.
+//! Flipped bytes in files that nothing in use depends on: the store names the damaged part, and continues.
 
 use std::{fs, path::Path as FilePath};
 
@@ -12,7 +12,7 @@ use crate::{
     Ancestry, Restore, RestoreError, Snapshot, StorageError, Takeover, backend::Column, plain_database,
 };
 
-/// Tables of a column of a closed store.
+/// Returns the tables of a column of a closed store.
 fn tables(fixture: &Fixture, column: Column) -> Vec<String> {
     let database = plain_database(&fixture.config, fixture.dir()).unwrap();
     let files = database.live_files().unwrap().into_iter();
@@ -20,7 +20,7 @@ fn tables(fixture: &Fixture, column: Column) -> Vec<String> {
     files.map(|file| file.name.trim_start_matches('/').to_owned()).collect()
 }
 
-/// Puts a copy with another byte in the first block in the place of a table: what is linked to it stays.
+/// Replaces a table by a copy with another byte in the first block. Hard links to it stay intact.
 fn damage(table: &FilePath) {
     let mut bytes = fs::read(table).unwrap();
     bytes[12] ^= 1;
@@ -28,7 +28,7 @@ fn damage(table: &FilePath) {
     fs::write(table, bytes).unwrap();
 }
 
-/// Goal: nobody is told that the store is damaged when a snapshot of it is.
+/// Goal: damage of a snapshot is not reported as damage of the store.
 #[test]
 fn a_damaged_snapshot_is_named_and_the_store_goes_on() {
     let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };
@@ -71,7 +71,7 @@ fn damaged_restore(source: &Store) -> Fixture {
     fixture
 }
 
-/// The error says so, no record is left, and a restore from the beginning comes to its end.
+/// Checks that the error says so, that no record is left, and that a restore from the beginning completes.
 fn begins_anew(store: &Store, error: &StorageError, source: &Store, number: u64) {
     assert!(matches!(error, StorageError::Restore(RestoreError::DamagedRows { .. })), "{error}");
     assert!(error.is_retryable() && !error.is_bad_supply());
@@ -132,8 +132,8 @@ fn copy_dir(from: &FilePath, to: &FilePath) {
     }
 }
 
-/// Goal: where the log's end was lost, a snapshot may hold the last there is of some batches. It is kept, not served, until the
-/// ledger is there again.
+/// Goal: where the log's end was lost, a snapshot may hold the last copy of some batches. It is kept, and not served
+/// until the ledger is there again.
 #[test]
 fn a_snapshot_above_the_head_is_kept_and_not_served() {
     let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };

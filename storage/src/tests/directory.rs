@@ -1,4 +1,4 @@
-//! Files that a store's directory lacks: it is refused, and what is left of it stays.
+//! A store's directory that lacks files is refused, and the rest of it stays.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 use super::*;
 use crate::{Maintenance, ReadOnly, Repair, StorageError};
 
-/// The files below a directory but for RocksDB's own log and lock: names and contents.
+/// Returns names and contents of the files below a directory, except for RocksDB's own log and lock.
 fn files(dir: &FilePath) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
@@ -53,7 +53,7 @@ fn of_kind(dir: &FilePath, kind: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Every way in refuses the directory as damaged, twice, and leaves each file as it is.
+/// Checks that every way to open it refuses the directory as damaged, twice, and leaves each file as it is.
 fn refused(dir: &FilePath, what: &str) {
     let before = files(dir);
     for attempt in 0..2 {
@@ -70,7 +70,7 @@ fn refused(dir: &FilePath, what: &str) {
     assert!(files(dir) == before, "{what}: files changed");
 }
 
-/// Goal: a store that lost a file is never taken for an empty place: nothing else of it goes.
+/// Goal: a store that lost a file is never taken for an empty directory, and keeps everything else.
 #[test]
 fn a_store_that_lacks_a_file_is_refused_and_left_alone() {
     let fixture = closed(&config());
@@ -111,7 +111,7 @@ fn a_store_that_lacks_a_file_is_refused_and_left_alone() {
     drop(Store::open(&config(), dir).unwrap());
 }
 
-/// A store of its own after a change of its files.
+/// Returns a copy of a store after a change of its files.
 fn changed(dir: &FilePath, change: impl FnOnce(&FilePath)) -> tempfile::TempDir {
     let copy = store_dir();
     copy_tree(dir, copy.path());
@@ -124,14 +124,14 @@ fn cut(file: &FilePath, len: impl FnOnce(u64) -> u64) {
     fs::File::options().write(true).open(file).unwrap().set_len(len(before)).unwrap();
 }
 
-/// Goal: what was acknowledged is there or the store is refused: a log or a list of files whose end is lost is no power cut's work. Put
-/// back, it opens.
+/// Goal: acknowledged data is there, or the store is refused: a log or manifest that lost its end is not taken for a
+/// power cut. Once the file is put back, the store opens.
 #[test]
 fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
     let synced = StorageConfig { fsync: true, ..config() };
     let fixture = closed(&synced);
     let dir = fixture.dir();
-    // The longest: a log that was just begun may hold nothing that was waited for.
+    // The longest file, because a new log may hold no acknowledged write.
     let longest = |kind: &str| {
         let found = of_kind(dir, kind).into_iter();
         found.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
@@ -160,7 +160,7 @@ fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
             assert_eq!(store.head().unwrap().header.number, BatchNumber::new(12));
         }
     }
-    // Of the bytes of a log some are others: what stands behind them is whole, and would go.
+    // Some bytes in a log are changed. The rest after them is whole, and would be dropped.
     let copy = changed(dir, |copy| {
         let log = place(copy, ".log");
         let mut bytes = fs::read(&log).unwrap();
@@ -174,7 +174,7 @@ fn a_store_that_lost_what_it_acknowledged_is_refused_and_left_alone() {
     refused(copy.path(), "an older manifest");
 }
 
-/// Goal: a store of a release that marked nothing, or whose mark its operator removed, opens, and is marked from then on.
+/// Goal: a store of a release without marks, or whose mark its operator removed, opens, and is marked from then on.
 #[test]
 fn a_store_without_a_mark_gets_one() {
     let synced = StorageConfig { fsync: true, ..config() };
@@ -188,14 +188,15 @@ fn a_store_without_a_mark_gets_one() {
     assert!(marked.lines().nth(2).is_some_and(|line| line.starts_with("acknowledged 0000")), "{marked}");
     fs::write(copy.path().join("FORMAT"), marked.replace("acknowledged 0", "acknowledged 1")).unwrap();
     refused(copy.path(), "with a damaged mark");
-    // What a power cut takes of the log was not acknowledged.
+    // What a power cut takes from the log was not acknowledged.
     fs::write(copy.path().join("FORMAT"), unmarked(&marked)).unwrap();
     let log = of_kind(copy.path(), ".log").pop().unwrap();
     fs::write(log, "torn").unwrap();
     drop(Store::open(&synced, copy.path()).unwrap());
 }
 
-/// Goal: a first start that was killed at any moment is done again; where no store is, only [`Store::open`] makes one.
+/// Goal: a first start that was killed at any moment is repeated. Where there is no store, only [`Store::open`] makes
+/// one.
 #[test]
 fn a_first_start_that_was_killed_is_done_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -209,7 +210,7 @@ fn a_first_start_that_was_killed_is_done_again() {
     fs::rename(dir.path().join("FORMAT"), dir.path().join("FORMAT.new")).unwrap();
     drop(Store::open(&config(), dir.path()).unwrap());
     assert!(dir.path().join("FORMAT").exists());
-    // Whatever else is left of a store is no empty place.
+    // Anything else that is left of a store is not an empty directory.
     for left in ["db/OPTIONS-000007", "db/IDENTITY", "frontiers/7.tree"] {
         let dir = tempfile::tempdir().unwrap();
         let left = dir.path().join(left);
@@ -219,7 +220,8 @@ fn a_first_start_that_was_killed_is_done_again() {
     }
 }
 
-/// Goal: a snapshot that cannot be read now may be all there is later: a start keeps it, and what an operator put beside it.
+/// Goal: a snapshot that cannot be read now may be the last copy later, so a start keeps it, and what an operator put
+/// beside it.
 #[test]
 fn unreadable_snapshots_are_kept() {
     let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };

@@ -1,4 +1,4 @@
-//! The certificates that end epochs: in order, once each, with their batch or before it, and for good.
+//! The certificates that end epochs are stored in order, once each, with their batch or before it, and for good.
 
 use std::num::NonZeroUsize;
 
@@ -20,7 +20,7 @@ fn ending(certificate: &Certificate, epoch: u64, next: u64) -> Certificate {
     Certificate::signed(info, 0, [(0, &key())]).unwrap()
 }
 
-/// Batches of which every third ends an epoch.
+/// Batches, every third of which ends an epoch.
 fn epochs(count: u64) -> Vec<Made> {
     let mut ledger = Ledger::new();
     let mut made = Vec::new();
@@ -83,7 +83,7 @@ fn a_certificate_that_comes_with_its_batch_ends_its_epoch() {
     }
 }
 
-/// Goal: within an epoch no batch costs a look at the genesis, and the end of the epoch is seen.
+/// Goal: within an epoch no batch reads the genesis again, and the end of the epoch is noticed.
 #[test]
 fn the_next_validators_are_read_once_an_epoch() {
     let made = epochs(3);
@@ -122,7 +122,7 @@ fn the_end_of_an_epoch_may_come_before_its_batch_and_only_once() {
         store.put_epoch_end(&ends[1]).unwrap();
         assert_eq!(store.epoch(), Epoch(2));
 
-        // The batch must agree with what was known before it.
+        // The batch must agree with the epoch end that was known before it.
         let mut other = made.clone();
         other[3].certificate = ending(&made[3].certificate, 1, 2);
         for group in [1, 7] {
@@ -167,14 +167,14 @@ fn a_restore_ends_the_epoch_of_its_target() {
             store.put_epoch_end(&before).unwrap();
         }
     }
-    // It was written durably with the head.
+    // The certificate was written durably with the head.
     disk.crash(0);
     let store = Store::memory_on(&disk, &config, &crate::Faults::none()).unwrap();
     assert_eq!(store.head().unwrap().header.number, BatchNumber::new(20));
     assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), [before, target.certificate]);
 }
 
-/// Goal: who passes epochs in one step needs their ends first, and keeps the one that it arrives at.
+/// Goal: a store that skips over epochs in one step needs their ends first, and keeps the end of its target's epoch.
 #[test]
 fn an_advance_keeps_the_end_of_its_epoch() {
     let made = epochs(9);
@@ -204,8 +204,8 @@ fn an_advance_keeps_the_end_of_its_epoch() {
     });
 }
 
-/// Goal: the waypoint of a batch that ends its epoch names the next validators. They are compared whether the batch's own certificate
-/// tells of them, or an epoch end stored before the batch. A waypoint before that end is not held against it.
+/// Goal: the waypoint of a batch that ends its epoch names the next validators. They are compared whether the batch's
+/// own certificate names them, or an epoch end stored before the batch. A waypoint before that end is not affected.
 #[test]
 fn a_waypoint_is_compared_with_the_validators_that_its_batch_names() {
     let made = epochs(4);

@@ -1,5 +1,5 @@
-//! Goal: an export makes the same store elsewhere, and only a waypoint or the genesis is trusted. Changing, swapping or losing
-//! one of its files is noticed.
+//! Goal: an export makes the same store elsewhere, and trusts only a waypoint or the genesis. Changed, swapped or
+//! lost files are noticed.
 
 use std::{
     fs,
@@ -60,7 +60,7 @@ impl Exported {
         files.swap_remove(0)
     }
 
-    /// Both commands must refuse, and name the file.
+    /// Checks that both commands refuse, and name the file.
     fn refused(&self, file: &FilePath) -> String {
         let error = verify_export(&self.dir, &self.by_waypoint()).unwrap_err().to_string();
         let store = Store::memory(&config());

@@ -1,4 +1,5 @@
-//! Every step fails once, before and after its write: the store refuses further work, and what it left is whole.
+//! Every step fails once, before and after its write. The store then refuses further work, and what it left is
+//! complete.
 
 use std::thread;
 
@@ -11,10 +12,10 @@ use crate::{
     Ancestry, CrashPoint, Faults, MemoryDisk, PruneConfig, StateHistory, Step, StorageError, Takeover,
 };
 
-/// Of bodies, receipts, deltas and hints, in batches.
+/// Windows of bodies, receipts, deltas and hints, in batches.
 const WINDOWS: [u64; 4] = [2, 0, 3, 0];
 
-/// One life of a store that passes every step but those of opening and of given up restores.
+/// One life of a store that passes every step, except for opening and for discarding a restore.
 fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
     store.initialize(&genesis())?;
     let mut ledger = Ledger::new();
@@ -32,7 +33,7 @@ fn live(store: &Store, source: &Store) -> Result<(), StorageError> {
     restore(store, source)
 }
 
-/// Goes on with the restore of batch 20, or starts it, to its end.
+/// Continues or starts the restore of batch 20, and finishes it.
 fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
     let snapshot = source.snapshot(BatchNumber::new(20))?.unwrap();
     let restore = store.restore(&target(source, 20))?;
@@ -112,7 +113,7 @@ fn check_pruned(store: &Store, head: u64) {
     }
 }
 
-/// Every snapshot that is announced is whole, and of a batch of this ledger.
+/// Checks that every announced snapshot is complete, and of a batch of this ledger.
 fn check_snapshots(store: &Store) {
     for info in store.snapshots() {
         assert!(info.number <= store.head().unwrap().header.number);
@@ -124,9 +125,9 @@ fn check_snapshots(store: &Store) {
 /// The kind of disk under a store, and how the store dies.
 #[derive(Clone, Copy)]
 enum Place {
-    /// A directory; its store is dropped.
+    /// A directory, whose store is dropped.
     Directory,
-    /// Memory, with the power off: of the writes that were not synced so many are left.
+    /// Memory, where the power is cut: the first `kept` of the unsynced writes are left.
     Memory { kept: usize },
 }
 
@@ -138,10 +139,11 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
         fsync,
         ..config()
     };
-    // Where the first passing is the only one, the second misses.
+    // Each of these steps is passed only once, so no fault can hit a second passing.
     let once = [Step::Initialize, Step::RestoreStart, Step::RestoreCode, Step::RestoreFinish].contains(&step);
     for point in [CrashPoint::Before(step), CrashPoint::After(step)] {
-        // A directory takes many times as long as memory: there the first write fails before it is made, and the second after it.
+        // A directory takes many times as long as memory. So its first write fails before it is made, and its second
+        // after it.
         let passings: &[u64] = match (on_disk, point) {
             (false, _) => &[1, 2],
             (true, CrashPoint::After(_)) if !once => &[2],
@@ -160,7 +162,7 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
                 [Step::MakeSnapshot, Step::DropSnapshot, Step::FrontierNote, Step::FrontierSave]
                     .contains(&step),
             );
-            // On a disk it is done beside the commits.
+            // On a disk, sealing runs beside the commits.
             let sealing = [Step::HistorySeal, Step::HistoryRows, Step::HistoryRecord, Step::HistoryDrop]
                 .contains(&step);
             match sealing {
@@ -186,7 +188,7 @@ fn fails_and_comes_back(step: Step, place: Place, source: &Store) {
     }
 }
 
-/// Threads that share the steps: most of a step's time is waiting for a disk.
+/// Threads that share the steps: a step mostly waits for a disk.
 const SHARES: usize = 4;
 
 #[test]
@@ -212,7 +214,7 @@ fn a_failure_at_any_step_leaves_whole_steps() {
 /// batches survive too.
 #[test]
 fn a_power_cut_without_fsync_leaves_a_whole_batch() {
-    // Sealing the history would sync what is before it.
+    // Sealing the history would sync what comes before it.
     let state_history = StateHistory::Batches(0);
     let config = StorageConfig { snapshot_interval_batches: 4, state_history, ..config() };
     for kept in [0, 1, 5, 8, 9, usize::MAX] {
@@ -245,7 +247,7 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
         let kept_by_store: Vec<_> = [12, 8].into_iter().filter(|number| *number <= expected).collect();
         assert_eq!(snapshots, kept_by_store);
 
-        // The dead store's last words reach nobody, and the ledger grows again, over a snapshot of before if there is one.
+        // The dead store's last writes reach nothing. The ledger grows again, over an older snapshot if there is one.
         store.close();
         drop(store);
         left.commit_up_to(&after, 13);
@@ -255,8 +257,8 @@ fn a_power_cut_without_fsync_leaves_a_whole_batch() {
     }
 }
 
-/// Goal: a commit whose batch is in a record costs no sync, a power cut loses nothing but it, and the next durable write keeps it, as a
-/// snapshot of it does.
+/// Goal: a commit whose batch is in a record costs no sync, and a power cut loses only that commit. The next durable
+/// write keeps it, and so does a snapshot of it.
 #[test]
 fn a_recorded_commit_is_durable_with_the_next_write() {
     for (is_followed, snapshot_interval_batches) in [(false, 0), (true, 0), (true, 1)] {
@@ -336,7 +338,7 @@ fn opening_and_discarding_fail_and_leave_what_was_there() {
         let snapshot = source.store().snapshot(BatchNumber::new(20)).unwrap().unwrap();
         restore.add_chunk(&snapshot.chunk(slipstream_types::Path::MIN, 300).unwrap()).unwrap();
         drop(restore);
-        // Overtaken: the next start gives it up.
+        // The restore was overtaken: the next start discards it.
         let mut ledger = Ledger::new();
         ledger.commit_up_to(&store, 21);
         drop(store);

@@ -15,7 +15,7 @@ use crate::{
 /// Damages the files of a stopped store.
 type Damage = fn(&Fixture);
 
-/// Changes of a batch, some rows of many, so that the tree has parts to drop.
+/// Changes of a batch: some rows of many, so that the tree has parts to evict.
 fn changes(random: &mut u64) -> Vec<(StateKey, Option<StateValue>)> {
     let mut draw = |n: u64| {
         *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -44,7 +44,7 @@ fn files(fixture: &Fixture, kind: &str) -> Vec<PathBuf> {
     files
 }
 
-/// A store of some hundred rows, stopped well behind its last tree, and the ledger that it holds.
+/// A store of some hundred rows, stopped well after its last tree was written, and its ledger.
 fn stopped() -> (Fixture, Ledger) {
     let mut fixture = Fixture::initialized(&config(), true);
     let (mut ledger, mut random) = (Ledger::new(), 1);
@@ -55,7 +55,7 @@ fn stopped() -> (Fixture, Ledger) {
     (fixture, ledger)
 }
 
-/// The store is that ledger's, and goes on.
+/// Checks that the store is that ledger's, and can continue.
 fn is_whole(fixture: &Fixture, ledger: &mut Ledger) {
     let store = fixture.store();
     assert_eq!(store.head().unwrap().header, ledger.head);
@@ -73,7 +73,7 @@ fn a_stopped_store_opens_by_what_it_left() {
     fixture.reopen();
     assert!(is_unread(&fixture), "it read all rows");
     is_whole(&fixture, &mut ledger);
-    // And again, on files that several lives left.
+    // The same again, on files that several lives left.
     for _ in 0..3 {
         fixture.reopen();
         assert!(is_unread(&fixture));
@@ -89,7 +89,8 @@ fn a_stopped_store_opens_by_what_it_left() {
     );
 }
 
-/// Goal: whatever becomes of these files, the store opens as the same store, if need be by its rows, and leaves better ones.
+/// Goal: whatever happens to these files, the store opens as the same store, if need be by its rows, and leaves
+/// better files.
 #[test]
 fn damaged_and_missing_files_cost_time_only() {
     let damage: [(&str, Damage); 8] = [
@@ -141,7 +142,7 @@ fn damaged_and_missing_files_cost_time_only() {
     }
 }
 
-/// Goal: with every byte of a tree's file changed in turn, the store never comes up with another state.
+/// Goal: with bytes all over a tree's file changed in turn, the store never opens with another state.
 #[test]
 fn no_altered_tree_is_believed() {
     let (mut fixture, ledger) = stopped();
@@ -161,7 +162,7 @@ fn no_altered_tree_is_believed() {
     }
 }
 
-/// Changes rows past the store, one after the other, as nothing but damage does, or a row that is not the state's comes back.
+/// Changes rows directly in the backend, as only damage does, and reopens the store.
 fn spoil(fixture: &mut Fixture, rows: &[(StateKey, Option<StateValue>)]) {
     let mut writes = WriteBatch::default();
     for (key, value) in rows {
@@ -174,7 +175,7 @@ fn spoil(fixture: &mut Fixture, rows: &[(StateKey, Option<StateValue>)]) {
     fixture.reopen();
 }
 
-/// Compares all rows. Returns how many there were.
+/// Compares all rows. Returns their number.
 fn scrub(store: &Store) -> Result<u64, StorageError> {
     let (mut next, mut rows) = (Some(Path::MIN), 0);
     while let Some(from) = next {
@@ -185,17 +186,18 @@ fn scrub(store: &Store) -> Result<u64, StorageError> {
     Ok(rows)
 }
 
-/// Goal: whichever row is wrong, missing or too many since before the start, a scrub finds it, and no snapshot of it goes out.
+/// Goal: a scrub finds any row that is wrong, missing or surplus since before the start, and no snapshot of it goes
+/// out.
 #[test]
 fn a_scrub_finds_every_row_that_is_wrong() {
     let (mut fixture, ledger) = stopped();
     fixture.reopen();
-    // Nothing is to be read again at the next start.
+    // Nothing has to be read again at the next start.
     fixture.store().close();
     fixture.reopen();
     let mut keys: Vec<StateKey> = ledger.state.keys().copied().step_by(ledger.state.len() / 12).collect();
     keys.extend([slot_key(0xcc, 1), account_key(0xaa), account_key(0xee), slot_key(3, 0xfe)]);
-    // What puts the last row right again goes with the next wrong one: each start costs more than the rest.
+    // The repair of the last row is written with the next wrong one, because each start costs more than the rest.
     let mut back = None;
     for key in keys {
         let (right, changed) = (
@@ -224,7 +226,8 @@ fn a_scrub_finds_every_row_that_is_wrong() {
     scrub(fixture.store()).unwrap();
 }
 
-/// Goal: a row that is wrong since before the start is found by the commit that touches it first, and by reading all rows.
+/// Goal: a row that is wrong since before the start is found by the first commit that touches it, and by reading all
+/// rows.
 #[test]
 fn wrong_rows_are_found_when_they_are_touched() {
     let (mut fixture, ledger) = stopped();
@@ -251,7 +254,7 @@ fn a_scrub_reads_what_nobody_did() {
     is_whole(&fixture, &mut ledger);
 }
 
-/// Goal: a snapshot of an earlier process is served before its rows are read. Every chunk that goes out is of its root.
+/// Goal: a snapshot of an earlier process is served before its rows are read. Every served chunk is of its root.
 #[test]
 fn a_snapshot_is_served_again_by_its_frontier() {
     let serving = StorageConfig { snapshot_interval_batches: 20, ..config() };
@@ -275,14 +278,15 @@ fn a_snapshot_is_served_again_by_its_frontier() {
 proptest! {
     #![proptest_config(usually(8))]
 
-    /// Goal: stops, kills and commits in any order, with and without a budget: the store is always the ledger's.
+    /// Goal: after stops, kills and commits in any order, with and without a budget, the store is always the
+    /// ledger's.
     #[test]
     fn any_order_of_commits_and_starts(
         steps in prop::collection::vec((0..4u8, 1..8u64), 1..14),
         seed in any::<u64>(),
         tiny in any::<bool>(),
     ) {
-        // A mebibyte is 8,388 leaves: more than there are, so that only the files drop parts.
+        // A mebibyte is 8,388 leaves, more than there are, so only the files drop parts.
         let config = StorageConfig { tree_memory_mib: u64::from(tiny), ..config() };
         let mut fixture = Fixture::initialized(&config, true);
         let (mut ledger, mut random) = (Ledger::new(), seed);

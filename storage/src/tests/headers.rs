@@ -1,4 +1,4 @@
-//! Headers that are pruned, and windows of time and of bytes.
+//! Pruned headers, and windows of time and of bytes.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use crate::{
     schema,
 };
 
-/// Batches that BLOCKHASH can ask for before the head, whatever a window says.
+/// Headers before the head that BLOCKHASH can ask for, whatever a window says.
 const ASKED: u64 = RESTORE_HEADERS_MAX as u64;
 
 fn windows(blobs: u64, headers: Window) -> StorageConfig {
@@ -19,7 +19,8 @@ fn windows(blobs: u64, headers: Window) -> StorageConfig {
     StorageConfig { prune, state_history: StateHistory::Batches(0), ..config() }
 }
 
-/// The first header but the genesis' that is served, with everything that goes with it; and nothing of those before.
+/// Checks that `first` is the first served header after the genesis, with everything that belongs to it, and that
+/// nothing before it is served.
 pub(super) fn check_from(store: &Store, headers: &[BatchHeader], first: u64) {
     let last = headers.len() as u64 - 1;
     let number = BatchNumber::new;
@@ -56,8 +57,8 @@ fn grow(store: &Store, ledger: &mut Ledger, up_to: u64) -> Vec<BatchHeader> {
     (0..=up_to).map(known).collect()
 }
 
-/// Goal: batches below the window go with all their parts, and the rest proves itself. A reopened store and a check find it whole, and it
-/// goes on.
+/// Goal: batches below the window are dropped with all their parts, and the rest proves itself. A reopened store and
+/// a check find it whole, and it continues.
 #[test]
 fn headers_go_with_all_that_hangs_on_them() {
     on_both(&windows(2, Window::All), |mut fixture| {
@@ -69,7 +70,7 @@ fn headers_go_with_all_that_hangs_on_them() {
         fixture.reopen();
         let pruned = fixture.store().prune().unwrap();
         let pruned = pruned.iter().find(|pruned| pruned.kind == PrunedKind::Headers).unwrap();
-        // As far back as BLOCKHASH looks, whatever the window.
+        // As far back as BLOCKHASH looks, whatever the window says.
         assert_eq!(pruned.lowest, BatchNumber::new(60));
         for _ in 0..2 {
             check_from(fixture.store(), &headers, 60);
@@ -91,7 +92,7 @@ fn headers_go_with_all_that_hangs_on_them() {
     });
 }
 
-/// Goal: on the disk too, nothing is left of pruned headers once their files were compacted.
+/// Goal: on disk too, nothing is left of pruned headers once their files were compacted.
 #[test]
 fn pruned_headers_leave_the_disk() {
     let mut fixture = Fixture::initialized(&windows(2, Window::Batches(1)), true);
@@ -116,7 +117,7 @@ fn pruned_headers_leave_the_disk() {
     }
 }
 
-/// Goal: a header stays as long as anything that needs it: a blob of its batch, a state of the past, a snapshot.
+/// Goal: a header stays as long as anything needs it: a blob of its batch, a past state, a snapshot.
 #[test]
 fn headers_stay_for_who_needs_them() {
     let narrow = Window::Batches(1);
@@ -137,7 +138,8 @@ fn headers_stay_for_who_needs_them() {
     assert_eq!(lowest(snapshots, narrow), 0, "snapshots of 250 and 300 need the headers before them");
 }
 
-/// Goal: a waypoint that the ledger passed through holds when its header is gone, at the next start too, and another does not.
+/// Goal: a waypoint that the ledger passed through is accepted after its header is gone, at the next start too.
+/// Another waypoint is not.
 #[test]
 fn a_waypoint_outlives_its_header() {
     let mut fixture = Fixture::initialized(&windows(2, Window::Batches(1)), false);
@@ -150,11 +152,11 @@ fn a_waypoint_outlives_its_header() {
         ledger.commit_up_to(fixture.store(), up_to);
         fixture.store().prune().unwrap();
         assert_eq!(fixture.store().header(waypoint.number).unwrap(), None);
-        // Once with the waypoint in the configuration, then with the note alone.
+        // First with the waypoint in the configuration, then with the note alone.
         fixture.reopen();
         assert!(fixture.store().passes_waypoint(&waypoint).unwrap());
     }
-    // A reader of an old state is told that its rows are gone.
+    // A reader of an old state learns that its rows are gone.
     let view = fixture.store().view().unwrap();
     assert!(matches!(view.header_digest(BatchNumber::new(9)), Err(StorageError::StateNotKept { .. })));
     assert!(view.header_digest(BatchNumber::new(ASKED + 59)).unwrap().is_some());
@@ -190,7 +192,7 @@ fn windows_of_time_and_of_bytes() {
     assert_eq!(lowest(Window::Bytes(1 << 40)), 1);
 }
 
-/// Goal: the nodes that are kept are all that proofs need, of every floor, in every accumulator from there on.
+/// Goal: the kept nodes are all that proofs need, for every floor, in every accumulator from there on.
 #[test]
 fn the_nodes_that_are_kept_are_enough() {
     const LEAVES: u64 = 70;

@@ -1,4 +1,4 @@
-//! States of the past equal a model's, whichever way batches came, through restarts, and as far back as the window says.
+//! Past states equal a model's, whichever way batches came, through restarts, and as far back as the window says.
 
 use std::{
     num::NonZeroUsize,
@@ -20,7 +20,7 @@ pub(super) fn window(batches: u64) -> StorageConfig {
     StorageConfig { state_history: StateHistory::Batches(batches), ..config() }
 }
 
-/// Compares the state behind a batch with a model's, of all keys that any of the models has.
+/// Compares the state after a batch with a model's, for all keys of any of the models.
 fn check(store: &Store, number: u64, state: &BTreeMap<StateKey, StateValue>, keys: &[StateKey]) {
     let view = store.view_of(BatchNumber::new(number)).unwrap().expect("the state is kept");
     assert_eq!(view.head().number, BatchNumber::new(number));
@@ -46,7 +46,7 @@ pub(super) fn check_all(store: &Store, ledgers: &[Ledger], first: u64) {
     assert!(store.view_of(head.next()).unwrap().is_none());
 }
 
-/// Commits batches, by themselves or in groups of so many.
+/// Commits batches one by one, or in groups of `group` unless it is 0.
 pub(super) fn commit(store: &Store, made: &[Made], group: usize) {
     let batches: Vec<_> = made.iter().map(Made::batch).collect();
     match NonZeroUsize::new(group) {
@@ -55,7 +55,7 @@ pub(super) fn commit(store: &Store, made: &[Made], group: usize) {
     }
 }
 
-/// The batches of some changes, and the ledgers from the genesis on.
+/// Makes the batches of some changes, and the ledgers from the genesis on.
 pub(super) fn ledgers(changes: &[Vec<(StateKey, Option<StateValue>)>]) -> (Vec<Made>, Vec<Ledger>) {
     let (mut made, mut ledgers) = (Vec::new(), vec![Ledger::new()]);
     for changes in changes {
@@ -68,7 +68,7 @@ pub(super) fn ledgers(changes: &[Vec<(StateKey, Option<StateValue>)>]) -> (Vec<M
     (made, ledgers)
 }
 
-/// Batches that make, change and delete the same few rows.
+/// Changes that create, change and delete the same few rows.
 pub(super) fn some(count: u64) -> Vec<Vec<(StateKey, Option<StateValue>)>> {
     (1..=count)
         .map(|n| {
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// Goal: the window is there at once after a restart, whatever ended the process, and goes on from there.
+/// Goal: the window is there at once after a restart, whatever ended the process, and continues from there.
 #[test]
 fn the_window_outlives_restarts() {
     on_both(&window(8), |mut fixture| {
@@ -115,7 +115,8 @@ fn the_window_outlives_restarts() {
     });
 }
 
-/// Goal: a store far behind records only batches in the window of its future head. Unrecorded states are never made up.
+/// Goal: a store far behind records only batches in the window of its future head. States that were not recorded are
+/// never made up.
 #[test]
 fn a_gap_is_no_history() {
     for group in [0, 1, 3, 20] {
@@ -128,14 +129,14 @@ fn a_gap_is_no_history() {
         check_all(store, &ledgers[..11], 10);
         commit(store, &made[10..22], group);
         check_all(store, &ledgers[..23], 14);
-        // Beyond it goes on.
+        // Beyond it the window continues.
         commit(store, &made[22..], group);
         check_all(store, &ledgers, 22);
     }
 }
 
-/// Goal: a view of the past stays right while the head moves on. If its state is not held, it fails rather than err once its rows may be
-/// gone.
+/// Goal: a view of the past stays right while the head moves on. If its state is not held, the view fails instead of
+/// being wrong once its rows may be gone.
 #[test]
 fn a_view_of_the_past_is_right_or_fails() {
     on_both(&window(8), |mut fixture| {
@@ -144,7 +145,7 @@ fn a_view_of_the_past_is_right_or_fails() {
         commit(fixture.store(), &made, 0);
         let key = slot_key(0xcc, 9);
         let expected = ledgers[25].state.get(&key).copied();
-        // In the history, because a start seals, and in the log, because it then does not.
+        // In the history, because a start seals; later in the log, because nothing seals then.
         fixture.reopen();
         fixture.store().0.history.sealer.finish();
         let sealed = fixture.store().view_of(BatchNumber::new(25)).unwrap().unwrap();
@@ -177,7 +178,7 @@ fn a_view_of_the_past_is_right_or_fails() {
     });
 }
 
-/// The ledger after further changes.
+/// Returns the ledger after further changes.
 fn ledger_at(from: &Ledger, changes: &[Vec<(StateKey, Option<StateValue>)>]) -> Ledger {
     let mut ledger = from.clone();
     for changes in changes {
@@ -187,7 +188,8 @@ fn ledger_at(from: &Ledger, changes: &[Vec<(StateKey, Option<StateValue>)>]) -> 
     ledger
 }
 
-/// Goal: entries before the window leave the disk when it is compacted, and a wider window does not pretend to have them.
+/// Goal: entries before the window leave the disk when it is compacted, and a wider window does not claim to have
+/// them.
 #[test]
 fn what_is_gone_is_not_made_up() {
     let mut fixture =
@@ -204,7 +206,7 @@ fn what_is_gone_is_not_made_up() {
     let mut models = vec![Ledger::new()];
     let start = Instant::now();
     let is_left = |store: &Store| entries(store, Column::History).contains(&1);
-    // Each seal makes a file of the history, and every few of them are compacted in the background.
+    // Each seal makes a file of the history, and every few of these files are compacted in the background.
     while models.len() < 60 || is_left(fixture.store()) {
         assert!(start.elapsed() < Duration::from_secs(180), "what was before batch 1 stays on the disk");
         let mut ledger = models[models.len() - 1].clone();
@@ -236,7 +238,7 @@ pub(super) fn seal(store: &Store) {
     sealer.finish();
 }
 
-/// Lets go all states but the head's, as a restart does.
+/// Releases all states but the head's, as a restart does.
 pub(super) fn let_go(store: &Store) {
     let head = store.head().unwrap().header.number;
     store.0.history.held.lock().release(head, head);

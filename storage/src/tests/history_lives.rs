@@ -1,4 +1,5 @@
-//! Goal: whatever happens to a store, and wherever it dies, each state of its window is the one of a model that keeps them all.
+//! Goal: whatever happens to a store, and wherever it dies, each state of its window equals that of a model that
+//! keeps all states.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,13 +18,13 @@ use crate::{
 /// An event in the life of a store.
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many batches, in groups of so many.
+    /// Commits this number of batches, in groups of this size.
     Commit(usize, usize),
-    /// Somebody is on the way to so many batches from here.
+    /// Makes the store expect a head this number of batches ahead.
     Expect(u64),
-    /// The log is sealed, wherever it is.
+    /// Seals the log, wherever it ends.
     Seal,
-    /// No state is held but the head's.
+    /// Releases all states but the head's.
     LetGo,
     Reopen,
 }
@@ -48,7 +49,7 @@ fn kept() -> impl Strategy<Value = StateHistory> {
     ]
 }
 
-/// Batches that change few rows, so that most are changed again, some of them not for long.
+/// Batches that change few rows, so that most rows change again, and some last only briefly.
 fn long(count: u64, seed: u64) -> Vec<Vec<(StateKey, Option<StateValue>)>> {
     let mut state = seed | 1;
     let mut random = move |max: u64| {
@@ -62,13 +63,13 @@ fn long(count: u64, seed: u64) -> Vec<Vec<(StateKey, Option<StateValue>)>> {
                 _ => (slot_key(random(4) as u8, random(3) as u8), slot(random(4))),
             })
             .collect();
-        // Account and nonce 0 is no account.
+        // An account with nonce 0 does not exist.
         entries.into_iter().filter(|(_, value)| *value != account(0)).collect()
     };
     (0..count).map(batch).collect()
 }
 
-/// Lives through the events, and compares every state of the window behind each.
+/// Lives through the events, and compares every state of the window after each.
 fn live(events: &[Event], kept: StateHistory, seed: u64, on_disk: bool) {
     let batches = events.iter().map(|event| if let Event::Commit(count, _) = event { *count } else { 0 });
     let (made, ledgers) = ledgers(&long(batches.sum::<usize>() as u64, seed));
@@ -119,7 +120,8 @@ proptest! {
     }
 }
 
-/// Goal: a process that dies anywhere while it seals, and a power cut then, take no state with them, and the next goes on.
+/// Goal: a process that dies anywhere while it seals, and a power cut then, lose no state, and the next process
+/// continues.
 #[test]
 fn a_death_while_sealing_takes_no_state() {
     let steps = [Step::HistorySeal, Step::HistoryRows, Step::HistoryRecord, Step::HistoryDrop, Step::Commit];
@@ -159,8 +161,8 @@ fn a_death_while_sealing_takes_no_state() {
     }
 }
 
-/// Goal: on a disk too, where a thread of its own seals, a failed seal ends the store as any failed write does. The next start
-/// goes on.
+/// Goal: on a disk too, where a separate thread seals, a failed seal ends the store like any failed write. The next
+/// start continues.
 #[test]
 fn a_failed_seal_ends_the_store() {
     let (made, ledgers) = ledgers(&some(20));
@@ -183,7 +185,7 @@ fn a_failed_seal_ends_the_store() {
     }
 }
 
-/// Goal: old states are sealed as the head moves on, the log stays short, and what is sealed is read without it.
+/// Goal: old states are sealed as the head moves on, the log stays short, and sealed states are read without it.
 #[test]
 fn the_log_is_sealed_as_it_grows() {
     on_both(&StorageConfig { state_history: StateHistory::All, ..config() }, |fixture| {
@@ -203,7 +205,7 @@ fn the_log_is_sealed_as_it_grows() {
     });
 }
 
-/// Goal: the log is sealed by its length too, and the states that it leads to stay held: without their trees, which are large.
+/// Goal: a long log is sealed too, and the states that it leads to stay held, without their large trees.
 #[test]
 fn a_long_log_is_sealed_and_its_states_are_held() {
     on_both(&StorageConfig { state_history: StateHistory::All, ..config() }, |mut fixture| {
@@ -231,7 +233,7 @@ fn a_long_log_is_sealed_and_its_states_are_held() {
     });
 }
 
-/// Goal: whoever reads while the head moves on and the log is sealed reads what was.
+/// Goal: readers read the right states while the head moves on and the log is sealed.
 #[test]
 fn states_are_right_while_the_log_is_sealed() {
     for kept in [StateHistory::All, StateHistory::Batches(20)] {
@@ -278,7 +280,7 @@ fn states_are_right_while_the_log_is_sealed() {
     }
 }
 
-/// Goal: after a state that came by another way than by batches nothing of before is held or known.
+/// Goal: after a state that did not come by batches, no earlier state is held or known.
 #[test]
 fn a_restored_state_begins_the_window_anew() {
     let (source, _) = served(false);

@@ -1,5 +1,5 @@
-//! Goal: whoever reads states of the past while batches are committed reads those states and no others. Callers name a state by number or by
-//! hash, and read its rows together or one by one. Some keep it until it leaves the window.
+//! Goal: readers of past states get those states and no others while batches are committed. Callers name a state by
+//! number or by hash, and read its rows together or one by one. Some keep it until it leaves the window.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,7 @@ const READERS: u64 = 3;
 const COMPARISONS: u64 = 6;
 /// Views that a reader keeps while the head moves on.
 const VIEWS_KEPT: usize = 8;
-/// Rows that a reader asks for one by one.
+/// Rows that a reader reads one by one.
 const SINGLE_ROWS: u64 = 8;
 /// Accounts that come and go, and the slots of each.
 const OWNERS: u64 = 5;
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Tells everybody to end, when its thread ends or panics.
+/// Signals everybody to end, when its thread ends or panics.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -42,8 +42,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Batches that make, change and destroy accounts, and set and clear slots. One slot has the batch's number, and every seventh batch is empty:
-/// neighbouring states differ, or differ by their header alone.
+/// Batches that create, change and destroy accounts, and set and clear slots. One slot has the batch's number, and
+/// every seventh batch is empty. So neighbouring states differ, or differ only in their header.
 fn changes() -> Vec<Vec<(StateKey, Option<StateValue>)>> {
     let mut random = Random(1);
     let batch = |n: u64| {
@@ -68,12 +68,12 @@ fn changes() -> Vec<Vec<(StateKey, Option<StateValue>)>> {
     (1..=BATCHES).map(batch).collect()
 }
 
-/// What readers and the writer share.
+/// The data that readers and the writer share.
 struct Race<'a> {
     store: &'a Store,
     kept: StateHistory,
     ledgers: &'a [Ledger],
-    /// All keys that any state has.
+    /// All keys of any state.
     keys: &'a [StateKey],
     /// The last batch that the writer has begun to commit.
     begun: AtomicU64,
@@ -83,12 +83,12 @@ struct Race<'a> {
 }
 
 impl Race<'_> {
-    /// The first state of the window behind the newest head that there may be. From there on no read may fail.
+    /// Returns the first state in the window of the newest head that can exist. From there on no read may fail.
     fn first(&self) -> u64 {
         self.kept.first(BatchNumber::new(self.begun.load(Ordering::Acquire))).get()
     }
 
-    /// A batch up to the head, mostly near an end of what is kept, held or sealed.
+    /// Picks a batch up to the head, mostly near an end of what is kept, held or sealed.
     fn pick(&self, random: &mut Random) -> u64 {
         let head = self.store.head().unwrap().header.number.get();
         let number = match random.below(5) {
@@ -101,7 +101,7 @@ impl Race<'_> {
         number.min(head)
     }
 
-    /// The state behind a batch, by number or by hash; `None` only if it left the window.
+    /// Returns the state after a batch, by number or by hash; `None` only if it left the window.
     fn view(&self, number: u64, by_hash: bool) -> Option<View> {
         let mut asked = BatchNumber::new(number);
         if by_hash {
@@ -113,7 +113,8 @@ impl Race<'_> {
         view
     }
 
-    /// Compares a view with the model's state of that batch, and counts if it could be read. It may fail only once it left the window.
+    /// Compares a view with the model's state of that batch, and counts it if it could be read. Reading may fail only
+    /// once the state left the window.
     fn check(&self, number: u64, view: &View, random: &mut Random) {
         match self.compare(&self.ledgers[number as usize], view, random) {
             Ok(()) => _ = self.right.fetch_add(1, Ordering::Relaxed),
@@ -169,7 +170,7 @@ impl Race<'_> {
         }
     }
 
-    /// Commits one by one and in groups. Now and then only the head's state is held on, as after a restart.
+    /// Commits one by one and in groups. Now and then it releases all states but the head's, as a restart does.
     fn write(&self, made: &[Made]) {
         let _over = Over(&self.is_over);
         let (mut done, mut step) = (0, 0);

@@ -1,4 +1,5 @@
-//! Goal: past states that come back by reverse deltas are those of a store that committed every batch, and a false one changes nothing.
+//! Goal: past states that reverse deltas restore are those of a store that committed every batch, and a false one
+//! changes nothing.
 
 use super::{
     backfill::{commit_as, fill_all},
@@ -15,7 +16,7 @@ const LAST: u64 = 36;
 const BEGIN: u64 = 30;
 const MEMORY: u64 = 64 << 20;
 
-/// Batches that make, change and delete rows, and give an account another code each time.
+/// Batches that create, change and delete rows, and give an account other code each time.
 fn source() -> Fixture {
     let config = StorageConfig { snapshot_interval_batches: 10, ..window(1_000) };
     let (source, mut ledger) = (Fixture::initialized(&config, false), Ledger::new());
@@ -34,7 +35,7 @@ fn source() -> Fixture {
     source
 }
 
-/// A store that began in the middle and has the blobs from before. It keeps the states of the last `batches` batches.
+/// A store that began in the middle and has the earlier blobs. It keeps the states of the last `batches` batches.
 fn begun(source: &Store, batches: u64, on_disk: bool) -> Fixture {
     let mut fixture = restored(source, BEGIN, on_disk);
     fixture.config = StorageConfig { snapshot_interval_batches: 0, ..window(batches) };
@@ -48,7 +49,7 @@ fn keys() -> Vec<StateKey> {
     accounts.chain((0..12).map(|slot| slot_key(0xcc, slot))).collect()
 }
 
-/// All states from a batch on are the source's, with the code that they have; none before it is known.
+/// Checks that all states from a batch on are the source's, with their code, and that no earlier one is known.
 #[track_caller]
 fn check_states(store: &Store, source: &Store, from: u64) {
     assert_eq!(store.states_from().unwrap().get(), from);
@@ -70,7 +71,7 @@ fn check_states(store: &Store, source: &Store, from: u64) {
     }
 }
 
-/// Adds the states of some batches more by what the source says.
+/// Adds the states from `to` on, by the source's reverse delta.
 fn extend(states: &mut PastStates, source: &Store, to: u64) -> Result<(), StorageError> {
     let to = BatchNumber::new(to);
     let reverse = source.reverse_delta(states.lowest(), to).unwrap();
@@ -94,7 +95,7 @@ fn past_states_are_those_of_who_executed() {
             let to = (to.get() + 1).saturating_sub(step);
             extend(&mut states, source, to).unwrap();
             check_states(store, source, to);
-            // The head goes on meanwhile.
+            // The head advances meanwhile.
             let next = BEGIN + 1 + round;
             if next <= LAST - 2 {
                 commit_as(source, store, next..=next);
@@ -112,7 +113,7 @@ fn past_states_are_those_of_who_executed() {
     }
 }
 
-/// Goal: another store object, or the same one after its head moved, goes on from where the states are known.
+/// Goal: another store object, or the same one after its head moved, continues from the first known state.
 #[test]
 fn they_go_on_after_a_restart() {
     let source = source();
@@ -173,7 +174,7 @@ fn a_false_one_changes_nothing() {
     padded.push(DeltaEntry { key: account_key(0xee), value: None });
     let error = states.extend(to, &with(padded)).unwrap_err();
     assert!(matches!(error, StorageError::RangeDelta(RangeDeltaError::Padded { .. })), "{error}");
-    // Of another state than it says.
+    // A reverse delta of another state than it claims.
     let error = states.extend(BatchNumber::new(19), &honest).unwrap_err();
     assert!(matches!(error, StorageError::StateRootMismatch { .. }), "{error}");
     check_states(store, source, BEGIN);
@@ -181,7 +182,8 @@ fn a_false_one_changes_nothing() {
     check_states(store, source, 20);
 }
 
-/// Goal: no more is wanted than the window has, nor than the deltas lead to; and what the window passed meanwhile is not written.
+/// Goal: nothing is wanted beyond the window, or beyond where the deltas lead. What the window passed meanwhile is
+/// not written.
 #[test]
 fn the_window_bounds_them() {
     let source = source();
@@ -204,13 +206,13 @@ fn the_window_bounds_them() {
     let error = extend(&mut states, source, BEGIN - 2).unwrap_err();
     assert!(matches!(error, StorageError::StateNotKept { .. }), "{error}");
     check_states(narrow.store(), source, BEGIN + 4);
-    // A store without the deltas, and one without past states, want none.
+    // A store without deltas, and one without past states, want none.
     let bare = restored(source, BEGIN, false);
     assert_eq!(bare.store().state_backlog().unwrap().next, None);
     assert_eq!(begun(source, 0, false).store().state_backlog().unwrap().next, None);
 }
 
-/// Goal: a server refuses what it does not know, and what is longer than an answer may be.
+/// Goal: a server refuses states that it does not know, and ranges longer than an answer may be.
 #[test]
 fn who_does_not_know_the_state_refuses() {
     let source = source();

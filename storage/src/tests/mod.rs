@@ -58,11 +58,11 @@ use crate::{
     directory::Content,
 };
 
-/// So many cases of a property test, or `PROPTEST_CASES`.
+/// Returns the configuration of a property test with `cases` cases, or `PROPTEST_CASES`.
 pub(crate) fn usually(cases: u32) -> ProptestConfig {
     match std::env::var_os("PROPTEST_CASES") {
         None => ProptestConfig::with_cases(cases),
-        // It reads the variable.
+        // The default reads the variable.
         Some(_) => ProptestConfig::default(),
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn genesis() -> Genesis {
 
 type BoundedBytesCode = slipstream_types::delta::Code;
 
-/// The next batches of a chain, and what the state must be after them.
+/// The next batches of a chain, and the expected state after them.
 #[derive(Clone)]
 pub(super) struct Ledger {
     pub(super) state: BTreeMap<StateKey, StateValue>,
@@ -213,7 +213,7 @@ impl Ledger {
         Ledger { state, head, accumulator }
     }
 
-    /// The next batch with these changes, not yet counted as committed.
+    /// Makes the next batch with these changes, without counting it as committed.
     pub(super) fn make(&self, changes: &[(StateKey, Option<StateValue>)], codes: Vec<Vec<u8>>) -> Made {
         let mut state = self.state.clone();
         change(&mut state, changes);
@@ -255,11 +255,12 @@ pub(super) fn change(state: &mut BTreeMap<StateKey, StateValue>, changes: &[(Sta
     }
 }
 
-/// Memory that must be free for directories of stores in it: a container often has far less.
+/// Free memory that stores' directories in memory require: a container often has far less.
 const ROOM_BYTES: u64 = 2 << 30;
 
-/// A directory for a store, in memory where there is room. A database waits for its disk at each start and each end, which is most of the
-/// time of these tests. Memory keeps what a killed process wrote, and power cuts are those of `MemoryDisk`.
+/// Returns a directory for a store, in memory if there is room. A database waits for its disk at each start and each
+/// end, which takes most of the time of these tests. Memory keeps what a killed process wrote, and `MemoryDisk`
+/// simulates power cuts.
 pub(super) fn store_dir() -> tempfile::TempDir {
     let memory = std::path::Path::new("/dev/shm");
     let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
@@ -284,7 +285,7 @@ impl Fixture {
         fixture
     }
 
-    /// An initialized one.
+    /// Creates an initialized one.
     pub(super) fn initialized(config: &StorageConfig, on_disk: bool) -> Fixture {
         let fixture = Fixture::new(config, on_disk);
         fixture.store().initialize(&genesis()).unwrap();
@@ -321,7 +322,7 @@ impl Fixture {
 /// The content of a directory whose store was closed.
 pub(super) const CURRENT: Content = Content::Store;
 
-/// The configuration of most tests: small caches, without snapshots and waits for the disk.
+/// The configuration of most tests: small caches, no snapshots, and no waits for the disk.
 pub(super) fn config() -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,

@@ -1,4 +1,5 @@
-//! Goal: at the head and shortly behind it every row is proved, present or absent, as a model has it. Other states are refused.
+//! Goal: at the head and shortly before it, every row is proved, present or absent, as a model has it. Other states
+//! are refused.
 
 use proptest::prelude::*;
 use slipstream_types::tree::{Leaf, StateRangeProof};
@@ -26,7 +27,7 @@ fn verify(proof: &StateRangeProof, root: Digest, key: &StateKey, row: Option<Sta
     proof.verify(root, path, path, leaf.as_slice()).is_ok()
 }
 
-/// Proves these keys, and takes no other row for them.
+/// Proves these keys, and checks that no other row passes for them.
 fn check(state: &ProvableState, ledger: &Ledger, keys: &[StateKey]) {
     assert_eq!(*state.header(), ledger.head);
     let root = ledger.head.state_root;
@@ -52,7 +53,8 @@ fn keys(ledgers: &[Ledger]) -> Vec<StateKey> {
     keys
 }
 
-/// Goal: the same whichever states were asked for before, through restarts, and with a head that moves on in between.
+/// Goal: the proofs are the same whichever states were requested before, through restarts, and while the head moves
+/// on.
 #[test]
 fn recent_states_are_proved_as_the_model_has_them() {
     on_both(&config(), |mut fixture| {
@@ -77,7 +79,7 @@ fn recent_states_are_proved_as_the_model_has_them() {
     });
 }
 
-/// Goal: a state that somebody holds stays what it is; the store itself remembers few, and none that is too old.
+/// Goal: a held state does not change. The store itself remembers few states, and none that is too old.
 #[test]
 fn few_states_are_remembered_and_only_recent_ones() {
     let fixture = Fixture::initialized(&config(), true);
@@ -103,7 +105,8 @@ fn few_states_are_remembered_and_only_recent_ones() {
     check(&held, &ledgers[8], &keys);
 }
 
-/// Goal: what is remembered stays within the memory of the tree, with the head's: it goes as the head moves on, and is made again.
+/// Goal: remembered trees stay within the memory of the tree, together with the head's. They are evicted as the head
+/// moves on, and made again.
 #[test]
 fn remembered_states_count_as_memory_of_the_tree() {
     for (tree_memory_mib, remembered) in [(1, false), (64, true), (0, true)] {
@@ -128,7 +131,7 @@ fn remembered_states_count_as_memory_of_the_tree() {
     }
 }
 
-/// Goal: what would cost too much, or cannot be known any more, is refused by name.
+/// Goal: states that would cost too much, or are no longer known, are refused by name.
 #[test]
 fn what_changed_too_much_or_is_not_kept_is_refused() {
     let fixture = Fixture::initialized(&config(), true);
@@ -159,7 +162,7 @@ fn what_changed_too_much_or_is_not_kept_is_refused() {
     assert_eq!(reason(none.store(), 2), "its state is not kept");
 }
 
-/// Goal: a commit holds readers up only while it has the tree, and then not for long.
+/// Goal: a commit delays readers only while it has the tree, and then not for long.
 #[test]
 fn readers_wait_for_no_lock_and_not_long_for_the_tree() {
     let fixture = Fixture::initialized(&config(), true);
@@ -176,7 +179,7 @@ fn readers_wait_for_no_lock_and_not_long_for_the_tree() {
     check(&state(store, 4), &ledger, &keys);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            // Where this machine stands between the next two lines, a reader has waited in vain, and asks again.
+            // If this machine stalls between the next two lines, a reader has waited in vain, and asks again.
             loop {
                 match store.provable_state(BatchNumber::new(3)) {
                     Err(error) if error.is_retryable() => {}
@@ -192,7 +195,7 @@ fn readers_wait_for_no_lock_and_not_long_for_the_tree() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
-    /// Goal: parts of the tree that are not in memory are proved as those that are.
+    /// Goal: parts of the tree that are not in memory are proved like those that are.
     #[test]
     fn parts_that_are_on_the_disk_are_proved_alike(seed in any::<u64>(), changes in 1..12u64) {
         let fixture = Fixture::initialized(&StorageConfig { tree_memory_mib: 1, ..config() }, true);

@@ -23,7 +23,7 @@ fn pruning(bodies: u64, receipts: u64, deltas: u64) -> StorageConfig {
     StorageConfig { prune: PruneConfig::of_batches([bodies, receipts, deltas, 0]), ..config() }
 }
 
-/// Checks that all announced batches are there and all below are gone, by number, by range and by transaction.
+/// Checks that all announced batches are there and all lower ones are gone, by number, by range and by transaction.
 fn check_served(store: &Store, floors: [u64; 4]) {
     let head = store.head().unwrap().header.number.get();
     for (kind, floor) in KINDS.into_iter().zip(floors) {
@@ -46,7 +46,7 @@ fn check_served(store: &Store, floors: [u64; 4]) {
     assert_eq!(store.genesis().unwrap(), genesis());
 }
 
-/// Goal: what is announced is served and nothing else, through pruning, a reopen, other windows, and further batches.
+/// Goal: exactly what is announced is served, through pruning, a reopen, other windows, and further batches.
 #[test]
 fn what_is_announced_is_what_is_served() {
     on_both(&pruning(4, 0, 10), |mut fixture| {
@@ -69,7 +69,8 @@ fn what_is_announced_is_what_is_served() {
     });
 }
 
-/// Goal: a kill after the first step leaves a store that tells the truth, and that finishes the second step later.
+/// Goal: a kill after the first step leaves a store whose announcements are true, and that finishes the second step
+/// later.
 #[test]
 fn a_kill_between_the_steps_leaves_the_truth() {
     let backend = MemoryBackend::default();
@@ -102,7 +103,7 @@ fn stored_bodies(backend: &MemoryBackend) -> Vec<u64> {
     numbers
 }
 
-/// A batch whose header commits to its parts, with a body of that many incompressible bytes.
+/// A batch whose header commits to its parts, with a body of `body_bytes` incompressible bytes.
 fn large(ledger: &mut Ledger, store: &Store, body_bytes: usize) -> Made {
     let number = ledger.head.number.get() + 1;
     let mut made = ledger.make(&[(account_key(1), account(number))], Vec::new());
@@ -128,8 +129,8 @@ fn disk_bytes(dir: &std::path::Path) -> u64 {
     tables.map(|file| file.metadata().unwrap().len()).sum()
 }
 
-/// Goal: the disk has the bytes back when `prune` returns, as many as the dry run told, with files as large as RocksDB makes
-/// them. Kept batches are readable.
+/// Goal: when `prune` returns, the disk has the bytes back that the dry run reported, with files as large as RocksDB
+/// makes them. Kept batches are readable.
 #[test]
 fn pruning_frees_the_disk_at_once() {
     let mut fixture = Fixture::initialized(&pruning(20, 0, 0), true);
@@ -164,7 +165,7 @@ fn pruning_frees_the_disk_at_once() {
     assert_eq!(fixture.store().blob(BlobKind::Body, BatchNumber::new(130)).unwrap(), None);
 }
 
-/// Goal: a checkpoint that shares the files is told apart, and still opens.
+/// Goal: files that a checkpoint shares are counted separately, and the checkpoint still opens.
 #[test]
 fn snapshots_hold_what_they_share() {
     let config = StorageConfig { snapshot_interval_batches: 40, ..pruning(1, 0, 0) };
@@ -181,7 +182,7 @@ fn snapshots_hold_what_they_share() {
     snapshot.chunk(slipstream_types::Path::MIN, 1 << 20).unwrap().verify(snapshot.info().state_root).unwrap();
 }
 
-/// Goal: a whole store has nothing to report; each kind of damage is named, with the batch or the file that it is in.
+/// Goal: a whole store has nothing to report. Each kind of damage is named, with its batch or file.
 #[test]
 fn check_names_the_damage() {
     let mut fixture = Fixture::initialized(&config(), true);
@@ -233,7 +234,7 @@ fn check_names_the_damage() {
     assert_eq!(check(&fixture).damage, Vec::<String>::new());
 }
 
-/// Goal: a flipped byte in a table file is found by its checksum; the file and the batch are named, and no other batch is.
+/// Goal: the checksum finds a flipped byte in a table file. The file and the batch are named, and no other batch.
 #[test]
 fn check_finds_a_flipped_byte() {
     let mut fixture = Fixture::initialized(&config(), true);
@@ -281,7 +282,7 @@ fn a_nearly_full_disk_stops_writing_cleanly() {
     ledger.commit_up_to(&store, 3);
 
     free.store(100 << 20, Ordering::Relaxed);
-    // Somebody else took the room, so nothing that this store wrote could have told.
+    // Another program took the room, so nothing that this store wrote could have shown it.
     let made = ledger.make(&[(account_key(1), account(5))], Vec::new());
     let refused = store.commit(made.batch(), None);
     assert!(
@@ -298,7 +299,7 @@ fn a_nearly_full_disk_stops_writing_cleanly() {
     ledger.commit(&store, &[(account_key(2), account(6))]);
 }
 
-/// Goal: a store that has something to free opens on a disk that is nearly full, and frees it.
+/// Goal: a store that has something to free opens on a nearly full disk, and frees it.
 #[test]
 fn a_nearly_full_disk_does_not_keep_an_overtaken_restore() {
     let (source, _) = super::restore::served(false);
@@ -317,7 +318,7 @@ fn a_nearly_full_disk_does_not_keep_an_overtaken_restore() {
     assert!(matches!(store.put_record("x", b"y"), Err(StorageError::DiskLow { .. })));
 }
 
-/// Goal: snapshots do not cut the ledger's blobs into tiny files, which stay for good.
+/// Goal: snapshots do not cut the ledger's blobs into tiny files, which would stay for good.
 #[test]
 fn snapshots_leave_small_blobs_in_memory() {
     let config = StorageConfig { snapshot_interval_batches: 5, ..config() };
@@ -331,7 +332,7 @@ fn snapshots_leave_small_blobs_in_memory() {
         let files = database.live_files().unwrap().into_iter();
         files.filter(|file| file.column_family_name == column.name()).count()
     };
-    // Opening makes one of what was in memory.
+    // Opening makes one file of what was in memory.
     let files = [Column::Bodies, Column::Receipts, Column::Deltas, Column::Hints].map(of);
     assert!(files.iter().all(|files| *files <= 1), "{files:?}");
     drop(database);
@@ -341,7 +342,7 @@ fn snapshots_leave_small_blobs_in_memory() {
     chunk.verify(snapshot.info().state_root).unwrap();
 }
 
-/// Goal: another fingerprint is refused by name, and one that is cut as damage, before the database is touched.
+/// Goal: another fingerprint is refused by name, and a cut one as damage, before the database is touched.
 #[test]
 fn another_fingerprint_is_refused() {
     let mut fixture = Fixture::initialized(&config(), true);
@@ -350,7 +351,7 @@ fn another_fingerprint_is_refused() {
     let good = fs::read_to_string(&path).unwrap();
     let version = good.lines().next().unwrap();
     let other = "0011223344556677";
-    // One that is cut, or gone, is damage and no other format.
+    // A fingerprint that is cut, or gone, is damage and not another format.
     for (fingerprint, is_other) in [(other, true), ("0011", false), ("", false)] {
         let text = format!("{version}\nfingerprint {fingerprint}\n");
         fs::write(&path, text).unwrap();

@@ -1,4 +1,5 @@
-//! Goal: a range delta leaves what batch by batch commits leave, whatever its chunks and their order, also through failures.
+//! Goal: a range delta leaves what batch by batch commits leave, whatever its chunks and their order, even through
+//! failures.
 
 use proptest::prelude::*;
 use slipstream_types::{Path, accumulator::AccumulatorRangeProof};
@@ -21,7 +22,7 @@ pub(super) fn contract(i: u8, nonce: u64) -> (Option<StateValue>, Vec<u8>) {
     (Some(StateValue::Account(AccountValue { nonce, code_hash, ..AccountValue::default() })), code)
 }
 
-/// Hot keys and cold ones, set, changed, deleted and made again, and contracts.
+/// Hot and cold keys that are set, changed, deleted and created again, and contracts.
 fn changes() -> impl Strategy<Value = Changes> {
     let entry = (0..40u8, 0..8u8, 0..5u64).prop_map(|(i, kind, value)| match kind {
         0 => (account_key(i), contract(i % 3, value).0, Some(contract(i % 3, value).1)),
@@ -58,7 +59,7 @@ impl Served {
         Served { source, made, ledger }
     }
 
-    /// Thirty batches over some hot keys, each with a key of its own that the next but one deletes.
+    /// Thirty batches over some hot keys, each with a key of its own that the second batch after it deletes.
     pub(super) fn of_thirty() -> Served {
         let batch = |n: u8| {
             let own = (account_key(n), account(u64::from(n)));
@@ -91,7 +92,7 @@ impl Served {
         store.take_range_delta(&target(self.source.store(), self.last()), ranges_bits, MERGE_BYTES).unwrap()
     }
 
-    /// Takes another store from a batch to the last one.
+    /// Takes another store from a batch to the last one by a range delta.
     pub(super) fn leap(&self, store: &Store, from: u64) {
         let takeover = self.takeover(store, 1);
         self.fill(&takeover, from, 8_000, 1);
@@ -102,7 +103,7 @@ impl Served {
         self.made[head as usize..].iter().map(|made| made.header.clone()).collect()
     }
 
-    /// Adds all that is missing, chunk by chunk at places that a generator picks, and the code.
+    /// Adds everything that is missing, chunk by chunk at places that a generator picks, and the code.
     pub(super) fn fill(&self, takeover: &RangeDeltaTakeover, from: u64, bytes_max: usize, mut seed: u64) {
         let merged = self.source.store().range_delta(
             BatchNumber::new(from),
@@ -126,7 +127,7 @@ impl Served {
         }
     }
 
-    /// The store is at the last batch with exactly its state, and goes on from there.
+    /// Checks that the store is at the last batch with exactly its state, and can continue.
     pub(super) fn check(&self, store: &Store) {
         let head = store.head().unwrap();
         assert_eq!((&head.header, &head.accumulator), (&self.ledger.head, &self.ledger.accumulator));
@@ -228,7 +229,7 @@ fn hot_keys_are_sent_once() {
     assert_eq!(chunk.entry_bytes() + 2, encoded.len(), "two bytes tell the number of entries");
 }
 
-/// Goal: the state is many times what the tree may keep in memory, so that chunks fall into parts that were dropped.
+/// Goal: chunks may fall into evicted parts: the state is many times what the tree may keep in memory.
 #[test]
 fn a_small_tree_memory_changes_nothing() {
     let key = |i: u64| StateKey::Slot(address((i % 200) as u8), B256::from(U256::from(i)));
@@ -299,7 +300,7 @@ fn a_failed_write_leaves_the_old_head_or_the_new_one() {
     }
 }
 
-/// Goal: whoever loses the race for the head has written nothing, and can begin anew from there.
+/// Goal: a takeover that loses the race for the head has written nothing, and can begin anew from there.
 #[test]
 fn a_head_that_moved_ends_an_advance() {
     let served = Served::of_thirty();
@@ -321,7 +322,7 @@ fn a_head_that_moved_ends_an_advance() {
     });
 }
 
-/// Ends a takeover by a range delta, which needs no proofs.
+/// Finishes a takeover by a range delta, which needs no proofs.
 pub(super) fn finish(takeover: &RangeDeltaTakeover, headers: &[BatchHeader]) -> Result<(), StorageError> {
     let none = AccumulatorRangeProof::default();
     takeover.finish(&Ancestry { headers, proof: &none, genesis_proof: &none })

@@ -15,8 +15,8 @@ use crate::{
     ChunkError, PruneConfig, RangeDeltaChunk, RangeDeltaError, RangeDeltaTakeover, StorageError, Takeover,
 };
 
-/// The chunk in the middle of the range after batch 10. It lacks the keys whose value is again that of batch 10: a chunk is as
-/// true without them.
+/// The chunk in the middle of the range after batch 10. It lacks the keys whose value is again that of batch 10: the
+/// chunk is as true without them.
 fn middle(served: &Served) -> RangeDeltaChunk {
     let merged =
         served.source.store().range_delta(BatchNumber::new(10), BatchNumber::new(30), MERGE_BYTES).unwrap();
@@ -108,7 +108,7 @@ fn every_false_entry_is_refused() {
     let swapped = RangeDeltaChunk { first: chunk.last, last: chunk.first, ..chunk.clone() };
     lie(&takeover, &swapped, "swapped ends");
 
-    // After all these lies, the truth is taken.
+    // After all these lies, the true chunk is accepted.
     takeover.add(chunk.check().unwrap()).unwrap();
     assert_eq!(takeover.rows(), chunk.entries.len() as u64);
 }
@@ -120,7 +120,7 @@ fn no_other_bytes_are_the_same_chunk() {
     served.replay(fixture.store(), 10);
     let (takeover, chunk) = (served.takeover(fixture.store(), 0), middle(&served));
     let encoded = codec::encode("chunk", &chunk).unwrap();
-    // Other ends may be true as well: the rows beside the range did not all change.
+    // Other ends may be true as well: not all rows beside the range changed.
     for at in 64..encoded.len() {
         let mut flipped = encoded.clone();
         flipped[at] ^= 1 << (at % 8);

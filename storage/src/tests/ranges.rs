@@ -1,5 +1,5 @@
-//! Goal: a restore over many ranges at once gives the same state in whatever order they come, through kills, and when its target
-//! moves.
+//! Goal: a restore over many ranges at once gives the same state in whatever order they arrive, through kills, and
+//! when its target moves.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -53,7 +53,7 @@ fn chunk_of(snapshot: &Snapshot, span: Span) -> VerifiedChunk {
     VerifiedChunk::open(content, snapshot.info().state_root).unwrap()
 }
 
-/// Adds up to `max` chunks, each at a place that a generator picks; returns how many rows they had.
+/// Adds up to `max` chunks, each at a place that a generator picks; returns their number of rows.
 fn add_somewhere(restore: &Restore, snapshot: &Snapshot, max: usize, seed: &mut u64) -> usize {
     let mut rows = 0;
     for _ in 0..max {
@@ -128,12 +128,13 @@ fn threads_add_ranges_at_the_same_time() {
     });
 }
 
-/// Goal: a state above the tree's memory is restored from chunks that go past the end of their range, over what is there already.
+/// Goal: a state above the tree's memory is restored from chunks that extend past their range, over what is there
+/// already.
 #[test]
 fn chunks_of_any_length_restore_a_state_above_the_trees_memory() {
     let source = Fixture::initialized(&serving(), false);
     let mut ledger = Ledger::new();
-    // Of as many addresses: the paths of one share their first bytes.
+    // Each with an address of its own, because the paths of one address share their first bytes.
     let address = |i: u64| Address::from_word(keccak256(i.to_be_bytes()));
     let first: Vec<_> = (1..12_000).map(|i| (StateKey::Account(address(i)), account(i))).collect();
     ledger.commit(source.store(), &first);
@@ -156,7 +157,7 @@ fn chunks_of_any_length_restore_a_state_above_the_trees_memory() {
     same_state(fixture.store(), source, 5);
 }
 
-/// Goal: of threads that bring the same chunk one adds it and the others are told so; no rows are lost or counted twice.
+/// Goal: if threads bring the same chunk, one adds it and the others learn that. No rows are lost or counted twice.
 #[test]
 fn a_chunk_counts_once_whoever_brings_it() {
     let (source, _) = served();
@@ -272,7 +273,8 @@ fn wrong_siblings_cost_a_fetch_and_never_keep_a_wrong_row() {
     });
 }
 
-/// Goal: however much of an older target's rows is wrong, the record, which is written with every step, stays short.
+/// Goal: however many rows of an older target are wrong, the record stays short, because it is written with every
+/// step.
 #[test]
 fn the_record_of_a_restore_stays_short() {
     let (source, _) = served();
@@ -297,7 +299,7 @@ fn the_record_of_a_restore_stays_short() {
     });
 }
 
-/// Goal: what a view reads is not dropped with its files when a later restore takes their column.
+/// Goal: the rows that a view reads are not dropped with their files when a later restore takes their column.
 #[test]
 fn a_view_keeps_its_rows_while_their_column_is_filled_anew() {
     let (source, _) = served();
@@ -349,7 +351,7 @@ fn replaced_files_are_freed_unless_they_are_read() {
     }
 }
 
-/// Goal: rows that were in no file of their own when a restore replaced them leave the disk with the next start.
+/// Goal: replaced rows that were in no file of their own leave the disk with the next start.
 #[test]
 fn replaced_rows_are_freed_by_the_next_start() {
     let (source, _) = served();

@@ -1,9 +1,9 @@
-//! A store that is looked at while another handle, which could be another process', has it and goes on.
+//! A store is read while another handle has it open and continues. That handle could be another process'.
 
 use super::*;
 use crate::{ReadOnly, StorageError};
 
-/// Goal: a reader sees what the store itself has at the moment of opening, of now and of before, and writes nothing.
+/// Goal: a reader sees what the store has at the moment of opening, present and past, and writes nothing.
 #[test]
 fn a_store_is_looked_at_while_it_is_in_use() {
     let dir = store_dir();
@@ -15,7 +15,7 @@ fn a_store_is_looked_at_while_it_is_in_use() {
     store.initialize(&genesis()).unwrap();
     let mut ledger = Ledger::new();
     let mut states = vec![ledger.state.clone()];
-    // More than the history holds in memory, so that some is sealed and some in the log.
+    // More states than are held in memory, so that some are sealed and some are in the log.
     for n in 1..30 {
         ledger.commit(&store, &[(account_key(n % 5), account(u64::from(n))), (slot_key(0xcc, n), slot(77))]);
         states.push(ledger.state.clone());
@@ -60,7 +60,7 @@ fn a_store_is_looked_at_while_it_is_in_use() {
     assert!(matches!(beyond, Err(StorageError::StateNotKept { .. })), "{beyond:?}");
     assert_eq!(look().unwrap().head(), ledger.head.number);
 
-    // The store itself writes beside whoever looks, as long as it is open.
+    // The store itself writes beside the reader, as long as it is open.
     store.close();
     drop(store);
     let before = files();

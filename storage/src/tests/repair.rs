@@ -1,4 +1,4 @@
-//! Repairs: whatever is wrong with a state's rows and code, comparing it with another's puts right exactly that.
+//! Repairs: whatever is wrong with a state's rows and code, comparing it with another state's repairs exactly that.
 
 mod lies;
 mod spoiled;
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const MERGE_BYTES: u64 = 1 << 20;
-/// Batches of the ledger that is repaired.
+/// Batches of the repaired ledger.
 const HEAD: u64 = 25;
 const SUPPLIER: PublicKey = PublicKey([7; 32]);
 
@@ -39,9 +39,9 @@ fn contract(i: u8) -> Option<StateValue> {
     Some(StateValue::Account(AccountValue { nonce: 1, balance: U256::from(i), code_hash }))
 }
 
-/// Accounts, contracts, and slots that share long beginnings of their paths; some of it deleted again.
+/// Accounts, contracts, and slots whose paths share long prefixes; some are deleted again.
 fn ledger(store: &Store) -> Ledger {
-    // Hundreds of cases begin with these batches: they are made and signed once.
+    // Hundreds of cases begin with these batches, so they are made and signed once.
     static MADE: OnceLock<(Vec<Made>, Ledger)> = OnceLock::new();
     let (batches, ledger) = MADE.get_or_init(make);
     for made in batches {
@@ -85,7 +85,7 @@ fn open(backend: &MemoryBackend) -> Repair {
     Repair::with_backend(&snapshots(), Arc::new(backend.clone())).unwrap()
 }
 
-/// Asks one server for all that differs, and counts the bytes of its answers.
+/// Asks one server for everything that differs, and counts the bytes of its answers.
 fn compare(repair: &mut Repair, state: &StateAt, levels: u8) -> usize {
     let mut bytes = 0;
     loop {
@@ -133,7 +133,8 @@ fn expected(right: &Content, codes: &Content, backend: &MemoryBackend) -> Repair
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, rng_seed: RngSeed::Fixed(15), ..ProptestConfig::default() })]
 
-    /// Goal: any rows and codes that are missing, surplus or changed are put right, those and no others, whatever the tree may hold.
+    /// Goal: rows and codes that are missing, surplus or changed are repaired, and no others, whatever the tree may
+    /// hold.
     #[test]
     fn whatever_is_wrong_is_put_right(
         wrong in prop::collection::vec(wrong(), 0..40),
@@ -161,7 +162,7 @@ proptest! {
     }
 }
 
-/// Goal: a state that is whole is found to be, and nothing is asked for or written.
+/// Goal: a whole state is found to be whole, and nothing is requested or written.
 #[test]
 fn a_whole_state_asks_for_nothing() {
     let (whole, _) = backend();
@@ -171,7 +172,8 @@ fn a_whole_state_asks_for_nothing() {
     assert!(repaired.is_nothing(), "{repaired:?}");
 }
 
-/// Goal: every batch from the genesis on has its state, with snapshots and without, as the model says.
+/// Goal: the state of every batch from the genesis on can be opened, with snapshots and without, and equals the
+/// model's.
 #[test]
 fn the_state_of_every_batch_can_be_opened() {
     for config in [config(), snapshots()] {
@@ -207,7 +209,7 @@ fn the_state_of_every_batch_can_be_opened() {
     }
 }
 
-/// Everything below a place, by opening it bit for bit.
+/// Collects everything below a place, by opening it bit by bit.
 fn collect(state: &StateAt, place: Place, shown: &mut BTreeMap<StateKey, StateValue>) {
     let opened = state.open(&place, 1).unwrap();
     let below = match opened.parts() {
@@ -225,7 +227,7 @@ fn collect(state: &StateAt, place: Place, shown: &mut BTreeMap<StateKey, StateVa
     }
 }
 
-/// Goal: nothing is written before everything is there.
+/// Goal: nothing is written before the repair is complete.
 #[test]
 fn what_is_not_complete_is_not_written() {
     let (source, _) = backend();
@@ -266,7 +268,7 @@ fn a_crash_leaves_the_state_before_or_after() {
     }
 }
 
-/// Goal: on disk, too; and the cost is of what is wrong, not of what is there.
+/// Goal: on disk too, a repair costs what is wrong, and not what is there.
 #[test]
 fn a_repair_of_files_moves_what_differs() {
     let serving = StorageConfig { snapshot_interval_batches: 10, ..config() };

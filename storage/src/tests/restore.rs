@@ -34,7 +34,7 @@ pub(super) fn target(store: &Store, number: u64) -> RestoreTarget {
     }
 }
 
-/// The last headers up to a batch, their proof, and that of the genesis.
+/// Returns the last headers up to a batch, their proof, and that of the genesis.
 pub(super) fn headers(
     store: &Store,
     number: u64,
@@ -56,7 +56,7 @@ pub(super) fn fetch(restore: &Restore, snapshot: &Snapshot, chunks_max: usize) {
     }
 }
 
-/// Has everything checked that an older target left.
+/// Checks everything that an older target left.
 pub(super) fn check_all(restore: &Restore, snapshot: &Snapshot) {
     while let Some(span) = restore.unchecked(1).unwrap().pop() {
         restore.check_range(span, &snapshot.range_proof(span.first, span.last).unwrap()).unwrap();

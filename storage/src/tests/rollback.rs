@@ -1,4 +1,5 @@
-//! A head that was moved back is one that never went further: the store opens, and comes to the same roots again, or to others.
+//! A store that was rolled back equals one that never went further: it opens, and reaches the same roots again, or
+//! others.
 
 use std::{fs, sync::Arc};
 
@@ -30,7 +31,7 @@ fn changes(n: u8, variant: u64) -> Vec<(StateKey, Option<StateValue>)> {
     changes.into_iter().collect()
 }
 
-/// Batches one by one or in groups, and the ledger behind each.
+/// Commits batches one by one or in groups. Returns the ledger after each.
 fn advance(store: &Store, ledger: &mut Ledger, to: u8, variant: u64, group: usize) -> Vec<Ledger> {
     let mut ledgers = vec![ledger.clone()];
     let mut made = Vec::new();
@@ -46,7 +47,7 @@ fn advance(store: &Store, ledger: &mut Ledger, to: u8, variant: u64, group: usiz
     ledgers
 }
 
-/// Of the first transaction of a batch, as it stands in its body.
+/// Hash of a batch's first transaction, as it is in the body.
 fn first_hash(number: u64) -> B256 {
     keccak256(number.to_be_bytes())
 }
@@ -60,7 +61,8 @@ fn number(n: u64) -> BatchNumber {
     BatchNumber::new(n)
 }
 
-/// Every key and value of every column but the history, which may be sealed or not, and records.
+/// Every key and value of every column, except for the history, which may be sealed or not, the store's own records,
+/// and code.
 fn content(store: &Store) -> Vec<(Column, Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
     let columns = Column::ALL.into_iter().filter(|column| {
@@ -76,8 +78,8 @@ fn content(store: &Store) -> Vec<(Column, Vec<u8>, Vec<u8>)> {
     rows
 }
 
-/// Goal: after a rollback the store equals one that never went further. The history may be sealed, or its log may have values that reach
-/// over the batch. The store goes on, by the same batches or by others, with all states that it knows.
+/// Goal: after a rollback the store equals one that never went further, even if the history is sealed, or its log has
+/// values that span the batch. The store continues, by the same batches or by others, with all states that it knows.
 #[test]
 fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
     for (group, is_reopened, variant) in [(0, false, 0), (4, false, 1), (5, true, 0), (0, true, 1)] {
@@ -138,7 +140,7 @@ fn a_store_that_was_rolled_back_is_as_one_that_never_went_on() {
     }
 }
 
-/// Goal: an impossible rollback is refused with what is possible, and changes nothing.
+/// Goal: an impossible rollback is refused with what would be possible, and changes nothing.
 #[test]
 fn a_rollback_that_cannot_be_is_refused() {
     let config = StorageConfig { state_history: StateHistory::Batches(10), ..config() };
@@ -210,7 +212,8 @@ fn a_kill_during_a_rollback_leaves_one_head_or_the_other() {
     }
 }
 
-/// Goal: a rollback also removes history that a crash left linked in but unrecorded. It is not taken for another ledger's.
+/// Goal: a rollback also removes history that a crash left linked in but unrecorded, so that it is not taken for
+/// another ledger's.
 #[test]
 fn what_was_sealed_and_not_recorded_goes_too() {
     let config = StorageConfig { state_history: StateHistory::All, ..config() };
@@ -249,8 +252,8 @@ fn what_was_sealed_and_not_recorded_goes_too() {
     check_all(fixture.store(), &ledgers, 0);
 }
 
-/// Goal: where headers are pruned, a head goes back as far as BLOCKHASH still finds all that it can ask for. The proof that the ledger
-/// passes through the waypoint survives.
+/// Goal: where headers are pruned, a head goes back only as far as BLOCKHASH still finds all that it can ask for. The
+/// proof that the ledger passes through the waypoint survives.
 #[test]
 fn a_rollback_keeps_what_pruned_headers_showed() {
     let prune = PruneConfig { headers: Window::Batches(1), ..PruneConfig::of_batches([2; 4]) };
@@ -282,14 +285,14 @@ fn a_rollback_keeps_what_pruned_headers_showed() {
     assert!(fixture.store().passes_waypoint(&wrong).is_err());
 }
 
-/// Goal: a snapshot that cannot be removed, of a batch that is to go, stops the rollback before the head is moved.
+/// Goal: if a snapshot above the batch cannot be removed, the rollback stops before the head is moved.
 #[test]
 fn a_snapshot_that_stays_stops_a_rollback() {
     let config = StorageConfig { snapshot_interval_batches: 4, snapshots_kept: 9, ..window(64) };
     let mut fixture = Fixture::initialized(&config, true);
     let ledgers = advance(fixture.store(), &mut Ledger::new(), 20, 0, 0);
     let store = maintain(&mut fixture);
-    // A file is no directory, and stays.
+    // A file is not a directory, and stays.
     let file = fixture.dir().join("snapshots/99");
     fs::write(&file, "").unwrap();
     let refused = store.roll_back(number(TO), &[], false).unwrap_err();

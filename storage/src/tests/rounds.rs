@@ -1,4 +1,5 @@
-//! Goal: the rows of one large account cost a few round trips, not one for each of their chunks, whichever way the state comes by.
+//! Goal: the rows of one large account cost a few round trips, not one for each of their chunks, whichever way the
+//! state arrives.
 
 use super::{
     range_delta::{MERGE_BYTES, finish},
@@ -27,7 +28,7 @@ fn served() -> (Fixture, Ledger, Vec<BatchHeader>) {
     (fixture, ledger, headers)
 }
 
-/// Asks for all that is missing at once, until nothing is. Returns the rounds and the chunks that this took.
+/// Requests everything that is missing at once, until nothing is. Returns the number of rounds and of chunks.
 fn rounds(takeover: &impl Takeover, add: impl Fn(Span)) -> (usize, usize) {
     let (mut rounds, mut chunks) = (0, 0);
     loop {

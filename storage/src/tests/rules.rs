@@ -1,4 +1,4 @@
-//! A batch under other rules than the schedule's is not stored, whichever way it comes, and the reason has the fork's name.
+//! A batch under other rules than the schedule's is not stored, whichever way it comes, and the error names the fork.
 
 use std::num::NonZeroUsize;
 
@@ -69,7 +69,7 @@ fn a_batch_under_unknown_rules_is_refused_by_name() {
         store.follow_schedule(osaka()).unwrap();
         store.commit(made[2].batch(), None).unwrap();
         assert_eq!(store.next_rules().unwrap().fork, Fork::Osaka);
-        // Taking the fork away again fails at the start.
+        // Removing the fork again fails at the start.
         let error = store.follow_schedule(Schedule::default()).unwrap_err();
         assert!(
             matches!(error, StorageError::OtherRules { number, .. } if number == BatchNumber::new(3)),

@@ -1,5 +1,5 @@
-//! Runs of batches, in groups that are written while the next is hashed: they must leave what single commits leave, wherever
-//! they end.
+//! Runs of batches, in groups that are written while the next is hashed, must leave what single commits leave,
+//! wherever they end.
 
 use std::{
     num::NonZeroUsize,
@@ -20,10 +20,10 @@ use crate::{
     schema::{SEALED_KEY, history_key},
 };
 
-/// Batches in a group: alone, some, and more than there are.
+/// Batches per group: one, some, and more than there are.
 const GROUPS: [usize; 3] = [1, 5, 1_000];
 
-/// Batches that change and delete each other's rows, and the ledger behind each.
+/// Batches that change and delete each other's rows, and the ledger after each.
 fn batches(count: u8) -> (Vec<Made>, Vec<Ledger>) {
     let mut ledger = Ledger::new();
     let (mut made, mut ledgers) = (Vec::new(), vec![ledger.clone()]);
@@ -44,14 +44,15 @@ fn run(store: &Store, made: &[Made], group: usize) -> Result<(), StorageError> {
     store.commit_run(&batches, NonZeroUsize::new(group).unwrap())
 }
 
-/// A batch again, for a header that was changed.
+/// Seals a batch again, for a changed header.
 fn resealed(ledger: &Ledger, made: &Made, root: Digest) -> Made {
     seal(&ledger.head, &ledger.accumulator, made.delta.clone(), root)
 }
 
 type Contents = Vec<(Column, Vec<u8>, Vec<u8>)>;
 
-/// All columns; of the history the entries, which are in groups or by themselves for a while, and in the log or not.
+/// Returns the content of all columns. The history counts by its entries, which may be in groups or single, and in
+/// the log or not.
 fn contents(backend: &MemoryBackend) -> Contents {
     let (mut contents, mut history) = (Vec::new(), BTreeMap::new());
     for column in Column::ALL {
@@ -75,7 +76,7 @@ fn contents(backend: &MemoryBackend) -> Contents {
     contents
 }
 
-/// The content of a store after batches, in groups or (with `None`) one by one.
+/// Returns the content of a store after batches, in groups or (with `None`) one by one.
 fn left_by(made: &[Made], group: Option<usize>) -> Contents {
     let backend = MemoryBackend::default();
     let store = Store::with_backend(&config(), Arc::new(backend.clone())).unwrap();
@@ -102,7 +103,7 @@ proptest! {
             ledger.advance(&batch);
             made.push(batch);
         }
-        // One without parts, so that the lowest batch of each kind moves.
+        // One batch without parts, so that the lowest batch of each kind moves.
         let single = left_by(&made, None);
         prop_assert!(single == left_by(&made, Some(group)));
         let batches: Vec<_> = made.iter().enumerate().map(|(index, made)| {
@@ -118,7 +119,7 @@ proptest! {
     }
 }
 
-/// The store is exactly at that ledger, and the next batch fits.
+/// Checks that the store is exactly at that ledger, and that the next batch fits.
 fn check(store: &Store, ledger: &Ledger, next: Option<&Made>) {
     assert_eq!(store.head().unwrap().header, ledger.head);
     let view = store.view().unwrap();
@@ -157,7 +158,7 @@ fn a_run_leaves_what_single_commits_leave() {
     }
 }
 
-/// Goal: of a group that does not fit, everything before the first batch at fault is committed, and that batch is named.
+/// Goal: if a group does not fit, everything before the first batch at fault is committed, and that batch is named.
 #[test]
 fn a_run_ends_before_the_batch_that_does_not_fit() {
     let (made, ledgers) = batches(12);
@@ -238,7 +239,7 @@ fn code_is_known_to_the_group_that_brings_it_and_missed_in_any_other() {
     }
 }
 
-/// Goal: the next batch is checked while the one with the code is on its way to the disk, and must not miss it there.
+/// Goal: the next batch is checked while the batch with the code is being written, and must find that code.
 #[test]
 fn code_of_the_batch_before_is_known_before_it_is_written() {
     let delay = Duration::from_millis(100);
@@ -261,11 +262,11 @@ fn a_run_that_meets_a_full_disk_goes_on_when_there_is_room() {
     for group in [1, 2] {
         let asked = Arc::new(AtomicU64::new(0));
         let seen = Arc::clone(&asked);
-        // The guard asks before every write: this is one in the middle of the run.
+        // The guard checks before every write: this is one in the middle of the run.
         let free = move || Ok(if seen.fetch_add(1, Ordering::Relaxed) == 60 { 100 << 20 } else { 1 << 30 });
         let guard = DiskGuard::new("disk".as_ref(), 512, free);
         let backend = Arc::new(MemoryBackend::default());
-        // Sealing the history would ask too.
+        // Sealing the history would check too.
         let config = StorageConfig { state_history: StateHistory::Batches(0), ..config() };
         let store = Store::with_parts(&config, backend, Some(guard), None).unwrap();
         store.initialize(&genesis()).unwrap();
@@ -325,7 +326,7 @@ fn speculations_stand_on_each_other_and_roll_back_by_being_dropped() {
             store.commit(batch.batch(), Some(speculation)).unwrap();
         }
         check(store, &ledgers[3], Some(&made[3]));
-        // It stands on a state that the head has passed by another way.
+        // It was made on a state that the head has passed by another way.
         let stale = store.speculate(&Delta::default()).unwrap();
         run(store, &made[3..5], 2).unwrap();
         store.commit(made[5].batch(), Some(stale)).unwrap();

@@ -1,4 +1,4 @@
-//! The index of transactions: what leaves it.
+//! The index of transactions: the entries that leave it.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn compaction_takes_pruned_transactions_out_of_the_index() {
     };
     assert!((1..=10).all(indexed));
     store.prune().unwrap();
-    // Snapshots flush the index now and then, and every few files of it are compacted in the background.
+    // Snapshots flush the index now and then, and every few of its files are compacted in the background.
     let start = Instant::now();
     while (1..7).any(indexed) {
         assert!(start.elapsed() < Duration::from_secs(180), "batches 1 to 6 stay in the index");

@@ -1,4 +1,4 @@
-//! Goal: whatever brings batches, a store that expects a waypoint has its batch or stops before it, and says which it is.
+//! Goal: whatever brings batches, a store that expects a waypoint has its batch or stops before it, and says which.
 
 use std::num::NonZeroUsize;
 
@@ -45,7 +45,8 @@ fn restore(store: &Store, source: &Store) -> Result<(), StorageError> {
     restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis })
 }
 
-/// Goal: a validator's own consensus commits as sync does: what its quorum decides beside the waypoint is not stored.
+/// Goal: a validator's own consensus commits as sync does: what its quorum decides on another ledger than the
+/// waypoint's is not stored.
 #[test]
 fn no_commit_leads_past_a_waypoint_on_another_ledger() {
     let (_source, made, waypoint) = source();
@@ -73,7 +74,7 @@ fn no_commit_leads_past_a_waypoint_on_another_ledger() {
     }
 }
 
-/// Goal: a directory that was led elsewhere is found out when it is opened with the waypoint.
+/// Goal: a directory that followed another ledger is found out when it is opened with the waypoint.
 #[test]
 fn a_ledger_that_is_past_another_waypoint_is_refused_at_the_start() {
     let (source, _, waypoint) = source();
@@ -83,7 +84,7 @@ fn a_ledger_that_is_past_another_waypoint_is_refused_at_the_start() {
     source.store().expect_waypoint(&waypoint).unwrap();
 }
 
-/// Goal: a leap over the waypoint counts only if somebody proved that its ledger passes through; also after a restart.
+/// Goal: a leap over the waypoint counts only if its ledger was proved to pass through it, also after a restart.
 #[test]
 fn a_leap_over_the_waypoint_is_compared_or_refused() {
     let (source, _, waypoint) = source();
@@ -105,7 +106,8 @@ fn a_leap_over_the_waypoint_is_compared_or_refused() {
     });
 }
 
-/// Goal: a leap beside the waypoint needs no proof of it, whether it begins at the waypoint's batch or ends before it.
+/// Goal: a leap that does not cross the waypoint needs no proof of it, whether it begins at the waypoint's batch or
+/// ends before it.
 #[test]
 fn a_leap_beside_the_waypoint_needs_no_proof() {
     let (source, made, waypoint) = source();
@@ -122,7 +124,7 @@ fn a_leap_beside_the_waypoint_needs_no_proof() {
     assert!(!fixture.store().passes_waypoint(&ahead).unwrap());
 }
 
-/// Goal: a store that was led past the waypoint uncompared is not taken for a compared one.
+/// Goal: a store that leapt past the waypoint without a comparison is not taken for a compared one.
 #[test]
 fn a_ledger_that_nobody_compared_is_refused_at_the_start() {
     let (source, made, waypoint) = source();
@@ -138,7 +140,7 @@ fn a_ledger_that_nobody_compared_is_refused_at_the_start() {
     assert!(matches!(error, StorageError::WrongWaypoint { .. }), "{error}");
 }
 
-/// Goal: a range delta brings all headers, and so the waypoint's.
+/// Goal: a range delta brings all headers, and so that of the waypoint.
 #[test]
 fn a_range_delta_passes_through_the_waypoint() {
     let (source, made, waypoint) = source();

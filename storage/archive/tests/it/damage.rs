@@ -1,4 +1,4 @@
-//! Goal: no object of an archive can be changed, swapped, cut, padded or lost unnoticed, and the one that is wrong is named.
+//! Goal: no object of an archive can be changed, swapped, cut, padded or lost unnoticed, and the wrong one is named.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -7,7 +7,7 @@ use slipstream_types::BatchNumber;
 
 use super::{by_genesis, empty, export, imported, stage, verified};
 
-/// Both commands refuse, and the head does not move.
+/// Checks that both commands refuse, and that the head does not move.
 async fn refused(archive: &Archive, object: &Path, how: &str) {
     let name = object.file_name().unwrap().to_str().unwrap();
     let (store, _dir) = empty();
@@ -39,7 +39,7 @@ async fn every_changed_object_is_refused_by_name() {
         flipped[good.len() / 2] ^= 4;
         fs::write(object, &flipped).unwrap();
         if object.to_str().unwrap().contains("/snapshots/") {
-            // A changed list may blame what it names.
+            // A changed list may blame an object that it names.
             assert!(verified(&archive, None).await.is_err());
         } else {
             refused(&archive, object, "flipped").await;
@@ -61,7 +61,7 @@ async fn every_changed_object_is_refused_by_name() {
     fs::copy(other, one).unwrap();
     refused(&archive, one, "swapped").await;
 
-    // The refused object is taken once it is right, and the import goes on from where it was.
+    // The refused object is accepted once it is right, and the import continues where it was.
     let (store, _dir) = empty();
     let snapshot = Arc::new(archive.snapshot(None, &by_genesis()).await.unwrap());
     snapshot.import(&store).await.unwrap_err();
@@ -70,7 +70,7 @@ async fn every_changed_object_is_refused_by_name() {
     super::check_store(&store, &ledger, ledger.number());
 }
 
-/// Goal: an object that is longer than its kind can be is not read at all.
+/// Goal: an object that is longer than its kind may be is not read at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_long_is_not_read() {
     let (server, archive, ledger) = stage().await;
@@ -85,7 +85,7 @@ async fn what_is_too_long_is_not_read() {
     assert!(error.to_string().contains("the limit is"), "{error}");
 }
 
-/// Goal: a manifest of a later format is told by its version, and one under another's name is not taken.
+/// Goal: a manifest of a later format is recognised by its version, and one under another's name is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn manifests_are_what_their_names_say() {
     let (server, archive, mut ledger) = stage().await;
@@ -102,7 +102,7 @@ async fn manifests_are_what_their_names_say() {
     fs::write(second, later).unwrap();
     let error = verified(&archive, None).await.unwrap_err();
     assert!(error.to_string().contains("it has the format 2, this program reads 1"), "{error}");
-    // The older one is as good as ever, and an export is not kept from its work by the other.
+    // The older one is as good as ever, and the damaged one does not stop an export.
     verified(&archive, Some(BatchNumber::new(1))).await.unwrap();
     ledger.touch([2]);
     export(&archive, &ledger).await;

@@ -1,4 +1,5 @@
-//! Goal: a server that goes on for ever, or announces more than there is room for, costs a bound, whatever is asked of it.
+//! Goal: a server that sends for ever, or announces more than there is room for, costs a bounded amount, whatever is
+//! requested of it.
 
 use std::sync::{
     Arc,
@@ -17,7 +18,7 @@ use tokio::net::TcpListener;
 
 use super::{server, settings};
 
-/// Bytes that a server may send before it notices that the client stopped reading, beside those that were read.
+/// Bytes that a server may send, beside those that were read, before it notices that the client stopped reading.
 const ON_THE_WAY: usize = 16 << 20;
 /// More than any address space has.
 const ANNOUNCED: u64 = 1 << 56;

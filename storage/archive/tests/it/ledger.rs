@@ -18,7 +18,7 @@ pub(crate) fn keys(epoch: Epoch) -> Vec<SecretKey> {
     slipstream_testkit::keys(first..first + 3)
 }
 
-/// They bear failures of their own: two of them are a quorum, where thirds would ask for all three.
+/// The set names the failures that it bears: two validators are a quorum, where thirds would require all three.
 pub(crate) fn set(epoch: Epoch) -> ValidatorSet {
     let failures = Failures { any: 1, commission: 0 };
     ValidatorSet { failures, ..slipstream_testkit::set(epoch.0, &keys(epoch), Address::ZERO) }
@@ -43,11 +43,11 @@ pub(crate) fn config() -> StorageConfig {
     }
 }
 
-/// A store, and what the next batch continues.
+/// A store, and the chain state that the next batch continues.
 pub(crate) struct Ledger {
     pub(crate) store: Store,
     head: BatchHeader,
-    /// That of the next batch.
+    /// Epoch of the next batch.
     epoch: Epoch,
     accumulator: Accumulator,
     _dir: tempfile::TempDir,
@@ -59,7 +59,7 @@ fn account(i: u32) -> StateKey {
 }
 
 impl Ledger {
-    /// With some thousand accounts, some of them with code, in batch 1.
+    /// Creates a ledger with some thousand accounts, some of them with code, in batch 1.
     pub(crate) fn new(timestamp_ms: u64) -> Ledger {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&config(), dir.path()).unwrap();
@@ -81,7 +81,8 @@ impl Ledger {
         ledger
     }
 
-    /// The next batch: gives some accounts another nonce. Each ends its epoch, so that a short ledger has several.
+    /// Commits the next batch, which gives some accounts another nonce. Each batch ends its epoch, so that a short
+    /// ledger has several.
     pub(crate) fn touch(&mut self, accounts: impl IntoIterator<Item = u32>) {
         let nonce = self.head.number.get() + 10;
         let value = StateValue::Account(AccountValue { nonce, ..AccountValue::default() });

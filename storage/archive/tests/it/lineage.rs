@@ -1,4 +1,5 @@
-//! Goal: of what ties a snapshot to its ledger nothing is believed: certificate, headers, genesis, and the ends of all epochs before.
+//! Goal: nothing that ties a snapshot to its ledger is taken on trust: certificate, headers, genesis, and the ends of
+//! all earlier epochs.
 
 use slipstream_storage::Lineage;
 use slipstream_types::{
@@ -12,7 +13,7 @@ use super::{
     stage, verified,
 };
 
-/// Goal: an archive's manifest is held to all of it. Signatures are in no object's name.
+/// Goal: an archive's manifest is checked against all of it. No object's name covers the signatures.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_without_its_quorum_is_refused() {
     let (server, archive, ledger) = stage().await;
@@ -27,7 +28,7 @@ async fn a_manifest_without_its_quorum_is_refused() {
     assert!(error.contains("signature"), "{error}");
 }
 
-/// What an archive tells of a snapshot of epoch 5, and the genesis beside it.
+/// What an archive claims about a snapshot of epoch 5, and the genesis beside it.
 #[derive(Clone)]
 struct Told {
     lineage: Lineage,
@@ -50,7 +51,7 @@ impl Told {
         self.lineage.epoch_ends = BoundedVec::new(ends).unwrap();
     }
 
-    /// Changes the certificate, and has these sign it.
+    /// Changes the certificate, and has `signers` sign it.
     fn certify(&mut self, signers: &[SecretKey], change: impl FnOnce(&mut Certificate)) {
         change(&mut self.lineage.certificate);
         sign(&mut self.lineage.certificate, signers);

@@ -21,7 +21,7 @@ use server::Server;
 
 const STAMP: u64 = 1_000;
 
-/// Short, so that a server that does not answer is given up in a test.
+/// Short timeouts, so that a test gives up on a server that does not answer.
 fn settings(variables: Vec<(String, String)>) -> Settings {
     let milliseconds = Duration::from_millis;
     let patience = Patience {
@@ -58,7 +58,7 @@ async fn verified(archive: &Archive, number: Option<BatchNumber>) -> Result<Arch
     std::sync::Arc::new(archive.snapshot(number, &by_genesis()).await?).verify().await
 }
 
-/// An empty store on a disk that goes with it.
+/// An empty store, in a directory that is removed with it.
 fn empty() -> (Store, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&StorageConfig { fsync: false, ..ledger::config() }, dir.path()).unwrap();
@@ -79,8 +79,8 @@ fn check_store(store: &Store, ledger: &Ledger, number: BatchNumber) {
     assert_eq!(made.state_root, header.state_root);
 }
 
-/// Goal: a snapshot goes through the bucket unchanged, for a reader that trusts the genesis or its waypoint. Another snapshot of nearly the
-/// same state sends only the difference.
+/// Goal: a snapshot goes through the bucket unchanged, for a reader that trusts the genesis or its waypoint. A second
+/// snapshot of nearly the same state sends only the difference.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_export_sends_what_changed() {
     let (server, archive, mut ledger) = stage().await;
@@ -115,7 +115,7 @@ async fn a_second_export_sends_what_changed() {
     }
 }
 
-/// Goal: an export that its server's death ended leaves no snapshot, and the next one goes on with what was sent.
+/// Goal: an export that its server's death ended leaves no snapshot, and the next one continues with what was sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_export_goes_on() {
     let (server, archive, ledger) = stage().await;
@@ -135,7 +135,7 @@ async fn an_interrupted_export_goes_on() {
     assert_eq!(verified(&archive, None).await.unwrap(), second.summary);
 }
 
-/// Goal: an import that its server's death ended goes on where it was.
+/// Goal: an import that its server's death ended continues where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_import_goes_on() {
     let (server, archive, ledger) = stage().await;
@@ -155,8 +155,8 @@ async fn an_interrupted_import_goes_on() {
     check_store(&store, &ledger, ledger.number());
 }
 
-/// Goal: a slow server costs time alone, and one that is silent is given up, by name and without its secrets. It waits longest of these
-/// tests, and begins first by its name.
+/// Goal: a slow server costs only time, and a silent one is given up, by name and without its secrets. This test
+/// waits longest, and its name makes it begin first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_answer_is_waited_for_and_silence_is_not() {
     let (server, archive, ledger) = stage().await;
@@ -164,7 +164,7 @@ async fn a_late_answer_is_waited_for_and_silence_is_not() {
     let exported = export(&archive, &ledger).await;
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
     server.faults.is_silent.store(true, Ordering::SeqCst);
-    // Nothing will come: there is nothing to be patient for.
+    // Nothing will come, so there is no reason to wait long.
     let mut settings = settings(server.variables());
     settings.patience.read = Duration::from_secs(3);
     settings.patience.retry = Duration::from_secs(1);
@@ -194,7 +194,8 @@ async fn wrong_credentials_are_refused() {
     assert!(!text.contains("another-secret"), "{text}");
 }
 
-/// Goal: what a server repeats of a request is in no error: the session token, the id of the key, and the text that was signed.
+/// Goal: no error has what a server repeats of a request: the session token, the id of the key, and the text that was
+/// signed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_repeats_credentials_is_not_quoted() {
     const CANARY: &str = "QZXcanary";
@@ -241,7 +242,7 @@ async fn ledgers_are_kept_apart() {
     let refused = archive.snapshot(None, &earlier).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::Untrusted { .. }), "{refused}");
     archive.snapshot(Some(BatchNumber::new(1)), &earlier).await.unwrap();
-    // A name that claims the waypoint's batch and is another one is not even read.
+    // A name that claims the waypoint's batch with another hash is not even read.
     let hash = Digest([1; 32]);
     let wrong = by_waypoint(Waypoint { number: ledger.number(), hash });
     let none = archive.snapshot(Some(ledger.number()), &wrong).await.unwrap_err();
@@ -250,7 +251,7 @@ async fn ledgers_are_kept_apart() {
     assert!(matches!(missing, ArchiveError::NotInStore { .. }), "{missing}");
 }
 
-/// Goal: a directory is an archive too, and one that HTTP serves can be read, and only read.
+/// Goal: a directory is an archive too, and one that is served by HTTP can be read, but not written.
 #[tokio::test(flavor = "multi_thread")]
 async fn directories_are_archives_and_http_reads_them() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Goal: old snapshots leave the list at once and their objects after the grace time, and nobody who exports or imports meanwhile loses
-//! anything.
+//! Goal: old snapshots leave the list at once, and their objects after the grace time. Nobody who exports or imports
+//! meanwhile loses anything.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     let second = export(&archive, &ledger).await;
     let reading = Arc::new(archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap());
 
-    // All of it is old, but the first snapshot is only now taken out.
+    // All of it is old, but the first snapshot is retired only now.
     server.age(GRACE + HOUR);
     let all = server.objects("/pieces/").len();
     let pruned = prune(&archive).await;
     assert_eq!(pruned, PrunedArchive { kept: 1, retired: 1, ..PrunedArchive::default() });
     let gone = archive.snapshot(Some(BatchNumber::new(1)), &by_genesis()).await.unwrap_err();
     assert!(matches!(gone, ArchiveError::NoSnapshot { .. }), "{gone}");
-    // A reader that began with it can end.
+    // A reader that began with it can finish.
     let (store, _dir) = empty();
     assert_eq!(reading.import(&store).await.unwrap(), first.summary);
 
@@ -45,7 +45,7 @@ async fn what_nobody_needs_goes_after_the_grace_time() {
     assert_eq!(again, PrunedArchive { kept: 1, ..PrunedArchive::default() });
 }
 
-/// Goal: an export that begins before a prune and ends behind it finds all that it named.
+/// Goal: an export that begins before a prune and ends after it keeps everything that it named.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_beside_prunes_loses_nothing() {
     let (server, archive, mut ledger) = stage().await;
@@ -53,14 +53,15 @@ async fn an_export_beside_prunes_loses_nothing() {
     server.age(GRACE + HOUR);
     ledger.touch([5]);
     export(&archive, &ledger).await;
-    // A third, slow export of the first state plus a little goes by the first snapshot, which prunes take out meanwhile.
+    // A third, slow export of the first state plus a little relies on the first snapshot, which prunes retire
+    // meanwhile.
     ledger.touch(0..40);
     server.faults.delay_ms.store(100, std::sync::atomic::Ordering::SeqCst);
     let exporting = tokio::spawn({
         let (archive, store, number) = (archive.clone(), ledger.store.clone(), ledger.number());
         async move { archive.export(&store, number).await }
     });
-    // The last one comes behind the export, which on a busy machine may end before the first.
+    // The last prune comes after the export, which on a busy machine may end before the first prune.
     let mut has_ended = false;
     while !has_ended {
         has_ended = exporting.is_finished();
@@ -72,8 +73,8 @@ async fn an_export_beside_prunes_loses_nothing() {
     assert_eq!(verified(&archive, Some(ledger.number())).await.unwrap(), third.summary);
 }
 
-/// Goal: objects that an export left unnamed are used again while they are young. An old one is left to the prune, whose late delete misses
-/// the new object.
+/// Goal: objects that an export left unnamed are reused while they are young. An old one is left to the prune, whose
+/// late delete misses the new object.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_object_that_may_be_deleted_is_named() {
     let (server, archive, ledger) = stage().await;
@@ -89,14 +90,14 @@ async fn no_object_that_may_be_deleted_is_named() {
     server.age(GRACE / 2 + HOUR);
     assert_eq!(prune(&archive).await, PrunedArchive::default());
 
-    // Older than what an export may rely on: written again, under names of their own.
+    // Older than what an export may rely on: they are written again, under new names.
     let exported = export(&archive, &ledger).await;
     assert_eq!(exported.uploaded, exported.summary.pieces + 1);
     for orphan in &orphans {
         let hash = orphan.file_name().unwrap().to_str().unwrap().split('-').next().unwrap();
         assert_eq!(server.objects(hash).len(), 2, "{hash}");
     }
-    // They alone are deleted when their time has come.
+    // Only they are deleted when their time has come.
     server.age(GRACE / 2);
     let pruned = prune(&archive).await;
     assert_eq!(pruned.deleted, orphans.len());
@@ -104,8 +105,8 @@ async fn no_object_that_may_be_deleted_is_named() {
     assert_eq!(verified(&archive, None).await.unwrap(), exported.summary);
 }
 
-/// Goal: a damaged manifest is named, and keeps what it may name and nothing else; sound snapshots are kept in its place. It goes, with what it
-/// named, when somebody says so.
+/// Goal: a damaged manifest is named, and protects what it may name and nothing else; sound snapshots are kept in its
+/// place. It is deleted, with what it named, on request.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_damaged_manifest_may_name_stays() {
     let (server, archive, mut ledger) = stage().await;
@@ -114,7 +115,7 @@ async fn what_a_damaged_manifest_may_name_stays() {
     let second = export(&archive, &ledger).await;
     let newest = server.objects("/snapshots/")[1].clone();
     std::fs::write(&newest, b"nonsense").unwrap();
-    // What is written later cannot be in it.
+    // What is written later cannot be named in it.
     server.age(HOUR * 2);
     let before = server.objects("/pieces/").len();
     ledger.touch(0..40);
@@ -144,7 +145,7 @@ async fn what_a_damaged_manifest_may_name_stays() {
     assert_eq!(clean, PrunedArchive { kept: 1, ..PrunedArchive::default() });
 }
 
-/// Goal: a damaged manifest that is older than those to keep is taken out like any other, and protects for as long.
+/// Goal: a damaged manifest that is older than those to keep is retired like any other, and protects for as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_damaged_manifest_is_taken_out() {
     let (server, archive, mut ledger) = stage().await;

@@ -30,13 +30,13 @@ pub(crate) const SECRET: &str = "test-secret-that-nobody-prints";
 pub(crate) struct Faults {
     /// Milliseconds before each answer.
     pub(crate) delay_ms: AtomicUsize,
-    /// Whether nothing is answered at all.
+    /// Whether it answers nothing at all.
     pub(crate) is_silent: AtomicBool,
-    /// Whether it gives no pieces, though it lists the snapshots that have them.
+    /// Whether it withholds pieces, though it lists the snapshots that have them.
     pub(crate) keeps_pieces: AtomicBool,
-    /// Pieces that are taken before the server dies; negative if it does not.
+    /// Pieces that are accepted before the server dies; negative if it does not.
     pub(crate) pieces_left: AtomicI64,
-    /// Objects that are given before the server dies; negative if it does not.
+    /// Objects that are served before the server dies; negative if it does not.
     pub(crate) objects_left: AtomicI64,
     /// Whether it is dead.
     pub(crate) is_dead: AtomicBool,
@@ -82,7 +82,7 @@ impl Server {
                     }
                 });
                 tokio::spawn(async move {
-                    // A client that goes away is no failure of the test.
+                    // A client that disconnects is no failure of the test.
                     let _ = Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(socket), answer)
                         .await;
@@ -92,7 +92,7 @@ impl Server {
         Server { address, faults, root, task }
     }
 
-    /// The environment of who uses it.
+    /// The environment of a client of this server.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         variables(self.address)
     }
@@ -106,7 +106,7 @@ impl Server {
         files(&self.bucket()).into_iter().filter(|file| file.to_str().unwrap().contains(part)).collect()
     }
 
-    /// Makes all objects that there are older.
+    /// Makes all existing objects older.
     pub(crate) fn age(&self, by: Duration) {
         for file in files(&self.bucket()) {
             let modified = fs::metadata(&file).unwrap().modified().unwrap();
@@ -125,7 +125,7 @@ impl Faults {
     /// Decides on a request. An error closes its connection, as a dying process does.
     async fn meet(&self, method: &str, path: &str) -> io::Result<()> {
         let is_write = method == "PUT" && (path.contains("/pieces/") || path.contains("/codes/"));
-        // In one step, and it stays at 0: of requests at one time none finds a server without an end.
+        // In one step, and it stays at 0: no concurrent request finds a server without a limit.
         let is_last = |left: &AtomicI64| {
             let took =
                 left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left > 0).then(|| left - 1));
@@ -154,7 +154,7 @@ impl Faults {
         Ok(())
     }
 
-    /// As after a restart.
+    /// Resets it, as a restart does.
     pub(crate) fn revive(&self) {
         self.pieces_left.store(-1, Ordering::SeqCst);
         self.objects_left.store(-1, Ordering::SeqCst);
@@ -162,7 +162,7 @@ impl Faults {
     }
 }
 
-/// The environment of who uses a server at that address.
+/// The environment of a client of the server at `address`.
 pub(crate) fn variables(address: SocketAddr) -> Vec<(String, String)> {
     let endpoint = format!("http://{address}");
     let variables = [

@@ -1,4 +1,4 @@
-//! Checkpoints: snapshots that are held under their number.
+//! Checkpoints: snapshots that are held by number.
 
 use std::sync::Arc;
 

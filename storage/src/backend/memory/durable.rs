@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// Writes that wait to be synced; those before have reached the disk by then, as a system writes back by itself. Bounds the
-/// versions that are kept for a crash.
+/// Most writes that wait to be synced. Earlier ones have reached the disk by then, as a system writes back by itself.
+/// Bounds the versions that are kept for a crash.
 pub(super) const UNSYNCED_MAX: usize = 256;
 
-/// The writes that a crash leaves, by sequence numbers.
+/// The writes that survive a crash, by sequence number.
 #[derive(Default)]
 pub(super) struct Durable {
-    /// Everything up to here.
+    /// Everything up to this sequence number is durable.
     synced: u64,
-    /// Writes in the log after that, in order.
+    /// Later writes in the log, in order.
     unsynced: VecDeque<u64>,
-    /// Writes after that which do not go through the log, and are durable at once.
+    /// Later writes that bypass the log, and are durable at once.
     beside: BTreeSet<u64>,
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Way {
     Log,
     /// A synced write to the log, with everything before it.
     SyncedLog,
-    /// As a file that is linked in: durable, and nothing before it.
+    /// A file that is linked in: durable by itself, but not what came before it.
     Beside,
 }
 
@@ -41,17 +41,17 @@ impl Durable {
         self.beside = self.beside.split_off(&self.synced);
     }
 
-    /// Up to where everything has reached the disk.
+    /// The sequence number up to which everything has reached the disk.
     pub(super) fn synced(&self) -> u64 {
         self.synced
     }
 
-    /// Writes that a crash may lose.
+    /// Number of writes that a crash may lose.
     pub(super) fn unsynced(&self) -> usize {
         self.unsynced.len()
     }
 
-    /// Whether a write is still there after a crash that the first `kept` of the unsynced ones survive.
+    /// Whether write `at` survives a crash that leaves the first `kept` unsynced writes.
     pub(super) fn survives(&self, at: u64, kept: usize) -> bool {
         let kept = self.unsynced.partition_point(|other| *other <= at) <= kept;
         at <= self.synced || self.beside.contains(&at) || kept

@@ -12,7 +12,7 @@ use crate::{
     error::StorageError,
 };
 
-/// Versions of one key by ascending sequence number; none is a deletion.
+/// Versions of one key by ascending sequence number; `None` is a deletion.
 pub(super) type Versions = Vec<(u64, Option<Arc<[u8]>>)>;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(super) struct Tables {
     pub(super) columns: [BTreeMap<Vec<u8>, Versions>; Column::ALL.len()],
     /// Keys with more than one version (or a deletion), by the sequence number that made the older ones stale.
     pub(super) stale: VecDeque<(u64, Column, Vec<u8>)>,
-    /// Only where there may be a crash.
+    /// `None` unless crashes are simulated.
     pub(super) durable: Option<Durable>,
 }
 

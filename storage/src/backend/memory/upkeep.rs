@@ -7,7 +7,7 @@ use crate::{
     schema,
 };
 
-/// Batches after which old entries of the history go.
+/// Batches between two removals of old history entries.
 const FORGET_EVERY: u64 = 64;
 
 /// Bytes of a key and its newest value.
@@ -42,13 +42,13 @@ impl Upkeep for MemoryBackend {
     fn reclaim(&self, column: Column, _readers: usize) -> Result<(), StorageError> {
         let mut writes = WriteBatch::default();
         writes.clear(column);
-        // It ends with a compaction, before which RocksDB syncs the log.
+        // RocksDB ends this with a compaction, before which it syncs the log.
         self.write_by(Way::SyncedLog, writes);
         Ok(())
     }
 
     fn forget_history_up_to(&self, number: u64) {
-        // Now and then: each time costs a look at every entry.
+        // Only every so often, because each time visits every entry.
         if number.is_multiple_of(FORGET_EVERY) {
             let mut tables = self.shared.tables.write();
             tables.columns[Column::History as usize]

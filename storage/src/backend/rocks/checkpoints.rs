@@ -18,16 +18,16 @@ use crate::{
     error::StorageError,
 };
 
-/// Before a checkpoint, each column with at least this many bytes in memory is flushed, and one smaller column by turns. Flushing all
-/// columns, and compacting the files that this left, took a tenth of a validator's CPU at ten transactions a batch. The checkpoint's first
-/// reader replays the other columns' rows from the log.
+/// Before a checkpoint, each column with at least this many bytes in memory is flushed, and one smaller column in
+/// turn. Flushing all columns, and compacting the files from that, took a tenth of a validator's CPU at ten
+/// transactions a batch. The checkpoint's first reader replays the other columns' rows from the log.
 const ROW_FLUSH_BYTES_MIN: u64 = 2 << 20;
 /// The same for columns of blobs. Their files are never merged, so each flush leaves one for good.
 const BLOB_FLUSH_BYTES_MIN: u64 = 8 << 20;
-/// What RocksDB appends to the name of a checkpoint that it makes.
+/// What RocksDB appends to the name of an unfinished checkpoint.
 const MAKING: &str = "tmp";
 
-/// Whether a directory has the name of a checkpoint that is being made, or removed.
+/// Whether a directory has the name of a checkpoint that is being made or removed.
 fn is_unfinished(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == MAKING || extension == REMOVING)
 }
@@ -71,10 +71,10 @@ impl Checkpoints for RocksBackend {
 
     fn checkpoint(&self, number: u64) -> Result<Arc<dyn Reader>, StorageError> {
         let dir = self.checkpoints_dir.join(number.to_string());
-        // One that was above the head after a start: nothing of it is lost any more.
+        // One may remain that was above the head after a start; the store has its batches again.
         remove_checkpoint(&dir);
-        // RocksDB makes it under another name and renames it, so that a directory with a plain number is whole. The
-        // memtables are not flushed, which would take a quarter of a second: the log goes along instead.
+        // RocksDB makes it under another name and renames it, so that a directory with a plain number is complete.
+        // The memtables are not flushed, which would take a quarter of a second: the log is copied along instead.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(&dir, u64::MAX)?;
         Ok(self.take_checkpoint(number))
     }

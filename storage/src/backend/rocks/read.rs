@@ -1,4 +1,5 @@
-//! Reading: the database as it is, a moment of it ([`OwnedSnapshot`]), and a checkpoint on disk ([`RocksCheckpoint`]).
+//! Reading: the database as it is now, one moment of it ([`OwnedSnapshot`]), and a checkpoint on disk
+//! ([`RocksCheckpoint`]).
 
 use std::{
     fs, io,
@@ -24,9 +25,10 @@ use crate::{
     open_files::OpenFilesShare,
 };
 
-/// Opens every file with the database.
+/// Opens all files together with the database.
 pub(super) const ALL_FILES: i32 = -1;
-/// Read ahead of a scan over blobs, which are served by ranges. Much more reads beyond the range's end what nobody asked for.
+/// Readahead for scans of blobs, which are served by ranges. A much larger one reads beyond the range's end for
+/// nothing.
 const BLOB_READAHEAD_BYTES: usize = 256 << 10;
 
 type SnapshotOf<'a> = rocksdb::Snapshot<'a>;
@@ -47,7 +49,8 @@ self_cell::self_cell!(
     }
 );
 
-/// Opened by its first reader: opening costs as much as a thousand commits, and many a checkpoint is never read.
+/// A checkpoint, opened by its first reader: opening costs as much as a thousand commits, and many checkpoints are
+/// never read.
 pub(crate) struct RocksCheckpoint {
     pub(super) db: OnceLock<DB>,
     pub(super) opening: Mutex<()>,
@@ -102,9 +105,9 @@ fn scan(
     mut options: ReadOptions,
     visit: &mut Visit<'_>,
 ) -> Result<(), StorageError> {
-    // A scan of the state passes every row once: it must not push what execution reads out of the cache.
+    // A scan of the state passes every row once: it must not evict what execution reads.
     options.fill_cache(!matches!(column, Column::StateA | Column::StateB) && !is_blobs(column));
-    // Else a column with a filter over the starts of its keys would only show those that begin as `from` does.
+    // Otherwise a column with a filter over key prefixes would only show keys that begin as `from` does.
     options.set_total_order_seek(true);
     if is_blobs(column) {
         options.set_readahead_size(BLOB_READAHEAD_BYTES);
@@ -126,7 +129,7 @@ fn scan(
     Ok(rows.status()?)
 }
 
-/// Asks the filters of a column's files for the start of the key, which spares those that have nothing alike.
+/// Asks the filters of a column's files for the key's prefix, which skips the files that have no match.
 fn scan_alike(
     db: &DB,
     column: Column,
@@ -147,7 +150,7 @@ fn scan_alike(
     Ok(rows.status()?)
 }
 
-/// One iterator for all: making one costs as much as a search.
+/// Uses one iterator for all ranges: making one costs as much as a search.
 fn ranges(
     db: &DB,
     column: Column,
@@ -169,7 +172,7 @@ fn ranges(
     Ok(())
 }
 
-/// Implements [`Reader`] by the functions above, for what has a database and the options to read it with.
+/// Implements [`Reader`] by the functions above, for a type with a database and options to read it with.
 macro_rules! reader {
     ($type:ty) => {
         impl Reader for $type {
@@ -265,8 +268,8 @@ impl RocksCheckpoint {
         Ok(self.db.get_or_init(|| db))
     }
 
-    /// Refuses the database of the store in `dir` if it ends before what was acknowledged, or lacks a table or a part of one. RocksDB opens
-    /// only some tables at a start, and goes on without the others.
+    /// Refuses the database of the store in `dir` if it ends before what was acknowledged, or lacks a table or a part
+    /// of one. RocksDB opens only some tables at a start, and continues without the others.
     pub(crate) fn check(&self, dir: &FilePath, mark: &Mark) -> Result<(), StorageError> {
         let db = self.db()?;
         for file in db.live_files()? {
@@ -287,12 +290,12 @@ impl RocksCheckpoint {
         self.check_change(dir, mark)
     }
 
-    /// Refuses the database of the store in `dir` if it, with its log, ends before what was acknowledged.
+    /// Refuses the database of the store in `dir` if it ends, with its log, before what was acknowledged.
     pub(crate) fn check_change(&self, dir: &FilePath, mark: &Mark) -> Result<(), StorageError> {
         mark.check_change(dir, self.db()?.latest_sequence_number())
     }
 
-    /// Bytes and keys of a column; none of one that a release before did not have.
+    /// Bytes and keys of a column; 0 for a column that an earlier release did not have.
     pub(crate) fn size(&self, column: Column) -> Result<ColumnSize, StorageError> {
         let db = self.db()?;
         match db.cf_handle(column.name()) {
@@ -301,7 +304,7 @@ impl RocksCheckpoint {
         }
     }
 
-    /// One that is another process' database, opened now. It is never removed.
+    /// Opens another process's database at once. It is never removed.
     pub(super) fn open_at(
         dir: PathBuf,
         cache: Cache,
@@ -323,7 +326,7 @@ impl RocksCheckpoint {
     fn open(&self, open_files_max: i32) -> Result<DB, StorageError> {
         let options = common_options(open_files_max);
         let shape = Shape { cache: &self.cache, pin_indexes: false, floors: &self.floors };
-        // One of a release before has fewer columns.
+        // A checkpoint of an earlier release may have fewer columns.
         let refused = |error| refusal(error, &self.dir);
         let known = DB::list_cf(&options, &self.dir).map_err(refused)?;
         let columns = columns(shape).filter(|column| known.iter().any(|name| name == column.name()));

@@ -32,7 +32,7 @@ struct RocksFile {
 
 impl Drop for RocksFile {
     fn drop(&mut self) {
-        // Ingesting moves the file. So this one was given up; the next start removes leftovers.
+        // Ingesting moves the file, so one that is still here was abandoned. The next start removes leftovers.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,5 @@
-//! Care of the database's files: their sizes, those that can go at once, and the rows that compaction drops.
+//! Maintains the database's files: their sizes, the files that can be dropped at once, and the rows that compaction
+//! drops.
 
 use std::{fs, os::unix::fs::MetadataExt as _, sync::atomic::Ordering};
 
@@ -23,7 +24,7 @@ impl RocksBackend {
         Ok(files)
     }
 
-    /// The column's files that hold keys from one on and below another alone.
+    /// Returns the column's files whose keys all lie in `from..below`.
     fn files_between(
         &self,
         column: Column,
@@ -42,7 +43,7 @@ impl RocksBackend {
         let mut dropped = Dropped::default();
         for file in files {
             let path = self.files_dir.join(file.name.trim_start_matches('/'));
-            // A file that is gone meanwhile is held by nobody.
+            // A file that is gone meanwhile is not shared.
             let held = fs::metadata(path).is_ok_and(|found| found.nlink() > 1);
             dropped.bytes += file.size as u64;
             dropped.bytes_in_snapshots += if held { file.size as u64 } else { 0 };
@@ -82,7 +83,8 @@ impl Upkeep for RocksBackend {
     fn drop_between(&self, column: Column, from: &[u8], below: &[u8]) -> Result<Dropped, StorageError> {
         let mut files = self.files_between(column, from, below)?;
         if files.iter().any(|file| file.level == 0) {
-            // RocksDB drops no file of level 0. They do not overlap, so this moves them down as they are.
+            // RocksDB drops no file of level 0. The files do not overlap, so a compaction moves them down as they
+            // are.
             let mut options = CompactOptions::default();
             options.set_exclusive_manual_compaction(false);
             let family = family(&self.db, column);

@@ -1,8 +1,8 @@
-//! Trees of which quarters of the lowest nodes are known by their hashes alone.
+//! Trees whose lowest nodes know some of their quarters by hash alone.
 
 use super::*;
 
-/// The tree of a model, short of memory, of which no batch has touched anything for a while.
+/// Returns the tree of a model, short of memory. No batch has touched it for a while.
 fn short_of_memory(model: &Model) -> Tree {
     let mut tree = Tree::build(&leaves(model)).read_from(rows(model));
     tree.shrink(0);
@@ -14,10 +14,10 @@ fn short_of_memory(model: &Model) -> Tree {
     hollow
 }
 
-/// A tree of which the quarters of lowest nodes are known by their hashes: every way of asking and of changing it, down to nothing.
+/// A tree whose lowest nodes know quarters by hash alone: every way to query and to change it, down to nothing.
 #[test]
 fn hollow_nodes_answer_and_change_as_full_ones() {
-    // About 80 leaves below each node of two nibbles, some quarters of which lose all but one or all of theirs.
+    // About 80 leaves below each node of two nibbles. Some quarters lose all of theirs, or all but one.
     let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
     model.retain(|path, _| path.0[0] > 9 || path.0[1] >> 6 != 1 || path.0[2] == 7);
     let full = Tree::build(&leaves(&model));
@@ -59,8 +59,8 @@ fn hollow_nodes_answer_and_change_as_full_ones() {
     }
 }
 
-/// Goal: parts touched for the first time in a while stay hidden, so that a tree short of memory does not grow. Touched again soon, they
-/// come back. This way too refuses rows of another version.
+/// Goal: parts touched for the first time in a while stay hidden, so that a tree short of memory does not grow. If
+/// they are touched again soon, they come back. Rows of another version are refused here too.
 #[test]
 fn what_is_touched_once_stays_hidden() {
     let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
@@ -77,8 +77,8 @@ fn what_is_touched_once_stays_hidden() {
     assert!(tree.resident() > before + 50, "what is in use is in memory");
 }
 
-/// Goal: batches computed ahead of the writes hold only what they must. Some leave layers, those further ahead show what they touch, and
-/// rows that include a batch end its layer.
+/// Goal: batches computed ahead of the writes hold only what they must. Some leave layers; those further ahead show
+/// what they touch. Rows that include a batch end its layer.
 #[test]
 fn layers_end_with_the_rows_that_have_them() {
     let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
@@ -106,12 +106,12 @@ fn layers_end_with_the_rows_that_have_them() {
     }
 }
 
-/// Goal: a frontier of a tree whose hidden parts grew is read again.
+/// Goal: the frontier of a tree whose hidden parts grew can be read back.
 #[test]
 fn a_hidden_part_that_grows_stays_readable() {
     let mut model: Model = (0..20_000).map(|i| (scattered(i), value(i))).collect();
     let mut tree = short_of_memory(&model);
-    // Many new keys in the part of one.
+    // Many new keys in the part of one key.
     let place = scattered(7);
     let grown = sorted((0..600).map(|i| {
         let mut path = scattered(50_000 + i);
@@ -139,8 +139,8 @@ fn a_hidden_part_that_grows_stays_readable() {
 proptest! {
     #![proptest_config(crate::tests::usually(128))]
 
-    /// Goal: changing hidden parts unseen gives the same root and leaves, whatever the batches. Keys come, go and change; parts end as one
-    /// leaf or empty; batches are computed ahead of the writes, and taken back.
+    /// Goal: changing hidden parts without showing them gives the same root and leaves, whatever the batches. Keys
+    /// come, go and change; parts end as one leaf or empty; batches are computed ahead of the writes, and undone.
     #[test]
     fn hidden_parts_change_as_shown_ones(
         batches in prop::collection::vec((any::<u64>(), 1..400u32, 0..4u32, 0..4u32), 1..7),
@@ -151,7 +151,7 @@ proptest! {
         for (seed, count, kind, end) in batches {
             let updates = sorted((0..count).map(|i| {
                 let key = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(i) * 0x2545_f491) >> 16) as u32;
-                // Some batches empty whole parts, others add keys beside those that are there.
+                // Some batches empty whole parts, others add keys beside existing ones.
                 match kind {
                     0 => (scattered(key % 6_000), None),
                     1 => (scattered(6_000 + key % 6_000), Some(value(key))),

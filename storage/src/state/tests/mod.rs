@@ -1,4 +1,4 @@
-//! The tree beside its definition, for leaves that share prefixes of all lengths, with and without a budget.
+//! Compares the tree with its definition, for leaves that share prefixes of all lengths, with and without a budget.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ mod hollow;
 
 type Model = BTreeMap<Path, Digest>;
 
-/// Paths that share prefixes of many lengths: as the slots of one account do, and as keys that were ground into one place.
+/// Paths that share prefixes of many lengths, like the slots of one account, or keys that were ground into one place.
 fn path() -> impl Strategy<Value = Path> {
     (0..3u8, 0..3u8, 0..4usize, any::<u8>(), 8..32usize).prop_map(|(first, second, at, value, position)| {
         let mut path = [0; 32];
@@ -79,7 +79,7 @@ proptest! {
         for (index, batch) in batches.into_iter().enumerate() {
             let updates: Vec<Update> =
                 batch.into_iter().map(|(path, value)| (path, value.map(|value| Digest([value; 32])))).collect();
-            // A version that is kept makes the next one copy what it changes; else it is changed in place.
+            // A kept version makes the next one copy what it changes; otherwise it changes in place.
             if keep >> index & 1 == 1 {
                 versions.push((tree.clone(), model.clone()));
             }
@@ -135,7 +135,7 @@ proptest! {
         for (index, first) in firsts.iter().enumerate() {
             let inside = |last: &Path| leaves(&model).into_iter().map(|leaf| leaf.path).rfind(|path| path < last);
             let last = match firsts.get(index + 1) {
-                // The last path before the next part, as far as leaves are concerned.
+                // The last leaf's path before the next part.
                 Some(next) => inside(next).filter(|path| path >= first).unwrap_or(*first),
                 None => Path::MAX,
             };
@@ -163,7 +163,7 @@ proptest! {
         prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
     }
 
-    /// Goal: after batches that nobody told the tree of, reading again what they touched gives the tree of the rows.
+    /// Goal: after batches that the tree did not see, reading again what they touched gives the tree of the rows.
     #[test]
     fn what_was_touched_is_read_again(
         before in prop::collection::btree_map(path(), any::<u8>(), 0..80),
@@ -180,7 +180,7 @@ proptest! {
             let updates: Vec<Update> =
                 batch.into_iter().map(|(path, value)| (path, value.map(|value| Digest([value; 32])))).collect();
             change(&mut model, &updates);
-            // No more than its first nibbles is known of a path.
+            // Only the first nibbles of a path are known.
             touched.extend(updates.iter().map(|(path, _)| Range::below(path, 4 * REREAD_NIBBLES).first));
         }
         let touched: Vec<Path> = touched.into_iter().collect();
@@ -191,8 +191,8 @@ proptest! {
         prop_assert_eq!(tree.apply(&deletions).unwrap().root(), Digest::ZERO);
     }
 
-    /// Goal: the upper part of any tree comes back as a tree of the same content, whatever part of it is in memory. Cut or altered bytes do
-    /// not.
+    /// Goal: the upper part of any tree comes back as a tree of the same content, whichever part of it is in memory.
+    /// Cut or altered bytes do not.
     #[test]
     fn a_frontier_comes_back_as_the_same_tree(
         paths in prop::collection::btree_set(path(), 0..80),
@@ -292,7 +292,7 @@ fn large_batches_run_in_parallel_to_the_same_root() {
     assert_eq!(tree.resident(), model.len() as u64);
 }
 
-/// Keys ground into one prefix of 31 bytes, among others: they only deepen their own way, and cost no nodes on it.
+/// Keys ground into one prefix of 31 bytes, among others, deepen only their own way, and cost no nodes on it.
 #[test]
 fn ground_keys_deepen_one_path_only() {
     let mut model: Model = (0..3_000).map(|i| (scattered(i), value(i))).collect();
@@ -316,7 +316,8 @@ fn ground_keys_deepen_one_path_only() {
     assert_eq!(tree.apply(&deletions).unwrap().root(), tree::root(&leaves(&model)));
 }
 
-/// A budget of a fiftieth of the tree: same roots and proofs, memory bounded, and old versions on their own rows.
+/// A budget of a fiftieth of the tree keeps roots and proofs the same, bounds memory, and leaves old versions on
+/// their own rows.
 #[test]
 fn a_small_budget_changes_no_root_and_no_proof() {
     let (keys, resident_max) = (20_000, 400);

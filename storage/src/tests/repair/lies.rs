@@ -1,4 +1,4 @@
-//! False answers are found out one by one, and whoever gave them.
+//! False answers are found out one by one, and so are their senders.
 
 use super::*;
 use crate::Opened;
@@ -28,7 +28,7 @@ fn lies(opened: &Opened) -> Vec<Opened> {
     lies.into_iter().map(|parts| Opened::new(parts).unwrap()).collect()
 }
 
-/// Goal: every false answer is refused and leaves no trace; the next true one is taken.
+/// Goal: every false answer is refused and leaves no trace; the next true one is accepted.
 #[test]
 fn lies_are_found_out_one_by_one() {
     let (source, _) = backend();
@@ -68,7 +68,7 @@ fn lies_are_found_out_one_by_one() {
     assert_eq!(rows(&spoiled, Column::StateA), right);
 }
 
-/// Goal: who opens less than it was asked to is found out by what is opened next, and nobody else is taken for it.
+/// Goal: a peer that opens less than requested is exposed by what is opened next, and nobody else is blamed.
 #[test]
 fn who_opens_less_than_asked_is_named() {
     let (source, _) = backend();

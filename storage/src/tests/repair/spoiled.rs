@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A fault of a row, chosen by two bytes.
+/// A fault of a row or a code; its numbers choose which.
 #[derive(Clone, Debug)]
 pub(super) enum Wrong {
     Change(usize, u8),
@@ -24,7 +24,7 @@ pub(super) fn wrong() -> impl Strategy<Value = Wrong> {
     ]
 }
 
-/// Does it to what a store holds; notes which paths then differ.
+/// Applies faults to what a store holds.
 pub(super) fn spoil(backend: &MemoryBackend, right: &Content, wrong: &[Wrong]) {
     let paths: Vec<&Path> = right.keys().collect();
     let path = |at: &usize| paths[at % paths.len()];
