@@ -1,12 +1,12 @@
-//! [`Interrupt`]: how an execution that nobody waits for any more comes to its end.
+//! [`Interrupt`]: ends an execution that nobody waits for any more.
 
 use std::{fmt, sync::Arc};
 
-/// Is asked again and again while a call or a batch runs. Once it says yes, the execution ends with
+/// A condition that is polled while a call or a batch runs. Once it is true, the execution ends with
 /// [`ExecuteError::Interrupted`](crate::ExecuteError::Interrupted).
 ///
-/// The EVM asks it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas. Between
-/// two jumps, at most one contract's code can run, and one precompile never ends early.
+/// The EVM polls it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas.
+/// Between two jumps, at most one contract's code can run. A precompile never ends early.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
@@ -21,7 +21,7 @@ impl Interrupt {
         Self(Some(Arc::new(is_due)))
     }
 
-    /// Whether the execution is to end now.
+    /// Whether the execution should end now.
     pub fn is_due(&self) -> bool {
         self.0.as_ref().is_some_and(|is_due| is_due())
     }
