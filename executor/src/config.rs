@@ -23,7 +23,7 @@ pub struct ExecutorConfig {
     /// transactions' own fields decide that, or with `predict: full` the changes that their programs predict. `values`:
     /// in addition, execution does not wait for rows that are not read yet if the hints ship their values. It uses the
     /// shipped values, and each is compared with the store's before the batch is committed. If one is wrong, the batch
-    /// is executed again without them. The score of the validator who signed the hints is reduced, or their sender's if
+    /// is executed again without them. The score of the validator that signed the hints is reduced, or their sender's if
     /// nobody signed, and its values are not trusted again until the node restarts. Hints made here then ship values
     /// too, which takes four times the bytes (17 KB for a block of mainnet), so set it at the validators whose
     /// followers are to profit. `off`: a key that is not foretold is read when execution needs it.

@@ -34,7 +34,7 @@ pub struct NetworkConfig {
     /// fullnode needs at least one peer. The node's own entry is skipped, so that one list serves a whole validator
     /// set.
     pub peers: Vec<PeerTarget>,
-    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`. They appear beside the key in the
+    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`. They appear beside the keys in the
     /// status, in `/v1/consensus/evidence`, on the node's page, in `slipstream top` and in the log, and before a
     /// missing peer in the reason why a node is not ready. At most 1024, each of 1 to 64 characters: letters of
     /// left-to-right scripts, digits, ASCII symbols, and spaces between them. No two keys have the same name. Only this

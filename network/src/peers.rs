@@ -2,8 +2,8 @@
 //! clock and does the I/O.
 //!
 //! ```text
-//!   configured, or chosen by this node ─────────────▶ a place of its own
-//!   stranger ─▶ host and network have one left? ─▶ free place ─▶ one of no use ─▶ one of a crowd ─▶ one whose turn is over ─▶ full
+//!   configured, or chosen by this node ─────────────▶ a reserved place
+//!   stranger ─▶ host and network have a place left? ─▶ a free place ─▶ a useless peer's ─▶ a crowd's ─▶ one whose turn is over ─▶ full
 //! ```
 
 mod kept;

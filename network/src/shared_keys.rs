@@ -1,8 +1,8 @@
 //! [`SharedKeys`]: detects keys that more than one node uses. Such nodes displace each other's connections for ever.
 //!
 //! ```text
-//!  whoever they connect to    a displaced address comes back and displaces in its turn
-//!  one of them                a peer that it dials ends its connections, as another one with its key stays
+//!  a peer of both             a displaced address returns and displaces the other in turn
+//!  one of them                a peer that it dials ends its connections in favour of another one with its key
 //!  two that meet              the other side proves this node's own key
 //! ```
 //!

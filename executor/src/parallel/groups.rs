@@ -243,8 +243,8 @@ impl Trace {
         Some((changes, Trace { entries, reads, writes, balances, spends, nonces_read, codes_made }))
     }
 
-    /// Whether no other group wrote before what this group read, or created code that it read. It must also be able to
-    /// pay after the others' payments.
+    /// Whether this group is independent of the others. None of them may have written earlier a key that it read, or
+    /// created code that it read. It must also be able to pay after the others' payments.
     fn is_separate(&self, all: &[Trace]) -> bool {
         let others: Vec<&Trace> = all.iter().filter(|other| !std::ptr::eq(*other, self)).collect();
         let is_written = |key: &StateKey, index: u32| {

@@ -346,8 +346,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Positions, blocks and stack words all number fewer than the code's bytes, of which [`CODE_BYTES_MAX`] is the
-    /// most.
+    /// Writes a position, a block's index or a count of stack words. All are below [`CODE_BYTES_MAX`].
     fn short(&mut self, number: usize) {
         self.bytes.extend((number as u16).to_le_bytes());
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  hints ─ Wanted ─▶ Prefetcher::read_ahead ─▶ Warm ─▶ execute
-//!                          │                    ▲ │ a key nobody claimed is read here; one that is loading is waited for
+//!                          │                    ▲ │ reads unclaimed keys itself, and waits for keys that are loading
 //!                          ▼                    │ ▼
 //!            pool: threads ─ chunks of keys ─▶ Load: queued ─▶ loading ─▶ found │ absent
 //!                                                          └─ (read failed) ─▶ queued

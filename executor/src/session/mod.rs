@@ -1,9 +1,9 @@
 //! [`Session`]: a node's execution environment, shared by sync, which follows, and a validator's consensus.
 //!
 //! ```text
-//!  OrderedBatch ── prepare ──▶ Ahead (rows on their way, who waits for whom) ─┐
-//!                    │ hints, or what predictors foretell                     ▼
-//!                    └ without what the state or the cache has      State ─▶ execute ─▶ Executed
+//!  OrderedBatch ── prepare ──▶ Ahead (rows in flight, conflicts) ─────────────┐
+//!                    │ hints, or predictions                                  ▼
+//!                    └ minus keys in the state or the cache         State ─▶ execute ─▶ Executed
 //!                                                                     ▲        │ learn: predictors
 //!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
 //!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed

@@ -4,7 +4,7 @@
 //!   a peer's own word      PeerRecord ─▶ verified ─▶ Book: heard ──(dialled by this node)──▶ reached
 //!   (signed, for a chain)                              │                                      │
 //!                                                      ▼                                      ▼
-//!   Chooser: what happened, and when ─▶ dial, ask, drop          what was met by this node itself is passed on
+//!   Chooser: events with their times ─▶ dial, ask, drop          peers that this node has met are passed on
 //! ```
 //!
 //! Keys are free, addresses cost something, and words of strangers are free too. So the **blocks** (IPv4 /16, IPv6 /32)

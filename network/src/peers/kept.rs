@@ -2,8 +2,8 @@
 //! before everybody else would keep them for ever.
 //!
 //! ```text
-//!   a fourth of all   who gave this node most of what it asked for, of late; a newcomer can earn it
-//!   the rest of half  who has been here longest, one of each block (IPv4 /16, IPv6 /32)
+//!   a quarter of all  peers that recently served this node most; a newcomer can earn a place
+//!   the rest of half  peers that have been here longest, one of each block (IPv4 /16, IPv6 /32)
 //! ```
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};

@@ -22,7 +22,7 @@ const ROOM_WAIT: Duration = Duration::from_secs(4);
 /// Answers up to this length need no room: one for each stream of a connection takes only some MiB. So votes and
 /// summaries do not wait behind ranges.
 const SHORT_ANSWER_BYTES: usize = 64 << 10;
-/// Wait that a peer that filled its share is asked for.
+/// Retry delay for a peer that filled its share.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A request that was read completely.

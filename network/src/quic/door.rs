@@ -2,9 +2,9 @@
 //! unknown.
 //!
 //! ```text
-//!   first packet ─▶ is the address proven, or is it quiet? ─▶ places left, or one to displace? ─▶ handshake, in less time
-//!                       │ no                                      │ no                            when it is crowded
-//!                     retry: a round trip that costs nothing here  ignore
+//!   first packet ─▶ is the address proven, or are few in progress? ─▶ a place left, or one to displace? ─▶ handshake, in less
+//!                       │ no                                              │ no                             time in a crowd
+//!                     retry: a round trip that costs nothing here       ignore
 //! ```
 //!
 //! An address that is not proven may be forged. It is admitted only where that shuts out no other peer: where places
@@ -214,8 +214,9 @@ impl State {
         })
     }
 
-    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network,
-    /// if that will still have at least as many as the newcomer's, or if it has used up the usual time.
+    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network
+    /// if that network then still has at least as many as the newcomer's. Otherwise it is the oldest stranger's, if that
+    /// is overdue.
     fn displaceable_stranger(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let net = |from: SocketAddr| Origin::of(from.ip()).net;
         let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;

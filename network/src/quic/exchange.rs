@@ -37,9 +37,9 @@ const PARTY_BURST: f64 = 16.0;
 /// Questions of all peers: each costs at most one signature check, some 50 microseconds.
 const ALL_PER_SECOND: f64 = 64.0;
 const ALL_BURST: f64 = 256.0;
-/// Wait that a peer that asks too often is told.
+/// Retry delay for a peer that asks too often.
 const TOO_OFTEN_PAUSE: Duration = Duration::from_secs(10);
-/// Wait that a peer that asks a starting node is told.
+/// Retry delay for a peer that asks while this node is starting.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
 /// Age at which a node signs its record again.
 const OWN_AGE_MS: u64 = 3_600_000;

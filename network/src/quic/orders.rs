@@ -2,7 +2,7 @@
 //! part that lasts: the node stores it across restarts.
 //!
 //! ```text
-//!   orders and own bans of before ─▶ obey ─▶ Peers, and whom to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
+//!   earlier orders and own bans ─▶ obey ─▶ Peers, and peers to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
 //! ```
 
 mod bans;

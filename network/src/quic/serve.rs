@@ -2,7 +2,7 @@
 //! node does.
 //!
 //! ```text
-//!  accept_bi ─▶ slot ─▶ task per request: read ─▶ room for the answer ─▶ handler ─▶ write ─▶ the asker has it
+//!  accept_bi ─▶ slot ─▶ task per request: read ─▶ room for the answer ─▶ handler ─▶ write ─▶ requester has it
 //!  accept_uni ─▶ meter ─▶ read, in order ─▶ inbox (drops oldest) ─▶ turn ─▶ handler
 //!  outbox (drops oldest) ─▶ one stream after another
 //! ```

@@ -1,7 +1,7 @@
 //! [`Book`]: the peers that this node may dial beside the configured ones.
 //!
 //! ```text
-//!   heard    128 buckets of 16   bucket by secret, block of the address, block of the teller     hearsay, and who came in
+//!   heard    128 buckets of 16   bucket by secret, block of the address, block of the teller     hearsay, and peers that connected
 //!   reached   64 buckets of 16   bucket by secret, block of the address, host                    dialled by this node
 //! ```
 //!

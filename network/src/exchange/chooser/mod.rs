@@ -2,8 +2,8 @@
 //! ones that must leave.
 //!
 //! ```text
-//!   outbound places   half kept by age, a fourth by service, a fourth goes round; who is of no use keeps none
-//!   feeler            one more, every two minutes, only to see whether somebody in the book is there
+//!   outbound places   half kept by age, a quarter by service, a quarter rotates; useless peers keep none
+//!   feeler            one more, every two minutes, only to see whether a peer of the book answers
 //! ```
 //!
 //! Chosen peers with public addresses are all in different blocks, so an attacker with a few blocks gets at most as
