@@ -25,8 +25,8 @@ pub struct ExecutorConfig {
     /// shipped values, and each is compared with the store's before the batch is committed. If one is wrong, the batch
     /// is executed again without them. The score of the validator that signed the hints is reduced, or their sender's if
     /// nobody signed, and its values are not trusted again until the node restarts. Hints made here then ship values
-    /// too, which takes four times the bytes (17 KB for a block of mainnet), so set it at the validators whose
-    /// followers are to profit. `off`: a key that is not foretold is read when execution needs it.
+    /// too, which takes four times the bytes (17 KB for a block of mainnet), so set it on validators whose
+    /// followers should profit. `off`: a key that is not foretold is read when execution needs it.
     pub hints: HintsMode,
     /// The reads that are foretold for batches without usable hints, so that they happen before execution. `accounts`:
     /// the accounts that the transactions name (sender, recipient and its code, access list); costs next to nothing.

@@ -41,13 +41,13 @@ pub enum ExecuteError {
         /// The limit, and the length that exceeds it.
         reason: CodecError,
     },
-    /// A call with a property that no transaction may have.
+    /// A call that breaks a rule of transactions.
     #[error("the call is invalid: {0}")]
     InvalidCall(Rejection),
     /// A call with an override that moves a precompile where it cannot go.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// A call was given up before it ended, because its [`Interrupt`](crate::Interrupt) was due.
+    /// An execution was stopped early, because its [`Interrupt`](crate::Interrupt) was due.
     #[error("the call was interrupted")]
     Interrupted,
     /// The state could not be read. The batch itself may be good.

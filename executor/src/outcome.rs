@@ -121,7 +121,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Adds the receipt, and the reads and writes if they were observed.
+    /// Makes the result, with the receipt, and with the access set if it was observed.
     ///
     /// # Errors
     /// If its receipt does not fit its format.

@@ -111,7 +111,7 @@ impl BlockOverrides {
     }
 }
 
-/// Returns the precompiles that the call finds at other addresses than its fork has them. A precompile that moves
+/// Returns the precompiles that the call finds at other addresses than in its fork. A precompile that moves
 /// leaves its address. One whose account is overridden in any way does so too, as in geth.
 ///
 /// # Errors

@@ -29,13 +29,13 @@ const PERMIT_BYTES: usize = 1_024;
 /// Number of peers' shares that all peers of one host, and of one network, have together.
 const PEERS_PER_HOST: usize = 2;
 const PEERS_PER_NET: usize = 3;
-/// Strangers leave one part of this many of the total to configured peers, if there are any.
+/// Strangers leave 1/`CONFIGURED_PART` of the total to configured peers, if there are any.
 const CONFIGURED_PART: usize = 4;
-/// One configured peer may use one part of this many of the total, but at least one whole message. It is half of the
-/// configured peers' own part, so another peer has room beside it.
+/// One configured peer may use 1/`CONFIGURED_PEER_PART` of the total, but at least one whole message. That is half of
+/// the configured peers' own part, so another peer has room beside it.
 const CONFIGURED_PEER_PART: usize = 2 * CONFIGURED_PART;
 
-/// First time for which a party is barred after it did not receive what was held for it. The time doubles with each
+/// Initial time for which a party is barred after it did not receive what was held for it. The time doubles with each
 /// offence, until the party has received everything for [`BAR_FORGOTTEN`]. Without the bar, the party could hold the
 /// same amount again at once, under another key.
 const BAR_FIRST: Duration = Duration::from_secs(10);
@@ -189,7 +189,7 @@ impl Share {
         true
     }
 
-    /// Bytes that have room now.
+    /// Bytes that could be held now.
     pub(crate) fn room(&self) -> usize {
         self.levels
             .iter()

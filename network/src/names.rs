@@ -49,7 +49,7 @@ pub(crate) fn check(names: &[PeerName]) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Whether a character is visible and keeps its position: it is neither invisible nor changes the direction of others.
+/// Whether a character is visible, and does not change the direction of others.
 fn is_printable(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric() && !is_blank_letter(c) && !is_from_the_right(c)
 }

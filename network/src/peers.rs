@@ -27,7 +27,7 @@ use crate::{BanEnd, BannedBy, PeerId, bans::Bans, origin::Origin};
 /// Most connections of strangers from one host, so that it cannot take all places with free keys.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
 
-/// One network may take one part of this many of the strangers' places, but at least as many as a host. A network gets
+/// One network may take 1/`NETWORK_PART` of the strangers' places, but at least as many as a host may. A network gets
 /// new hosts as easily as a host gets new keys.
 const NETWORK_PART: usize = 4;
 
@@ -234,8 +234,8 @@ impl<L: Useful> Peers<L> {
     }
 
     /// The newest stranger of the most crowded network, if a newcomer from another network makes the distribution more
-    /// even. To get all places, an attacker needs that many networks, and old strangers stay. Each such eviction evens
-    /// the distribution, so evictions cannot cycle.
+    /// even. To get all places, an attacker needs as many networks as places, and old strangers stay. Each such
+    /// eviction evens the distribution, so evictions cannot cycle.
     fn youngest_of_a_crowd(&self, newcomer: Option<IpAddr>) -> Option<PeerId> {
         let mut counts = BTreeMap::new();
         for (_, entry) in self.strangers() {

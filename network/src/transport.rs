@@ -148,7 +148,7 @@ pub trait Transport: Send + Sync + 'static {
     fn send(&self, peer: PeerId, message: Bytes, priority: Priority);
 
     /// Ends the connection to a peer and refuses new ones for the duration, at most
-    /// [`OWN_BAN_MAX`](crate::OWN_BAN_MAX). The peer is told the reason, and the log too.
+    /// [`OWN_BAN_MAX`](crate::OWN_BAN_MAX). Sends the reason to the peer, and logs it.
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration);
 
     /// Credits a peer with this many useful bytes: useful peers keep their places.

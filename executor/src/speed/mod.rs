@@ -120,7 +120,7 @@ impl Speeds {
         self.0.iter().map(|(work, speed)| (*work, *speed))
     }
 
-    /// The kind with the fewest gas per second, and that number; `None` if nothing was measured.
+    /// The kind with the least gas per second, and that number; `None` if nothing was measured.
     pub fn slowest(&self) -> Option<(Work, u64)> {
         self.iter().min_by_key(|(_, speed)| *speed)
     }

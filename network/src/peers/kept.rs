@@ -10,9 +10,9 @@ use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};
 
 use crate::PeerId;
 
-/// One part of this many of the strangers' places rotates when all are wanted.
+/// 1/`TURNS_PART` of the strangers' places rotates when all are wanted.
 const TURNS_PART: usize = 2;
-/// One part of this many of the other places is kept for service.
+/// 1/`SERVICE_PART` of the other places is kept for service.
 const SERVICE_PART: usize = 2;
 /// Least bytes of answers that earn a place; a few headers are no service.
 const SERVED_MIN: f64 = (64 << 10) as f64;

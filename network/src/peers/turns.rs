@@ -107,7 +107,8 @@ impl Tally<'_> {
         (self.of_block(home, |it| it.all), self.of_net(home, |it| it.all))
     }
 
-    /// Whether a place passes from one home to a newcomer: the newcomer had enough less, by `turn`.
+    /// Whether a place passes from one home to a newcomer: the home must have had at least twice the newcomer's seconds
+    /// plus `turn`.
     pub(super) fn is_turn_of(&self, newcomer: Home, leaving: Home, turn: Duration) -> bool {
         let (less, more) = match newcomer.block == leaving.block {
             true => (self.of_net(newcomer, |it| it.round), self.of_net(leaving, |it| it.all)),

@@ -1,5 +1,5 @@
-//! [`Chooser`]: chooses the peers that this node dials by itself, the peers that it asks for others, and the chosen
-//! ones that must leave.
+//! [`Chooser`]: chooses the peers that this node dials on its own initiative, the peers that it asks for others, and
+//! the chosen ones that must leave.
 //!
 //! ```text
 //!   outbound places   half kept by age, a quarter by service, a quarter rotates; useless peers keep none

@@ -15,10 +15,10 @@ use crate::{
     origin::{Origin, block_of},
 };
 
-/// One part of this many of the places rotates, and one part is kept for service; age keeps the others.
+/// 1/`ROUND_PART` of the places rotates, and the same share is kept for service; age keeps the others.
 const ROUND_PART: usize = 4;
-/// One part of this many of the places goes to anchors first after a restart. So by causing a restart, an attacker
-/// cannot choose all neighbours.
+/// 1/`ANCHOR_PART` of the places goes to anchors first after a restart. So by causing a restart, an attacker cannot
+/// choose all neighbours.
 const ANCHOR_PART: usize = 2;
 /// A host is not dialled twice within this time, whatever keys are reported there.
 const KNOCK_EVERY: Duration = Duration::from_secs(60);

@@ -73,7 +73,7 @@ fn who_comes_in_is_not_asked() {
 }
 
 /// Goal: 10,000 identities in three blocks that all answer get at most three of eight places at any time, through all
-/// turns. They get less than that in the book's own share; the rest are honest.
+/// turns. Honest peers get the rest.
 #[test]
 fn three_blocks_have_three_places_at_most() {
     let mut rig = among(8, 40);
