@@ -18,7 +18,7 @@ use crate::{
     reader::StateReader,
 };
 
-/// The access list of a call, and the gas that the call takes with it.
+/// The access list of a call, and the gas that the call uses with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessListOutcome {
     /// The list, sorted by address and by slot.

@@ -16,7 +16,7 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Ends an execution as soon as `is_due` returns true. It is asked thousands of times a second, so it must be quick.
+    /// Ends an execution as soon as `is_due` returns true. It is polled thousands of times a second, so it must be quick.
     pub fn when(is_due: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_due)))
     }

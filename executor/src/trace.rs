@@ -34,7 +34,7 @@ pub struct Past<'a> {
     pub info: TransactionInfo,
 }
 
-/// Why there is no trace.
+/// Why a trace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The transaction differs from its first execution, so the trace would show something that never happened.

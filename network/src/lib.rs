@@ -25,7 +25,7 @@
 //! Wire format, ALPN `slipstream/2`; lengths are 32-bit little-endian and checked before anything is allocated:
 //!
 //! ```text
-//! request    protocol (1 byte)  answer_bytes_max (4)  length (4)  payload      on a bidirectional stream of the asker
+//! request    protocol (1 byte)  answer_bytes_max (4)  length (4)  payload      on a bidirectional stream of the requester
 //! response   status (1 byte)  length (4)  payload      0 answer; refusals: 1 busy, 2 not kept, 3 malformed, 4 failed
 //! message    length (4)  payload                         on a unidirectional stream
 //! ```

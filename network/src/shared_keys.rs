@@ -248,7 +248,7 @@ mod tests {
     fn the_own_key_is_named_by_whoever_tells_of_it() {
         let start = Instant::now();
         let mut keys = SharedKeys::new(id(0));
-        // Two attempts that cross end one connection each, with many peers at the start.
+        // At the start, crossing attempts end one connection with each of many peers.
         assert!((1..20).all(|peer| keys.ousted(id(peer), start).is_none()));
         assert_eq!(keys.ousted(id(1), start + Duration::from_secs(3)), None);
         let shared = keys.ousted(id(1), start + Duration::from_secs(9)).unwrap();

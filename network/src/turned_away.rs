@@ -17,7 +17,7 @@ pub enum TurnedAway {
     ConnectionEvicted,
     /// A request, because the peer, its host or all peers have used up the bytes for requests here.
     RequestNoRoom,
-    /// A request that came too slowly.
+    /// A request that arrived too slowly.
     RequestStalled,
     /// A request whose answer has no room: the peer, its host or all peers have used up the bytes for answers here.
     AnswerNoRoom,

@@ -13,7 +13,8 @@ use revm::{
     },
 };
 
-/// The pretended emitter of the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
+/// The emitter of these logs, which is no real contract, and their topic: an ERC-20 token's
+/// `Transfer(address,address,uint256)`.
 const EMITTER: Address = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 const TOPIC: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 

@@ -5,7 +5,7 @@
 //! and the sequence of batches that it took in: it uses neither clock nor sampling.
 //!
 //! ```text
-//!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── what it lacks ──▶ layers, warm data, store
+//!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── misses ──▶ layers, warm data, store
 //! ```
 //! The cache belongs to the state after exactly one batch, named by its header's digest. [`HotCache::apply`] moves it
 //! to the next batch. A batch with another parent (another branch, a restore, a gap) empties the cache. A reader for

@@ -69,7 +69,7 @@ pub(super) struct Board {
 #[derive(Default)]
 struct Slot {
     state: AtomicU8,
-    /// Predecessors that have not run yet.
+    /// Number of predecessors that have not run yet.
     waiting: AtomicU32,
     result: Mutex<Result>,
 }

@@ -107,7 +107,7 @@ impl Ahead {
         self.is_hinted
     }
 
-    /// The conflicts of the batch, if several threads are to execute it.
+    /// The conflicts of the batch, if several threads should execute it.
     pub fn conflicts(&self) -> Option<&Conflicts> {
         self.conflicts.as_ref()
     }

@@ -73,7 +73,7 @@ fn multicall_calls() {
     assert_eq!(view(&state, &env, MULTICALL3, &balance).to_vec(), ether(100).to_be_bytes::<32>());
 }
 
-/// Goal: the system contracts hold what the documents say: the parent's digest by time, and by number.
+/// Goal: the system contracts hold the documented values: the parent's digest by time, and by number.
 #[test]
 fn system_contracts_hold_parents() {
     let (mut state, env) = begun();
