@@ -1,5 +1,6 @@
-//! Measures gas a second of each kind of work, `Melem/s` being Mgas/s: `cargo bench -p slipstream-executor`. With `--no-default-features` it
-//! measures the precompiles in Rust alone; with `--features revm/NAME` besides, what one implementation gains.
+//! Measures gas per second of each kind of work; `Melem/s` stands for Mgas/s: `cargo bench -p slipstream-executor`.
+//! With `--no-default-features` it measures only the precompiles in Rust. Add `--features revm/NAME` to measure the
+//! gain of one implementation.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn gas(criterion: &mut Criterion) {
             .sample_size(10)
             .warm_up_time(Duration::from_millis(200))
             .measurement_time(Duration::from_secs(1));
-        // Of what both can do, MODEXP alone has another price.
+        // Among the programs of both forks, only MODEXP has another price.
         for program in programs(fork).iter().filter(|it| fork == Fork::Osaka || it.work == Work::Modexp) {
             let runner = Runner::new(program, fork);
             group.bench_function(program.name, |bencher| bencher.iter(|| runner.run(GAS)));

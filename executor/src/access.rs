@@ -1,10 +1,10 @@
-//! [`AccessSet`]: the keys that a transaction read and wrote, or probably will. [`conflicts`]: which transactions therefore
-//! wait for which.
+//! [`AccessSet`]: the keys that a transaction read and wrote, or probably will. [`conflicts`]: which transactions
+//! therefore wait for which.
 //!
-//! Only accesses that do not commute count. A balance that is only added to makes no transaction wait. Fees and the sender's
-//! nonce disturb nobody either, as long as the account exists by more than that. Reads count only if an earlier transaction
-//! writes the key. Parallel execution keeps the versions of a key apart, so two writes, or a write after a read, disturb
-//! nobody.
+//! Only accesses that do not commute count. Transactions that only add to a balance do not wait for each other. Fees
+//! and the sender's nonce disturb no other transaction, as long as the account exists for other reasons too. A read
+//! counts only if an earlier transaction writes the key. Parallel execution keeps the versions of a key apart, so two
+//! writes, or a write after a read, do not conflict.
 
 use alloy_primitives::{
     Address,
@@ -14,17 +14,17 @@ use slipstream_types::{Conflicts, StateKey};
 
 use crate::transaction::Transaction;
 
-/// The keys that one transaction reads and writes. An account's key stands for its code, its nonce and its existence. Its balance has a
-/// key of its own, because few transactions ask for it. Sets compare equal whatever the order of their keys.
+/// The keys that one transaction reads and writes. An account's key stands for its code, its nonce and its existence.
+/// Its balance has a key of its own, because few transactions read it. Equality ignores the order of the keys.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSet {
-    /// Keys whose value it depends on.
+    /// Keys whose value the transaction depends on.
     pub reads: Vec<StateKey>,
-    /// Keys that it changes.
+    /// Keys that the transaction changes.
     pub writes: Vec<StateKey>,
-    /// Accounts whose balance it depends on.
+    /// Accounts whose balance the transaction depends on.
     pub balances_read: Vec<Address>,
-    /// Accounts whose balance it changes.
+    /// Accounts whose balance the transaction changes.
     pub balances_changed: Vec<Address>,
 }
 
@@ -47,13 +47,13 @@ impl PartialEq for AccessSet {
 
 impl Eq for AccessSet {}
 
-/// Most predecessors that a transaction names. If a hundred transactions add to a balance before one asks for it, that one
-/// has a hundred. When the latest of them have run, the rest nearly always have too.
+/// Most predecessors that a transaction names. If a hundred transactions add to a balance before one reads it, the
+/// reader has a hundred predecessors. When the latest of them have run, the rest nearly always have too.
 const PREDECESSORS_MAX: usize = 16;
 
 impl AccessSet {
-    /// Announces the accesses that the transaction itself reveals. They are the slots of its access list, its sender, and the
-    /// contract that it calls. That mostly names too many conflicts, and misses those of inner calls.
+    /// Returns the accesses that the transaction itself reveals: its access list's slots, its sender, and the contract
+    /// that it calls. They mostly name too many conflicts, and miss those of inner calls.
     pub fn announced(transaction: &Transaction) -> AccessSet {
         use alloy_consensus::Transaction as _;
         let listed = transaction.envelope.access_list().map(|list| list.0.as_slice()).unwrap_or_default();
@@ -66,25 +66,25 @@ impl AccessSet {
         AccessSet { reads: keys.clone(), writes: keys, ..AccessSet::default() }
     }
 
-    /// That it may disturb others from the same sender.
+    /// Returns the minimal set: the sender's account, which orders transactions of one sender.
     pub fn of_sender(transaction: &Transaction) -> AccessSet {
         let sender = vec![StateKey::Account(transaction.sender)];
         AccessSet { reads: sender.clone(), writes: sender, ..AccessSet::default() }
     }
 }
 
-/// The graph of a batch about which nothing is known but its transactions: [`AccessSet::announced`], and their gas limits.
+/// The graph of a batch when only its transactions are known: [`AccessSet::announced`], and their gas limits.
 pub fn announced_conflicts(transactions: &[Transaction]) -> Conflicts {
     let sets: Vec<AccessSet> = transactions.iter().map(AccessSet::announced).collect();
     conflicts(&sets, transactions.iter().map(Transaction::gas_limit).collect())
 }
 
-/// The graph of a batch with these sets, exact or predicted. `gas` is about what each transaction uses.
+/// The graph of a batch with these sets, exact or predicted. `gas` is an estimate of each transaction's gas.
 ///
-/// A transaction waits for the last earlier one that writes what it reads; for a balance, it waits for all that add to it.
-/// Predecessors of predecessors are left out one step deep, which is most of a full transitive reduction.
+/// A transaction waits for the last earlier one that writes a key that it reads. For a balance, it waits for all that
+/// add to it. Predecessors of direct predecessors are left out, which is most of a full transitive reduction.
 pub fn conflicts(sets: &[AccessSet], gas: Vec<u64>) -> Conflicts {
-    // Nearly all balances are paid into or out of, and nobody asks.
+    // Nearly all balances are only paid into or out of, and never read.
     let asked: AddressSet = sets.iter().flat_map(|set| &set.balances_read).copied().collect();
     let mut changed: AddressMap<Vec<u32>> = AddressMap::default();
     let writes = sets.iter().map(|set| set.writes.len()).sum();

@@ -18,10 +18,10 @@ use crate::{
     reader::StateReader,
 };
 
-/// The access list of a call, and the gas that the call takes with it.
+/// The access list of a call, and the gas that the call uses with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessListOutcome {
-    /// Sorted by address, and by slot.
+    /// The list, sorted by address and by slot.
     pub access_list: AccessList,
     /// Gas used with that list.
     pub gas_used: u64,
@@ -29,9 +29,9 @@ pub struct AccessListOutcome {
     pub error: Option<String>,
 }
 
-/// Finds the access list of a call by running it repeatedly. With each list it may take another path; the list is complete once the call
-/// touches only keys that it names. The transaction's price covers the sender, the called or created account, precompiles and authorizers:
-/// the list names them only with slots.
+/// Finds the access list of a call by running it repeatedly. The call may take another path with each list. The list is
+/// complete once the call touches only keys that the list names. The transaction's price covers the sender, the called
+/// or created account, precompiles and authorizers: the list names them only with slots.
 ///
 /// # Errors
 /// If the call cannot be tried, or was interrupted.
@@ -63,7 +63,7 @@ pub fn create_access_list(
     }
 }
 
-/// Accounts that every transaction has loaded before its first instruction.
+/// Accounts that every transaction loads before its first instruction.
 fn paid_anyway(
     state: &dyn StateReader,
     chain_id: u64,
@@ -79,7 +79,7 @@ fn paid_anyway(
     Ok(authorities.chain([request.from, called]).collect())
 }
 
-/// The list in its one order, each account and slot once, without accounts that it would be paid twice for.
+/// Returns the list in canonical order, each account and slot once, without accounts that it would pay for twice.
 fn needed(list: AccessList, is_paid: impl Fn(&Address) -> bool) -> AccessList {
     let mut accounts: BTreeMap<Address, BTreeSet<B256>> = BTreeMap::new();
     for item in list.0 {

@@ -1,4 +1,4 @@
-//! [`build`]: makes a batch out of candidates.
+//! [`build`]: makes a batch from candidates.
 
 use slipstream_types::limits;
 
@@ -12,27 +12,27 @@ use crate::{
     transaction::Transaction,
 };
 
-/// BCS writes the number of transactions in at most this many bytes, and so each one's length.
+/// Most bytes of a length in BCS: that of the transaction list, and that of each transaction.
 const LENGTH_BYTES_MAX: usize = 5;
 
-/// Limits of one batch, set by the proposer's configuration. The chain's own limits hold besides.
+/// Limits of one batch, set by the proposer's configuration. The chain's own limits apply as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BuildLimits {
     /// Gas of all transactions.
     pub gas: u64,
     /// Bytes of the body, uncompressed.
     pub body_bytes: usize,
-    /// Most transactions in the batch.
+    /// Maximum number of transactions in the batch.
     pub transactions: usize,
 }
 
 /// The room that a batch has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {
-    /// Gas left: the chain's limit minus the gas that the batch's transactions used, whatever they might have used. Full
-    /// receipts or changes lower it.
+    /// Gas left: the chain's limit minus the gas that the batch's transactions used, not the gas that they might have
+    /// used. Receipts or changes that are nearly full lower it.
     pub gas: u64,
-    /// Bytes of one more envelope.
+    /// Bytes left for one more envelope.
     pub bytes: usize,
 }
 
@@ -43,13 +43,15 @@ impl Room {
     }
 }
 
-/// Where [`build`] takes transactions from, the best first. Any iterator will do; a pool passes over what does not fit.
+/// The source of [`build`]'s transactions, the best first. Any iterator will do; a pool skips transactions that do not
+/// fit.
 pub trait Candidates {
-    /// The next transaction that fits, if it can; none ends the batch. The one drawn before it is in the batch, unless
-    /// [`Candidates::leave_out`] was called.
+    /// Returns the next transaction, one that fits if the source can choose. `None` ends the batch. The transaction
+    /// drawn before it is in the batch, unless [`Candidates::leave_out`] was called.
     fn draw(&mut self, room: Room) -> Option<Transaction>;
 
-    /// Reports that the last drawn transaction stays out of the batch, and so must its sender's later ones.
+    /// Reports that the last drawn transaction stays out of the batch. Its sender's later transactions must stay out
+    /// too.
     fn leave_out(&mut self);
 }
 
@@ -61,25 +63,25 @@ impl<I: Iterator<Item = Transaction>> Candidates for I {
     fn leave_out(&mut self) {}
 }
 
-/// Tells what a build has time for. [`Unhurried`] has time for everything.
+/// Decides what a build has time for. [`Unhurried`] has time for everything.
 pub trait BuildClock {
-    /// Ends a transaction that takes longer than it may, or the whole build.
+    /// The interrupt that ends a transaction that takes too long, or the whole build.
     fn interrupt(&self) -> Interrupt;
 
     /// Whether a further candidate may be drawn.
     fn is_open(&self) -> bool;
 
-    /// Whether there is time for this candidate. If so, it begins now.
+    /// Whether there is time for this candidate. If so, its time starts now.
     fn begin(&mut self, transaction: &Transaction) -> bool;
 
-    /// The candidate that began has ended. Returns whether that was in time.
+    /// Reports that the candidate ended. Returns whether it ended in time.
     fn end(&mut self, transaction: &Transaction) -> bool;
 
-    /// The candidate that began was interrupted. Returns whether the build goes on.
+    /// Reports that the candidate was interrupted. Returns whether the build goes on.
     fn interrupted(&mut self, transaction: &Transaction) -> bool;
 }
 
-/// A clock that stands.
+/// A clock that never runs out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unhurried;
 
@@ -110,8 +112,8 @@ impl BuildClock for Unhurried {
 pub struct Built {
     /// The batch's transactions, in order.
     pub included: Vec<Transaction>,
-    /// Candidates that are invalid on this state, with the reason; the pool may forget them. Any other candidate outside the
-    /// batch may come again: it lacked room or a predecessor.
+    /// Candidates that are invalid on this state, with the reason; the pool may forget them. Any other candidate
+    /// outside the batch lacked room or a predecessor, and may come again.
     pub rejected: Vec<(alloy_primitives::B256, String)>,
     /// The results of the batch.
     pub outcome: Outcome,
@@ -119,7 +121,7 @@ pub struct Built {
 
 /// Executes candidates one after the other and keeps those that are valid, until a limit is reached.
 ///
-/// A candidate is executed only if there is room for all that its gas can do, so that nobody makes a proposer work unpaid.
+/// Executes a candidate only if there is room for everything that its gas can do. So a proposer never works unpaid.
 ///
 /// # Errors
 /// If the state is unreadable, or the outcome exceeds its formats. Candidates never cause errors.
@@ -132,7 +134,8 @@ pub fn build(
     build_by(&mut Unhurried, state, env, candidates, limits)
 }
 
-/// As [`build`], by a clock. What it interrupts or leaves out may come again.
+/// Builds as [`build`] does, within the time that `clock` allows. Candidates that the clock interrupts or leaves out
+/// may come again.
 ///
 /// # Errors
 /// As [`build`], and [`ExecuteError::Interrupted`] if the clock ends the whole build.
@@ -158,8 +161,8 @@ pub fn build_by(
         }
         let Some(transaction) = candidates.draw(room) else { break };
         let (gas_limit, bytes) = (transaction.gas_limit(), transaction.raw.len());
-        // A transaction too large for any batch is tried, so that it is rejected. Any other is executed only if it will be part of the
-        // batch, and so paid for.
+        // A transaction too large for any batch is tried, so that it is rejected. Any other is executed only if it will
+        // be part of the batch, and so pay for its execution.
         if !room.fits(gas_limit, bytes) && gas_limit <= gas_max {
             candidates.leave_out();
             continue;
@@ -181,7 +184,7 @@ pub fn build_by(
             }
             Err(Refusal::Rejected(reason)) if reason.is_premature() => {}
             Err(Refusal::Rejected(reason)) => rejected.push((transaction.hash, reason.to_string())),
-            // There was room, so neither can be.
+            // Impossible: the room was checked before.
             Err(Refusal::Gas { .. } | Refusal::Receipts(_)) => {}
             Err(Refusal::Failed(ExecuteError::Interrupted)) if clock.interrupted(&transaction) => {}
             Err(Refusal::Failed(error)) => return Err(error),

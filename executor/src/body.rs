@@ -1,4 +1,4 @@
-//! From a body to transactions, on all cores.
+//! Decodes bodies into transactions, on all cores.
 
 use rayon::prelude::*;
 use slipstream_types::Body;
@@ -8,8 +8,9 @@ use crate::{
     transaction::{Admission, Transaction, TransactionError},
 };
 
-/// The calling thread decodes a batch alone if the batch has at most 256 transactions divided by the number of threads. A transaction takes up
-/// to 40 us. Waking the other threads costs CPU, and saves little time where cores are few or busy.
+/// The calling thread decodes a batch alone if the batch has at most this number of transactions divided by the number
+/// of threads. A transaction takes up to 40 us. Waking the other threads costs CPU, and saves little time where cores
+/// are few or busy.
 const ALONE_MAX: usize = 256;
 
 /// Whether the calling thread decodes a batch of this size alone.
@@ -28,17 +29,17 @@ pub struct BodyError {
     pub source: TransactionError,
 }
 
-/// Decodes and checks every envelope. Recovering a sender takes about 30 us, so the work is spread over rayon's threads where there is
-/// enough of it.
+/// Decodes and checks every envelope. Recovering a sender takes about 30 us, so a large enough body is spread over
+/// rayon's threads.
 ///
 /// # Errors
-/// Names the first envelope that is not admitted, whatever the threads met first.
+/// Names the first envelope in the body that is not admitted, whichever one a thread met first.
 pub fn decode_body(body: &Body, admission: impl Into<Admission>) -> Result<Vec<Transaction>, BodyError> {
     let admission = admission.into();
     decode_with(body, |raw| Transaction::decode(raw, admission))
 }
 
-/// The same without the recovery of senders that are known.
+/// As [`decode_body`], without recovering senders that are known.
 pub(crate) fn decode_body_with(
     body: &Body,
     admission: Admission,

@@ -1,4 +1,4 @@
-//! Calls that are no transactions: JSON-RPC's `eth_call` and `eth_estimateGas`. Nothing that they do is kept.
+//! Calls that are not transactions: JSON-RPC's `eth_call` and `eth_estimateGas`. Their effects are discarded.
 
 use alloy_eips::{eip2930::AccessList, eip7702::RecoveredAuthorization};
 use alloy_primitives::{Address, Bytes, U256};
@@ -13,10 +13,10 @@ use crate::{
     reader::StateReader,
 };
 
-/// Most gas that a call may use, whatever the chain's limit: it bounds the time that one request can take from a node.
+/// Most gas that a call may use, whatever the chain's limit. It bounds the time that one request can take from a node.
 pub const CALL_GAS_MAX: u64 = 50_000_000;
 
-/// Gas of a plain transfer: less is no limit that an estimate could keep.
+/// Gas of a plain transfer. A lower limit in the request is ignored by an estimate.
 pub(crate) const TRANSFER_GAS: u64 = 21_000;
 
 /// A call as JSON-RPC describes it.
@@ -26,11 +26,11 @@ pub struct CallRequest {
     pub from: Address,
     /// The called account, or `None` to create a contract.
     pub to: Option<Address>,
-    /// Gas limit; none for as much as is allowed.
+    /// Gas limit; `None` for the most that is allowed.
     pub gas: Option<u64>,
-    /// Most wei per gas; zero for a call without a fee, for which BASEFEE is zero too.
+    /// Most wei per gas; zero for a call without a fee, which sees a BASEFEE of zero.
     pub max_fee_wei: u128,
-    /// Most wei per gas of them for the proposer. A legacy gas price is both.
+    /// The part of `max_fee_wei` that may go to the proposer, in wei per gas. A legacy gas price sets both.
     pub max_tip_wei: u128,
     /// Wei sent; the caller must have them.
     pub value: U256,
@@ -40,9 +40,9 @@ pub struct CallRequest {
     pub nonce: Option<u64>,
     /// The call's access list (EIP-2930).
     pub access_list: AccessList,
-    /// EIP-7702 authorizations; a list that is there may not be empty.
+    /// EIP-7702 authorizations; `Some` of an empty list is invalid.
     pub authorizations: Option<Vec<RecoveredAuthorization>>,
-    /// State and batch values that the call sees changed.
+    /// Overrides of the state's and the batch's values that the call sees.
     pub overrides: Overrides,
 }
 
@@ -51,34 +51,34 @@ pub struct CallRequest {
 pub struct CallOutcome {
     /// Whether the call returned; false if it reverted or failed.
     pub success: bool,
-    /// The returned data, or the data that it reverted with.
+    /// The returned data, or the revert data.
     pub output: Bytes,
     /// Gas used, after refunds.
     pub gas_used: u64,
-    /// The text in the data of a revert, if it is Solidity's `Error(string)` or `Panic(uint256)`.
+    /// The text in the revert data, if it is Solidity's `Error(string)` or `Panic(uint256)`.
     pub revert_reason: Option<String>,
-    /// Why it stopped, if it neither returned nor reverted.
+    /// Why the call stopped, if it neither returned nor reverted.
     pub halt: Option<String>,
 }
 
-/// Why no gas limit can be named.
+/// Why a gas estimate failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
-    /// It reverts with any amount of gas.
+    /// The call reverts with any amount of gas.
     #[error("execution reverted{}", reason.as_ref().map(|text| format!(": {text}")).unwrap_or_default())]
     Reverted {
-        /// The data that it reverted with.
+        /// The revert data.
         output: Bytes,
-        /// The text in it, if it is Solidity's.
+        /// The text in the revert data, if Solidity wrote it.
         reason: Option<String>,
     },
-    /// As much gas as is allowed, or as the sender can pay, is too little.
+    /// The most gas that is allowed, or that the sender can pay for, is too little.
     #[error("gas required exceeds allowance ({gas_limit})")]
     Allowance {
-        /// The most gas it may use.
+        /// The most gas that the call may use.
         gas_limit: u64,
     },
-    /// The sender's balance is used up by the value alone, and it offers a fee.
+    /// The call offers a fee, but its value leaves none of the sender's balance.
     #[error(
         "insufficient funds for transfer: the sender has {balance} wei, {value} wei and the fee are needed"
     )]
@@ -88,15 +88,15 @@ pub enum EstimateError {
         /// Value that the call sends, in wei.
         value: U256,
     },
-    /// It stops for another reason with as much gas as is allowed.
+    /// The call stops for another reason, even with the most gas that is allowed.
     #[error("{reason} (with the most gas that the call may use, {gas_limit})")]
     Halted {
-        /// The EVM's name for it.
+        /// The EVM's name for the reason.
         reason: String,
-        /// The most gas it may use.
+        /// The most gas that the call may use.
         gas_limit: u64,
     },
-    /// It cannot be tried at all.
+    /// The call cannot be tried at all.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
 }
@@ -104,7 +104,7 @@ pub enum EstimateError {
 /// Executes a call on a state.
 ///
 /// # Errors
-/// If it cannot be tried, or was interrupted; a call that reverts is an outcome.
+/// If the call cannot be tried, or was interrupted. A call that reverts is an outcome, not an error.
 pub fn call(
     state: &dyn StateReader,
     env: &BatchEnv,
@@ -131,10 +131,10 @@ impl CallOutcome {
     }
 }
 
-/// A gas limit with which the call succeeds, at most 1.5 % above the lowest one.
+/// Returns a gas limit with which the call succeeds, at most 1.5 % above the lowest one.
 ///
-/// The gas that a call uses may not suffice as its limit. Refunds come at the end, an inner call gets 63/64 of the remaining
-/// gas, and contracts may ask for more than they use. So bisection searches for the limit.
+/// The gas that a call uses may not suffice as its limit. Refunds come at the end, an inner call gets 63/64 of the
+/// remaining gas, and contracts may ask for more than they use. So a bisection finds the limit.
 ///
 /// # Errors
 /// If no limit suffices, or the search was interrupted.
@@ -171,7 +171,8 @@ pub fn estimate_gas(
         return Ok(used);
     }
     let mut low = used;
-    // Enough for most: the refund is at most a fifth, a call with value gives a stipend, and one level keeps back 1/64.
+    // Enough for most calls: the refund is at most a fifth, a call with value gives a stipend, and one level keeps back
+    // 1/64.
     let likely = ((used + used / 4 + 2_300) / 63).saturating_mul(64).saturating_add(64);
     let mut next = likely;
     while low + 1 < high && (high - low) as u128 * 200 > high as u128 * 3 {

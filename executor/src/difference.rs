@@ -1,10 +1,10 @@
-//! [`difference`]: where two headers of one batch part.
+//! [`difference`]: the first field in which two headers of one batch differ.
 
 use std::fmt;
 
 use slipstream_types::{BatchHeader, Totals};
 
-/// The first field in which a header is not the expected one.
+/// The first field in which a header differs from the expected one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     /// The header's field, as in docs/formats.md.
@@ -22,10 +22,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares two headers field by field, results of execution first. A wrong transaction changes everything behind its receipt, so the
-/// first differing field says most about it.
+/// Compares two headers field by field, results of execution first. A wrong transaction changes its receipt and
+/// everything after it, so the first differing field says most about the cause.
 pub fn difference(expected: &BatchHeader, found: &BatchHeader) -> Option<Difference> {
-    // A field that a later release adds has to be named here.
+    // Without `..`, so that a field added later fails to compile until it is compared.
     let BatchHeader {
         number,
         parent,

@@ -5,14 +5,14 @@ use alloy_primitives::{Address, B256, U256};
 pub use revm::primitives::hardfork::SpecId;
 use slipstream_types::{BatchHeader, BatchNumber, ChainConfig, Epoch, RulesId, chain::Fork, limits};
 
-/// The block as the EVM sees it. Everything that execution depends on besides the state and the transactions.
+/// The block as the EVM sees it: everything that execution depends on besides the state and the transactions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BatchEnv {
     /// EIP-155 chain id, which the genesis fixes.
     pub chain_id: u64,
-    /// Identifies the rules. Executions outside of a chain's batches have those of the genesis.
+    /// Identifies the rules. Executions outside a chain's batches use the genesis rules.
     pub rules: RulesId,
-    /// EVM rules, as the schedule has them for this batch.
+    /// EVM rules that the schedule sets for this batch.
     pub spec: SpecId,
     /// NUMBER: the batch's number.
     pub number: u64,
@@ -22,7 +22,7 @@ pub struct BatchEnv {
     pub beneficiary: Address,
     /// GASLIMIT: most gas that all transactions together may use.
     pub gas_limit: u64,
-    /// Most gas that one transaction may ask for; the limit of all together holds besides.
+    /// Most gas that one transaction may ask for; `gas_limit` applies as well.
     pub transaction_gas_max: u64,
     /// BASEFEE in wei per gas, which the chain's rules fix; it is burnt.
     pub base_fee_wei: u64,
@@ -30,7 +30,7 @@ pub struct BatchEnv {
     pub difficulty: U256,
     /// PREVRANDAO from the Merge on.
     pub prev_randao: Option<B256>,
-    /// BLOCKHASH of the batch before; from Prague on it is also written to state (EIP-2935).
+    /// Digest of the previous batch's header, for BLOCKHASH; from Prague on it is also written to state (EIP-2935).
     pub parent_hash: B256,
     /// Written to state from Cancun on (EIP-4788).
     pub parent_beacon_root: Option<B256>,
@@ -41,15 +41,15 @@ pub struct BatchEnv {
 impl BatchEnv {
     /// The environment of the batch after `parent`.
     ///
-    /// The chain has neither beacon nor blobs. PREVRANDAO and the parent beacon root are the parent's digest, which its
-    /// proposer could grind: contracts must draw no lots with it. BLOBBASEFEE is at its minimum.
+    /// The chain has neither beacon nor blobs. PREVRANDAO and the parent beacon root are the parent's digest. The
+    /// parent's proposer could grind it, so contracts must not use it as a lottery. BLOBBASEFEE is at its minimum.
     pub fn new(chain: &ChainConfig, parent: &BatchHeader, timestamp_ms: u64, proposer: Address) -> BatchEnv {
         let parent_hash = B256::from(parent.digest());
         BatchEnv::behind(parent_hash, chain, parent.number.next(), timestamp_ms, proposer)
     }
 
-    /// As [`BatchEnv::new`], with the digest of the parent's header. Where the environment only serves predictions, zero may stand for
-    /// an unknown digest: the digest decides no keys.
+    /// As [`BatchEnv::new`], but takes the digest of the parent's header. An environment that only serves predictions
+    /// may pass zero for an unknown digest: the digest decides no keys.
     pub fn behind(
         parent_hash: B256,
         chain: &ChainConfig,
@@ -76,7 +76,7 @@ impl BatchEnv {
         }
     }
 
-    /// The environment of a batch that is made already, under its own rules, for calls that run as if they were in it.
+    /// The environment of an existing batch, under its own rules, for calls that run as if they were in it.
     pub fn within(chain: &ChainConfig, header: &BatchHeader) -> BatchEnv {
         let BatchHeader { number, timestamp_ms, proposer, parent, .. } = *header;
         BatchEnv::behind(B256::from(parent), chain, number, timestamp_ms, proposer)
@@ -108,9 +108,9 @@ impl BatchEnv {
 /// The parts of a batch that are settled before it executes.
 #[derive(Clone, Copy, Debug)]
 pub struct Basis<'a> {
-    /// The header before it.
+    /// The header before this batch.
     pub parent: &'a BatchHeader,
-    /// Whose validators certify it.
+    /// The epoch whose validators certify the batch.
     pub epoch: Epoch,
     /// Timestamp in milliseconds since 1970, which the proposer sets.
     pub timestamp_ms: u64,
@@ -119,7 +119,7 @@ pub struct Basis<'a> {
 }
 
 impl<'a> Basis<'a> {
-    /// Of a batch whose header is known.
+    /// The basis of a batch whose header is known.
     pub fn of(parent: &'a BatchHeader, header: &BatchHeader) -> Basis<'a> {
         let BatchHeader { epoch, timestamp_ms, proposer, .. } = *header;
         Basis { parent, epoch, timestamp_ms, proposer }
@@ -131,7 +131,7 @@ impl<'a> Basis<'a> {
     }
 }
 
-/// The rules of a chain's fork.
+/// The EVM rules of a chain's fork.
 pub fn chain_spec(fork: Fork) -> SpecId {
     match fork {
         Fork::Cancun => SpecId::CANCUN,
@@ -140,7 +140,7 @@ pub fn chain_spec(fork: Fork) -> SpecId {
     }
 }
 
-/// The rules of Ethereum's mainnet at a block: by number up to the Merge, by time from Shanghai on.
+/// The rules of Ethereum mainnet at a block: by number up to the Merge, by time from Shanghai on.
 fn mainnet_spec(number: u64, timestamp_s: u64) -> SpecId {
     const BY_TIME: [(u64, SpecId); 4] = [
         (1_764_798_551, SpecId::OSAKA),
@@ -173,8 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a batch keeps the rules of its own number and time, also when asked about later. At a chain's head before a fork, a call sees
-    /// the old rules, and the next batch the new ones.
+    /// Goal: a batch keeps the rules of its own number and time, even when it is queried later. At a chain's head
+    /// before a fork, a call sees the old rules, and the next batch the new ones.
     #[test]
     fn a_batch_has_its_own_rules_for_good() {
         let forks = vec![

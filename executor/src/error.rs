@@ -7,7 +7,7 @@ use slipstream_types::{CodecError, Digest};
 /// Why a batch (or a call) has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// The batch holds a transaction that is invalid in every batch here: its maker broke the rules.
+    /// The batch holds a transaction that is invalid there: its proposer broke the rules.
     #[error("transaction {index} ({hash}) is invalid: {reason}")]
     InvalidTransaction {
         /// Position in the batch.
@@ -31,23 +31,23 @@ pub enum ExecuteError {
         /// The gas that the batch has left.
         left: u64,
     },
-    /// The receipts pass a limit on a transaction's or a batch's.
+    /// The receipts exceed a limit of one transaction's or of the batch's receipts.
     #[error("transaction {index} ({hash}) makes the receipts too long: {reason}")]
     ReceiptsTooLong {
         /// Position in the batch.
         index: usize,
         /// Hash of the transaction.
         hash: B256,
-        /// The limit, and by how much it is passed.
+        /// The limit, and the length that exceeds it.
         reason: CodecError,
     },
-    /// A call that could not be a transaction.
+    /// A call that breaks a rule of transactions.
     #[error("the call is invalid: {0}")]
     InvalidCall(Rejection),
-    /// A call whose precompiles cannot be moved as it wants.
+    /// A call with an override that moves a precompile where it cannot go.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// A call was given up before it ended, because its [`Interrupt`](crate::Interrupt) said so.
+    /// An execution was stopped early, because its [`Interrupt`](crate::Interrupt) was due.
     #[error("the call was interrupted")]
     Interrupted,
     /// The state could not be read. The batch itself may be good.
@@ -59,7 +59,8 @@ pub enum ExecuteError {
         /// Keccak-256 of the code.
         hash: Digest,
     },
-    /// An account from before the batch lost storage that this state cannot enumerate. Cannot happen from Cancun on.
+    /// An account from before the batch lost storage that this state cannot enumerate. This cannot happen from Cancun
+    /// on.
     #[error(
         "contract {address} from before the batch was destroyed, and a delta cannot name all of its slots"
     )]
@@ -67,10 +68,10 @@ pub enum ExecuteError {
         /// Address of the contract.
         address: Address,
     },
-    /// The outcome passes a limit of the formats.
+    /// The outcome exceeds a limit of the formats.
     #[error("the outcome does not fit its format: {0}")]
     Format(#[from] CodecError),
-    /// The EVM refused to run for a reason that is not the transaction's: a bug or a wrong environment.
+    /// The EVM refused to run for a reason outside the transaction: a bug or a wrong environment.
     #[error("the EVM failed: {0}")]
     Evm(String),
 }
@@ -85,13 +86,13 @@ impl ExecuteError {
     }
 }
 
-/// Why a call cannot move a precompile. The texts begin as geth's.
+/// Why a call cannot move a precompile. The texts begin like geth's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
-    /// There is nothing to move.
+    /// The address has no precompile.
     #[error("account {0} is not a precompile")]
     NoPrecompile(Address),
-    /// It is there already.
+    /// The new address is the old one.
     #[error("account {0} is already overridden: its precompile cannot move to itself")]
     ToItself(Address),
     /// The new address has an override of its own.
@@ -105,7 +106,7 @@ pub enum MoveError {
 /// The rule that a transaction breaks, on the state and in the environment where it was tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// It was executed before, or another one in its place.
+    /// The nonce is used: this transaction was executed before, or another one with the same nonce.
     #[error("nonce too low: the transaction has {found}, the account is at {expected}")]
     NonceTooLow {
         /// The sender's next nonce.
@@ -113,7 +114,7 @@ pub enum Rejection {
         /// The transaction's nonce.
         found: u64,
     },
-    /// Transactions of the same sender are missing before it.
+    /// Earlier transactions of the same sender are missing.
     #[error("nonce too high: the transaction has {found}, the account is at {expected}")]
     NonceTooHigh {
         /// The sender's next nonce.
@@ -121,7 +122,7 @@ pub enum Rejection {
         /// The transaction's nonce.
         found: u64,
     },
-    /// The sender cannot pay value and fee.
+    /// The sender cannot pay the value and the fee.
     #[error("insufficient funds for gas * price + value: needs {needed} wei, has {balance}")]
     InsufficientFunds {
         /// Value plus the highest fee.
@@ -132,7 +133,7 @@ pub enum Rejection {
     /// The offered fee is below the chain's base fee.
     #[error("max fee per gas less than block base fee")]
     FeeBelowBase,
-    /// The gas limit does not even pay for sending the transaction.
+    /// The gas limit does not even cover the intrinsic gas.
     #[error("intrinsic gas too low: needs {needed}, the limit is {gas_limit}")]
     IntrinsicGas {
         /// Gas before the first instruction.
@@ -163,7 +164,7 @@ pub enum Rejection {
     /// A type that the chain's fork does not know.
     #[error("transaction type not supported")]
     UnsupportedType,
-    /// No account may get past this nonce (EIP-2681).
+    /// The account's nonce is at its maximum (EIP-2681).
     #[error("nonce has max value")]
     LastNonce,
     /// Any other rule of the EVM.
@@ -172,7 +173,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// Whether the transaction may become valid by what comes before it, so that it is no reason to forget it.
+    /// Whether earlier transactions may still make this one valid, so that a pool should keep it.
     pub fn is_premature(&self) -> bool {
         matches!(self, Rejection::NonceTooHigh { .. })
     }

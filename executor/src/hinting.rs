@@ -1,4 +1,4 @@
-//! Hints of a batch as a blob, which [`seal`](mod@crate::seal) makes and followers open.
+//! Encodes a batch's hints as a blob for [`seal`](mod@crate::seal), and opens them for followers.
 
 use slipstream_types::{
     Address, Blob, BlobKind, CodecError,
@@ -9,7 +9,7 @@ use alloy_consensus::Transaction as _;
 
 use crate::{outcome::Outcome, transaction::Transaction};
 
-/// Seals the hints of a batch. Returns `None` if they are empty or pass the limits: hints are only advice.
+/// Seals the hints of a batch. Returns `None` if they are empty or exceed the limits: hints are only advice.
 pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Transaction]) -> Option<Blob> {
     if !is_sealed(outcome) {
         return None;
@@ -19,7 +19,7 @@ pub fn seal_hints(outcome: &Outcome, fee_recipient: Address, transactions: &[Tra
     Blob::compress(BlobKind::Hints, &content).ok()
 }
 
-/// As [`seal_hints`], with the rows before the batch as far as all of them fit.
+/// As [`seal_hints`], with the values of the rows before the batch if all of them fit.
 pub fn seal_hints_with_values(
     outcome: &Outcome,
     fee_recipient: Address,
@@ -36,16 +36,17 @@ pub fn seal_hints_with_values(
     sealed.or_else(|| seal_hints(outcome, fee_recipient, transactions))
 }
 
-/// Whether there is anything to tell, and not more than whoever opens it allows.
+/// Whether the hints have any keys, and at most as many as [`open_hints`] allows.
 fn is_sealed(outcome: &Outcome) -> bool {
     (1..=hints::keys_max(outcome.gas_used)).contains(&outcome.hints.keys().count())
 }
 
-/// Opens the hints of a batch whose proposer has its fees paid to `fee_recipient`. The keys are bounded by the batch's gas.
+/// Opens the hints of a batch whose proposer receives its fees at `fee_recipient`. The batch's gas bounds the number of
+/// keys.
 ///
 /// # Errors
-/// If the blob is damaged, of an unknown version, or names more than a batch of that gas can read. To a follower that is as good as
-/// no hints.
+/// If the blob is damaged, has an unknown version, or names more keys than a batch with that gas can read. A follower
+/// treats it as a batch without hints.
 pub fn open_hints(
     blob: &Blob,
     gas_used: u64,
@@ -56,7 +57,7 @@ pub fn open_hints(
     hints::decode(&content, &hint_context(fee_recipient, transactions), hints::keys_max(gas_used))
 }
 
-/// What hints of a batch are written and read against: its transactions, and who gets their fees.
+/// The context for encoding and decoding a batch's hints: its transactions and its fee recipient.
 pub fn hint_context(fee_recipient: Address, transactions: &[Transaction]) -> HintContext {
     HintContext::new(fee_recipient, transactions.iter().map(parts))
 }

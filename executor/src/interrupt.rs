@@ -1,12 +1,12 @@
-//! [`Interrupt`]: how an execution that nobody waits for any more comes to its end.
+//! [`Interrupt`]: ends an execution that nobody waits for any more.
 
 use std::{fmt, sync::Arc};
 
-/// Is asked again and again while a call or a batch runs. Once it says yes, the execution ends with
+/// A condition that is polled while a call or a batch runs. Once it is true, the execution ends with
 /// [`ExecuteError::Interrupted`](crate::ExecuteError::Interrupted).
 ///
-/// The EVM asks it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas. Between
-/// two jumps, at most one contract's code can run, and one precompile never ends early.
+/// The EVM polls it at every read of the state, at every call of another contract, and after 64 jumps or 50,000 gas.
+/// Between two jumps, at most one contract's code can run. A precompile never ends early.
 #[derive(Clone, Default)]
 pub struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
@@ -16,12 +16,12 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Ends an execution as soon as `is_due` returns true. It is asked thousands of times a second, so it must be quick.
+    /// Ends an execution as soon as `is_due` returns true. It is polled thousands of times a second, so it must be quick.
     pub fn when(is_due: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(is_due)))
     }
 
-    /// Whether the execution is to end now.
+    /// Whether the execution should end now.
     pub fn is_due(&self) -> bool {
         self.0.as_ref().is_some_and(|is_due| is_due())
     }

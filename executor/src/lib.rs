@@ -1,4 +1,4 @@
-//! Executes batches: Ethereum transactions through `revm`, over a view of the state that somebody else owns.
+//! Executes batches: runs Ethereum transactions through `revm`, over a view of the state that another crate owns.
 //!
 //! The crate decodes and checks transactions and runs them in order. It returns a batch's results: receipts, the *net* state delta,
 //! the working set as hints, and gas. Its only I/O is to read through [`StateReader`]; commits, roots and certificates belong to
@@ -14,22 +14,24 @@
 //! ```
 //!
 //! * [`transaction`] and [`body`]: decoding by the chain's rules; senders are recovered in parallel.
-//! * [`mod@env`]: the batch's values in the EVM. [`outcome`]: following a batch. [`assemble`]: proposing one.
+//! * [`mod@env`]: the batch's values as the EVM sees them. [`outcome`]: following a batch. [`assemble`]: proposing one.
 //!   [`seal`](mod@seal): its header. [`hinting`]: its hints. [`validators`]: the validators after it.
-//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and [`simulate`] are further such
-//!   calls. [`prefetch`]: reading ahead by hints.
+//! * [`call`](mod@call): JSON-RPC's `eth_call` and `eth_estimateGas`, with [`overrides`]; [`access_list`] and
+//!   [`simulate`] are further calls of that kind. [`prefetch`]: reading ahead by hints.
 //! * [`predict`]: foretells the reads of a transaction from its contracts' bytecode, for batches without hints.
-//! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same outcome on
-//!   several threads.
-//! * [`hot`]: rows of the last batches, kept for the next. [`overlay`]: batches that are executed and not committed.
-//! * [`speed`]: gas a second of each kind of work on this machine.
-//! * [`session`]: all of these put together, for following, voting and proposing alike. [`difference`](mod@difference): where two headers part.
+//! * [`access`]: the reads and writes of each transaction, and the conflicts between them. [`parallel`]: the same
+//!   outcome on several threads.
+//! * [`hot`]: a cache of the rows that the last batches touched. [`overlay`]: batches that are executed and not
+//!   committed.
+//! * [`speed`]: gas per second of each kind of work on this machine.
+//! * [`session`]: all of these combined, for following, voting and proposing. [`difference`](mod@difference): the first
+//!   field in which two headers differ.
 //! * `evm`: the only folder that knows revm, which changes every month.
 //!
-//! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and thread counts
-//! change how long it takes, never what it is. With values from hints, that holds once [`Warm::confirm`] finds all of them right.
-//! [`execute`] accepts every batch that [`build`] made: a proposer's limits are the same or stricter. The crate trusts its
-//! [`StateReader`] alone.
+//! Invariants: the outcome is a function of state, environment and transactions alone. Hints, warm data, conflicts and
+//! thread counts change how long execution takes, never its result. With values from hints, that holds once
+//! [`Warm::confirm`] finds all of them right. [`execute`] accepts every batch that [`build`] made: a proposer's limits
+//! are the same or stricter. The crate trusts its [`StateReader`] alone.
 //!
 //! ```
 //! use slipstream_executor::{BatchEnv, MemoryState, execute};

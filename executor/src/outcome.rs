@@ -23,14 +23,14 @@ use crate::{
 pub struct Outcome {
     /// The rules that it was executed under.
     pub rules: RulesId,
-    /// One per transaction. Contract addresses and fees follow from the transactions.
+    /// One receipt per transaction. Contract addresses and fees follow from the transactions.
     pub receipts: Receipts,
     /// The net effect on the state.
     pub delta: Delta,
-    /// The working set, in first-use order. A proposer's also names what it read for the candidates that it left out: their
-    /// keys may be shared, and surplus hints cost little.
+    /// The working set, in first-use order. A proposer's hints also name the keys that it read for the candidates that
+    /// it left out. Other transactions may share these keys, and surplus hints cost little.
     pub hints: Hints,
-    /// Hashed inputs that explain these slots in a few bytes, in the order of hashing.
+    /// Preimages of hashed slots: hints name the slots by them in a few bytes. In the order of hashing.
     pub preimages: Vec<Preimage>,
     /// The same working set with its values before the batch, for a [`crate::HotCache`].
     pub touched: Touched,
@@ -48,7 +48,7 @@ impl Outcome {
     }
 }
 
-/// Executes a batch that somebody else made.
+/// Executes a batch that another node made.
 ///
 /// # Errors
 /// On the first transaction that is invalid at its place, or if the state is unreadable.
@@ -60,7 +60,7 @@ pub fn execute(
     execute_on(Machine::new(state, env)?, env, transactions)
 }
 
-/// As [`execute`], without recording anything for hints and conflicts. For benchmarks of execution alone.
+/// Executes as [`execute`] does, without recording anything for hints and conflicts. For benchmarks of execution alone.
 ///
 /// # Errors
 /// As [`execute`].
@@ -92,7 +92,7 @@ pub(crate) struct Batch<'a> {
     tally: Tally,
 }
 
-/// The running totals of a batch, which its limits are about, with the records of each transaction beside its changes.
+/// The running totals that the batch's limits apply to, and the records of each transaction beside its changes.
 pub(crate) struct Tally {
     rules: RulesId,
     gas_limit: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Tally {
     receipts: Vec<Receipt>,
     receipts_bytes: usize,
     accesses: Vec<AccessSet>,
-    /// An upper bound, for a proposer. A follower checks the delta itself, which is shorter.
+    /// An upper bound, for a proposer. A follower checks the real delta, which is shorter.
     delta_bytes: usize,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// With what it read and wrote, if that was observed.
+    /// Makes the result, with the receipt, and with the access set if it was observed.
     ///
     /// # Errors
     /// If its receipt does not fit its format.
@@ -141,7 +141,7 @@ impl Done {
     }
 }
 
-/// Why a transaction was not added. The batch is as before.
+/// Why a transaction was not added. The batch is unchanged.
 pub(crate) enum Refusal {
     /// It breaks a rule.
     Rejected(Rejection),
@@ -150,9 +150,9 @@ pub(crate) enum Refusal {
         /// Gas that the batch has left.
         left: u64,
     },
-    /// Its receipt exceeds the format, alone or beside those before it.
+    /// Its receipt exceeds the format, alone or together with the earlier ones.
     Receipts(CodecError),
-    /// Execution cannot go on, whatever the transaction.
+    /// Execution cannot go on with any transaction.
     Failed(ExecuteError),
 }
 
@@ -165,8 +165,8 @@ impl<'a> Batch<'a> {
         self.tally.gas_left()
     }
 
-    /// Most gas that the next transaction may ask for so that its receipt and its changes fit, whatever they are. Executing one that
-    /// does not fit would be wasted.
+    /// Returns the most gas that the next transaction may ask for so that its receipt and its changes certainly fit.
+    /// Executing a transaction that does not fit would be wasted work.
     pub(crate) fn gas_with_room(&self) -> u64 {
         let receipts = limits::RECEIPTS_BYTES_MAX.saturating_sub(self.tally.receipts_bytes + RECEIPT_BYTES);
         let delta = limits::DELTA_BYTES_MAX.saturating_sub(self.tally.delta_bytes + FREE_DELTA_BYTES);
@@ -179,7 +179,7 @@ impl<'a> Batch<'a> {
         self.add(done)
     }
 
-    /// Executes a transaction, which only [`Batch::add`] makes part of the batch.
+    /// Executes a transaction; only [`Batch::add`] makes it part of the batch.
     pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Done, Refusal> {
         self.tally.check_gas(transaction.gas_limit())?;
         let executed = self.machine.run(transaction).map_err(|error| match error {
@@ -190,10 +190,10 @@ impl<'a> Batch<'a> {
         Done::new(executed, transaction, self.beneficiary, is_observed).map_err(Refusal::Receipts)
     }
 
-    /// Whether a transaction that ran ahead of its turn would do the same now, so that it may be added.
+    /// Whether a transaction that ran ahead of its turn would do the same now. If so, it may be added.
     ///
     /// # Errors
-    /// If it may not stand here at all.
+    /// If the transaction is not allowed at this position at all.
     pub(crate) fn accept(
         &mut self,
         done: &mut Done,
@@ -215,7 +215,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Why a batch with this transaction at this position has no outcome.
+    /// The error of a batch that has this refused transaction at this position.
     pub(crate) fn error(&self, index: usize, transaction: &Transaction, refusal: Refusal) -> ExecuteError {
         let hash = transaction.hash;
         match refusal {
@@ -241,7 +241,7 @@ impl Tally {
             transaction_gas_max: env.transaction_gas_max.min(env.gas_limit),
             gas_used: 0,
             receipts: Vec::new(),
-            // Their number, as BCS writes it.
+            // The number of receipts, as BCS writes it.
             receipts_bytes: LENGTH_BYTES_MAX,
             accesses: Vec::new(),
             delta_bytes: SYSTEM_DELTA_BYTES,
@@ -252,7 +252,7 @@ impl Tally {
         self.gas_limit.saturating_sub(self.gas_used)
     }
 
-    /// Whether the next transaction may use so much.
+    /// Checks that the next transaction may use this much gas.
     pub(crate) fn check_gas(&self, gas_limit: u64) -> Result<(), Refusal> {
         let (left, max) = (self.gas_left(), self.transaction_gas_max);
         if gas_limit > max {
@@ -277,7 +277,7 @@ impl Tally {
         Ok(())
     }
 
-    /// The batch, all of whose transactions were counted.
+    /// Turns the counted transactions into the batch's outcome.
     pub(crate) fn finish(self, finished: Finished) -> Result<Outcome, ExecuteError> {
         let Finished { delta, hints, preimages, touched } = finished;
         let receipts = Receipts { receipts: BoundedVec::new(self.receipts)? };
@@ -288,19 +288,20 @@ impl Tally {
 
 /// Most bytes that BCS takes for the length of a sequence.
 const LENGTH_BYTES_MAX: usize = 5;
-/// More than what the system calls change, and the delta's own lengths.
+/// An upper bound for the changes of the system calls and the delta's own length fields.
 const SYSTEM_DELTA_BYTES: usize = 1024;
 /// Bytes of a receipt without logs.
 const RECEIPT_BYTES: usize = 1 + 1 + 8 + LENGTH_BYTES_MAX;
-/// Gas for a byte of a log's data. The rest of a log, 26 bytes and 32 for each topic, is paid with 375 gas each.
+/// Gas for a byte of a log's data. The rest of a log, 26 bytes plus 32 for each topic, is paid for with 375 gas each.
 const GAS_PER_RECEIPT_BYTE: u64 = 8;
-/// The cheapest change for its bytes is an account called without effect. Its 100 bytes cost 2,400 gas in the access list and 100
-/// for the call. A slot's 90 bytes cost 4,800 gas, and code 200 gas a byte.
+/// A lower bound. The cheapest change per byte is an account called without effect. Its 100 bytes cost 2,400 gas in the
+/// access list and 100 for the call. A slot's 90 bytes cost 4,800 gas, and code costs 200 gas a byte.
 pub(crate) const GAS_PER_DELTA_BYTE: u64 = 25;
-/// More delta bytes than transactions can change unpaid: by precompiles, the sender, the fee recipient, the called account.
+/// An upper bound for the delta bytes that a transaction changes without paying: by precompiles, and at the sender, the
+/// fee recipient and the called account.
 pub(crate) const FREE_DELTA_BYTES: usize = 4096;
 
-/// A transaction's receipt, if it fits its format.
+/// Makes a transaction's receipt, if it fits the format.
 pub(crate) fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, CodecError> {
     let log = |log: &alloy_primitives::Log| {
         let topics = log.data.topics().iter().map(|topic| (*topic).into()).collect();
@@ -312,7 +313,8 @@ pub(crate) fn receipt(tx_type: u8, executed: &Executed) -> Result<Receipt, Codec
     Ok(Receipt { tx_type, success, gas_used, logs: BoundedVec::new(logs)? })
 }
 
-/// An upper bound of a receipt's BCS form that needs no encoding. It is part of the rules: which batches pass depends on it.
+/// An upper bound of a receipt's BCS length that needs no encoding. It is part of the rules, because it decides which
+/// batches pass.
 fn receipt_bytes(receipt: &Receipt) -> usize {
     let log = |log: &Log| 20 + 1 + 32 * log.topics.len() + LENGTH_BYTES_MAX + log.data.len();
     RECEIPT_BYTES + receipt.logs.iter().map(log).sum::<usize>()

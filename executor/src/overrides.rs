@@ -1,4 +1,4 @@
-//! [`Overrides`]: values that a call sees in place of the state's and the batch's.
+//! [`Overrides`]: values that a call sees instead of the state's and the batch's.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use crate::{
     reader::StateReader,
 };
 
-/// State that one call sees changed. A caller that takes it from outside bounds accounts, slots and code.
+/// Changes of the state and the batch that one call sees. A caller that accepts them from outside must bound accounts,
+/// slots and code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Overrides {
     /// Changed accounts of the state.
@@ -22,16 +23,17 @@ pub struct Overrides {
     pub block: BlockOverrides,
 }
 
-/// An account as a call sees it changed; `None` stands for the state's value. It takes the place of a precompile.
+/// Overridden fields of an account; `None` keeps the state's value. An overridden account hides the precompile at its
+/// address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccountOverride {
     /// Balance in wei.
     pub balance: Option<U256>,
     /// Transactions sent, or contracts created.
     pub nonce: Option<u64>,
-    /// Code; empty for an account without.
+    /// Code; empty for an account without code.
     pub code: Option<Bytes>,
-    /// Where the precompile of this address is found instead.
+    /// The new address of this account's precompile.
     pub precompile_to: Option<Address>,
     /// Storage slots.
     pub storage: StorageOverride,
@@ -40,9 +42,9 @@ pub struct AccountOverride {
 /// The slots of an account that a call sees changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StorageOverride {
-    /// These; the others are the state's.
+    /// Replaces these slots; the others keep the state's values.
     Some(BTreeMap<B256, U256>),
-    /// All: those that are not named are zero.
+    /// Replaces all slots: those that are not named are zero.
     All(BTreeMap<B256, U256>),
 }
 
@@ -52,10 +54,10 @@ impl Default for StorageOverride {
     }
 }
 
-/// Values of its batch that a call sees changed; `None` stands for the batch's own.
+/// Overridden values of the call's batch; `None` keeps the batch's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BlockOverrides {
-    /// NUMBER: the batch's number. Where it is above all that batches have, nothing is known of the batches before it.
+    /// NUMBER: the batch's number. If it is above every batch number, the hashes of the batches before it are unknown.
     pub number: Option<U256>,
     /// TIMESTAMP, in whole seconds.
     pub timestamp_s: Option<u64>,
@@ -65,19 +67,19 @@ pub struct BlockOverrides {
     pub beneficiary: Option<Address>,
     /// PREVRANDAO: the random value.
     pub prev_randao: Option<B256>,
-    /// BASEFEE. It stays as it is for a call that offers no fee, too.
+    /// BASEFEE. Unlike the batch's own, it also stays in effect for a call that offers no fee.
     pub base_fee_wei: Option<u64>,
     /// DIFFICULTY, which no fork of this chain shows any more.
     pub difficulty: Option<U256>,
     /// BLOBBASEFEE in wei per blob gas.
     pub blob_base_fee_wei: Option<u128>,
-    /// BLOCKHASH of some batches.
+    /// BLOCKHASH by batch number.
     pub hashes: BTreeMap<u64, B256>,
 }
 
 impl BlockOverrides {
-    /// The environment with what is changed; all but BLOBBASEFEE, which an environment only derives, and a NUMBER that is too high
-    /// for it.
+    /// Returns the environment with the overrides applied. Two are left out: BLOBBASEFEE, which an environment only
+    /// derives, and a NUMBER that is too high for it.
     ///
     /// # Errors
     /// If the hash before an overridden number cannot be read.
@@ -95,7 +97,7 @@ impl BlockOverrides {
         Ok(self.replace(env))
     }
 
-    /// The environment with what is changed of the batch itself: neither its number nor the hashes before it.
+    /// Returns the environment with the overrides of the batch itself, without its number and the hashes before it.
     pub(crate) fn replace(&self, env: BatchEnv) -> BatchEnv {
         BatchEnv {
             timestamp_s: self.timestamp_s.unwrap_or(env.timestamp_s),
@@ -109,11 +111,11 @@ impl BlockOverrides {
     }
 }
 
-/// Where a call finds other precompiles than its fork has. One that moves leaves its address. So does one whose account is overridden in
-/// any way, as in geth.
+/// Returns the precompiles that the call finds at other addresses than in its fork. A precompile that moves
+/// leaves its address. One whose account is overridden in any way does so too, as in geth.
 ///
 /// # Errors
-/// If there is no precompile to move, or its new address is taken.
+/// If the address has no precompile to move, or the new address is taken.
 pub(crate) fn moved(
     accounts: &BTreeMap<Address, AccountOverride>,
     env: &BatchEnv,
@@ -142,7 +144,7 @@ pub(crate) fn moved(
 }
 
 impl AccountOverride {
-    /// The account with what is changed of it.
+    /// Returns the account with the overrides applied.
     pub(crate) fn replace(&self, below: AccountValue) -> AccountValue {
         let code_hash = match &self.code {
             Some(code) => (!code.is_empty()).then(|| Digest::from(keccak256(code))),

@@ -1,4 +1,4 @@
-//! [`StateReader`]: the seam between execution and whoever holds the state.
+//! [`StateReader`]: the interface between execution and the owner of the state.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,15 +16,15 @@ pub trait StateReader: Send + Sync {
     fn slot(&self, address: &Address, slot: &B256) -> Result<U256, StorageError>;
     /// Code by its Keccak-256, or `None` if the state does not have it.
     fn code(&self, hash: &Digest) -> Result<Option<Bytes>, StorageError>;
-    /// Code ready to run, if it is at hand; otherwise callers ask for the code.
+    /// Code ready to run, if the reader has it; otherwise callers use [`StateReader::code`].
     fn analysed(&self, _hash: &Digest) -> Option<AnalysedCode> {
         None
     }
-    /// The jumps that execution on this state is to watch, for predictors that learn.
+    /// The recorder of jumps, if execution on this state should record them for predictors that learn.
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         None
     }
-    /// What ends the execution of a batch's transactions on this state before its end.
+    /// The interrupt that may end the execution of a batch's transactions on this state early.
     fn interrupt(&self) -> Interrupt {
         Interrupt::never()
     }
@@ -42,12 +42,13 @@ pub trait StateReader: Send + Sync {
         })
     }
 
-    /// Many rows at once, in the order of the keys. Readers that can do better than one by one override it.
+    /// Returns many rows at once, in the order of the keys. Readers with something faster than one read per key
+    /// override it.
     fn rows(&self, keys: &[StateKey]) -> Result<Vec<Option<StateValue>>, StorageError> {
         keys.iter().map(|key| self.row(key)).collect()
     }
 
-    /// Much code at once, in the order of the hashes; as [`StateReader::rows`].
+    /// Returns code for many hashes at once, in the order of the hashes; see [`StateReader::rows`].
     fn codes(&self, hashes: &[Digest]) -> Result<Vec<Option<Bytes>>, StorageError> {
         hashes.iter().map(|hash| self.code(hash)).collect()
     }
@@ -79,7 +80,7 @@ impl StateReader for View {
     }
 }
 
-/// A state in memory, for tests and tools: the obvious model of what the store does.
+/// A state in memory, for tests and tools: the simple model of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryState {
     rows: BTreeMap<StateKey, StateValue>,
@@ -96,7 +97,7 @@ impl MemoryState {
         Ok(state)
     }
 
-    /// Makes a batch's changes.
+    /// Applies a batch's changes.
     pub fn apply(&mut self, delta: &Delta) {
         for entry in delta.entries() {
             match entry.value {
@@ -109,12 +110,12 @@ impl MemoryState {
         }
     }
 
-    /// Sets a row. Unlike a delta it takes an empty account, which Ethereum had before EIP-161.
+    /// Sets a row. Unlike a delta, it accepts an empty account, which Ethereum had before EIP-161.
     pub fn insert(&mut self, key: StateKey, value: StateValue) {
         self.rows.insert(key, value);
     }
 
-    /// Adds code and gives its hash.
+    /// Adds code and returns its hash.
     pub fn insert_code(&mut self, code: Bytes) -> Digest {
         let hash = Digest::from(keccak256(&code));
         self.codes.insert(hash, code);

@@ -1,4 +1,4 @@
-//! [`seal`]: from an outcome to a header and the blobs that it commits to.
+//! [`seal`]: turns an outcome into a header and the blobs that it commits to.
 
 use alloy_primitives::B256;
 use slipstream_storage::CommitBatch;
@@ -16,13 +16,14 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most gas of a batch that one thread seals: the gas of some 200 transfers. Sealing it is over before another thread is awake.
+/// Most gas of a batch that one thread seals: the gas of some 200 transfers. The sealing is done before another thread
+/// is awake.
 const LIGHT_GAS_MAX: u64 = 5_000_000;
 
 /// A whole batch, as it is stored and sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sealed {
-    /// Commits to everything below but the hints.
+    /// Commits to all parts below except the hints.
     pub header: BatchHeader,
     /// The batch's transactions, encoded as a body.
     pub body: Blob,
@@ -35,8 +36,8 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Signs the hints as those of a validator, by its index in the batch's epoch. It changes nothing if hints are missing, or would
-    /// pass their limit. It packs them anew, some 20 us for 16 KiB.
+    /// Adds the signature of a validator, named by its index in the batch's epoch, to the hints. Does nothing if hints
+    /// are missing, or would exceed their limit. Compresses them again, which takes some 20 us for 16 KiB.
     pub fn vouch(&mut self, validator: u16, key: &SecretKey) {
         let content = self.hints.as_ref().and_then(|hints| hints.content(BlobKind::Hints).ok());
         let Some(mut content) = content else { return };
@@ -46,7 +47,8 @@ impl Sealed {
         }
     }
 
-    /// Takes hints that a validator signed, if they are those that were made here: then others can know whose they are.
+    /// Adopts signed hints if their content equals the hints made here. Then other nodes see which validator vouches
+    /// for them.
     pub fn keep_voucher(&mut self, signed: &Blob) {
         let content = |blob: &Blob| blob.content(BlobKind::Hints).ok();
         let own = self.hints.as_ref().and_then(content);
@@ -57,7 +59,8 @@ impl Sealed {
         }
     }
 
-    /// All of it for the store, without a certificate; `hashes` are those of its transactions, in order.
+    /// Returns the batch in the form that the store takes, without a certificate; `hashes` are its transactions'
+    /// hashes, in order.
     pub fn commit_batch<'a>(&'a self, delta: &'a Delta, hashes: &'a [B256]) -> CommitBatch<'a> {
         CommitBatch {
             header: &self.header,
@@ -72,11 +75,12 @@ impl Sealed {
     }
 }
 
-/// Seals a batch. Every node that executed the same transactions on the same state gets the same header. `mode` chooses which
-/// hints the node ships, as it would use them from others: [`HintsMode::Values`] adds the values before the batch.
+/// Seals a batch. Every node that executed the same transactions on the same state gets the same header. `mode` is the
+/// node's own mode for using hints, and also chooses the hints that it ships: [`HintsMode::Values`] adds the values
+/// before the batch.
 ///
 /// # Errors
-/// If a part passes its limit; hints that do are left out, or only their values.
+/// If a part exceeds its limit. Hints that do are left out, or only their values.
 pub fn seal(
     mode: HintsMode,
     basis: &Basis<'_>,
@@ -97,7 +101,7 @@ pub fn seal(
             Part::seal(BlobKind::Delta, &outcome.delta.content()?)?,
         ])
     };
-    // Hints take about as long as the rest, and the header does not wait for them.
+    // Hints take about as long as the rest, and the header does not depend on them.
     let is_light = is_few(transactions.len()) && outcome.gas_used <= LIGHT_GAS_MAX;
     let (hints, parts) = if is_light { (hints(), parts()) } else { rayon::join(hints, parts) };
     let [body, receipts, delta] = parts?;
@@ -144,7 +148,7 @@ impl Part {
     }
 }
 
-/// The encoding of a [`slipstream_types::Body`] of these transactions, without the copies that making one takes.
+/// Encodes the [`slipstream_types::Body`] of these transactions without copying them.
 fn body_content(transactions: &[Transaction]) -> Result<Vec<u8>, CodecError> {
     let raws = transactions.iter().map(|transaction| &transaction.raw).collect();
     let raws: BoundedVec<_, { limits::BATCH_TRANSACTIONS_MAX }> = BoundedVec::new(raws)?;

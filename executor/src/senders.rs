@@ -1,18 +1,18 @@
-//! [`Senders`]: the signers of the transactions that this node met last.
+//! [`Senders`]: a cache of the senders of recent transactions.
 //!
-//! Recovering a sender takes about 30 us, more than the rest of decoding together. Most transactions are met several times: when a wallet
-//! or a peer sends them, when a batch executes them, and when clients ask for them. A transaction's hash covers its signature, so it names
-//! one sender for ever.
+//! Recovering a sender takes about 30 us, more than the rest of decoding together. A node decodes most transactions
+//! several times: when a wallet or a peer sends them, when a batch executes them, and when clients ask for them. A
+//! transaction's hash covers its signature, so its sender never changes.
 
 use alloy_primitives::{Address, B256, keccak256};
 use quick_cache::sync::Cache;
 
 use crate::transaction::{Admission, Transaction, TransactionError};
 
-/// Transactions whose senders are kept: about 11 MiB, thirteen full batches or one full pool.
+/// Capacity in senders: about 11 MiB, thirteen full batches or one full pool.
 const SENDERS_MAX: usize = 131_072;
 
-/// See the module.
+/// A cache of senders by transaction hash.
 #[derive(Debug)]
 pub struct Senders(Cache<B256, Address>);
 
@@ -23,7 +23,7 @@ impl Default for Senders {
 }
 
 impl Senders {
-    /// [`Transaction::decode`], without the recovery if the sender is known. The sender is known from then on.
+    /// [`Transaction::decode`], without the recovery if the sender is cached. Caches a recovered sender.
     ///
     /// # Errors
     /// As [`Transaction::decode`].
@@ -41,12 +41,12 @@ impl Senders {
         Ok(transaction)
     }
 
-    /// The sender of the transaction with this hash, if it is known.
+    /// The sender of the transaction with this hash, if it is cached.
     pub fn get(&self, hash: &B256) -> Option<Address> {
         self.0.get(hash)
     }
 
-    /// Keeps the sender of a transaction, which its signature has named.
+    /// Caches the sender of a transaction, as recovered from its signature.
     pub fn keep(&self, transaction: &Transaction) {
         self.0.insert(transaction.hash, transaction.sender);
     }

@@ -1,4 +1,4 @@
-//! [`Rerun`]: a batch that is executed once more, so that tracers can look at its transactions; and calls that they look at.
+//! [`Rerun`]: executes a batch again, so that tracers can observe its transactions; and traces of calls.
 
 use alloy_primitives::B256;
 pub use alloy_rpc_types_eth::TransactionInfo;
@@ -20,24 +20,24 @@ use crate::{
     transaction::Transaction,
 };
 
-/// The traces that a replay in parity's format is to show.
+/// The kinds of traces that a replay in parity's format returns.
 pub type TraceTypes = alloy_primitives::map::HashSet<TraceType>;
 
-/// A transaction that is executed once more.
+/// A transaction of a stored batch that is executed again.
 #[derive(Clone, Copy, Debug)]
 pub struct Past<'a> {
     /// The transaction to execute again.
     pub transaction: &'a Transaction,
     /// The receipt of its first execution.
     pub receipt: &'a Receipt,
-    /// Its batch, and its place there.
+    /// Its batch, and its position there.
     pub info: TransactionInfo,
 }
 
-/// Why there is no trace.
+/// Why a trace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The transaction differs from its first execution, so the trace shows something that never happened.
+    /// The transaction differs from its first execution, so the trace would show something that never happened.
     #[error(
         "transaction {hash} did not do again what its receipt says ({found} in place of {expected}), so its trace would be wrong: the state or the \
          batch in this store is damaged; `slipstream db check` looks for it"
@@ -50,25 +50,25 @@ pub enum TraceError {
         /// The value now.
         found: String,
     },
-    /// The trace is longer than one request may make it.
+    /// The traces of one request exceed their limit.
     #[error("the trace takes more than {} MiB", max >> 20)]
     TooLong {
         /// Most bytes that all traces may have together.
         max: usize,
     },
-    /// A tracer of the caller's own.
+    /// A JavaScript tracer, which the caller supplies.
     #[error(
         "tracers in JavaScript are not run here; there are callTracer, prestateTracer, 4byteTracer, flatCallTracer, muxTracer, noopTracer, and the \
          struct logger where no tracer is named"
     )]
     JavaScript,
-    /// One that geth may have.
+    /// A tracer that this node does not have, though geth may.
     #[error(
         "there is no such tracer here; there are callTracer, prestateTracer, 4byteTracer, flatCallTracer, muxTracer, noopTracer, and the struct logger \
          where no tracer is named"
     )]
     UnknownTracer,
-    /// The tracer cannot be had as it is asked for.
+    /// The tracer cannot run with the requested options.
     #[error("{0}")]
     Tracer(String),
     /// The transaction cannot be executed at all.
@@ -82,11 +82,11 @@ impl From<CodecError> for TraceError {
     }
 }
 
-/// A batch in execution once more. All that its traces keep together has a limit. After an error it is finished.
+/// A batch that is executed again. All its traces share one limit. After an error it cannot be used any more.
 pub struct Rerun<'a>(Tracing<'a>);
 
 impl<'a> Rerun<'a> {
-    /// Begins on the state behind the batch before it, and makes the system calls.
+    /// Begins on the state before the batch, and makes the system calls.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -99,15 +99,15 @@ impl<'a> Rerun<'a> {
         Ok(Rerun(Tracing::new(Machine::for_rerun(state, env, interrupt)?, bytes_max)))
     }
 
-    /// Bytes that further traces may keep.
+    /// Bytes left for further traces.
     pub fn bytes_left(&self) -> usize {
         self.0.bytes_left()
     }
 
-    /// Executes the next transaction without looking.
+    /// Executes the next transaction without a trace.
     ///
     /// # Errors
-    /// If it does not do what its receipt says.
+    /// If the result differs from the receipt.
     pub fn pass(&mut self, past: &Past<'_>) -> Result<(), TraceError> {
         let executed = self.0.run(past.transaction).map_err(error)?;
         self.keep(executed, past)
@@ -116,7 +116,7 @@ impl<'a> Rerun<'a> {
     /// Executes the next transaction under one of geth's tracers.
     ///
     /// # Errors
-    /// If it does not do what its receipt says, or there is too much to look at.
+    /// If the result differs from the receipt, or the trace is too long.
     pub fn geth(
         self,
         past: &Past<'_>,
@@ -145,10 +145,10 @@ impl<'a> Rerun<'a> {
         self.look(past, &Replay(types))
     }
 
-    /// Looks at a transaction that is in no batch, as if it were the next one.
+    /// Traces a transaction that is in no batch, as if it were the next one.
     ///
     /// # Errors
-    /// If it cannot be executed here, or there is too much to look at.
+    /// If it cannot be executed here, or the trace is too long.
     pub fn attempt(self, transaction: &Transaction, types: &TraceTypes) -> Result<TraceResults, TraceError> {
         let info = TransactionInfo { hash: Some(transaction.hash), ..TransactionInfo::default() };
         Ok(self.0.trace(transaction, info, &Replay(types))?.2)
@@ -176,10 +176,10 @@ impl<'a> Rerun<'a> {
     }
 }
 
-/// Looks at a call under one of geth's tracers.
+/// Traces a call under one of geth's tracers.
 ///
 /// # Errors
-/// If it cannot be executed, or there is too much to look at.
+/// If it cannot be executed, or the trace is too long.
 pub fn trace_call(
     state: &dyn StateReader,
     env: &BatchEnv,
@@ -196,11 +196,11 @@ pub fn trace_call(
     Ok(tracing.call(request, block, gas_limit, &Geth(options))?.2)
 }
 
-/// Looks at calls as parity's `trace_callMany` does, each on what those before it did. They share the gas of one call, and find changed what
-/// `overrides` says.
+/// Traces calls as parity's `trace_callMany` does: each call sees the effects of those before it. They share the gas of
+/// one call, and see the state with `overrides`.
 ///
 /// # Errors
-/// If one cannot be executed, or there is too much to look at.
+/// If one cannot be executed, or the traces are too long.
 pub fn replay_calls(
     state: &dyn StateReader,
     env: &BatchEnv,

@@ -10,15 +10,15 @@ use alloy_eips::eip2718::{Decodable2718, Eip2718Error, Encodable2718};
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use slipstream_types::{ChainConfig, limits::TRANSACTION_BYTES_MAX};
 
-/// Ethereum's envelope, blob transactions without their blobs.
+/// Ethereum's envelope; blob transactions come without their blobs.
 pub type Envelope = EthereumTxEnvelope<TxEip4844>;
 
-/// A signed transaction and who signed it. Cheap to clone.
+/// A signed transaction and its sender. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transaction {
     /// The EIP-2718 envelope as it is sent and stored.
     pub raw: Bytes,
-    /// Its Keccak-256, the transaction's name.
+    /// Keccak-256 of `raw`, which identifies the transaction.
     pub hash: B256,
     /// The account that signed the transaction.
     pub sender: Address,
@@ -26,8 +26,9 @@ pub struct Transaction {
     pub envelope: Arc<Envelope>,
 }
 
-/// Which transactions a chain admits by the chain id that they name, or do not name. A rule of the chain: nodes that differ in it come to
-/// different outcomes, so all of one chain make it of the same [`ChainConfig`].
+/// The chain's rule for chain ids in transactions: which ones it admits, and whether a transaction without one is
+/// valid. Nodes with different rules come to different outcomes, so all nodes of a chain make it from the same
+/// [`ChainConfig`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admission {
     chain_id: u64,
@@ -35,7 +36,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Only those that name this chain.
+    /// Admits only transactions that name this chain.
     pub const fn protected(chain_id: u64) -> Admission {
         Admission { chain_id, unprotected: false }
     }
@@ -69,13 +70,14 @@ pub enum TransactionError {
         /// Most bytes of an envelope.
         max: usize,
     },
-    /// The bytes are no EIP-2718 envelope of a known type, or another encoding than its canonical one.
+    /// The bytes are not the canonical encoding of an EIP-2718 envelope of a known type.
     #[error("malformed transaction: {0}")]
     Malformed(String),
     /// The transaction carries blobs (EIP-4844).
     #[error("blob transactions (EIP-4844) are not supported on this chain: send the data as calldata")]
     BlobTransaction,
-    /// A legacy transaction from before EIP-155, on a chain that does not admit them: it would be valid on every chain.
+    /// A legacy transaction without a chain id (before EIP-155), on a chain that does not admit them: it would be valid
+    /// on every chain.
     #[error(
         "the transaction names no chain id and could be replayed from another chain: sign it for chain {expected}"
     )]
@@ -83,7 +85,7 @@ pub enum TransactionError {
         /// Chain id of this chain.
         expected: u64,
     },
-    /// Signed for another chain.
+    /// The transaction is signed for another chain.
     #[error("the transaction is signed for chain {found}, this is chain {expected}")]
     WrongChainId {
         /// Chain id of this chain.
@@ -91,7 +93,7 @@ pub enum TransactionError {
         /// Chain id that the transaction names.
         found: u64,
     },
-    /// The signature names no sender, or is the high twin of a valid one (EIP-2).
+    /// The signature yields no sender, or is the high-s twin of a valid one (EIP-2).
     #[error("the signature is invalid")]
     InvalidSignature,
 }
@@ -103,17 +105,19 @@ impl From<Eip2718Error> for TransactionError {
 }
 
 impl Transaction {
-    /// What the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, this chain's id or, where the chain allows it, none,
-    /// a canonical encoding and a low-s signature. Recovers the sender, which is most of the time that it takes.
+    /// Decodes a transaction that the chain admits: at most [`TRANSACTION_BYTES_MAX`] bytes, type 0, 1, 2 or 4, a
+    /// canonical encoding and a low-s signature. It names this chain's id or, where the chain allows it, none.
+    /// Recovering the sender takes most of the time.
     pub fn decode(raw: &[u8], admission: impl Into<Admission>) -> Result<Transaction, TransactionError> {
         let envelope = admitted(raw, admission.into())?;
         Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope), Envelope::recover_signer)
     }
 
-    /// One that [`Transaction::decode`] took before and gave this sender, which is believed: without recovering it again.
+    /// Decodes a transaction whose sender [`Transaction::decode`] found before. Trusts `sender` instead of recovering
+    /// it.
     ///
     /// # Errors
-    /// As `decode`, but for the signature.
+    /// As [`Transaction::decode`], except for the signature.
     pub fn decode_known(
         raw: &[u8],
         admission: impl Into<Admission>,
@@ -124,7 +128,7 @@ impl Transaction {
         Ok(Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) })
     }
 
-    /// The same with the sender recovered from its signature, replacing the assumed one. For callers that first look at the
+    /// Replaces the assumed sender with the one recovered from the signature. For callers that first look at the
     /// transaction, then pay for the recovery.
     ///
     /// # Errors
@@ -133,13 +137,14 @@ impl Transaction {
         Self::checked(self.raw, self.envelope, Envelope::recover_signer)
     }
 
-    /// Any transaction that Ethereum's mainnet ever had, on any chain and of any type: for tools that run foreign blocks.
+    /// Decodes any transaction that Ethereum mainnet ever had, on any chain and of any type: for tools that run foreign
+    /// blocks.
     pub fn decode_any(raw: &[u8]) -> Result<Transaction, TransactionError> {
         let envelope = Envelope::decode_2718_exact(raw)?;
         Self::checked(Bytes::copy_from_slice(raw), Arc::new(envelope), as_mainnet)
     }
 
-    /// An envelope that was decoded elsewhere, with the checks of [`Transaction::decode_any`].
+    /// Takes an envelope that was decoded elsewhere, with the checks of [`Transaction::decode_any`].
     pub fn from_envelope(envelope: Envelope) -> Result<Transaction, TransactionError> {
         Self::checked(envelope.encoded_2718().into(), Arc::new(envelope), as_mainnet)
     }
@@ -157,17 +162,17 @@ impl Transaction {
         Ok(Transaction { raw, hash, sender, envelope })
     }
 
-    /// The sender's count of transactions before this one.
+    /// The transaction's nonce: the number of the sender's transactions before it.
     pub fn nonce(&self) -> u64 {
         self.envelope.nonce()
     }
 
-    /// Most gas that it may use.
+    /// Most gas that the transaction may use.
     pub fn gas_limit(&self) -> u64 {
         self.envelope.gas_limit()
     }
 
-    /// Most wei that it pays per gas, base fee and tip together.
+    /// Most wei that the transaction pays per gas, base fee and tip together.
     pub fn max_fee_wei(&self) -> u128 {
         self.envelope.max_fee_per_gas()
     }
@@ -177,13 +182,14 @@ impl Transaction {
         self.envelope.effective_tip_per_gas(base_fee_wei)
     }
 
-    /// Wei that the sender must have: the value and the highest fee. Saturates, so that an absurd one is never payable.
+    /// Wei that the sender must have: the value and the highest fee. It saturates, so that an absurd fee is never
+    /// payable.
     pub fn cost_max(&self) -> U256 {
         let fee = U256::from(self.gas_limit()).saturating_mul(U256::from(self.max_fee_wei()));
         fee.saturating_add(self.value())
     }
 
-    /// The value that it sends, in wei.
+    /// The value that the transaction sends, in wei.
     pub fn value(&self) -> U256 {
         self.envelope.value()
     }
@@ -193,18 +199,18 @@ impl Transaction {
         self.envelope.input()
     }
 
-    /// The account called; none if it creates a contract.
+    /// The called account, or `None` if the transaction creates a contract.
     pub fn to(&self) -> Option<Address> {
         self.envelope.to()
     }
 
-    /// How many accounts it would delegate (EIP-7702): each costs a recovery, too.
+    /// Number of accounts that the transaction delegates (EIP-7702). Each costs a signature recovery.
     pub fn authorizations(&self) -> usize {
         self.envelope.authorization_list().map_or(0, <[_]>::len)
     }
 
-    /// The accounts that it would delegate on this chain, as their signatures name them, each with the nonce that it must have for
-    /// that. It leaves out invalid authorizations, and those for other chains.
+    /// The accounts that the transaction delegates on this chain, recovered from their signatures, each with the nonce
+    /// that it must have. Leaves out invalid authorizations, and those for other chains.
     pub fn authorities(&self, chain_id: u64) -> impl Iterator<Item = (Address, u64)> + '_ {
         let list = self.envelope.authorization_list().unwrap_or_default();
         let here = list.iter().filter(move |authorization| {
@@ -219,8 +225,8 @@ impl Transaction {
     }
 }
 
-/// Who signed it, by the laxest rule of mainnet. Frontier accepted high-s signatures, so mainnet's oldest blocks hold some. A chain of today
-/// that admits unprotected transactions refuses these (EIP-2): each would have a second hash.
+/// Recovers the signer by mainnet's laxest rule. Frontier accepted high-s signatures, so mainnet's oldest blocks hold
+/// some. A chain of today that admits unprotected transactions refuses these (EIP-2): each would have a second hash.
 fn as_mainnet(envelope: &Envelope) -> Result<Address, RecoveryError> {
     match envelope.chain_id() {
         None => envelope.recover_signer_unchecked(),
@@ -228,9 +234,9 @@ fn as_mainnet(envelope: &Envelope) -> Result<Address, RecoveryError> {
     }
 }
 
-/// The envelope, if its length, type and chain id are what the chain admits.
+/// Returns the envelope, if the chain admits its length, type and chain id.
 fn admitted(raw: &[u8], admission: Admission) -> Result<Envelope, TransactionError> {
-    // By its first byte and before its length, so that the pooled form with blobs, which is long, gets the same answer.
+    // Checks the first byte before the length, so that the pooled form with blobs, which is long, gets the same answer.
     if raw.first() == Some(&alloy_eips::eip2718::EIP4844_TX_TYPE_ID) {
         return Err(TransactionError::BlobTransaction);
     }

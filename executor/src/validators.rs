@@ -1,5 +1,5 @@
-//! [`next_validators`]: which validators follow from a batch. Beside [`seal`](crate::seal()), because every executor tells it with the
-//! header, and validators sign both.
+//! [`next_validators`]: the validators of the epoch after a batch. It stands beside [`seal`](crate::seal()), because
+//! every executor derives both header and validators, and validators sign both.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use slipstream_types::{
 use self::interface::Validators as Contract;
 use crate::reader::StateReader;
 
-/// The validators of the next epoch if the batch ends its own, from the state before it and its changes. A chain whose genesis names
-/// no validators contract keeps its validators. Where the contract wants what is no set of validators, the epoch goes on, and the log says
-/// why.
+/// Returns the validators of the next epoch if the batch ends its own, from the state before it and its changes. A
+/// chain whose genesis names no validators contract keeps its validators. If the contract's set is invalid, the epoch
+/// goes on, and the log says why.
 ///
 /// # Errors
 /// If the state cannot be read.
@@ -39,7 +39,7 @@ pub fn next_validators(
     }
 }
 
-/// The storage of the validators contract as uncommitted batches changed it.
+/// The storage of the validators contract, with the changes of uncommitted batches.
 #[derive(Clone, Debug)]
 pub struct ValidatorsStorage {
     contract: Option<Address>,
@@ -47,12 +47,12 @@ pub struct ValidatorsStorage {
 }
 
 impl ValidatorsStorage {
-    /// The storage of the contract that the genesis names, if it names one, without changes.
+    /// Returns the storage without changes; `contract` is the one that the genesis names, if any.
     pub fn new(contract: Option<Address>) -> ValidatorsStorage {
         ValidatorsStorage { contract, changed: BTreeMap::new() }
     }
 
-    /// Takes over what the next batch changed.
+    /// Adds the changes of the next batch.
     pub fn apply(&mut self, delta: &Delta) {
         let Some(contract) = self.contract else { return };
         self.changed.extend(delta.entries().iter().filter_map(|entry| match (entry.key, entry.value) {
@@ -63,8 +63,8 @@ impl ValidatorsStorage {
         }));
     }
 
-    /// The validators of the next epoch, if the last applied batch ends its own. `base` is the state before the first of the
-    /// batches. If the contract's list is no valid set, the epoch goes on.
+    /// Returns the validators of the next epoch, if the last applied batch ends its own. `base` is the state before the
+    /// first of the batches. If the contract's list is no valid set, the epoch goes on.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -87,8 +87,8 @@ impl ValidatorsStorage {
         validators_contract::next_validators(header.number, header.epoch, read)
     }
 
-    /// The set that the contract wants for an epoch, and the last batch before it. If that number is missing, the set never changed.
-    /// Returns `None` if the contract is missing or its list is no valid set.
+    /// The set that the contract wants for an epoch, and the number of the last batch before it. The number is missing
+    /// if the set never changed. Returns `None` if the contract is missing or its list is no valid set.
     ///
     /// # Errors
     /// If the state cannot be read.
@@ -124,13 +124,13 @@ pub fn remove_call(public_key: &PublicKey) -> Bytes {
     Contract::removeCall { publicKey: B256::from(public_key.0) }.abi_encode().into()
 }
 
-/// Call data with which the contract's owner says how many validators may fail.
+/// Call data with which the contract's owner sets how many validators may fail.
 pub fn failures_call(failures: Failures) -> Bytes {
     let (any, commission) = (U256::from(failures.any), U256::from(failures.commission));
     Contract::setFailuresCall { any, commission }.abi_encode().into()
 }
 
-/// The contract's functions and events, for those who call it.
+/// The contract's functions and events, for its callers.
 #[allow(missing_docs, reason = "the macro's items are documented by types/contracts/Validators.sol")]
 pub mod interface {
     alloy_sol_types::sol! {

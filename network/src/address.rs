@@ -24,7 +24,7 @@ pub struct PeerAddress {
 pub struct ParsePeerAddressError {
     /// The refused text, cut to 120 characters.
     pub found: String,
-    /// The part that is wrong, and how.
+    /// The part of the text that is wrong, and why.
     pub reason: &'static str,
 }
 

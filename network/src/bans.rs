@@ -1,4 +1,5 @@
-//! [`Bans`]: which peers are barred, until when, and why. It decides alone; the caller brings clock and I/O.
+//! [`Bans`]: which peers are banned, until when, and why. It only decides; the caller supplies the clock and does the
+//! I/O.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -7,24 +8,25 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{PeerId, refusal::clipped_to};
 
-/// Longest ban; beyond it an end cannot be told from forever, and the sum of times might overflow.
+/// Longest ban. A longer one is practically endless, and the sum of times might overflow.
 const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Longest ban that a node speaks by itself, that of a proven lie. A ban is cut to it, so that no clock that jumped over a restart makes one
-/// endless.
+/// Longest ban that a node imposes by itself, for a proven lie. Such a ban is cut to this length, so that no clock that
+/// jumped during a restart makes one endless.
 pub const OWN_BAN_MAX: Duration = Duration::from_secs(3_600);
 
-/// Bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of this node that would end
-/// first goes, and only without any of these one of the operator's.
+/// Most bans remembered at once; a peer makes keys for free, so their number must be bounded. When full, the ban of
+/// this node that would end first is dropped; only if this node has none, one of the operator's.
 pub(crate) const BANS_MAX: usize = 4_096;
 
-/// Bans of the operator at once, so that the node's own have room beside them and the file that keeps them is small.
+/// Most bans of the operator at once, so that the node's own have room beside them and their file stays small.
 pub(crate) const ORDERED_BANS_MAX: usize = 1_024;
 
-/// The node's own bans that are kept over a restart, so that lies under ever new keys fill no disk. Those that end first are left out.
+/// Most of the node's own bans that are stored across restarts, so that lies under ever new keys do not fill the disk.
+/// Those that end first are left out.
 pub(crate) const OWN_BANS_KEPT_MAX: usize = 1_024;
 
-/// Bytes of a reason that are kept: of all bans a MiB.
+/// Most bytes of a reason that are kept: a MiB for all bans.
 const REASON_BYTES_MAX: usize = 256;
 
 /// Who banned a peer.
@@ -40,7 +42,7 @@ pub enum BannedBy {
 }
 
 impl BannedBy {
-    /// As it is serialized.
+    /// The serialized name.
     pub fn name(self) -> &'static str {
         match self {
             BannedBy::Node => "node",
@@ -63,12 +65,12 @@ impl fmt::Display for BannedBy {
 pub enum BanEnd {
     /// At this moment.
     At(Instant),
-    /// Once somebody lifts it.
+    /// Only once the operator lifts it.
     Never,
 }
 
 impl BanEnd {
-    /// The moment, if there is one.
+    /// The moment, or `None` if the ban never ends.
     pub fn instant(self) -> Option<Instant> {
         match self {
             BanEnd::At(at) => Some(at),
@@ -76,7 +78,7 @@ impl BanEnd {
         }
     }
 
-    /// After this time, a year at most.
+    /// The end of a ban of this duration, a year at most.
     pub(crate) fn after(duration: Duration, now: Instant) -> BanEnd {
         BanEnd::At(now + duration.min(BAN_MAX))
     }
@@ -86,14 +88,14 @@ impl BanEnd {
     }
 }
 
-/// A ban that stands.
+/// A current ban.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ban {
-    /// The barred peer.
+    /// The banned peer.
     pub peer: PeerId,
     /// Whether the operator or the node banned it.
     pub by: BannedBy,
-    /// Why: at most 256 bytes, without control characters.
+    /// The reason: at most 256 bytes, without control characters.
     pub reason: String,
     /// When the ban ends.
     pub until: BanEnd,
@@ -103,7 +105,7 @@ pub struct Ban {
 #[derive(Debug, Default)]
 pub(crate) struct Bans {
     standing: BTreeMap<PeerId, Standing>,
-    /// The node's own bans changed: whoever keeps them is woken.
+    /// Notified when the node's own bans change, for the task that stores them.
     changed: Arc<Notify>,
 }
 
@@ -112,12 +114,13 @@ struct Standing {
     by: BannedBy,
     reason: String,
     until: BanEnd,
-    /// Why the node itself prolonged a ban of the operator: then it is kept as its own too, for the operator's order has the earlier end.
+    /// The node's own reason, if it prolonged a ban of the operator. Then the ban is stored as the node's own too,
+    /// because the operator's order has the earlier end.
     prolonged: Option<String>,
 }
 
 impl Standing {
-    /// Whether its end is the node's own word.
+    /// Whether the node itself set its end.
     fn is_own(&self) -> bool {
         self.by == BannedBy::Node || self.prolonged.is_some()
     }
@@ -129,7 +132,7 @@ impl Standing {
 }
 
 impl Bans {
-    /// Bans a peer. Of two bans the later end counts, and the operator's word. One of the node itself has an hour at most.
+    /// Bans a peer. Of two bans, the later end and the operator's reason win. The node's own ban lasts an hour at most.
     pub(crate) fn add(&mut self, peer: PeerId, by: BannedBy, reason: &str, until: BanEnd, now: Instant) {
         let until = match by {
             BannedBy::Node => until.min(BanEnd::after(OWN_BAN_MAX, now)),
@@ -166,7 +169,7 @@ impl Bans {
         }
     }
 
-    /// Ends a ban; false if there is none.
+    /// Lifts a ban. Returns false if the peer is not banned.
     pub(crate) fn lift(&mut self, peer: PeerId, now: Instant) -> bool {
         let Some(standing) = self.standing.remove(&peer) else { return false };
         if standing.is_own() {
@@ -175,30 +178,31 @@ impl Bans {
         standing.until.is_after(now)
     }
 
-    /// What is notified when the node's own bans change. One who waits is woken.
+    /// Notified when the node's own bans change. It wakes one waiter.
     pub(crate) fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
     }
 
-    /// When a peer's ban ends.
+    /// The end of a peer's ban, or `None` if it is not banned.
     pub(crate) fn until(&self, peer: PeerId, now: Instant) -> Option<BanEnd> {
         self.standing.get(&peer).map(|standing| standing.until).filter(|until| until.is_after(now))
     }
 
-    /// Whether one more ban of the operator has room; one that stands is no further one.
+    /// Whether the operator may ban this peer: a new ban needs room, a repeated one does not.
     pub(crate) fn has_room_for_order(&self, peer: PeerId, now: Instant) -> bool {
         let ordered = |it: &Standing| it.by == BannedBy::Operator && it.until.is_after(now);
         self.standing.get(&peer).is_some_and(ordered)
             || self.standing.values().filter(|it| ordered(it)).count() < ORDERED_BANS_MAX
     }
 
-    /// The ban of a peer.
+    /// The ban of a peer, or `None`.
     pub(crate) fn of(&self, peer: PeerId, now: Instant) -> Option<Ban> {
         let Standing { by, reason, until, .. } = self.standing.get(&peer)?;
         until.is_after(now).then(|| Ban { peer, by: *by, reason: reason.clone(), until: *until })
     }
 
-    /// The node's own bans that are kept over a restart, those of the operator that it prolonged among them: the longest ones.
+    /// The node's own bans to store across restarts, including those of the operator that it prolonged: the ones that
+    /// end last.
     pub(crate) fn own(&self, now: Instant) -> Vec<Ban> {
         let own = self.standing.iter().filter(|(_, it)| it.is_own() && it.until.is_after(now));
         let mut own: Vec<Ban> = own.map(|(peer, it)| it.own_ban(*peer)).collect();
@@ -207,7 +211,7 @@ impl Bans {
         own
     }
 
-    /// The bans that stand: the operator's first, and of each the longest first.
+    /// The current bans: the operator's first, and in each group the longest first.
     pub(crate) fn list(&self, now: Instant) -> Vec<Ban> {
         let mut bans: Vec<Ban> = self.standing.keys().filter_map(|peer| self.of(*peer, now)).collect();
         bans.sort_by_key(|ban| Reverse((ban.by, ban.until)));
@@ -235,7 +239,7 @@ mod tests {
         PublicKey(key)
     }
 
-    /// Goal: strangers that make a key for every lie push out neither what the operator said, nor take memory.
+    /// Goal: strangers that make a key for every lie neither displace the operator's bans nor fill the memory.
     #[test]
     fn the_operators_bans_outlive_a_flood_of_others() {
         let (mut bans, now) = (Bans::default(), Instant::now());
@@ -260,7 +264,7 @@ mod tests {
         assert!(bans.until(peer(1), now).is_none(), "the ban that would have ended first went");
     }
 
-    /// Goal: a ban never gets shorter. The operator's bans stay apart from the node's own, which go first.
+    /// Goal: a ban never gets shorter. The operator's bans stay apart from the node's own, which are dropped first.
     #[test]
     fn the_longer_ban_stands_until_it_ends_or_is_lifted() {
         let (mut bans, now) = (Bans::default(), Instant::now());
@@ -286,7 +290,7 @@ mod tests {
         assert!(!bans.lift(peer(1), later + MINUTE), "it has ended by itself");
     }
 
-    /// Goal: a ban without an end outlasts all others, and what the operator orders has a bound of its own.
+    /// Goal: a ban without an end outlasts all others, and the operator's bans have a bound of their own.
     #[test]
     fn a_ban_without_an_end_stands_until_it_is_lifted() {
         let (mut bans, now) = (Bans::default(), Instant::now());
@@ -307,7 +311,8 @@ mod tests {
         assert!(!bans.has_room_for_order(last, now) && bans.has_room_for_order(peer(7), now));
     }
 
-    /// Goal: a ban of the node itself has an hour at most, whatever end is read from a file. Of many the longest are kept.
+    /// Goal: a ban by the node itself lasts an hour at most, whatever end is read from a file. Of many, the longest are
+    /// kept.
     #[test]
     fn own_bans_are_bounded_in_time_and_number() {
         let (mut bans, now) = (Bans::default(), Instant::now());
@@ -326,7 +331,7 @@ mod tests {
         assert!(is_kept(0) && is_kept(1) && is_kept(5) && !is_kept(3) && !is_kept(4));
     }
 
-    /// Goal: whoever keeps the node's own bans is woken for each change of them, and for no other one.
+    /// Goal: the task that stores the node's own bans is woken for each change of them, and for no other change.
     #[tokio::test]
     async fn changes_of_own_bans_are_told() {
         let (mut bans, now) = (Bans::default(), Instant::now());
@@ -346,7 +351,8 @@ mod tests {
         assert!(is_told().await && bans.lift(peer(3), now) && is_told().await);
     }
 
-    /// Goal: a lie of a peer that the operator banned for a shorter time bars it as long over a restart, until the operator's next word.
+    /// Goal: a lie of a peer that the operator banned for a shorter time prolongs its ban, also across a restart, until
+    /// the operator's next order.
     #[tokio::test]
     async fn a_lie_that_prolongs_an_order_is_kept() {
         let (mut bans, now) = (Bans::default(), Instant::now());
@@ -359,7 +365,7 @@ mod tests {
         let own = bans.own(now);
         let lie = Ban { peer: peer(1), by: BannedBy::Node, reason: "a lie".into(), until: end(5) };
         assert_eq!(own, [lie]);
-        // Begun anew after the order has ended, and before.
+        // Restarts after the order has ended, and before.
         for order in [None, Some(end(1))] {
             let mut again = Bans::default();
             if let Some(until) = order {

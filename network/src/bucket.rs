@@ -1,8 +1,8 @@
-//! [`Bucket`]: so much at once, then so much per second.
+//! [`Bucket`]: a token bucket: a burst, then a rate per second.
 
 use tokio::time::Instant;
 
-/// The rest of an allowance; it starts full.
+/// The tokens left; it starts full.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     per_second: f64,
@@ -16,7 +16,7 @@ impl Bucket {
         Bucket { per_second, burst, left: burst, counted: now }
     }
 
-    /// Takes some, if there is as much.
+    /// Takes `amount` tokens, if the bucket has as many. Returns whether it had.
     pub(crate) fn take(&mut self, amount: f64, now: Instant) -> bool {
         let has = self.has(amount, now);
         if has {
@@ -32,7 +32,7 @@ impl Bucket {
         self.left >= amount
     }
 
-    /// Whether it is as one that was never taken from.
+    /// Whether it equals a bucket that was never taken from.
     pub(crate) fn is_full(&mut self, now: Instant) -> bool {
         self.has(self.burst, now)
     }

@@ -1,5 +1,5 @@
-//! [`Budget`]: bounds the bytes that a node holds for its peers. So a peer, a host with many keys, or all peers together cannot
-//! fill its memory.
+//! [`Budget`]: bounds the bytes that a node holds for its peers. So neither a peer, nor a host with many keys, nor all
+//! peers together can fill its memory.
 //!
 //! ```text
 //!   Budget: total ──┬── strangers' part ── network ──┬── host ──┬── Share of a peer ── Held
@@ -8,10 +8,11 @@
 //!                   └── Share of a configured peer
 //! ```
 //!
-//! Configured peers may use all that strangers leave. If every peer is configured, no part lies idle.
+//! Configured peers may use everything that strangers leave. If every peer is configured, no part lies idle.
 //!
-//! Bytes count from before they exist until they are gone. An answer counts from before it is made until the peer has it. A request
-//! counts as its bytes arrive, until its handler has returned. A broadcast counts from when it is pushed until its peer has it.
+//! Bytes count from before they exist until they are gone. An answer counts from before it is made until the peer has
+//! it. A request counts as its bytes arrive, until its handler has returned. A broadcast counts from when it is pushed
+//! until its peer has it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,17 +26,18 @@ use crate::{MESSAGE_BYTES_MAX, origin::Origin, registry::Registry};
 
 /// Bytes behind one permit; permits are 32-bit numbers.
 const PERMIT_BYTES: usize = 1_024;
-/// Peers' worth of bytes that all peers of one host, and of one network, have together.
+/// Number of peers' shares that all peers of one host, and of one network, have together.
 const PEERS_PER_HOST: usize = 2;
 const PEERS_PER_NET: usize = 3;
-/// The part of the total that strangers leave to configured peers, if there are any: one in so many.
+/// Strangers leave 1/`CONFIGURED_PART` of the total to configured peers, if there are any.
 const CONFIGURED_PART: usize = 4;
-/// The part of the total that one configured peer may take, if that is a whole message. It is half of the configured peers' own
-/// part, so another peer has room beside it.
+/// One configured peer may use 1/`CONFIGURED_PEER_PART` of the total, but at least one whole message. That is half of
+/// the configured peers' own part, so another peer has room beside it.
 const CONFIGURED_PEER_PART: usize = 2 * CONFIGURED_PART;
 
-/// How long a party is barred after it did not take what was held for it. The bar doubles each time, until the party has taken
-/// everything for [`BAR_FORGOTTEN`]. Without it, the party could hold as much again at once, under another key.
+/// Initial time for which a party is barred after it did not receive what was held for it. The time doubles with each
+/// offence, until the party has received everything for [`BAR_FORGOTTEN`]. Without the bar, the party could hold the
+/// same amount again at once, under another key.
 const BAR_FIRST: Duration = Duration::from_secs(10);
 const BAR_DOUBLINGS_MAX: u32 = 5;
 const BAR_FORGOTTEN: Duration = Duration::from_secs(600);
@@ -51,7 +53,7 @@ pub(crate) struct Budget {
     bars: Registry<Mutex<Bar>>,
 }
 
-/// A time in which nothing of length is held for a party.
+/// A time in which no long message is held for a party.
 #[derive(Clone, Copy, Default)]
 struct Bar {
     /// When the bar began, and how long it lasts.
@@ -60,22 +62,22 @@ struct Bar {
 
 /// Bounds the bytes that are held for one peer.
 pub(crate) struct Share {
-    /// From the peer's own to the total: a waiter for the total already has its place in its own share.
+    /// From the peer's own level to the total: a waiter for the total already has its bytes in its own share.
     levels: Vec<Arc<Semaphore>>,
-    /// Permits of the first level when it was new.
+    /// Permits of the first level when it was created.
     most: u32,
     bar: Arc<Mutex<Bar>>,
 }
 
-/// Bytes that are counted until this is dropped; none at first.
+/// Counted bytes, released when this is dropped; none at first.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl Budget {
-    /// Holds so many bytes for one peer, and so many for all of them. A total that leaves strangers, or configured peers, less than one
-    /// peer's bytes is raised, so that no message waits for ever.
+    /// Allows `peer_bytes_max` for one peer, and `total_bytes_max` for all of them. A total that leaves strangers, or
+    /// configured peers, less than one peer's bytes is raised, so that no message waits for ever.
     pub(crate) fn new(peer_bytes_max: usize, total_bytes_max: usize, has_configured: bool) -> Budget {
         let one_part = (total_bytes_max / CONFIGURED_PEER_PART).max(MESSAGE_BYTES_MAX);
         let configured_peer_bytes_max = peer_bytes_max.min(one_part);
@@ -97,7 +99,8 @@ impl Budget {
         }
     }
 
-    /// The share of a peer with a new connection. Those of one host and of one network, if it has them, have some bytes together.
+    /// The share of a peer with a new connection. Peers of one host, and of one network, share some bytes, unless
+    /// `origin` is `None`.
     pub(crate) fn share(&self, origin: Option<Origin>, is_configured: bool) -> Share {
         let own = if is_configured { self.configured_peer_bytes_max } else { self.peer_bytes_max };
         let mut levels = vec![Arc::new(Semaphore::new(permits(own) as usize))];
@@ -121,7 +124,7 @@ impl Budget {
 }
 
 impl Bar {
-    /// How long it still lasts.
+    /// The remaining time of the bar.
     fn left(&self, now: Instant) -> Duration {
         self.last.map_or(Duration::ZERO, |(from, time)| (from + time).saturating_duration_since(now))
     }
@@ -130,7 +133,7 @@ impl Bar {
         self.last.is_some_and(|(from, time)| now < from + time + BAR_FORGOTTEN)
     }
 
-    /// Raises the bar, unless it is up: bytes held at the same time are one offence.
+    /// Raises the bar, unless it is already up: bytes held at the same time are one offence.
     fn raise(&mut self, now: Instant) {
         if self.left(now).is_zero() {
             let longer = self.last.filter(|_| self.is_remembered(now)).map(|(_, time)| 2 * time);
@@ -141,18 +144,18 @@ impl Bar {
 }
 
 impl Share {
-    /// How long to refuse long messages for the peer, because its address left earlier ones untaken; zero if it took them.
+    /// How long to refuse long messages for the peer, because its party left earlier ones unread; zero if it did not.
     pub(crate) fn barred(&self, now: Instant) -> Duration {
         self.bar.lock().left(now)
     }
 
-    /// Notes that the peer did not take what was held for it.
+    /// Records that the peer did not receive what was held for it.
     pub(crate) fn bar(&self, now: Instant) {
         self.bar.lock().raise(now);
     }
 
-    /// Counts bytes as soon as there is room for them, first come, first served. Cancel-safe. More than a peer may have at all
-    /// counts as that much.
+    /// Counts bytes as soon as there is room for them, first come, first served. Cancel-safe. More bytes than a peer's
+    /// whole share count as the whole share.
     pub(crate) async fn hold(&self, bytes: usize) -> Held {
         let count = self.count(bytes);
         let mut held = Held { permits: Vec::with_capacity(self.levels.len()) };
@@ -170,7 +173,7 @@ impl Share {
         permits.collect::<Option<Vec<_>>>().map(|permits| Held { permits })
     }
 
-    /// Counts other bytes in place of those that are held: fewer always, more if there is room.
+    /// Replaces the held bytes by this number: a smaller number always succeeds, a larger one only if there is room.
     pub(crate) fn resize(&self, held: &mut Held, bytes: usize) -> bool {
         let (count, before) =
             (self.count(bytes) as usize, held.permits.first().map_or(0, |it| it.num_permits()));
@@ -186,7 +189,7 @@ impl Share {
         true
     }
 
-    /// Bytes for which there is room now.
+    /// Bytes that could be held now.
     pub(crate) fn room(&self) -> usize {
         self.levels
             .iter()
@@ -207,7 +210,7 @@ impl Share {
 }
 
 impl Held {
-    /// Bytes that it counts.
+    /// Number of bytes that it counts.
     pub(crate) fn bytes(&self) -> usize {
         self.permits.first().map_or(0, OwnedSemaphorePermit::num_permits) * PERMIT_BYTES
     }
@@ -253,7 +256,7 @@ mod tests {
         );
     }
 
-    /// Goal: nor does a network with many hosts.
+    /// Goal: a network with many hosts takes no more than its share either.
     #[test]
     fn a_network_has_its_share() {
         let budget = budget();
@@ -290,7 +293,7 @@ mod tests {
         assert!(stranger.is_some() && small.share(None, true).try_hold(MESSAGE_BYTES_MAX).is_some());
     }
 
-    /// Goal: an answer that is shorter than was thought gives back the rest, a longer one needs room.
+    /// Goal: an answer that is shorter than estimated frees the rest, a longer one needs more room.
     #[test]
     fn what_is_held_is_counted_anew() {
         let budget = budget();
@@ -307,8 +310,8 @@ mod tests {
         assert!(share.resize(&mut nothing, 5 * MIB) && share.try_hold(6 * MIB).is_none());
     }
 
-    /// Goal: a host that leaves its answers unread cannot come back under another key, and is barred longer each time. Others are
-    /// not barred.
+    /// Goal: a host that leaves its answers unread cannot return under another key, and is barred longer each time.
+    /// Others are not barred.
     #[test]
     fn a_host_that_takes_nothing_is_barred() {
         let (budget, start) = (budget(), Instant::now());

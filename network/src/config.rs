@@ -15,67 +15,70 @@ use crate::{
     names,
 };
 
-/// Above this a node would be a burden to its peers.
+/// A node with more connections of its own choice would be a burden to its peers.
 const OUTBOUND_MAX: u64 = 64;
-/// Bytes of queues and of what is under way: one message at least, and less than what overflows when it is added up.
+/// Bytes of queues and of messages in flight: one message at least, and too few to overflow when summed.
 const MESSAGES: RangeInclusive<u64> = MESSAGE_BYTES_MAX as u64..=1 << 40;
-/// Times in milliseconds: not so short that a busy machine is too late, and an hour at most.
+/// Times in milliseconds: long enough for a busy machine, and an hour at most.
 const TIMES_MS: RangeInclusive<u64> = 10..=3_600_000;
 
-/// Where to listen, whom to dial, and how much one peer may take.
+/// The listening address, the peers to dial, and the resources that one peer may use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
-    /// UDP address for peers; port 0 takes a free one.
+    /// UDP address for peers; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Peers `ID@HOST:PORT` to dial, and to dial again when they are lost. The host is an IP at which the peer is reached, not
-    /// 0.0.0.0, one of IPv6 in brackets; or a DNS name, as in `ID@fullnode.example.org:7400`, which is resolved anew at each
-    /// attempt, within 10 s, so that a changed record is followed; up to four of its addresses are dialled in one attempt. A
-    /// fullnode needs at least one. The node's own entry is skipped, so that one list serves a whole validator set.
+    /// Peers `ID@HOST:PORT` to dial, and to redial when they are lost. The host is an IP at which the peer is reached
+    /// (not 0.0.0.0; IPv6 in brackets), or a DNS name, as in `ID@fullnode.example.org:7400`. A name is resolved at each
+    /// attempt, within 10 s, so that a changed record is followed; one attempt dials up to four of its addresses. A
+    /// fullnode needs at least one peer. The node's own entry is skipped, so that one list serves a whole validator
+    /// set.
     pub peers: Vec<PeerTarget>,
-    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`: they stand beside the key in the status, in
-    /// `/v1/consensus/evidence`, on the node's page, in `slipstream top` and in the log; and before the missing peer in the reason
-    /// why a node is not ready. At most 1024, each of 1 to 64 letters of scripts written from the left, digits, signs of ASCII, and
-    /// blanks between them; no two keys have one name. This node alone uses them: peers learn none, but whoever reaches the API reads
-    /// them.
+    /// Names `KEY=NAME` for keys of validators and peers, as in `KEY=validator-0`. They appear beside the keys in the
+    /// status, in `/v1/consensus/evidence`, on the node's page, in `slipstream top` and in the log, and before a
+    /// missing peer in the reason why a node is not ready. At most 1024, each of 1 to 64 characters: letters of
+    /// left-to-right scripts, digits, ASCII symbols, and spaces between them. No two keys have the same name. Only this
+    /// node uses them: peers do not learn them, but everybody who reaches the API reads them.
     pub names: Vec<PeerName>,
-    /// Where this node is reached from outside, at most four `IP:PORT`: signed with the node's key and told to peers, who tell
-    /// others. A node that does not know its address, or is to stay unknown (as most validators are), leaves it empty and is told
-    /// of by nobody.
+    /// Addresses at which this node is reached from outside, at most four `IP:PORT`. The node signs them with its key
+    /// and tells them to peers, who pass them on. Leave it empty on a node that does not know its address, or that
+    /// should stay unknown, as most validators should. Peers then do not tell others about the node.
     pub advertise: Vec<SocketAddr>,
-    /// Connections that the node chooses by itself among the peers that others tell of, beside `peers`: as many as Bitcoin has. At
-    /// most half of the places that `peers` leave. 0 chooses none and asks for none. Addresses of private networks or of loopback
-    /// are dialled only if `advertise`, or `listen` where that is empty, has one of the same kind: a devnet on 127.0.0.1 listens at
-    /// `127.0.0.1:PORT`. [security.md](security.md#peer-exchange) says how they are chosen.
+    /// Connections that the node chooses itself among the peers that others tell it about, beside `peers`: by default
+    /// as many as Bitcoin has. At most half of the places that `peers` leave. 0 chooses none and asks no peers.
+    /// Addresses of private networks or of loopback are dialled only if `advertise`, or `listen` where that is empty,
+    /// has one of the same kind: a devnet on 127.0.0.1 listens at `127.0.0.1:PORT`.
+    /// [security.md](security.md#peer-exchange) explains how they are chosen.
     pub outbound: usize,
-    /// Connections at once, dialled and accepted: bounds the memory that peers can take together. `outbound` and one more are kept
-    /// for peers of the node's own choice. Other peers that are not listed get at most 8 of them per IPv4 address or IPv6 /64,
-    /// except this machine's, and a fourth of them per IPv4 /24 or IPv6 /48; when there are no more, those without use and the
-    /// newest of the most crowded network make room for peers from elsewhere.
+    /// Most connections at once, dialled and accepted: bounds the memory that all peers can use. `outbound` and one
+    /// more are reserved for peers of the node's own choice. Other peers that are not listed get at most 8 of them per
+    /// IPv4 address or IPv6 /64, except this machine's, and a quarter of them per IPv4 /24 or IPv6 /48. When none is
+    /// free, useless peers and the newest of the most crowded network make room for peers from elsewhere.
     pub peers_max: usize,
     /// Requests of one peer that are handled at once; more wait in the peer's own streams.
     pub request_concurrency_max: usize,
-    /// Bytes of one peer's requests that are held: two of the longest messages. They count as they come, above 16 KiB. Above it the
-    /// peer is told to come back.
+    /// Most bytes of one peer's requests that are held; the default is two of the longest messages. Requests above 16
+    /// KiB count, as their bytes arrive. Above the limit the peer is told to retry later.
     pub request_bytes_in_flight_max: usize,
-    /// Bytes of answers to one peer that are held, from before they are made until the peer has them: a round trip of 150 ms at 3
-    /// Gbit/s. Above it requests wait for 4 s, then the peer is told to come back. All peers of one host have twice as much
-    /// together, those of one network (IPv4 /24, IPv6 /48) three times.
+    /// Most bytes of answers to one peer that are held, from before they are made until the peer has them; the default
+    /// is a round trip of 150 ms at 3 Gbit/s. Above it requests wait for 4 s, then the peer is told to retry later. All
+    /// peers of one host share twice this limit, those of one network (IPv4 /24, IPv6 /48) three times.
     pub answer_bytes_in_flight_max: usize,
-    /// The same for all peers together, and for their requests, and half of it each way for broadcasts that wait. Strangers leave a
-    /// fourth of it to the peers that are listed, who may have all, each an eighth or 48 MiB.
+    /// The same for the answers to all peers together, and again for their requests; half of it in each direction for
+    /// broadcasts that wait. Strangers leave a quarter of it to the listed peers. Listed peers may use all of it, each
+    /// at most an eighth or 48 MiB, whichever is more.
     pub bytes_in_flight_total_max: usize,
-    /// Messages of the mesh that wait per peer and direction: the chunks of some payloads. Above it the oldest of the least urgent
-    /// is dropped, and asked for again where it is missed.
+    /// Messages of the mesh that wait, per peer and direction: the chunks of some payloads. Above it the oldest of the
+    /// least urgent is dropped, and requested again if it is missed.
     pub broadcast_queue_items_max: usize,
-    /// The same in bytes: one longest message and room for small ones.
+    /// The same in bytes; the default is one longest message and room for small ones.
     pub broadcast_queue_bytes_max: usize,
-    /// Time for one message: lets 48 MiB through at 14 Mbit/s. A peer that moves less than 32 KiB/s for a sixth of it, while
-    /// something waits to move, is given up earlier.
+    /// Time for one message; the default moves 48 MiB at 14 Mbit/s. A peer that moves less than 32 KiB/s for a sixth of
+    /// it, while something waits to move, is given up earlier.
     pub transfer_timeout_ms: u64,
-    /// Time for one attempt to connect; a fourth of it for those that come in while many do.
+    /// Time for one attempt to connect; a quarter of it for incoming attempts while many are in progress.
     pub handshake_timeout_ms: u64,
-    /// Silence after which a connection is given up: how late a killed peer is noticed.
+    /// Silence after which a connection is given up: the delay until a killed peer is noticed.
     pub idle_timeout_ms: u64,
     /// Silence after which a keep-alive is sent; at most half of `idle_timeout_ms`.
     pub keep_alive_interval_ms: u64,
@@ -134,7 +137,7 @@ impl NetworkConfig {
         self.check_times()
     }
 
-    /// Key, value, and the values that it may have.
+    /// Each key, its value, and the allowed range.
     pub fn ranges(&self) -> [(&'static str, u64, RangeInclusive<u64>); 12] {
         let count = |value: usize| value as u64;
         [
@@ -188,7 +191,8 @@ impl NetworkConfig {
         self.peers.iter().filter(move |peer| peer.id != local)
     }
 
-    /// Places for peers of the node's own choice. One more is needed to look whether somebody is there, and one at least is a stranger's.
+    /// Places for peers of the node's own choice. One more is needed for a feeler, and at least one stays for a
+    /// stranger.
     pub(crate) fn chosen_places(&self) -> usize {
         let left = self.peers_max.saturating_sub(self.peers.len());
         self.outbound.min(left.saturating_sub(1) / 2)

@@ -1,4 +1,4 @@
-//! [`Contacts`]: how a node stands with the peers of its configuration.
+//! [`Contacts`]: the state of a node's connections to its configured peers.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::{BanEnd, BannedBy, PeerId, PeerTarget, SharedKey};
 
-/// How many connections in a row a peer may end at once before the log tells. Two nodes that dial each other at the same
-/// moment end one of their connections too.
+/// Number of connections in a row that a peer may end at once before the log reports it. Two nodes that dial each other
+/// at the same moment end one of their connections too.
 const ENDED_TOLD_AT: u32 = 3;
 
 /// The state of each configured peer, for operators of a network that does not connect.
@@ -18,7 +18,7 @@ pub struct Contacts {
     pub configured: Vec<ConfiguredPeer>,
     /// Keys that more than one node used within the last minute.
     pub shared_keys: Vec<SharedKey>,
-    /// Peers of `network.peers` that the operator removed: they are neither dialled nor have a place kept for them.
+    /// Peers of `network.peers` that the operator removed: they are not dialled, and no place is reserved for them.
     pub removed: Vec<PeerTarget>,
 }
 
@@ -27,29 +27,29 @@ pub struct Contacts {
 pub struct ConfiguredPeer {
     /// The expected peer, and the address to dial.
     pub peer: PeerTarget,
-    /// How this node stands with it.
+    /// The state of the connection to it.
     pub state: ContactState,
     /// Whether the operator added it.
     pub is_added: bool,
 }
 
-/// How a node stands with a configured peer.
+/// The state of the connection to a configured peer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ContactState {
-    /// There is a connection, whichever side dialled.
+    /// The peer is connected; either side may have dialled.
     Connected {
-        /// When it was made.
+        /// The time of the connection.
         since: Instant,
     },
     /// The first attempt is under way, or the first after a connection that had lasted.
     Connecting,
-    /// No attempt since then has led to a connection that lasted.
+    /// The attempts so far have not led to a connection that lasted.
     Failing {
-        /// Why the last attempt came to nothing.
+        /// Why the last attempt failed.
         failure: ContactFailure,
-        /// When the first of them began.
+        /// When the first of these attempts began.
         since: Instant,
-        /// How many there were.
+        /// Number of these attempts.
         attempts: u32,
         /// When the next one begins; in the past while it is under way.
         next_attempt: Instant,
@@ -65,14 +65,14 @@ pub enum ContactState {
     },
 }
 
-/// Why an attempt to connect to a configured peer came to nothing.
+/// Why an attempt to connect to a configured peer failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ContactFailure {
     /// The peer is silent, the handshake failed, or the name has no address. The text gives the error.
     Unreachable(String),
-    /// The peer at that address has this key in place of the configured one.
+    /// The peer at that address has this key instead of the configured one.
     WrongKey(PeerId),
-    /// The connection was made and ended soon. The text says how, and may be the peer's own.
+    /// The connection was made and ended soon. The text gives the reason, and may be the peer's own.
     Ended(String),
 }
 
@@ -80,11 +80,11 @@ pub enum ContactFailure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ContactKind {
-    /// There is a connection.
+    /// The peer is connected.
     Connected,
     /// The first attempt is under way.
     Connecting,
-    /// Nobody answers.
+    /// No peer answers.
     Unreachable,
     /// Another key answers.
     #[serde(rename = "wrong key")]
@@ -106,7 +106,7 @@ impl ContactKind {
         ContactKind::Banned,
     ];
 
-    /// As it is serialized.
+    /// The serialized name.
     pub fn name(self) -> &'static str {
         match self {
             ContactKind::Connected => "connected",
@@ -159,7 +159,7 @@ impl ContactFailure {
     }
 }
 
-/// For each configured peer, the results of dialling since its last connection that lasted.
+/// The results of dialling each configured peer since its last connection that lasted.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(BTreeMap<PeerId, Failing>);
 
@@ -169,13 +169,13 @@ struct Failing {
     since: Instant,
     attempts: u32,
     next_attempt: Instant,
-    /// The failure that the log told last.
+    /// The failure that was logged last.
     told: Option<ContactFailure>,
 }
 
 impl Attempts {
-    /// Notes a failed attempt that began at `began`, and after how long the next one follows. Returns what the log should say, once
-    /// for each kind of failure.
+    /// Records a failed attempt that began at `began`. `next_attempt` is the time of the next one. Returns a text for
+    /// the log, once for each kind of failure.
     pub(crate) fn failed(
         &mut self,
         peer: &PeerTarget,
@@ -207,7 +207,7 @@ impl Attempts {
         self.0.remove(peer);
     }
 
-    /// Attempts in a row that failed.
+    /// Number of failed attempts in a row.
     pub(crate) fn count(&self, peer: &PeerId) -> u32 {
         self.0.get(peer).map_or(0, |failing| failing.attempts)
     }
@@ -227,7 +227,7 @@ impl Attempts {
 }
 
 impl ContactFailure {
-    /// Whether a log that has said the one need not say the other.
+    /// Whether a log with one of them need not report the other.
     fn is_alike(&self, other: &ContactFailure) -> bool {
         match (self, other) {
             (ContactFailure::WrongKey(one), ContactFailure::WrongKey(other)) => one == other,
@@ -250,7 +250,7 @@ mod tests {
         PeerAddress { id, address: "192.0.2.7:7400".parse().unwrap() }.into()
     }
 
-    /// Goal: the log names each kind of failure once, however often the peer is dialled; the state counts on.
+    /// Goal: each kind of failure is logged once, however often the peer is dialled; the state keeps counting.
     #[test]
     fn a_failure_is_told_once_and_counted_on() {
         let (peer, start) = (peer(), Instant::now());
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(attempts.failed(&peer, failure, start, start).as_deref(), Some("gone again"));
     }
 
-    /// Goal: an end that two crossing attempts bring about is not worth a warning.
+    /// Goal: the connection that two crossing attempts end is not worth a warning.
     #[test]
     fn a_connection_that_ends_at_once_is_told_of_when_it_happens_again_and_again() {
         let (peer, now) = (peer(), Instant::now());

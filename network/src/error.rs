@@ -7,31 +7,31 @@ use crate::{PeerId, Refusal};
 /// Why a request failed, or the network did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// There is no connection to the peer.
+    /// The peer is not connected.
     #[error("no connection to peer {peer}; ask another one, or this one when it is connected again")]
     UnknownPeer {
-        /// The peer that was asked.
+        /// The peer that the request was for.
         peer: PeerId,
     },
     /// The answer did not come in time.
     #[error("peer {peer} did not answer within {deadline:?}")]
     Deadline {
-        /// The peer that was asked.
+        /// The peer that the request was for.
         peer: PeerId,
-        /// The deadline that the asker set.
+        /// The deadline that the requester set.
         deadline: Duration,
     },
     /// A payload is longer than allowed; for an answer, nothing of it was read.
     #[error("a payload of {bytes} bytes to or from peer {peer} exceeds the limit of {bytes_max}")]
     TooLong {
-        /// The peer that was asked.
+        /// The peer that the request was for.
         peer: PeerId,
         /// The length as announced.
         bytes: usize,
         /// The limit that applies.
         bytes_max: usize,
     },
-    /// The peer refused the request and says why.
+    /// The peer refused the request, with a reason.
     #[error("peer {peer} refused: {refusal}")]
     Refused {
         /// The peer that refused.
@@ -42,7 +42,7 @@ pub enum NetworkError {
     /// The connection ended while the request was in flight.
     #[error("the connection to peer {peer} ended before its answer was complete")]
     Closed {
-        /// The peer that was asked.
+        /// The peer that the request was for.
         peer: PeerId,
     },
     /// The peer is banned by this node.
@@ -84,7 +84,7 @@ pub enum NetworkError {
         /// The rule that the setting breaks.
         reason: String,
     },
-    /// The operating system has no randomness to give.
+    /// The operating system cannot supply randomness.
     #[error("cannot draw a secret from the operating system: {0}")]
     NoRandomness(String),
     /// The node's key could not be used for TLS.
@@ -96,7 +96,7 @@ pub enum NetworkError {
 }
 
 impl NetworkError {
-    /// The peer's refusal, if that is what it is.
+    /// The peer's refusal, if this is one.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             NetworkError::Refused { refusal, .. } => Some(refusal),
@@ -104,7 +104,7 @@ impl NetworkError {
         }
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Whether the same request may succeed later without any change.
     pub fn is_retryable(&self) -> bool {
         match self {
             NetworkError::UnknownPeer { .. }

@@ -1,4 +1,4 @@
-//! [`FairQueue`]: messages that wait for a machine, by peer and in turns, so that one peer's flood displaces only its own.
+//! [`FairQueue`]: a queue per peer, served in turns, so that one peer's flood displaces only its own messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,15 +10,15 @@ use crate::PeerId;
 /// Limits of a [`FairQueue`], set by its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FairLimits {
-    /// Messages of one peer; beyond it the peer's oldest goes.
+    /// Most messages of one peer; beyond it the peer's oldest is dropped.
     pub peer_items_max: usize,
-    /// Bytes of one peer's messages, likewise.
+    /// Most bytes of one peer's messages, likewise.
     pub peer_bytes_max: usize,
-    /// Bytes of all peers' messages; beyond it the peer with the most bytes loses its oldest.
+    /// Most bytes of all peers' messages; beyond it the peer with the most bytes loses its oldest.
     pub bytes_max: usize,
 }
 
-/// See the module.
+/// Messages that wait for this node, by peer; see the module.
 #[derive(Debug)]
 pub struct FairQueue {
     state: Mutex<State>,
@@ -28,9 +28,9 @@ pub struct FairQueue {
 #[derive(Debug)]
 struct State {
     limits: FairLimits,
-    /// None of them is empty.
+    /// Queues with at least one message.
     queues: BTreeMap<PeerId, Queue>,
-    /// Whose turn it is.
+    /// Peers in the order of their turns.
     turns: VecDeque<PeerId>,
     bytes: usize,
 }
@@ -48,14 +48,14 @@ impl FairQueue {
         FairQueue { state: Mutex::new(state), arrived: Notify::new() }
     }
 
-    /// Takes one in. Returns how many older ones made room for it: of the same peer, or of one that sent more.
+    /// Adds a message. Returns the number of older ones that were dropped: of the same peer, or of one with more bytes.
     pub fn push(&self, peer: PeerId, payload: Vec<u8>) -> usize {
         let dropped = self.state.lock().push(peer, payload);
         self.arrived.notify_one();
         dropped
     }
 
-    /// Returns the next message, taking turns between peers; waits for one. Dropping the future loses nothing.
+    /// Returns the next message, taking turns between peers; waits if there is none. Dropping the future loses nothing.
     pub async fn pop(&self) -> (PeerId, Vec<u8>) {
         loop {
             if let Some(next) = self.try_pop() {
@@ -65,7 +65,7 @@ impl FairQueue {
         }
     }
 
-    /// As [`FairQueue::pop`]; `None` if there is none now.
+    /// As [`FairQueue::pop`], but returns `None` at once if there is no message.
     pub fn try_pop(&self) -> Option<(PeerId, Vec<u8>)> {
         self.state.lock().pop()
     }
@@ -100,14 +100,14 @@ impl State {
     fn pop(&mut self) -> Option<(PeerId, Vec<u8>)> {
         let peer = *self.turns.front()?;
         let payload = self.take(peer)?;
-        // Its next one waits for all others.
+        // The peer's next message waits for a turn of every other peer.
         if self.queues.contains_key(&peer) {
             self.turns.rotate_left(1);
         }
         Some((peer, payload))
     }
 
-    /// The oldest of a peer.
+    /// Takes the oldest message of a peer.
     fn take(&mut self, peer: PeerId) -> Option<Vec<u8>> {
         let queue = self.queues.get_mut(&peer)?;
         let payload = queue.payloads.pop_front()?;

@@ -1,4 +1,4 @@
-//! [`Inboxes`]: broadcasts that came and that the handler has not taken yet, of all peers, each peer's apart.
+//! [`Inboxes`]: received broadcasts that the handler has not taken yet, separately for each peer.
 //!
 //! ```text
 //!   connection ─▶ Inbox (own limits, drops oldest) ─┐
@@ -6,7 +6,8 @@
 //!   connection ─▶ Inbox ────────────────────────────┘
 //! ```
 //!
-//! A peer that floods loses its own oldest: by its own limits, and by the total limit as long as its inbox is the longest.
+//! A peer that floods loses its own oldest messages: by its own limits, and by the total limit while its inbox is the
+//! largest.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,10 +17,11 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// Broadcasts that the handler works on at once. A peer waits for its turn with one message, so that the turns go round.
+/// Broadcasts that the handler processes at once. A peer waits for its turn with one message, so that every peer gets
+/// turns.
 const TURNS: usize = 16;
 
-/// Limits of one inbox, and of all together.
+/// Limits of one inbox, and of all inboxes together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboxLimits {
     pub(crate) items_max: usize,
@@ -47,7 +49,7 @@ struct Queue {
     bytes: usize,
 }
 
-/// The inbox of one connection; its messages go with it.
+/// The inbox of one connection; its messages are dropped with it.
 pub(crate) struct Inbox {
     inboxes: Arc<Inboxes>,
     number: u64,
@@ -84,8 +86,8 @@ impl State {
 }
 
 impl Inbox {
-    /// Puts a message in, and returns how many older ones had to go, of whichever inbox. A message that exceeds the limits alone is
-    /// itself what goes.
+    /// Adds a message, and returns the number of older ones that were dropped, from any inbox. A message that alone
+    /// exceeds the limits is itself dropped.
     pub(crate) fn push(&self, item: Vec<u8>) -> usize {
         let limits = self.inboxes.limits;
         let mut dropped = 0;
@@ -109,8 +111,8 @@ impl Inbox {
         dropped
     }
 
-    /// Waits for a message and for its turn; the next one has to wait until the turn is dropped. The message is the oldest when its
-    /// turn has come, and counts until then. Cancel-safe; meant for one reader.
+    /// Waits for a message and for its turn; the next one has to wait until the turn is dropped. Takes the message that
+    /// is oldest when its turn comes, and counts it until then. Cancel-safe; meant for one reader.
     pub(crate) async fn pop(&self) -> (Vec<u8>, SemaphorePermit<'_>) {
         loop {
             while self.is_empty() {
@@ -156,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        // An inbox that is alone equals a list from which the head is cut until both limits hold.
+        // A single inbox equals a list whose head is cut until both limits hold.
         #[test]
         fn behaves_like_a_list_cut_at_the_head(sizes in prop::collection::vec(0usize..40, 0..60)) {
             let inbox = Inboxes::new(LIMITS).open();
@@ -179,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Goal: the total limit takes from whoever has most, never from those who have little.
+    /// Goal: the total limit takes from the peers with the most bytes, never from those with few.
     #[test]
     fn a_flood_takes_no_place_of_others() {
         let inboxes = Inboxes::new(LIMITS);
@@ -198,7 +200,7 @@ mod tests {
         assert_eq!(inboxes.state.lock().bytes, 0);
     }
 
-    /// Goal: a peer with a hundred waiting messages has one turn while the others have one.
+    /// Goal: a peer with a hundred waiting messages gets one turn for each turn of the others.
     #[tokio::test]
     async fn turns_go_round() {
         let inboxes = Inboxes::new(InboxLimits { items_max: 200, bytes_max: 1_000, total_bytes_max: 1_000 });
@@ -218,7 +220,7 @@ mod tests {
             }));
         }
         tokio::task::yield_now().await;
-        // One turn at a time, so that the order shows.
+        // One turn at a time, so that the order is visible.
         let mut all = all.into_iter();
         drop(all.next());
         for task in tasks {

@@ -1,5 +1,5 @@
-//! [`Journal`]: decides which connections deserve a line of the log. So a peer that comes and goes, or strangers with ever new
-//! keys, cannot fill it.
+//! [`Journal`]: decides which connection events are logged. So neither a peer that comes and goes, nor strangers with
+//! ever new keys, can fill the log.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,16 +7,17 @@ use tokio::time::Instant;
 
 use crate::PeerId;
 
-/// Lines about one peer: a few at once, as when it restarts, then one a minute.
+/// Lines about one peer: a burst, as when it restarts, then one a minute.
 const PEER_LINES: u32 = 6;
 const PEER_LINE_EVERY: Duration = Duration::from_secs(60);
-/// Lines about all peers: as when a node with many peers starts, then some a minute.
+/// Lines about all peers: a burst, as when a node with many peers starts, then some a minute.
 const ALL_LINES: u32 = 256;
 const ALL_LINE_EVERY: Duration = Duration::from_secs(10);
-/// Peers told apart. The lines of more have to wait, which only happens while more than that many came and went within minutes.
+/// Peers with an allowance of their own. Further ones get no lines, which happens only if more than this number came
+/// and went within minutes.
 const PEERS_MAX: usize = 1_024;
 
-/// Decides which events are told at the usual level; the rest is for those who debug.
+/// Decides which events are logged at the usual level; the others appear only at the debug level.
 #[derive(Debug)]
 pub(crate) struct Journal {
     all: Ration,
@@ -28,7 +29,7 @@ impl Journal {
         Journal { all: Ration::new(ALL_LINES, ALL_LINE_EVERY, now), peers: BTreeMap::new() }
     }
 
-    /// Whether an event of a peer gets a line.
+    /// Whether an event of a peer is logged.
     pub(crate) fn tells(&mut self, peer: PeerId, now: Instant) -> bool {
         if self.peers.len() >= PEERS_MAX {
             self.peers.retain(|_, ration| !ration.is_full(now));
@@ -41,13 +42,13 @@ impl Journal {
     }
 }
 
-/// So many at once, then one per interval.
+/// A burst, then one line per interval.
 #[derive(Debug)]
 struct Ration {
     most: u32,
     every: Duration,
     left: u32,
-    /// When the next one is added; the time that a full ration is idle adds nothing.
+    /// When the last line was added to the allowance. Time adds nothing to a full allowance.
     counted: Instant,
 }
 
@@ -88,7 +89,7 @@ mod tests {
         PublicKey(key)
     }
 
-    /// Goal: a peer that comes and goes for ever costs a line a minute, and the others keep theirs.
+    /// Goal: a peer that comes and goes for ever causes one line a minute, and the others keep their allowance.
     #[test]
     fn a_peer_that_comes_and_goes_does_not_fill_the_log() {
         let start = Instant::now();
@@ -99,7 +100,7 @@ mod tests {
         assert!(journal.tells(id(2), start + Duration::from_secs(3_600)));
     }
 
-    /// Goal: nor do strangers that make a key for every connection, in the log or in memory.
+    /// Goal: strangers that make a key for every connection fill neither the log nor the memory.
     #[test]
     fn strangers_do_not_fill_the_log() {
         let start = Instant::now();

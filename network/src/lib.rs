@@ -1,4 +1,4 @@
-//! Authenticated peers, requests and messages: how nodes talk, whatever they say.
+//! Authenticated peers, requests and messages: the transport between nodes, independent of the content.
 //!
 //! ```text
 //!   sync  consensus  node                         sync  consensus  node
@@ -12,35 +12,38 @@
 //! This crate moves opaque bytes. The crates above judge a payload's meaning and truth, and score its peer. They call
 //! [`Transport::ban`] for a peer that lied.
 //!
-//! * A **peer** is an ed25519 public key ([`PeerId`]). TLS 1.3 with raw public keys (RFC 7250) proves it on both sides, so there
-//!   are no certificates to issue or to expire. [`PeerAddress`] says where a peer listens. [`PeerTarget`] says where a configured
-//!   one is dialled: its address, or a name that a [`Resolver`] looks up at each attempt.
-//! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the asker.
-//! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other of peers, in records that those have signed. The node
-//!   keeps some connections of its own choice beside the configured ones.
-//! * A **message** goes to one peer and has no answer, best effort. More urgent messages go first; a slow peer misses the oldest of the
-//!   least urgent.
+//! * A **peer** is an ed25519 public key ([`PeerId`]). TLS 1.3 with raw public keys (RFC 7250) proves it on both sides,
+//!   so no certificates need to be issued or renewed. [`PeerAddress`] is the address that a peer listens at.
+//!   [`PeerTarget`] is the address at which a configured peer is dialled, or a name that a [`Resolver`] looks up at
+//!   each attempt.
+//! * A **request** is one bidirectional stream with a deadline and a limit on the answer, both chosen by the requester.
+//! * [`Network::begin_exchange`] begins **peer exchange**: peers tell each other about peers, in records that those
+//!   peers have signed. The node keeps some connections of its own choice beside the configured ones.
+//! * A **message** goes to one peer, best effort and without an answer. More urgent messages go first; a slow peer
+//!   misses the oldest of the least urgent.
 //!
 //! Wire format, ALPN `slipstream/2`; lengths are 32-bit little-endian and checked before anything is allocated:
 //!
 //! ```text
-//! request    protocol (1 byte)  answer_bytes_max (4)  length (4)  payload      on a bidirectional stream of the asker
+//! request    protocol (1 byte)  answer_bytes_max (4)  length (4)  payload      on a bidirectional stream of the requester
 //! response   status (1 byte)  length (4)  payload      0 answer; refusals: 1 busy, 2 not kept, 3 malformed, 4 failed
 //! message    length (4)  payload                         on a unidirectional stream
 //! ```
 //!
-//! The payload of a refusal is its text; that of "busy" begins with the milliseconds (4) after which to ask again.
+//! The payload of a refusal is its text. For "busy", the text follows the milliseconds (4) after which to retry.
 //!
 //! Invariants:
-//! * There is at most one connection per peer, whichever side dialled; see [`Network`] for how both sides agree which.
-//! * Everything that a peer can fill has a limit: handshakes, connections, streams, running handlers, queues, bans, texts of
-//!   refusals, and bytes of requests and answers. Answers count until the asker has them. One peer spends only its own share, one
-//!   host that of two peers, and strangers leave the share of configured peers alone.
-//! * A secret of the node draws the peers that it dials by choice; the words of strangers only fill their part of the address book.
-//! * A stalled transfer is given up: with a limit in time alone, a peer could hold its share for nothing.
+//! * At most one connection exists per peer, whichever side dialled; see [`Network`] for how both sides agree which one
+//!   stays.
+//! * Everything that a peer can fill has a limit: handshakes, connections, streams, running handlers, queues, bans,
+//!   texts of refusals, and bytes of requests and answers. Answers count until the requester has them. One peer uses
+//!   only its own share, one host that of two peers, and strangers leave the share of configured peers alone.
+//! * The peers that the node dials by choice are drawn with a secret of the node. The words of strangers only fill
+//!   their part of the address book.
+//! * A stalled transfer is aborted: with a time limit alone, a peer could hold its share without using it.
 //! * Every task belongs to the [`Network`] and ends at [`Network::shutdown`].
 //!
-//! Trusted: nothing that comes from a peer but its key.
+//! Nothing that comes from a peer is trusted except its key.
 //!
 //! ```
 //! use slipstream_network::PeerAddress;

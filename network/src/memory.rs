@@ -1,8 +1,8 @@
-//! [`MemoryHub`]: the network's twin for tests, without sockets, keys or real time.
+//! [`MemoryHub`]: an in-process network for tests, without sockets, keys or real time.
 //!
-//! A request runs the other side's handler in a task of its own, so it goes on when the asker gives up, as over QUIC. A
-//! broadcast goes through the same queue as there, and one task per connection and direction delivers it. Under tokio's
-//! paused clock and on one thread a run is deterministic.
+//! A request runs the other side's handler in a task of its own, so it continues when the requester gives up, as over
+//! QUIC. A broadcast goes through the same kind of queue, and one task per connection and direction delivers it. Under
+//! tokio's paused clock and on one thread a run is deterministic.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use crate::{
     queue::Outbox,
 };
 
-/// The wires between nodes of one process. Dropping the hub ends its tasks.
+/// The connections between nodes of one process. Dropping the hub ends its tasks.
 #[derive(Clone, Default)]
 pub struct MemoryHub {
     nodes: Arc<Mutex<BTreeMap<PeerId, Node>>>,
@@ -47,16 +47,16 @@ struct End {
     outbox: Arc<Outbox<Bytes>>,
     /// Bounds this end's requests that the other side handles at once, as a real transport does.
     slots: Arc<Semaphore>,
-    /// Payload bytes in either direction; the other end has the same two the other way round.
+    /// Payload bytes in each direction; the other end has the same two, swapped.
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
     /// Cancelled when the connection ends; shared by both ends.
     closed: CancellationToken,
-    /// Cancels when both tables have forgotten the connection.
+    /// Cancels `closed` when both tables have dropped the connection.
     _guard: Arc<DropGuard>,
 }
 
-/// Places are unlimited here, so that nobody has to leave.
+/// Places are unlimited here, so usefulness does not matter.
 impl Useful for Arc<End> {
     fn used(&self) -> Option<Instant> {
         None
@@ -91,8 +91,8 @@ impl MemoryHub {
         drop(nodes);
     }
 
-    /// Connects two nodes. False if one of them does not exist or has banned the other; true if they are connected
-    /// already. Must be called inside a tokio runtime, which delivers the broadcasts.
+    /// Connects two nodes. Returns false if one of them does not exist or has banned the other; true if they are
+    /// already connected. Must be called inside a tokio runtime, which delivers the broadcasts.
     pub fn connect(&self, a: PeerId, b: PeerId) -> bool {
         let mut nodes = self.nodes.lock();
         let now = Instant::now();
@@ -133,7 +133,7 @@ impl MemoryHub {
     }
 }
 
-/// Takes the connection to `peer` out of a node's table and ends it.
+/// Removes the connection to `peer` from a node's table and ends it.
 fn cut(nodes: &mut BTreeMap<PeerId, Node>, id: PeerId, peer: PeerId) {
     if let Some(end) = nodes.get_mut(&id).and_then(|node| node.peers.disconnect(peer, Instant::now())) {
         end.closed.cancel();
@@ -187,7 +187,7 @@ impl End {
     }
 }
 
-/// Starts the task that hands this end's broadcasts to the other side. It does not keep the end alive.
+/// Starts the task that delivers this end's broadcasts to the other side. It does not keep the end alive.
 fn deliver(from: PeerId, end: &End) {
     let (outbox, remote, closed) = (end.outbox.clone(), end.remote.clone(), end.closed.clone());
     tokio::spawn(async move {
@@ -213,7 +213,7 @@ impl MemoryTransport {
         Some(read(&mut self.nodes.upgrade()?.lock()))
     }
 
-    /// Looks at this node's own entry; `None` if it left.
+    /// Accesses this node's own entry; `None` if the node left.
     fn with_own<T>(&self, read: impl FnOnce(&mut Node) -> T) -> Option<T> {
         self.with(|nodes| nodes.get_mut(&self.local).map(read)).flatten()
     }

@@ -1,4 +1,4 @@
-//! [`Meter`]: bounds how fast a peer may broadcast. Excess messages are dropped unread; a large excess is a flood.
+//! [`Meter`]: bounds a peer's rate of broadcasts. Excess messages are dropped unread; a large excess is a flood.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,29 +7,30 @@ use tokio::time::Instant;
 
 use crate::bucket::Bucket;
 
-/// Messages per second of one peer. A node's only provider sends all chunks of each batch, up to 64 of its body and as many of its hints.
-/// It repeats some, and adds a few notices. At ten batches a second that makes some 1,500.
+/// Messages per second of one peer. If it is a node's only provider, it sends all chunks of each batch, up to 64 of its
+/// body and as many of its hints. It repeats some, and adds a few notices. At ten batches a second that is some 1,500.
 const MESSAGES_PER_SECOND: f64 = 2_048.0;
-/// Messages at once, as after a stop of the machine or of the link.
+/// Messages in a burst, as after a pause of the machine or of the link.
 const MESSAGES_BURST: f64 = 8_192.0;
-/// Bytes of broadcasts per second of one peer: half of a link of 1 Gbit/s.
+/// Bytes of broadcasts per second of one peer: half of a 1 Gbit/s link.
 const BYTES_PER_SECOND: f64 = (64 << 20) as f64;
-/// Bytes at once: some of the longest messages.
+/// Bytes in a burst: some of the longest messages.
 const BYTES_BURST: f64 = (256 << 20) as f64;
-/// Peers' worth of broadcasts that all peers of one party have together: it makes keys for free, and a new one has a full burst.
+/// Number of peers' rates that all peers of one party share: a party makes keys for free, and a new key has a full
+/// burst.
 const PEERS_PER_PARTY: f64 = 4.0;
-/// Dropped broadcasts within [`FLOOD_TIME`] that prove dishonesty: an honest peer would have had to send thirty thousand
+/// Dropped broadcasts within [`FLOOD_TIME`] that prove dishonesty: an honest peer would have to send thirty thousand
 /// chunks beyond the burst.
 const FLOOD_DROPS: u32 = 16_384;
 const FLOOD_TIME: Duration = Duration::from_secs(10);
 
-/// The fate of a broadcast.
+/// The verdict on a broadcast.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Take,
-    /// It is one too many.
+    /// It exceeds the rate.
     Drop,
-    /// It is one too many of very many, which no honest peer sends.
+    /// It exceeds the rate by far more than an honest peer would.
     Flood,
 }
 
@@ -44,7 +45,7 @@ struct Buckets {
 }
 
 impl Rate {
-    /// The rate of so many peers.
+    /// The rate of `peers` peers.
     fn of(peers: f64, now: Instant) -> Rate {
         Rate(Mutex::new(Buckets {
             messages: Bucket::full(peers * MESSAGES_PER_SECOND, peers * MESSAGES_BURST, now),
@@ -52,12 +53,12 @@ impl Rate {
         }))
     }
 
-    /// The rate of whoever may have many keys.
+    /// The rate of a party, which may have many keys.
     pub(crate) fn of_party(now: Instant) -> Rate {
         Rate::of(PEERS_PER_PARTY, now)
     }
 
-    /// Whether nothing was taken of it lately.
+    /// Whether nothing was taken from it recently.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         let buckets = &mut *self.0.lock();
         buckets.messages.is_full(now) && buckets.bytes.is_full(now)
@@ -85,7 +86,8 @@ impl Meter {
         Meter { own: Rate::of(1.0, now), together, drops: 0, drops_since: now }
     }
 
-    /// Judges a broadcast by its announced length. An excess of the party's other peers proves nothing against this one.
+    /// Judges a broadcast by its announced length. If other peers of the party used up the shared rate, that proves
+    /// nothing against this one.
     pub(crate) fn judge(&mut self, bytes: usize, now: Instant) -> Verdict {
         if self.own.take(bytes, now) {
             let is_taken = self.together.as_ref().is_none_or(|together| together.take(bytes, now));
@@ -107,7 +109,8 @@ mod tests {
         start + Duration::from_millis(ms)
     }
 
-    /// Goal: a peer of a fast chain, one that was silent for a while, and one that sends the longest messages lose nothing.
+    /// Goal: a peer of a fast chain, one that was silent for a while, and one that sends the longest messages lose
+    /// nothing.
     #[test]
     fn honest_peers_lose_nothing() {
         let start = Instant::now();
@@ -116,7 +119,7 @@ mod tests {
             let taken = |n: u64| meter.judge(bytes, after(start, n * every_ms)) == Verdict::Take;
             assert!((0..5_000).all(taken), "one of {bytes} bytes every {every_ms} ms");
         }
-        // Ten batches a second, all their chunks from one peer, and a quarter of them once more.
+        // Ten batches a second, all their chunks from one peer, and a quarter of them repeated.
         let mut meter = Meter::new(None, start);
         for n in 0..600 {
             let sent = (0..160).all(|_| meter.judge(8 << 10, after(start, n * 100)) == Verdict::Take);
@@ -128,7 +131,7 @@ mod tests {
         assert!((0..1_000).all(|_| meter.judge(1_000, later) == Verdict::Take));
     }
 
-    /// Goal: a flood costs what the rate lets through and is told from what is merely too much.
+    /// Goal: a flood gets only what the rate admits, and is told apart from a mere excess.
     #[test]
     fn a_flood_is_cut_and_named() {
         let start = Instant::now();
@@ -137,11 +140,11 @@ mod tests {
         let taken = verdicts.iter().filter(|verdict| **verdict == Verdict::Take).count();
         assert!((8_192..10_300).contains(&taken), "{taken}");
         assert_eq!(verdicts.last(), Some(&Verdict::Flood));
-        // Twice the rate for ten minutes is too much, and no proof.
+        // Twice the rate for ten minutes is an excess, but no proof of a flood.
         let mut meter = Meter::new(None, start);
         let verdicts: Vec<_> = (0..2_100_000).map(|n| meter.judge(10, after(start, n * 2 / 7))).collect();
         assert!(verdicts.contains(&Verdict::Drop) && !verdicts.contains(&Verdict::Flood));
-        // Ever new keys of one party have the rate of some peers, and none of them is to blame for the others.
+        // Ever new keys of one party share the rate of a few peers, and none of them is blamed for the others.
         let together = Arc::new(Rate::of_party(start));
         let mut taken = 0;
         for _ in 0..100 {

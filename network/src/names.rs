@@ -1,4 +1,4 @@
-//! [`PeerName`]: what an operator calls a key.
+//! [`PeerName`]: an operator's name for a key.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr};
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{NetworkError, PeerId};
 
-/// Names of one configuration: several times a large validator set, and a status that gives all of them stays small.
+/// Most names in one configuration: several times a large validator set, and few enough for a small status.
 const NAMES_MAX: usize = 1_024;
-/// Characters of a name, so that a line with several of them can be read.
+/// Most characters of a name, so that a line with several of them stays readable.
 const NAME_CHARS_MAX: usize = 64;
 
 /// A name for a key. Text: `<64 hexadecimal digits>=name`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerName {
-    /// Whose name it is.
+    /// The named key.
     pub id: PeerId,
-    /// 1 to 64 letters, digits, signs of ASCII, and blanks between them.
+    /// 1 to 64 letters, digits, ASCII symbols, and spaces between them.
     pub name: String,
 }
 
-/// Text that gives no key a name.
+/// Text that is no name for a key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{found:?} names no key: {reason}; write <64 hexadecimal digits of the key>=name")]
 pub struct ParsePeerNameError {
     /// The refused text, cut to 120 characters.
     pub found: String,
-    /// The part that is wrong, and how.
+    /// The part of the text that is wrong, and why.
     pub reason: &'static str,
 }
 
-/// Refuses names that are too many, or of which one means two keys or one key has two.
+/// Refuses too many names, two keys with one name, and two names for one key.
 pub(crate) fn check(names: &[PeerName]) -> Result<(), NetworkError> {
     let wrong = |reason| Err(NetworkError::Config { key: "network.names", reason });
     if names.len() > NAMES_MAX {
@@ -49,17 +49,17 @@ pub(crate) fn check(names: &[PeerName]) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Whether a character is seen, and stays where it stands: none that is invisible or turns the direction of others.
+/// Whether a character is visible, and does not change the direction of others.
 fn is_printable(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric() && !is_blank_letter(c) && !is_from_the_right(c)
 }
 
-/// The fillers of Hangul count as letters and show nothing.
+/// The Hangul fillers count as letters but are blank.
 fn is_blank_letter(c: char) -> bool {
     matches!(c, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
 }
 
-/// Letters of scripts that are written from right to left: a terminal would move the key beside them.
+/// Letters of right-to-left scripts: a terminal would move the key beside them.
 fn is_from_the_right(c: char) -> bool {
     matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}' | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}')
 }
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Goal: nothing that moves a cursor, hides, or fills a screen becomes a name.
+    /// Goal: text that moves a cursor, hides, or fills a screen is refused as a name.
     #[test]
     fn what_is_no_name_is_refused_with_the_part_that_is_wrong() {
         let key = "0f".repeat(32);

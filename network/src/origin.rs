@@ -1,14 +1,15 @@
-//! [`Origin`]: where a connection comes from, in the steps in which addresses are handed out. Whatever one party has in any
-//! number at no cost counts as one.
+//! [`Origin`]: the host and network that a connection comes from, by the sizes in which addresses are assigned.
+//! Addresses that one party gets in any number at no cost count as one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The host and the network behind an address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Origin {
-    /// An IPv4 address, or an IPv6 network of 64 bits, which a host chooses its addresses from.
+    /// An IPv4 address, or an IPv6 network of 64 bits, in which a host chooses its addresses.
     pub(crate) host: IpAddr,
-    /// An IPv4 network of 24 bits or an IPv6 network of 48. Nothing smaller is routed by itself, so a customer has it whole.
+    /// An IPv4 network of 24 bits or an IPv6 network of 48. Smaller ones are not routed separately, so one customer has
+    /// it whole.
     pub(crate) net: IpAddr,
 }
 
@@ -26,19 +27,20 @@ impl Origin {
         }
     }
 
-    /// The part that surely belongs to one party: of IPv4 a host, of IPv6 a network, whose hosts cost nothing.
+    /// The part that certainly belongs to one party: an IPv4 host, or an IPv6 network, whose hosts cost nothing.
     pub(crate) fn party(&self) -> IpAddr {
         if self.host.is_ipv4() { self.host } else { self.net }
     }
 
-    /// As [`Origin::of`]; none for the address of this machine, which a whole devnet has. Others of loopback are hosts like any.
+    /// As [`Origin::of`]; `None` for this machine's address, which a whole devnet shares. Other loopback addresses
+    /// count as hosts.
     pub(crate) fn of_remote(address: IpAddr) -> Option<Origin> {
         (!is_this_machine(address)).then(|| Origin::of(address))
     }
 }
 
-/// The block behind an address: the least that a provider is given, an IPv4 network of 16 bits or an IPv6 network of 32. Many of them
-/// cost something.
+/// The block of an address: the least that a provider gets, an IPv4 network of 16 bits or an IPv6 network of 32. Having
+/// many of them costs something.
 pub(crate) fn block_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 16 << 16).into(),
@@ -46,7 +48,7 @@ pub(crate) fn block_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// An address as it is written: an IPv4 address that a socket for both shows within IPv6 is one of IPv4.
+/// The address in its plain form: an IPv4 address that a dual-stack socket shows as IPv6 becomes IPv4.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,5 +1,5 @@
-//! [`Pace`]: whether a peer takes, or sends, what it has a node hold for it. A time limit alone lets it hold everything until just
-//! before the end.
+//! [`Pace`]: detects a peer that does not receive, or send, the bytes that a node holds for it. A time limit alone
+//! would let it hold everything until just before the end.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,15 +8,15 @@ use std::{
 
 use tokio::time::sleep;
 
-/// How long a peer may be slower than [`FLOOR_BYTES_PER_SECOND`], as a part of the time for one message, and how many windows in a row.
-/// Lost packets take seconds, and if this machine stood still, one window says little of the peer.
+/// A window, as a part of the time for one message, and the number of slow windows in a row that make a stall. Lost
+/// packets take seconds, and if this machine was suspended, one window says little about the peer.
 const WINDOW_PART: u32 = 12;
 const WINDOWS: u32 = 2;
 /// The slowest link that a node can use.
 const FLOOR_BYTES_PER_SECOND: u32 = 32 << 10;
 
-/// Counts the bytes that a connection moves in one direction. Streams of one connection go one after another, so a single one
-/// may stand still for long: the connection as a whole has to move.
+/// Counts the bytes that a connection moves in one direction. Streams of one connection go one after another, so a
+/// single one may stall for long; the connection as a whole must move.
 #[derive(Debug)]
 pub(crate) struct Pace {
     window: Duration,
@@ -24,7 +24,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For a connection whose messages have so much time each.
+    /// Makes the pace of a connection whose messages each have `transfer_timeout`.
     pub(crate) fn new(transfer_timeout: Duration) -> Pace {
         Pace { window: transfer_timeout / WINDOW_PART, moved: AtomicU64::new(0) }
     }
@@ -33,18 +33,18 @@ impl Pace {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// All that has moved.
+    /// All bytes moved.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// Resolves when too little has moved for some windows; to be waited for while something is waiting to move.
+    /// Resolves when too few bytes have moved for some windows. Wait for it while something is waiting to move.
     pub(crate) async fn stalls(&self) {
         self.stalls_by(|| self.moved.load(Ordering::Relaxed)).await;
     }
 
-    /// As [`Pace::stalls`], by another count of bytes.
+    /// As [`Pace::stalls`], with another count of bytes.
     pub(crate) async fn stalls_by(&self, count: impl Fn() -> u64) {
         let least = f64::from(FLOOR_BYTES_PER_SECOND) * self.window.as_secs_f64();
         let mut slow = 0;
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a peer that moves enough may take its time. One that moves next to nothing is noticed within three windows.
+    /// Goal: a peer that moves enough may take its time. One that moves almost nothing is noticed within three windows.
     #[tokio::test(start_paused = true)]
     async fn a_floor_in_rate_and_not_in_time() {
         let (pace, start) = (Pace::new(Duration::from_secs(30)), Instant::now());

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-/// The bytes of an answer, in as many pieces as its maker has. Content that many peers ask for is held once, and each answer
-/// adds its own head to it. On the wire the pieces are one message.
+/// The bytes of an answer, in one or more pieces. Content that many peers request is held once, and each answer adds
+/// its own head to it. On the wire the pieces are one message.
 #[derive(Clone, Default, Debug)]
 pub struct Payload {
     pieces: Vec<Bytes>,
@@ -29,7 +29,7 @@ impl Payload {
         }
     }
 
-    /// As [`Payload::into_bytes`]; copies one piece too if others share it.
+    /// As [`Payload::into_bytes`]; it also copies a single piece if others share it.
     pub fn into_vec(self) -> Vec<u8> {
         self.into_bytes().into()
     }

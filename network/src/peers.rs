@@ -1,8 +1,9 @@
-//! Decides which peers are connected, which are banned, and which of two connections stays. The caller brings clock and I/O.
+//! Decides which peers are connected, which are banned, and which of two connections stays. The caller supplies the
+//! clock and does the I/O.
 //!
 //! ```text
-//!   configured, or chosen by this node ─────────────▶ a place of its own
-//!   stranger ─▶ host and network have one left? ─▶ free place ─▶ one of no use ─▶ one of a crowd ─▶ one whose turn is over ─▶ full
+//!   configured, or chosen by this node ─────────────▶ a reserved place
+//!   stranger ─▶ host and network have a place left? ─▶ a free place ─▶ a useless peer's ─▶ a crowd's ─▶ one whose turn is over ─▶ full
 //! ```
 
 mod kept;
@@ -23,17 +24,17 @@ use self::{
 };
 use crate::{BanEnd, BannedBy, PeerId, bans::Bans, origin::Origin};
 
-/// Connections of strangers from one host, so that it cannot take all places with free keys.
+/// Most connections of strangers from one host, so that it cannot take all places with free keys.
 pub(crate) const CONNECTIONS_PER_HOST_MAX: usize = 8;
 
-/// The part of the strangers' places that one network may take, one in so many, where that is more than a host may. A network has
-/// ever new hosts as a host has ever new keys.
+/// One network may take 1/`NETWORK_PART` of the strangers' places, but at least as many as a host may. A network gets
+/// new hosts as easily as a host gets new keys.
 const NETWORK_PART: usize = 4;
 
-/// A peer that was of no use for so long makes room for another one.
+/// A peer that was not useful for this long makes room for another one.
 const IDLE_MAX: Duration = Duration::from_secs(300);
 
-/// A peer that asked, answered or told something within this time is at work.
+/// A peer that asked, answered or reported something within this time is at work.
 const AT_WORK_MAX: Duration = Duration::from_secs(10);
 
 /// The side that opened a connection.
@@ -43,7 +44,7 @@ pub(crate) enum Direction {
     Accepted,
 }
 
-/// Why a connection is not wanted.
+/// Why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Unwanted {
     #[error("this is the node's own key")]
@@ -58,10 +59,10 @@ pub(crate) enum Unwanted {
     Duplicate,
 }
 
-/// A connection that was let in.
+/// A connection that was admitted.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Admitted<L> {
-    /// Names it in [`Peers::remove`].
+    /// Identifies it in [`Peers::remove`].
     pub(crate) number: u64,
     /// The connection to the same peer that it replaces and that must be closed.
     pub(crate) replaced: Option<L>,
@@ -69,12 +70,12 @@ pub(crate) struct Admitted<L> {
     pub(crate) evicted: Option<L>,
 }
 
-/// A connection's usefulness, as the table sees it.
+/// The usefulness of a connection.
 pub(crate) trait Useful {
-    /// When its peer last asked, answered or told something.
+    /// When its peer last asked, answered or reported something.
     fn used(&self) -> Option<Instant>;
 
-    /// Bytes of its peer's answers to this node, of late.
+    /// Bytes of its peer's recent answers to this node.
     fn served(&self, _now: Instant) -> f64 {
         0.0
     }
@@ -84,17 +85,17 @@ struct Entry<L> {
     number: u64,
     direction: Direction,
     since: Instant,
-    /// Where it comes from; none from loopback.
+    /// Where it comes from; `None` for loopback.
     origin: Option<Origin>,
     link: L,
 }
 
-/// The table of connected and banned peers; `L` is whatever the transport needs to reach a peer.
+/// The table of connected and banned peers; `L` is the transport's handle of a connection.
 pub(crate) struct Peers<L> {
     local: PeerId,
     peers_max: usize,
     reserved: BTreeSet<PeerId>,
-    /// The peers that this node dials by its own choice, and how many places are kept for them.
+    /// The peers that this node dials by its own choice. `chosen_max` places are reserved for them.
     chosen: BTreeSet<PeerId>,
     chosen_max: usize,
     /// How long after a connection was made a second one can still be a simultaneous attempt.
@@ -127,23 +128,23 @@ impl<L: Useful> Peers<L> {
         }
     }
 
-    /// Keeps so many places for peers of this node's own choice.
+    /// Reserves `chosen_max` places for peers of this node's own choice.
     pub(crate) fn keep_places(&mut self, chosen_max: usize) {
         self.chosen_max = chosen_max;
     }
 
-    /// Says whom this node chose: no more than [places](Self::keep_places) are kept for them.
+    /// Sets the chosen peers, at most as many as [places](Self::keep_places) are reserved.
     pub(crate) fn choose(&mut self, chosen: BTreeSet<PeerId>) {
         debug_assert!(chosen.len() <= self.chosen_max, "places are kept for all of them");
         self.chosen = chosen;
     }
 
-    /// Decides on a new connection. Its address is missing only if the transport has none.
+    /// Decides on a new connection. Its address is `None` only if the transport has none.
     ///
-    /// When there is one to the same peer already, both sides must come to the same answer without talking:
-    /// * Opened by the same side: that side has lost the old one, so the new one stays.
-    /// * Opened by both sides: if the old one is so young that the attempts may have crossed, the one that the lower id
-    ///   dialled stays. Otherwise the peer, which dials only when it is not connected, has lost the old one.
+    /// If the same peer is already connected, both sides must reach the same decision without communicating:
+    /// * Opened by the same side: that side has lost the old connection, so the new one stays.
+    /// * Opened by both sides: if the old one is young enough for the attempts to have crossed, the one that the lower
+    ///   id dialled stays. Otherwise the peer, which dials only when it is not connected, has lost the old one.
     pub(crate) fn admit(
         &mut self,
         peer: PeerId,
@@ -185,8 +186,8 @@ impl<L: Useful> Peers<L> {
         }
     }
 
-    /// Configured and chosen peers always have a place; the others share the rest. Returns the peer that must leave for a new
-    /// one.
+    /// Configured and chosen peers always have a place; the others share the rest. Returns the peer that must leave for
+    /// the new one.
     fn make_room(
         &self,
         peer: PeerId,
@@ -224,7 +225,7 @@ impl<L: Useful> Peers<L> {
         self.strangers().filter(|(_, entry)| entry.net() == net).count()
     }
 
-    /// A stranger that has been of no use for long; the one that has been so the longest.
+    /// The stranger that has been useless for longest, if that is longer than [`IDLE_MAX`].
     fn idle_longest(&self, now: Instant) -> Option<PeerId> {
         let used = |entry: &Entry<L>| entry.link.used().map_or(entry.since, |used| used.max(entry.since));
         let idle = self.strangers().map(|(id, entry)| (used(entry), *id));
@@ -232,9 +233,9 @@ impl<L: Useful> Peers<L> {
         (now.saturating_duration_since(used) > IDLE_MAX).then_some(id)
     }
 
-    /// The newest stranger of the most crowded network, if a newcomer from another network makes the places more evenly spread. To
-    /// get all places, an attacker needs as many networks, and old strangers stay. Each such exchange evens the places, so
-    /// exchanges cannot go round in circles.
+    /// The newest stranger of the most crowded network, if a newcomer from another network makes the distribution more
+    /// even. To get all places, an attacker needs as many networks as places, and old strangers stay. Each such
+    /// eviction evens the distribution, so evictions cannot cycle.
     fn youngest_of_a_crowd(&self, newcomer: Option<IpAddr>) -> Option<PeerId> {
         let mut counts = BTreeMap::new();
         for (_, entry) in self.strangers() {
@@ -248,9 +249,9 @@ impl<L: Useful> Peers<L> {
         crowd.max_by_key(|(_, entry)| entry.number).map(|(id, _)| *id)
     }
 
-    /// The stranger that loses its place to a newcomer from a network without any. It is idle, and its home had places for longest.
-    /// Strangers that are [kept] stay, and take no turn from newcomers of their blocks. For an owner of many networks, new keys bring no
-    /// more turns. It cannot shut out those who had none of late.
+    /// The stranger that loses its place to a newcomer from a network without any. It is idle, and its home has had
+    /// places for longest. Strangers that are [kept] stay, and cost newcomers of their blocks no turn. New keys bring
+    /// an owner of many networks no more turns. So it cannot shut out peers that had none recently.
     fn turn_over(&self, newcomer: IpAddr, now: Instant) -> Option<PeerId> {
         if self.count_of(Some(newcomer)) > 0 {
             return None;
@@ -278,7 +279,7 @@ impl<L: Useful> Peers<L> {
         over.max_by(by_rank).map(|(_, _, id)| id)
     }
 
-    /// Forgets a connection that ended; false if another one has taken its place.
+    /// Removes a connection that ended. Returns false if another one has replaced it.
     pub(crate) fn remove(&mut self, peer: PeerId, number: u64, now: Instant) -> bool {
         let current = self.links.get(&peer).is_some_and(|entry| entry.number == number);
         if current {
@@ -287,7 +288,7 @@ impl<L: Useful> Peers<L> {
         current
     }
 
-    /// Takes a connection out, which the caller closes.
+    /// Removes a connection, which the caller must close.
     pub(crate) fn disconnect(&mut self, peer: PeerId, now: Instant) -> Option<L> {
         let entry = self.links.remove(&peer)?;
         if let Some(home) = entry.home().filter(|_| self.is_stranger(&peer)) {
@@ -296,7 +297,7 @@ impl<L: Useful> Peers<L> {
         Some(entry.link)
     }
 
-    /// When the connection to a peer was made, if there is one.
+    /// The time of the connection to a peer, or `None` if it is not connected.
     pub(crate) fn since(&self, peer: PeerId) -> Option<Instant> {
         self.links.get(&peer).map(|entry| entry.since)
     }
@@ -310,7 +311,7 @@ impl<L: Useful> Peers<L> {
         self.links.iter().map(|(id, entry)| (*id, entry.since, &entry.link))
     }
 
-    /// Bans a peer and returns its connection, which must be closed. A longer ban that stands already is kept.
+    /// Bans a peer and returns its connection, which must be closed. A longer ban already in effect is kept.
     pub(crate) fn ban(
         &mut self,
         peer: PeerId,
@@ -327,13 +328,13 @@ impl<L: Useful> Peers<L> {
         self.bans.until(peer, now)
     }
 
-    /// Whether a place is kept for a peer because the configuration, or the operator since, names it.
+    /// Whether a place is reserved for a peer because the configuration or the operator names it.
     pub(crate) fn is_reserved(&self, peer: &PeerId) -> bool {
         self.reserved.contains(peer)
     }
 
-    /// Keeps a place for one more peer. Returns the stranger who leaves for it, if all places are taken; the caller closes its
-    /// connection.
+    /// Reserves a place for one more peer. Returns the stranger that leaves for it, if all places are taken; the caller
+    /// closes its connection.
     ///
     /// # Errors
     /// If no place would be left for strangers.
@@ -350,12 +351,12 @@ impl<L: Useful> Peers<L> {
         Ok(leaving.and_then(|stranger| self.disconnect(stranger, now)))
     }
 
-    /// Keeps no place any more for a peer.
+    /// Ends the reservation of a peer's place.
     pub(crate) fn release(&mut self, peer: &PeerId) {
         self.reserved.remove(peer);
     }
 
-    /// Places that strangers share.
+    /// Number of places that strangers share.
     fn places(&self) -> usize {
         self.peers_max.saturating_sub(self.reserved.len() + self.chosen_max)
     }

@@ -1,4 +1,4 @@
-//! [`Outbox`]: messages that wait for a peer that is slower than they come.
+//! [`Outbox`]: messages that wait because the peer receives more slowly than they are produced.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,11 @@ use crate::{
     budget::{Held, Share},
 };
 
-/// A queue bounded in items, and in bytes by its peer's share of what a node keeps for all peers. More urgent items go first. When full it
-/// drops the oldest of the least urgent. A peer that fell behind can use the newest batch, and fetches older ones by request anyway.
+/// A queue bounded in items, and in bytes by its peer's share of the bytes that a node holds for all peers. More urgent
+/// items go first. When full it drops the oldest of the least urgent. A peer that fell behind can use the newest batch,
+/// and requests older ones anyway.
 ///
-/// An item counts from when it is pushed until the [`Held`] that [`Outbox::pop`] gives with it is dropped.
+/// An item counts from when it is pushed until the [`Held`] that [`Outbox::pop`] returns with it is dropped.
 pub(crate) struct Outbox<T> {
     state: Mutex<State<T>>,
     filled: Notify,
@@ -22,7 +23,7 @@ pub(crate) struct Outbox<T> {
 }
 
 struct State<T> {
-    /// One per priority.
+    /// One queue per priority.
     lanes: [VecDeque<(T, Held)>; Priority::ALL.len()],
 }
 
@@ -35,12 +36,12 @@ impl<T> State<T> {
         self.lanes.iter_mut().find_map(VecDeque::pop_front)
     }
 
-    /// The oldest of the least urgent that are no more urgent than this.
+    /// Drops the oldest item of the least urgent lane that is no more urgent than `priority`.
     fn drop_one(&mut self, priority: Priority) -> Option<(T, Held)> {
         self.lanes[priority as usize..].iter_mut().rev().find_map(VecDeque::pop_front)
     }
 
-    /// Bytes that count for what is no more urgent than this.
+    /// Bytes of the items that are no more urgent than `priority`.
     fn bytes(&self, priority: Priority) -> usize {
         self.lanes[priority as usize..].iter().flatten().map(|(_, held)| held.bytes()).sum()
     }
@@ -52,8 +53,8 @@ impl<T: AsRef<[u8]>> Outbox<T> {
         Outbox { state, filled: Notify::new(), items_max, share }
     }
 
-    /// Appends an item and returns how many had to go. One for which the queue's less urgent items make no room is itself what goes, and
-    /// these stay: others fill the node's memory then.
+    /// Appends an item and returns the number of dropped ones. If dropping the queue's less urgent items would not make
+    /// enough room, the item itself is dropped and these stay: other peers fill the node's memory then.
     pub(crate) fn push(&self, priority: Priority, item: T) -> usize {
         let bytes = item.as_ref().len();
         let mut dropped = 0;
@@ -76,7 +77,7 @@ impl<T: AsRef<[u8]>> Outbox<T> {
         dropped
     }
 
-    /// Whether there would be room without what is no more urgent than this.
+    /// Whether dropping every item that is no more urgent than `priority` would make enough room.
     fn can_make_room(&self, state: &State<T>, priority: Priority, bytes: usize) -> bool {
         state.bytes(priority).saturating_add(self.share.room()) >= self.share.charged(bytes)
     }
@@ -91,12 +92,12 @@ impl<T: AsRef<[u8]>> Outbox<T> {
         }
     }
 
-    /// Whether the peer, or another one of its address, left what was sent to it untaken, and is to get nothing long for a while.
+    /// Whether the peer, or another one of its party, left messages unread, so that it gets no long ones for a while.
     pub(crate) fn is_barred(&self, now: Instant) -> bool {
         !self.share.barred(now).is_zero()
     }
 
-    /// Notes that the peer did not take what was sent to it.
+    /// Records that the peer did not receive its messages.
     pub(crate) fn bar(&self, now: Instant) {
         self.share.bar(now);
     }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     proptest! {
-        // The queue equals lists of which the least urgent loses its head until both limits hold.
+        // The queue equals lists whose least urgent one loses its head until both limits hold.
         #[test]
         fn behaves_like_lists_cut_at_the_least_urgent_head(pushed in prop::collection::vec((0usize..3, 0usize..40), 0..60)) {
             let (queue, mut model) = (Outbox::new(5, share(60)), [const { Vec::<Vec<u8>>::new() }; 3]);
@@ -162,7 +163,8 @@ mod tests {
         assert_eq!(reader.await.unwrap(), vec![7]);
     }
 
-    /// Goal: what was popped counts until it is let go, and a peer whose room others took loses nothing that waits for it.
+    /// Goal: a popped item counts until it is released. If other peers use up the room, a peer loses nothing from its
+    /// queue.
     #[test]
     fn what_is_under_way_counts_and_others_cost_a_queue_nothing() {
         let budget = Budget::new(10 * KIB, 15 * KIB, false);

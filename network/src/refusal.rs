@@ -1,35 +1,35 @@
-//! [`Refusal`]: why a peer does not answer, with a kind that is acted on and a text for people.
+//! [`Refusal`]: why a peer does not answer, with a kind for programs and a text for people.
 
 use std::{ops::RangeInclusive, time::Duration};
 
-/// Bytes of a refusal's text; keeps a peer from filling the log.
+/// Most bytes of a refusal's text; keeps a peer from filling the log.
 pub const REFUSAL_BYTES_MAX: usize = 1_024;
 
-/// The range of waits that a busy peer may ask for, in milliseconds. The minimum keeps an asker from spinning. The maximum
-/// keeps one word from putting a peer out of use for long.
+/// The range of waits that a busy peer may request, in milliseconds. The minimum keeps the requester from spinning. The
+/// maximum keeps one answer from disabling a peer for long.
 const RETRY_AFTER_MS: RangeInclusive<u32> = 20..=10_000;
 
-/// The meaning of a refusal for the asker, which acts on this alone.
+/// The meaning of a refusal, and the only part that the requester acts on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RefusalKind {
-    /// The peer could answer, but has no time or room for this asker now. Nothing is held against it.
+    /// The peer could answer, but has no time or room for this requester now. It costs the peer no score.
     #[error("busy for {retry_after_ms} ms")]
     Busy {
-        /// When to ask again, from 20 ms to 10 s: [`Refusal::busy`] clamps what a peer says.
+        /// When to retry, from 20 ms to 10 s: [`Refusal::busy`] clamps the peer's value.
         retry_after_ms: u32,
     },
     /// The peer does not keep or serve the requested content; others may.
     #[error("not kept")]
     NotKept,
-    /// The peer cannot make sense of the request, or finds it against the rules. Asking again is of no use.
+    /// The peer cannot parse the request, or it breaks the rules. A retry is useless.
     #[error("malformed")]
     Malformed,
-    /// The peer tried and could not: its own fault.
+    /// The peer tried and failed: its own fault.
     #[error("failed")]
     Failed,
 }
 
-/// A refusal of a request. The text goes to the asker for its log; it is clipped and cleaned as soon as it is put in here.
+/// A refusal of a request. The text is for the requester's log; the constructor clips and cleans it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind}: {text}")]
 pub struct Refusal {
@@ -38,7 +38,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A peer has no time or room; the time is clamped to what an asker bears, in whole milliseconds.
+    /// A refusal for lack of time or room; the time is clamped to the accepted range, in whole milliseconds.
     pub fn busy(retry_after: Duration, text: impl AsRef<str>) -> Refusal {
         let wanted = u32::try_from(retry_after.as_millis()).unwrap_or(u32::MAX);
         let retry_after_ms = wanted.clamp(*RETRY_AFTER_MS.start(), *RETRY_AFTER_MS.end());
@@ -50,17 +50,18 @@ impl Refusal {
         Refusal::new(RefusalKind::NotKept, text.as_ref())
     }
 
-    /// The request is against the format or the rules.
+    /// A refusal of a request that breaks the format or the rules.
     pub fn malformed(text: impl AsRef<str>) -> Refusal {
         Refusal::new(RefusalKind::Malformed, text.as_ref())
     }
 
-    /// The answer could not be made here.
+    /// A refusal because the answer could not be made here.
     pub fn failed(text: impl AsRef<str>) -> Refusal {
         Refusal::new(RefusalKind::Failed, text.as_ref())
     }
 
-    /// Why a request is not read; see [`Handler::request_bytes_max`](crate::Handler::request_bytes_max).
+    /// The refusal of a request that is too long to be read; see
+    /// [`Handler::request_bytes_max`](crate::Handler::request_bytes_max).
     pub(crate) fn too_long(bytes: usize, bytes_max: usize) -> Refusal {
         match bytes_max {
             0 => Refusal::not_kept("this node takes no such request from this peer"),
@@ -72,7 +73,7 @@ impl Refusal {
         Refusal { kind, text: clipped(text) }
     }
 
-    /// Its meaning for the asker.
+    /// Its meaning for the requester.
     pub fn kind(&self) -> RefusalKind {
         self.kind
     }
@@ -82,7 +83,7 @@ impl Refusal {
         &self.text
     }
 
-    /// How long the peer wants to be left alone, if all that it lacks is time.
+    /// The wait before a retry, if the peer is only busy.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             RefusalKind::Busy { retry_after_ms } => Some(Duration::from_millis(u64::from(retry_after_ms))),
@@ -96,7 +97,7 @@ pub(crate) fn clipped(text: &str) -> String {
     clipped_to(text, REFUSAL_BYTES_MAX)
 }
 
-/// The same with another bound.
+/// As [`clipped`], with another bound.
 pub(crate) fn clipped_to(text: &str, bytes_max: usize) -> String {
     let mut kept = String::new();
     for character in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {

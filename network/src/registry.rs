@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// Origins without a connection of which something is remembered.
+/// Origins without a connection whose state is remembered.
 const FORMER_MAX: usize = 4_096;
 
-/// Things by origin. A thing stays while a connection uses it, and then as long as it differs from a new one.
+/// Values by origin. A value stays while a connection uses it, and afterwards while it differs from a new one.
 pub(crate) struct Registry<T> {
     things: Mutex<BTreeMap<IpAddr, Arc<T>>>,
 }
@@ -19,8 +19,8 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T> Registry<T> {
-    /// Returns the thing of an origin, or makes it. Drops unused things that are not worth remembering, and all unused ones if
-    /// there are too many.
+    /// Returns the value of an origin, or makes it. Drops unused values that are not worth remembering, and all unused
+    /// ones if there are too many.
     pub(crate) fn of(
         &self,
         origin: IpAddr,

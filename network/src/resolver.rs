@@ -1,4 +1,4 @@
-//! [`Resolver`]: the seam through which names of peers become addresses.
+//! [`Resolver`]: the interface that turns names of peers into addresses.
 
 use std::{
     io,
@@ -10,17 +10,17 @@ use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
 
-/// Lookups at once. A hanging lookup holds a thread for as long as the system lets it, even if its asker gave up. Further peers
-/// then wait and time out, and take no more threads.
+/// Most lookups at once. A hanging lookup holds a thread until the system returns, even if its caller gave up. Other
+/// peers' lookups then wait and time out, and take no more threads.
 const LOOKUPS_MAX: usize = 4;
 
 /// Finds the addresses of a host.
 pub trait Resolver: Send + Sync + 'static {
-    /// The addresses at which the host is reached now, the best first. Nothing is kept from an earlier time.
+    /// The addresses at which the host is reached now, the best first. Must not return cached addresses.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 }
 
-/// The system's: its hosts file and DNS, as configured for every program.
+/// The system's resolver: its hosts file and DNS, as for every program.
 #[derive(Debug)]
 pub struct SystemResolver {
     lookups: Arc<Semaphore>,
@@ -38,7 +38,7 @@ impl Resolver for SystemResolver {
             let place = self.lookups.clone().acquire_owned().await.map_err(io::Error::other)?;
             let host = host.to_owned();
             let lookup = move || {
-                // The place is given back when the system's call ends, even if the asker gave up earlier.
+                // The permit is released when the system's call ends, even if the caller gave up earlier.
                 let _place = place;
                 (host, port).to_socket_addrs().map(|addresses| addresses.collect())
             };
@@ -47,7 +47,7 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// Knows no names: for networks that are not the system's, such as a simulated one.
+/// A resolver without names: for networks that are not the system's, such as a simulated one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoNames;
 
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: while lookups hang, others wait instead of taking more threads, and go on when one of them is over.
+    /// Goal: while lookups hang, others wait instead of taking more threads, and continue when one of them ends.
     #[tokio::test]
     async fn lookups_wait_for_a_place() {
         let resolver = SystemResolver::default();

@@ -1,12 +1,12 @@
-//! [`SharedKeys`]: finds keys that more than one node uses. Each of them displaces the connections of the others, for ever.
+//! [`SharedKeys`]: detects keys that more than one node uses. Such nodes displace each other's connections for ever.
 //!
 //! ```text
-//!  whoever they connect to    a displaced address comes back and displaces in its turn
-//!  one of them                a peer that it dials ends its connections, as another one with its key stays
+//!  a peer of both             a displaced address returns and displaces the other in turn
+//!  one of them                a peer that it dials ends its connections in favour of another one with its key
 //!  two that meet              the other side proves this node's own key
 //! ```
 //!
-//! Only the owner of a key can raise an alarm about it; a configured peer can also raise one about this node's own.
+//! Only the owner of a key can raise an alarm about it; a configured peer can also raise one about this node's own key.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,14 +21,14 @@ use crate::PeerId;
 
 /// How long an observation counts.
 const SEEN_FOR: Duration = Duration::from_secs(60);
-/// Returns of displaced addresses that show two users. A node that restarts, or whose address changes, displaces its own old
-/// connection; its old address does not come back again and again.
+/// Returns of displaced addresses that prove two users. A node that restarts, or whose address changes, displaces its
+/// own old connection. Its old address does not return repeatedly.
 const RETURNS: usize = 2;
-/// Connections in a row that a peer ends for another one with this node's key.
+/// Connections in a row that a peer ends in favour of another one with this node's key.
 const OUSTINGS: usize = 3;
-/// Keys watched at once. A stranger makes keys for free; when full, the key that was seen longest ago goes.
+/// Most keys watched at once. A stranger makes keys for free; when full, the least recently seen key is dropped.
 const KEYS_MAX: usize = 64;
-/// The same key is not told of again within this time.
+/// The same key is not reported again within this time.
 const TOLD_FOR: Duration = Duration::from_secs(600);
 
 /// A key that more than one node uses.
@@ -36,14 +36,15 @@ const TOLD_FOR: Duration = Duration::from_secs(600);
 pub struct SharedKey {
     /// The key that several nodes use.
     pub id: PeerId,
-    /// Whether it is this node's own.
+    /// Whether it is this node's own key.
     pub own: bool,
-    /// Where its users were seen, at most [`SharedKey::ADDRESSES_MAX`]; none if only a peer's goodbye tells of the other.
+    /// Addresses of its users, at most [`SharedKey::ADDRESSES_MAX`]; empty if only a peer's goodbye reveals the other
+    /// user.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl SharedKey {
-    /// Addresses kept of one key.
+    /// Most addresses kept for one key.
     pub const ADDRESSES_MAX: usize = 4;
 }
 
@@ -62,20 +63,20 @@ impl fmt::Display for SharedKey {
     }
 }
 
-/// The detector. It decides alone; the caller brings clock and I/O.
+/// The detector. It only decides; the caller supplies the clock and does the I/O.
 #[derive(Debug)]
 pub(crate) struct SharedKeys {
     local: PeerId,
     keys: BTreeMap<PeerId, Watched>,
-    /// When each configured peer ended this node's connection for another one.
+    /// When each configured peer ended this node's connection in favour of another one.
     oustings: BTreeMap<PeerId, VecDeque<Instant>>,
 }
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Addresses whose connection was displaced by another address, and when last; oldest first.
+    /// Addresses whose connection was displaced by another address, and the last time; oldest first.
     displaced: Vec<(SocketAddr, Instant)>,
-    /// When a displaced address displaced in its turn.
+    /// When a displaced address displaced another in turn.
     returns: VecDeque<Instant>,
     shared_at: Option<Instant>,
     told_at: Option<Instant>,
@@ -86,7 +87,7 @@ impl SharedKeys {
         SharedKeys { local, keys: BTreeMap::new(), oustings: BTreeMap::new() }
     }
 
-    /// Notes that a peer's connection from `new` took the place of the one from `old`. Returns what the log should say.
+    /// Records that a peer's connection from `new` replaced the one from `old`. Returns the key to report in the log.
     pub(crate) fn displaced(
         &mut self,
         peer: PeerId,
@@ -106,13 +107,13 @@ impl SharedKeys {
         None
     }
 
-    /// Notes that a configured peer ended this node's connection for another one with this node's key.
+    /// Records that a configured peer ended this node's connection in favour of another one with this node's key.
     pub(crate) fn ousted(&mut self, by: PeerId, now: Instant) -> Option<SharedKey> {
         let often = happened(self.oustings.entry(by).or_default(), OUSTINGS, now);
         if often { self.found(self.local, now) } else { None }
     }
 
-    /// Notes that somebody proved to have this node's own key.
+    /// Records that another node proved to have this node's own key.
     pub(crate) fn met_itself(&mut self, address: SocketAddr, now: Instant) -> Option<SharedKey> {
         self.watch(self.local, now).add(address, now);
         self.found(self.local, now)
@@ -171,7 +172,7 @@ impl Watched {
     }
 }
 
-/// Notes an event. Returns whether it has happened `often` times within [`SEEN_FOR`].
+/// Records an event. Returns whether it has happened `often` times within [`SEEN_FOR`].
 fn happened(events: &mut VecDeque<Instant>, often: usize, now: Instant) -> bool {
     events.push_back(now);
     if events.len() > often {
@@ -198,7 +199,7 @@ mod tests {
         SocketAddr::from(([192, 0, 2, 1], n))
     }
 
-    /// Goal: two nodes that displace each other are named once, and no longer when one of them has stopped.
+    /// Goal: two nodes that displace each other are reported once, and no longer listed when one of them has stopped.
     #[test]
     fn two_nodes_with_one_key_are_named_once() {
         let start = Instant::now();
@@ -219,7 +220,7 @@ mod tests {
         assert!(keys.list(later).is_empty());
     }
 
-    /// Goal: nobody is accused for restarting, on the same address or on others, or for moving now and then.
+    /// Goal: a node is not accused for restarting, on the same address or on others, or for moving occasionally.
     #[test]
     fn a_node_that_restarts_or_moves_is_one_node() {
         let start = Instant::now();
@@ -241,12 +242,13 @@ mod tests {
         }
     }
 
-    /// Goal: this node learns that its own key is used elsewhere, from a peer that ends its connections or from the other node.
+    /// Goal: this node learns that its own key is used elsewhere, from a peer that ends its connections or from the
+    /// other node.
     #[test]
     fn the_own_key_is_named_by_whoever_tells_of_it() {
         let start = Instant::now();
         let mut keys = SharedKeys::new(id(0));
-        // Two attempts that cross end one connection each, with many peers at the start.
+        // At the start, crossing attempts end one connection with each of many peers.
         assert!((1..20).all(|peer| keys.ousted(id(peer), start).is_none()));
         assert_eq!(keys.ousted(id(1), start + Duration::from_secs(3)), None);
         let shared = keys.ousted(id(1), start + Duration::from_secs(9)).unwrap();
@@ -263,7 +265,7 @@ mod tests {
         assert_eq!(keys.list(start).len(), 1);
     }
 
-    /// Goal: an attacker who makes keys for free takes no memory by it.
+    /// Goal: an attacker that makes keys for free cannot fill the memory.
     #[test]
     fn strangers_fill_nothing() {
         let now = Instant::now();

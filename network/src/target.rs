@@ -1,4 +1,4 @@
-//! [`PeerTarget`]: whom to dial, at an address or at a name that has one.
+//! [`PeerTarget`]: a peer to dial, at an address or at a DNS name.
 
 use std::{borrow::Cow, fmt, net::SocketAddr, str::FromStr};
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{ParsePeerAddressError, PeerAddress, PeerId};
 
-/// The longest DNS name, and the longest of its labels.
+/// Most characters of a DNS name, and of one of its labels.
 const NAME_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
 
-/// A peer of the configuration: the key that it must prove, and where it is dialled. Text: `<64 hexadecimal digits>@host:port`, where the
-/// host is an IP address, an IPv6 one in brackets, or a DNS name.
+/// A configured peer: the key that it must prove, and the host to dial. Text: `<64 hexadecimal digits>@host:port`,
+/// where the host is an IP address (IPv6 in brackets) or a DNS name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerTarget {
-    /// The key that the peer must prove. A name that is resolved wrongly, or by a liar, leads to nobody else.
+    /// The key that the peer must prove. A name that is resolved wrongly, or by a liar, leads to no other peer.
     pub id: PeerId,
     /// The host and port that it listens at.
     pub at: PeerHost,
 }
 
-/// Where a peer is dialled.
+/// The host and port at which a peer is dialled.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PeerHost {
     /// A fixed address.
     Address(SocketAddr),
-    /// At the addresses that a DNS name has whenever it is dialled.
+    /// The addresses that a DNS name has when it is dialled.
     Name {
         /// 1 to 253 characters: labels of letters, digits, `-` and `_`, joined by dots.
         host: String,
@@ -36,7 +36,7 @@ pub enum PeerHost {
 }
 
 impl PeerTarget {
-    /// The peer's address, if it is configured by one.
+    /// The peer's address, or `None` if it is configured by a name.
     pub fn address(&self) -> Option<SocketAddr> {
         match self.at {
             PeerHost::Address(address) => Some(address),
@@ -86,7 +86,7 @@ impl FromStr for PeerTarget {
     }
 }
 
-/// Whether a text can be a DNS name. One whose last label is a number is an address that is mistyped.
+/// Whether a text can be a DNS name. If its last label is a number, it is a mistyped address.
 fn is_name(host: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_CHARS_MAX).contains(&label.len())

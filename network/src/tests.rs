@@ -1,4 +1,4 @@
-//! One suite that every [`Transport`] passes.
+//! A test suite that every [`Transport`] must pass.
 
 mod probe;
 
@@ -18,7 +18,7 @@ use crate::{
     REFUSAL_BYTES_MAX, RefusalKind, RequestLimits, Transport,
 };
 
-/// Polls until something holds; the limit is far above what a loaded machine needs.
+/// Polls until a condition holds. The limit is far above what a loaded machine needs.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -44,7 +44,7 @@ struct Pair {
     b: Arc<dyn Transport>,
     probe_a: Arc<Probe>,
     probe_b: Arc<Probe>,
-    /// Brings the connection back after a ban has ended, where the transport does not do it by itself.
+    /// Restores the connection after a ban has ended, if the transport does not reconnect by itself.
     reconnect: Box<dyn Fn() + Send + Sync>,
     _keep: Box<dyn Any + Send>,
 }
@@ -118,7 +118,7 @@ async fn requests_overlap(pair: Pair) {
 }
 
 async fn a_refusal_says_why(pair: Pair) {
-    // The limit on the answer is about answers: the reason arrives whatever it is.
+    // The limit on the answer does not apply to refusals: the reason always arrives.
     let limits = RequestLimits { response_bytes_max: 0, ..LIMITS };
     match pair.ask_b(REFUSE, b"state\nof batch 7", limits).await {
         Err(error @ NetworkError::Refused { .. }) => {
@@ -131,7 +131,7 @@ async fn a_refusal_says_why(pair: Pair) {
         Err(NetworkError::Refused { refusal, .. }) => assert_eq!(refusal.text().len(), REFUSAL_BYTES_MAX),
         other => panic!("{other:?}"),
     }
-    // The kind is what was meant, whatever the text says.
+    // The kind is the intended one, whatever the text says.
     for (payload, kind) in [
         ("busy not kept", RefusalKind::Busy { retry_after_ms: 700 }),
         ("not kept", RefusalKind::NotKept),
@@ -146,7 +146,7 @@ async fn a_refusal_says_why(pair: Pair) {
 }
 
 async fn a_deadline_ends_the_wait_but_not_the_work(pair: Pair) {
-    // Long enough for the request to arrive: one that has not is taken back.
+    // Long enough for the request to arrive: one that has not arrived is cancelled.
     let limits = RequestLimits { deadline: Duration::from_secs(2), ..LIMITS };
     let error = pair.ask_b(WAIT, b"", limits).await.unwrap_err();
     assert!(matches!(error, NetworkError::Deadline { .. }) && error.is_retryable(), "{error}");
@@ -168,7 +168,7 @@ async fn lengths_are_limited(pair: Pair) {
     let started = pair.probe_b.started();
     let request = pair.ask_b(ECHO, &vec![0; MESSAGE_BYTES_MAX + 1], LIMITS).await;
     assert!(matches!(request, Err(NetworkError::TooLong { .. })), "{request:?}");
-    // The handler's own limits hold, too.
+    // The handler's own limits apply, too.
     for (protocol, bytes) in [(SHORT, SHORT_BYTES_MAX + 1), (NOTHING, 1)] {
         let request = pair.ask_b(protocol, &vec![0; bytes], LIMITS).await;
         assert!(matches!(request, Err(NetworkError::Refused { .. })), "{request:?}");
@@ -236,7 +236,7 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     let until = Instant::now() + ban;
     assert!(!pair.a.is_banned(&id_b));
     pair.a.ban(id_b, "a proven lie", ban);
-    // The machine may stand for as long as the ban.
+    // The machine may be suspended for as long as the ban.
     let is_over = || Instant::now() >= until;
     assert!(pair.a.is_banned(&id_b) || is_over());
     assert!(!pair.a.is_banned(&id_a));
@@ -249,7 +249,7 @@ async fn a_ban_ends_the_connection_until_it_expires(pair: Pair) {
     assert!(matches!(error, NetworkError::Banned { .. }) || is_over(), "{error}");
     (pair.reconnect)();
     loop {
-        // Looked at before the time: what is there at a later time may be there rightly.
+        // Checked before the time: at a later time a connection may be legitimate.
         let is_in = !pair.a.peers().is_empty();
         if is_over() {
             break;

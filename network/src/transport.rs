@@ -1,4 +1,4 @@
-//! The seam: the network as the crates above see it, with QUIC or memory below.
+//! The network as the crates above see it: the interface over QUIC or memory.
 
 use std::{fmt, future::Future, net::SocketAddr, pin::Pin, time::Duration};
 
@@ -14,14 +14,15 @@ pub type PeerId = PublicKey;
 /// A future behind a pointer, so that [`Handler`] and [`Transport`] can be trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB, hints of
-/// up to 8 MiB and a few KiB more, before compression. The limit keeps one message from taking a node's memory.
+/// Most bytes of one request, response or message. The longest honest one is a proposal. It has a body of up to 16 MiB,
+/// hints of up to 8 MiB and a few KiB more, before compression. The limit keeps one message from filling a node's
+/// memory.
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
 
 /// The order of messages to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Priority {
-    /// Announcements with their certificates, and notices: others wait for them to decide what to send.
+    /// Announcements with their certificates, and notices: other messages depend on them.
     First,
     /// Bodies, which are executed.
     Second,
@@ -30,11 +31,11 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All of them, the most urgent first.
+    /// All priorities, the most urgent first.
     pub const ALL: [Priority; 3] = [Priority::First, Priority::Second, Priority::Third];
 }
 
-/// The part of the peer that a request is for.
+/// The component of the peer that handles a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Protocol(pub u8);
 
@@ -45,7 +46,7 @@ impl Protocol {
     pub const CONSENSUS: Protocol = Protocol(2);
     /// Transactions on their way to the proposer.
     pub const TRANSACTIONS: Protocol = Protocol(3);
-    /// Asks a peer for other peers. The network answers it by itself.
+    /// Asks a peer for other peers. The network answers it itself.
     pub const PEERS: Protocol = Protocol(4);
 }
 
@@ -61,22 +62,23 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Limits that the asker sets for a request.
+/// Limits that the requester sets for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestLimits {
     /// Time from the call to the last byte of the answer.
     pub deadline: Duration,
-    /// Bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns it: it keeps so much room for the answer and
-    /// makes others wait meanwhile, so a tight limit serves the asker. More is refused before anything of it is read.
+    /// Most bytes of the answer; [`MESSAGE_BYTES_MAX`] applies as well. The peer learns the limit: it reserves this
+    /// much room for the answer and makes other requests wait meanwhile, so a tight limit serves the requester. A
+    /// longer answer is refused before any of it is read.
     pub response_bytes_max: usize,
 }
 
-/// Handles what peers send to this node. The payload is untrusted; the peer's key is proven.
+/// Handles requests and messages from peers. The payload is untrusted; the peer's key is proven.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Requests of one peer run concurrently, up to `request_concurrency_max`.
     ///
-    /// The future runs to its end even when the asker has given up. It is dropped when the connection ends or the node shuts
-    /// down. Work that must not be torn apart at an await point belongs into a task of its own.
+    /// The future runs to its end even if the requester has given up. It is dropped when the connection ends or the
+    /// node shuts down. Work that must not be cancelled at an await point belongs in a task of its own.
     fn request<'a>(
         &'a self,
         peer: PeerId,
@@ -84,30 +86,31 @@ pub trait Handler: Send + Sync + 'static {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>>;
 
-    /// Bytes of the longest request of the protocol that is taken from the peer; 0 if none is. The network asks as soon as a
-    /// request announces its length, so a peer cannot make this node read bytes that it would ignore.
+    /// Most bytes of a request of the protocol that is accepted from the peer; 0 accepts none. The network asks as soon
+    /// as a request announces its length, so a peer cannot make this node read bytes that it would ignore.
     fn request_bytes_max(&self, _peer: PeerId, _protocol: Protocol) -> usize {
         MESSAGE_BYTES_MAX
     }
 
-    /// Bytes that the answer to a request will have, about, for which room is kept before it is made; the asker's limit applies as
-    /// well. One that turns out longer and finds no more room is thrown away, and its asker told to come back.
+    /// Approximate bytes of the answer to a request, for which room is reserved before the answer is made; the
+    /// requester's limit applies as well. A longer answer without enough room is discarded, and its requester told to
+    /// retry.
     fn answer_bytes_expected(&self, _peer: PeerId, _protocol: Protocol, _payload: &[u8]) -> usize {
         MESSAGE_BYTES_MAX
     }
 
-    /// Takes one message that has no answer. Messages of one peer come one after another, in the peer's order. While the future runs,
-    /// later ones wait in a bounded queue that drops the oldest. Peers take turns, so the future should be quick. Dropped like the
-    /// future of [`Handler::request`].
+    /// Handles one message that has no answer. Messages of one peer come one after another, in the peer's order. While
+    /// the future runs, later ones wait in a bounded queue that drops the oldest. Peers take turns, so the future
+    /// should be quick. It is dropped like the future of [`Handler::request`].
     fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()>;
 }
 
-/// One connected peer, as measured.
+/// Statistics of one connected peer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerStats {
     /// Key of the peer.
     pub id: PeerId,
-    /// From where; a memory transport has none.
+    /// The peer's address; `None` for a memory transport.
     pub address: Option<SocketAddr>,
     /// Bytes sent on this connection, headers and retransmissions included.
     pub bytes_sent: u64,
@@ -127,10 +130,10 @@ pub trait Transport: Send + Sync + 'static {
     /// The connected peers, sorted by id.
     fn peers(&self) -> Vec<PeerId>;
 
-    /// When the connection to a peer was made, if there is one.
+    /// The time of the connection to a peer, or `None` if it is not connected.
     fn connected_since(&self, peer: &PeerId) -> Option<Instant>;
 
-    /// Asks one peer and waits for its answer within the limits. Dropping the future gives the request up.
+    /// Asks one peer and waits for its answer within the limits. Dropping the future cancels the request.
     fn request<'a>(
         &'a self,
         peer: PeerId,
@@ -139,33 +142,33 @@ pub trait Transport: Send + Sync + 'static {
         limits: RequestLimits,
     ) -> BoxFuture<'a, Result<Vec<u8>, NetworkError>>;
 
-    /// Sends a message to one peer. Best effort and never waits. Each peer has a bounded queue in which more urgent messages go first, and
-    /// which drops the oldest of the least urgent. A message above [`MESSAGE_BYTES_MAX`] is dropped, and logged as an error of the caller;
-    /// one to an unconnected peer is dropped too.
+    /// Sends a message to one peer, best effort and without waiting. Each peer has a bounded queue in which more urgent
+    /// messages go first, and which drops the oldest of the least urgent. A message above [`MESSAGE_BYTES_MAX`] is
+    /// dropped, and logged as an error of the caller. A message to an unconnected peer is dropped too.
     fn send(&self, peer: PeerId, message: Bytes, priority: Priority);
 
-    /// Ends the connection to a peer and refuses new ones for the duration, at most [`OWN_BAN_MAX`](crate::OWN_BAN_MAX). The reason is told
-    /// to the peer and logged.
+    /// Ends the connection to a peer and refuses new ones for the duration, at most
+    /// [`OWN_BAN_MAX`](crate::OWN_BAN_MAX). Sends the reason to the peer, and logs it.
     fn ban(&self, peer: PeerId, reason: &str, duration: Duration);
 
-    /// Notes that a peer sent so many bytes that were of use: places are kept for peers that are.
+    /// Credits a peer with this many useful bytes: useful peers keep their places.
     fn credit(&self, _peer: PeerId, _bytes: usize) {}
 
     /// One entry per connected peer, sorted by id.
     fn peer_stats(&self) -> Vec<PeerStats>;
 
-    /// The state of each configured peer, and the keys that several nodes use. A transport that dials nobody by itself returns
-    /// the default.
+    /// The state of each configured peer, and the keys that several nodes use. A transport that dials no peers itself
+    /// returns the default.
     fn contacts(&self) -> Contacts {
         Contacts::default()
     }
 
-    /// The bans that stand: the operator's first, and of each the longest first.
+    /// The current bans: the operator's first, and in each group the longest first.
     fn bans(&self) -> Vec<Ban> {
         Vec::new()
     }
 
-    /// Whether a ban of this peer stands, also of one that never connects.
+    /// Whether this peer is banned now, even if it never connects.
     fn is_banned(&self, _peer: &PeerId) -> bool {
         false
     }

@@ -1,37 +1,37 @@
-//! [`TurnedAway`]: the work that a node refused its peers, by reason.
+//! [`TurnedAway`]: the work that a node refused to do for its peers, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why something of a peer was turned away.
+/// Why a peer's work was turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TurnedAway {
-    /// A handshake, until its address is proven: many are under way.
+    /// A handshake, until its address is proven: many are in progress.
     HandshakeUnproven,
-    /// A handshake of a host, a network or of strangers that have as many under way as they may.
+    /// A handshake of a host, of a network, or of strangers that have the most that are allowed in progress.
     HandshakeCrowded,
-    /// A connection, as strangers have all their places and none is worth less.
+    /// A connection, because strangers use all their places and none is worth less.
     ConnectionFull,
-    /// A connection, as its host or network has all its places.
+    /// A connection, because its host or network uses all its places.
     ConnectionCrowded,
-    /// A connection that stood, for another one from elsewhere.
+    /// An existing connection, in favour of one from elsewhere.
     ConnectionEvicted,
-    /// A request, as the peer, its host or all peers have as many bytes of requests here as they may.
+    /// A request, because the peer, its host or all peers have used up the bytes for requests here.
     RequestNoRoom,
-    /// A request that came too slowly.
+    /// A request that arrived too slowly.
     RequestStalled,
-    /// A request whose answer has no room: the peer, its host or all peers have as many bytes of answers here as they may.
+    /// A request whose answer has no room: the peer, its host or all peers have used up the bytes for answers here.
     AnswerNoRoom,
-    /// An answer that its asker did not take, or too slowly.
+    /// An answer that its requester did not receive, or received too slowly.
     AnswerStalled,
     /// A broadcast above the peer's rate.
     BroadcastTooMany,
-    /// A broadcast that has no room, or came too slowly.
+    /// A broadcast that has no room, or arrived too slowly.
     BroadcastNoRoom,
     /// A broadcast that waited and made room for newer ones.
     BroadcastOvertaken,
     /// A broadcast to a peer for which there was no room, or one that made room for others.
     BroadcastUnsent,
-    /// A broadcast that its peer did not take, or too slowly. The connection of a stranger ends with it.
+    /// A broadcast that its peer did not receive, or received too slowly. A stranger's connection ends with it.
     BroadcastUntaken,
     /// A connection whose peer flooded it with broadcasts.
     Flooded,
@@ -79,7 +79,7 @@ impl TurnedAway {
     }
 }
 
-/// How often each happened since the start.
+/// The count of each reason since the start.
 #[derive(Debug, Default)]
 pub(crate) struct TurnedAwayCounts([AtomicU64; TurnedAway::ALL.len()]);
 

@@ -1,31 +1,32 @@
-//! [`Usefulness`]: how useful a connection was of late.
+//! [`Usefulness`]: how useful a connection has been recently.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The time after which a service counts half.
+/// Half-life of a service's value.
 const HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// When a peer was last of use, and how much it gave.
+/// When a peer was last useful, and how many bytes it served.
 #[derive(Debug, Default)]
 pub(crate) struct Usefulness(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     used: Option<Instant>,
-    /// Bytes, as of when.
+    /// Served bytes, decayed to the given time.
     served: Option<(f64, Instant)>,
 }
 
 impl Usefulness {
-    /// Notes that the peer asked, answered or told something.
+    /// Records that the peer asked, answered or reported something.
     pub(crate) fn used(&self, now: Instant) {
         self.0.lock().used = Some(now);
     }
 
-    /// Notes an answer to what this node asked for, or what turned out to be of use. Anything else that a peer sends unasked is no service.
+    /// Records an answer to this node's request, or data that turned out to be useful. Anything else that a peer sends
+    /// unasked is no service.
     pub(crate) fn served(&self, bytes: usize, now: Instant) {
         let mut state = self.0.lock();
         state.used = Some(now);
@@ -36,7 +37,7 @@ impl Usefulness {
         self.0.lock().used
     }
 
-    /// Bytes that the peer gave, those of long ago counting less.
+    /// Bytes that the peer served, with older ones counting less.
     pub(crate) fn served_bytes(&self, now: Instant) -> f64 {
         self.0.lock().served_bytes(now)
     }

@@ -1,4 +1,4 @@
-//! Our vocabulary in revm's and back.
+//! Converts between this crate's types and revm's.
 
 use std::collections::BTreeMap;
 
@@ -89,23 +89,23 @@ pub(super) fn call_env(request: &CallRequest, env: &BatchEnv, gas_limit: u64) ->
     }
 }
 
-/// A price of blobs that does not come from what earlier batches held of them.
+/// A blob price that does not derive from earlier batches' blobs.
 pub(super) fn blob_price(wei: u128) -> BlobExcessGasAndPrice {
     BlobExcessGasAndPrice { excess_blob_gas: 0, blob_gasprice: wei }
 }
 
-/// Whether the EVM itself answers at an address.
+/// Whether a precompile is at an address.
 pub(crate) fn is_precompile(address: &Address, env: &BatchEnv) -> bool {
     Precompiles::new(PrecompileSpecId::from_spec_id(env.spec)).contains(address)
 }
 
-/// The contracts that the EVM itself has under a fork, by the names of EIP-7910.
+/// The precompiles of a fork, by their EIP-7910 names.
 pub fn precompiles(fork: Fork) -> BTreeMap<String, Address> {
     let all = Precompiles::new(PrecompileSpecId::from_spec_id(chain_spec(fork)));
     all.inner().values().map(|one| (one.id().name().to_owned(), *one.address())).collect()
 }
 
-/// The account for revm. Its code is left out: revm asks for it by its hash when it needs it.
+/// Converts an account for revm. Leaves out its code: revm asks for it by its hash when it needs it.
 pub(super) fn account_info(account: &AccountValue) -> AccountInfo {
     AccountInfo {
         balance: account.balance,
@@ -116,21 +116,22 @@ pub(super) fn account_info(account: &AccountValue) -> AccountInfo {
     }
 }
 
-/// The row for an account of revm's; none for an empty one (EIP-161).
+/// Converts revm's account to a row; `None` for an empty account (EIP-161).
 pub(super) fn account_value(info: &AccountInfo) -> Option<AccountValue> {
     let code_hash = (info.code_hash != KECCAK_EMPTY).then(|| Digest::from(info.code_hash));
     Some(AccountValue { nonce: info.nonce, balance: info.balance, code_hash })
         .filter(|account| *account != AccountValue::default())
 }
 
-/// Whether any state and any batch under these rules could take the transaction: revm's own checks that need neither.
+/// Checks whether any state and any batch under these rules could take the transaction: revm's own checks that need
+/// neither.
 ///
 /// # Errors
-/// Returns the rule that the transaction breaks on any state. Checked are intrinsic gas and calldata floor, gas cap, type,
-/// fees, init code, an empty list of authorizations, and the last nonce.
+/// Returns the rule that the transaction breaks on any state. The checks cover intrinsic gas and calldata floor, gas
+/// cap, type, fees, init code, an empty list of authorizations, and the last nonce.
 pub fn check_static(transaction: &Transaction, rules: &Rules) -> Result<(), Rejection> {
     let (spec, cap) = (chain_spec(rules.fork), rules.transaction_gas_max);
-    // Base fee, a batch's gas limit and chain id are for whoever asks.
+    // The caller checks the base fee, a batch's gas limit and the chain id.
     let block = BlockEnv { basefee: 0, gas_limit: u64::MAX, ..BlockEnv::default() };
     let mut cfg = CfgEnv::new_with_spec(spec).disable_tx_chain_id_check();
     cfg.tx_gas_limit_cap = Some(cap);

@@ -1,4 +1,4 @@
-//! [`Changes`]: the net delta, from revm's cache after the batch and the recorder's reads before it.
+//! [`Changes`]: computes the net delta from revm's cache after the batch and the recorder's reads before it.
 
 use alloy_primitives::{
     Address, B256, U256,
@@ -22,27 +22,28 @@ use crate::error::ExecuteError;
 #[derive(Default)]
 pub(crate) struct Changes {
     accounts: Vec<AccountChange>,
-    /// Slots that differ.
+    /// Slots whose value differs.
     slots: Vec<DeltaEntry>,
-    /// Code that accounts have now and had not before.
+    /// Code that accounts have now and did not have before.
     codes: Vec<Vec<u8>>,
-    /// A contract that was there before, or its slots, may be gone.
+    /// Whether a contract that existed before, or its slots, may be gone.
     has_destroyed: bool,
 }
 
-/// An account's row before and after; it may be the same.
+/// An account's row before and after, which may be equal.
 struct AccountChange {
     address: Address,
     before: Option<AccountValue>,
     after: Option<AccountValue>,
 }
 
-/// Every row that differs, and the code that accounts have now and had not before. Deterministic: it depends on the two
-/// states alone, not on the way between them, nor on which code the store happens to hold already.
+/// Returns every row that differs, and the code that accounts have now and did not have before. The result is
+/// deterministic: it depends only on the two states, not on the path between them or on the code that the store already
+/// holds.
 ///
-/// From Cancun on SELFDESTRUCT removes only contracts of the same transaction, which have no rows. Under older rules (mainnet
-/// blocks in tests) a destroyed contract loses the slots that the batch had read. Its unread slots are unknown here, so the
-/// delta lacks them.
+/// From Cancun on, SELFDESTRUCT removes only contracts of the same transaction, which have no rows. Under older rules
+/// (mainnet blocks in tests) a destroyed contract loses the slots that the batch had read. Its unread slots are unknown
+/// here, so the delta lacks them.
 pub(super) fn changes(
     cache: &CacheState,
     before: &WorkingSet,
@@ -77,7 +78,7 @@ pub(super) fn changes(
 }
 
 impl Changes {
-    /// Hashes of code that accounts have now and had not before.
+    /// Hashes of code that accounts have now and did not have before.
     pub(crate) fn new_codes(&self) -> impl Iterator<Item = Digest> {
         let code_hash = |value: Option<AccountValue>| value.and_then(|value| value.code_hash);
         let new = move |account: &AccountChange| {
@@ -86,7 +87,7 @@ impl Changes {
         self.accounts.iter().filter_map(new)
     }
 
-    /// The net delta.
+    /// Builds the net delta.
     pub(crate) fn into_delta(self) -> Result<Delta, ExecuteError> {
         let mut entries = self.slots;
         let changed = self.accounts.into_iter().filter(|account| account.before != account.after);
@@ -97,8 +98,8 @@ impl Changes {
         Ok(Delta::new(entries, self.codes)?)
     }
 
-    /// Joins the changes of two parts of a batch that are independent but for balances which both added to or took from.
-    /// Returns `None` if the rows do not show that.
+    /// Joins the changes of two parts of a batch. The parts must be independent except for balances that both added to
+    /// or took from. Returns `None` if the rows conflict.
     pub(crate) fn join(mut self, other: Changes) -> Option<Changes> {
         if self.has_destroyed || other.has_destroyed {
             return None;
@@ -111,7 +112,7 @@ impl Changes {
                 None => self.accounts.push(account),
             }
         }
-        // The calls before the batch are made in every part.
+        // Every part makes the system calls before the batch.
         let mine: HashSet<StateKey> = self.slots.iter().map(|entry| entry.key).collect();
         self.slots.extend(other.slots.into_iter().filter(|entry| !mine.contains(&entry.key)));
         self.codes.extend(other.codes);
@@ -145,8 +146,8 @@ fn joined<T: PartialEq>(before: T, mine: T, theirs: T) -> Option<T> {
     }
 }
 
-/// Most bytes that these changes add to a delta. Changes of the same key add up here and merge in the delta, so the sum over
-/// a batch's transactions is never too low. New code weighs enough to bound its number too.
+/// Most bytes that these changes add to a delta. Changes of the same key add up here and merge in the delta, so the sum
+/// over a batch's transactions is never too low. New code counts enough bytes to bound the number of codes too.
 pub(super) fn delta_bytes_max(changes: &EvmState) -> usize {
     const ACCOUNT_BYTES: usize = 100;
     const SLOT_BYTES: usize = 90;
@@ -186,7 +187,8 @@ fn slot_entries(
     }
 }
 
-/// An account with nonce 0 and empty code was never a contract, so it has no storage.
+/// Refuses a destroyed account that may have had storage. One with nonce 0 and empty code was never a contract, so it
+/// has none.
 fn check_wiped(address: &Address, before: Option<AccountValue>) -> Result<(), ExecuteError> {
     match before {
         Some(value) if value.nonce != 0 || value.code_hash.is_some() => {

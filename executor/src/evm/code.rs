@@ -5,7 +5,7 @@ use std::fmt;
 use alloy_primitives::Bytes;
 use revm::bytecode::Bytecode;
 
-/// Contract code of which the jump destinations are known: finding them takes about as long as reading the code. Cheap to clone.
+/// Contract code with its jump destinations: finding them takes about as long as reading the code. Cheap to clone.
 #[derive(Clone)]
 pub struct AnalysedCode(pub(super) Bytecode);
 
@@ -20,13 +20,13 @@ impl AnalysedCode {
         self.0.original_bytes()
     }
 
-    /// About how much memory it takes: the code, and a bit for every byte of it.
+    /// Approximate memory in bytes: the code, and one bit for every byte of it.
     pub fn memory_bytes(&self) -> usize {
         self.0.len() + self.0.len() / 8
     }
 }
 
-/// By content: what is derived from it is the same then.
+/// Compares the content alone: the analysis follows from it.
 impl PartialEq for AnalysedCode {
     fn eq(&self, other: &Self) -> bool {
         self.0.original_byte_slice() == other.0.original_byte_slice()

@@ -1,4 +1,4 @@
-//! [`Contracts`]: the precompiles of an EVM. A call may find some of them elsewhere, or code in their place.
+//! [`Contracts`]: the precompiles of an EVM. A call may move them to other addresses, or replace them with code.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use revm::{
     primitives::{AddressSet, hardfork::SpecId},
 };
 
-/// The addresses at which a call finds something else than its fork has there: the precompile of another address, or none.
+/// Addresses with another precompile than in the fork: the precompile of the given address, or none.
 pub(crate) type Moved = BTreeMap<Address, Option<Address>>;
 
-/// The fork's own ones, but for what a call moves.
+/// The fork's own precompiles, except those that a call moves.
 pub(crate) struct Contracts {
     own: EthPrecompiles,
     moved: Moved,
@@ -46,7 +46,7 @@ impl<CTX: ContextTr> PrecompileProvider<CTX> for Contracts {
         }
     }
 
-    /// As in geth those of the fork: what is moved takes no warmth with it.
+    /// Returns the fork's warm addresses, as geth does: a moved precompile's new address is not warm.
     fn warm_addresses(&self) -> &AddressSet {
         self.own.warm_addresses()
     }

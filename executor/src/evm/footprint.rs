@@ -1,4 +1,4 @@
-//! A transaction's [`AccessSet`], from what revm loaded and changed.
+//! Computes a transaction's [`AccessSet`] from what revm loaded and changed.
 
 use alloy_primitives::{Address, B256, U256, map::AddressMap};
 use revm::state::Account;
@@ -8,9 +8,10 @@ use super::{machine::Executed, observe::Observed};
 use crate::{access::AccessSet, transaction::Transaction};
 
 impl Executed {
-    /// The accesses that others could disturb, or that could disturb others. It leaves out what commutes: unobserved balances, the fee
-    /// recipient's, and the sender's nonce, which the transaction itself names. It leaves out the fee recipient's existence too,
-    /// because every fee may create the account ([`Executed::looks_at`]).
+    /// Returns the accesses that other transactions could disturb, or that could disturb others. It leaves out what
+    /// commutes: unobserved balances, the fee recipient's, and the sender's nonce, which the transaction itself names.
+    /// It leaves out the fee recipient's existence too, because every fee may create the account
+    /// ([`Executed::looks_at`]).
     pub(crate) fn access(&self, sender: Address, beneficiary: Address) -> AccessSet {
         let mut set = AccessSet::default();
         for (address, account) in &self.state {
@@ -24,7 +25,7 @@ impl Executed {
             if is_changed {
                 set.writes.push(StateKey::Account(*address));
             }
-            // A contract that this transaction makes has no storage to read.
+            // A contract that this transaction creates has no storage to read.
             if !account.is_created() {
                 let slots = account.storage.keys();
                 set.reads.extend(slots.map(|slot| StateKey::Slot(*address, B256::from(*slot))));
@@ -35,14 +36,14 @@ impl Executed {
         set
     }
 
-    /// Whether it depends on what the account has or on whether it exists, or on more than can be told.
+    /// Whether the result depends on the account's balance or existence, or on more than was recorded.
     pub(crate) fn looks_at(&self, address: &Address) -> bool {
         let Observed { balances, existences, everything, .. } = &self.observed;
         *everything || balances.contains(address) || existences.contains(address)
     }
 
-    /// Contracts whose nonce it depends on, because it made an address. A sender's nonce is not among what is written, so who was
-    /// delegated to a contract (EIP-7702) and sends transactions disturbs these.
+    /// Contracts whose nonce the result depends on, because they created an address. A sender's nonce is not among the
+    /// recorded writes. So a sender that is delegated to a contract (EIP-7702) disturbs these.
     pub(crate) fn nonces_read(&self) -> &[Address] {
         &self.observed.nonces
     }
@@ -57,8 +58,8 @@ impl Executed {
     }
 }
 
-/// For each account that paid in a part of a batch, its least balance and its payments in all. Balances commute only if every
-/// payer could also pay after the payments of the other parts.
+/// The least balance and the total payments of each account that paid in a part of a batch. Balances commute only if
+/// every payer could also pay after the payments of the other parts.
 #[derive(Default)]
 pub(crate) struct Spends(AddressMap<Spent>);
 
@@ -102,7 +103,7 @@ impl Spends {
         }
     }
 
-    /// Whether all could still pay if whatever `others` paid had been paid before.
+    /// Whether every account could still pay if the payments of `others` had come first.
     pub(crate) fn allow(&self, others: &[&Spends]) -> bool {
         let could_pay = |(address, spent): (&Address, &Spent)| {
             let theirs = others.iter().filter_map(|other| other.0.get(address));
@@ -112,7 +113,7 @@ impl Spends {
     }
 }
 
-/// The part that an account plays for a transaction.
+/// The role that an account plays in a transaction.
 #[derive(Clone, Copy)]
 struct Role {
     is_sender: bool,
@@ -126,7 +127,8 @@ impl Role {
     }
 }
 
-/// Whether code, nonce or existence are others after it. A sender that was empty exists by its nonce alone where nothing need be paid.
+/// Whether the transaction changed the account's code, nonce or existence. An empty sender exists after it by its nonce
+/// alone, if no payment is needed.
 fn changes_account(account: &Account, role: Role) -> bool {
     if !account.is_touched() {
         return false;

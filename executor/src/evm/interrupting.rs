@@ -1,5 +1,5 @@
-//! The instructions that no long execution gets around (JUMPDEST, KECCAK256 and those that call), made to ask an [`Interrupt`] first. A
-//! machine without an interrupt has the plain ones.
+//! Replaces the instructions that every long execution uses (JUMPDEST, KECCAK256 and the calls) with ones that poll an
+//! [`Interrupt`] first. A machine without an interrupt keeps the plain ones.
 
 use revm::{
     Database,
@@ -22,7 +22,7 @@ use crate::{error::ExecuteError, interrupt::Interrupt};
 
 type Ictx<'i, DB> = InstructionContext<'i, ObservedContext<DB>, EthInterpreter>;
 
-/// An error of a database that ends all frames at once, as a state that cannot be read does.
+/// A database error that ends all frames at once, like that of an unreadable state.
 pub(super) trait Interrupted {
     fn interrupted() -> Self;
 }
@@ -39,12 +39,12 @@ impl Interrupted for EvmDatabaseError<ReadError> {
     }
 }
 
-/// Jumps after which the interrupt is asked: looking at a clock takes as long as two or three of them.
+/// Jumps between two polls: reading a clock takes as long as two or three jumps.
 const JUMPS: u32 = 64;
-/// Gas after which it is asked at the next jump. Costly instructions take about a nanosecond per gas.
+/// Gas after which the next jump polls. Costly instructions take about a nanosecond per gas.
 const GAS: u64 = 50_000;
 
-/// The interrupt of an execution, and what was done since it was asked.
+/// The interrupt of an execution, and the work since it was last polled.
 #[derive(Default, Debug)]
 pub(super) struct Pace {
     pub(super) interrupt: Interrupt,
@@ -57,10 +57,10 @@ impl Pace {
         Pace { interrupt, jumps: 0, gas_left: 0 }
     }
 
-    /// Whether a jump with so much gas left in its frame is to be the last.
+    /// Whether execution should end at a jump with this much gas left in its frame.
     fn ends_at_jump(&mut self, gas_left: u64) -> bool {
         self.jumps += 1;
-        // Another frame has another amount of gas: then it is asked once too often.
+        // Another frame has another amount of gas: that may poll once too often.
         if self.jumps < JUMPS && gas_left.abs_diff(self.gas_left) < GAS {
             return false;
         }
@@ -69,12 +69,12 @@ impl Pace {
     }
 }
 
-/// Replaces the instructions of a machine that leaves no notes.
+/// Replaces the instructions of a machine that records no observations.
 pub(super) fn install<DB: Database<Error: Interrupted>>(evm: &mut ObservedEvm<DB>) {
     install_as::<DB, false>(evm);
 }
 
-/// Replaces the instructions of a machine that leaves notes, so that it still does.
+/// Replaces the instructions of a machine that records observations, and keeps it recording.
 pub(super) fn install_observed<DB: Database<Error: Interrupted>>(evm: &mut ObservedEvm<DB>) {
     install_as::<DB, true>(evm);
     let table = evm.instruction.instruction_table_mut();
@@ -104,7 +104,7 @@ fn jumpdest<DB: Database<Error: Interrupted>>(mut context: Ictx<'_, DB>) -> Inst
     control::jumpdest(context)
 }
 
-/// One contract's code has room for hashing that takes most of a second, without a jump.
+/// Polls first: one contract's code can hash for most of a second without a jump.
 fn keccak256<DB: Database<Error: Interrupted>>(mut context: Ictx<'_, DB>) -> InstructionExecResult {
     if is_due_here(&mut context) {
         return end(&mut context);

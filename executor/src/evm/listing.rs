@@ -1,4 +1,4 @@
-//! [`Listing`]: which accounts and slots a call touches.
+//! [`Listing`]: records the accounts and slots that a call touches.
 
 use alloy_eips::eip2930::AccessList;
 use revm_inspectors::access_list::AccessListInspector;
@@ -6,7 +6,7 @@ use revm_inspectors::access_list::AccessListInspector;
 use super::machine::{Executed, Machine, RunError};
 use crate::call::CallRequest;
 
-/// A machine for calls that are looked at for what they touch.
+/// A machine whose calls record the keys that they touch.
 pub(crate) struct Listing<'a>(Machine<'a, AccessListInspector>);
 
 impl<'a> Listing<'a> {
@@ -14,8 +14,8 @@ impl<'a> Listing<'a> {
         Listing(machine.inspected_by(AccessListInspector::default()))
     }
 
-    /// Runs a call. Returns its result, with the keys that its access list names or that it touched beside. Sender, called account
-    /// and precompiles appear only with slots.
+    /// Runs a call. Returns its result, and the keys that its access list names or that it touched. Sender, called
+    /// account and precompiles appear only with slots.
     pub(crate) fn call(
         &mut self,
         request: &CallRequest,

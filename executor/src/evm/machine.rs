@@ -35,17 +35,17 @@ use crate::{
 
 pub(crate) type Database<'a> = State<Recorder<'a>>;
 pub(super) type Evm<'a, I = ()> = ObservedEvm<Database<'a>, I>;
-/// The context that inspectors see.
+/// The context that inspectors get.
 pub(crate) type Seen<'a> = ObservedContext<Database<'a>>;
 type EvmError = EVMError<EvmDatabaseError<ReadError>>;
 
-/// One batch in execution. A transaction's changes count once they are committed. An inspector sees the runs of [`Machine::inspect`] and
-/// its like alone.
+/// One batch in execution. A transaction's changes take effect once they are committed. An inspector sees only the runs
+/// of [`Machine::inspect`] and [`Machine::inspect_call`].
 pub(crate) struct Machine<'a, I = ()> {
     pub(super) evm: Evm<'a, I>,
     pub(super) env: &'a BatchEnv,
     interrupt: Interrupt,
-    /// Whether transactions leave notes.
+    /// Whether transactions record observations.
     is_observed: bool,
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct Machine<'a, I = ()> {
 pub(crate) struct Executed {
     pub(crate) success: bool,
     pub(crate) gas_used: u64,
-    /// Empty if it failed.
+    /// Empty if the transaction failed.
     pub(crate) logs: Vec<EvmLog>,
-    /// The returned data, or the reason of the revert.
+    /// The returned data, or the revert data.
     pub(crate) output: Bytes,
-    /// Why it stopped, if it neither returned nor reverted.
+    /// Why the transaction stopped, if it neither returned nor reverted.
     pub(crate) halt: Option<Halt>,
-    /// An upper bound of what it adds to the batch's delta; see `changes`.
+    /// An upper bound of the bytes that it adds to the batch's delta; see `changes`.
     pub(crate) delta_bytes_max: usize,
     pub(super) state: EvmState,
     pub(super) observed: Observed,
@@ -67,7 +67,7 @@ pub(crate) struct Executed {
 
 /// Why a transaction neither returned nor reverted.
 pub(crate) struct Halt {
-    /// geth's words for it.
+    /// geth's text for it.
     pub(crate) reason: String,
     /// Whether more gas may help.
     pub(crate) out_of_gas: bool,
@@ -79,13 +79,13 @@ pub(crate) struct Finished {
     pub(crate) delta: Delta,
     /// The keys that the batch read.
     pub(crate) hints: Hints,
-    /// Where the slots among that come from.
+    /// The preimages of hashed slots among `hints`.
     pub(crate) preimages: Vec<Preimage>,
     /// The values that it read.
     pub(crate) touched: Touched,
 }
 
-/// Why a transaction was not run. Nothing has changed.
+/// Why a transaction was not run. The machine is unchanged.
 pub(crate) enum RunError {
     /// The transaction's fault.
     Rejected(Rejection),
@@ -94,7 +94,7 @@ pub(crate) enum RunError {
 }
 
 impl<'a> Machine<'a> {
-    /// A machine for the batch's transactions; makes the system calls that come before them.
+    /// Makes a machine for the batch's transactions; makes the system calls that come before them.
     pub(crate) fn new(state: &'a dyn StateReader, env: &'a BatchEnv) -> Result<Self, ExecuteError> {
         Self::bare(state, env).with_system_calls()
     }
@@ -104,8 +104,8 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and takes a
-    /// fee only if the call offers one. The call ends when `interrupt` says so.
+    /// Makes a machine for one call outside of transactions. It skips the checks of nonce, sender and gas limit, and
+    /// takes a fee only if the call offers one. `interrupt` can end the call.
     pub(crate) fn for_call(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -117,8 +117,8 @@ impl<'a> Machine<'a> {
         Ok(machine)
     }
 
-    /// The same for several calls; each must be [prepared](Machine::prepare_call). Of the overrides it takes what neither the state nor
-    /// the environment has.
+    /// As [`Machine::for_call`], for several calls; each must be [prepared](Machine::prepare_call). Applies only the
+    /// overrides that belong to neither the state nor the environment.
     pub(crate) fn for_calls(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -137,7 +137,8 @@ impl<'a> Machine<'a> {
         Ok(machine)
     }
 
-    /// A machine for the batch's transactions once more. It ends when `interrupt` says so; makes the system calls first.
+    /// Makes a machine that executes the batch's transactions again, and makes the system calls first. `interrupt` can
+    /// end it.
     pub(crate) fn for_rerun(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -146,8 +147,8 @@ impl<'a> Machine<'a> {
         Self::interruptible(state, env, interrupt).with_system_calls()
     }
 
-    /// Makes a machine for consecutive calls in one batch, whose gas the caller bounds. It skips checks of senders and, unless the calls
-    /// are validated, of nonces and fees. It makes the system calls first.
+    /// Makes a machine for consecutive calls in one batch, whose gas the caller bounds. It makes the system calls
+    /// first. It skips checks of senders and, unless the calls are validated, of nonces and fees.
     pub(crate) fn for_simulation(
         state: &'a dyn StateReader,
         env: &'a BatchEnv,
@@ -167,7 +168,7 @@ impl<'a> Machine<'a> {
         machine.with_system_calls()
     }
 
-    /// The machine with other precompiles, and another price of blobs.
+    /// Applies the overrides of precompiles and of the blob price.
     fn overridden(mut self, overrides: &Overrides) -> Result<Self, ExecuteError> {
         self.evm.precompiles.move_as(moved(&overrides.accounts, self.env)?);
         if let Some(price) = overrides.block.blob_base_fee_wei {
@@ -176,7 +177,7 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// A machine whose transactions leave no notes, and end when `interrupt` says so.
+    /// Makes a machine that records no observations. `interrupt` can end its transactions.
     fn interruptible(state: &'a dyn StateReader, env: &'a BatchEnv, interrupt: &Interrupt) -> Self {
         let mut machine = Self::silent(state, env);
         if !interrupt.is_never() {
@@ -186,13 +187,13 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// The same machine with somebody who looks on.
+    /// Attaches an inspector to the machine.
     pub(crate) fn inspected_by<I>(self, inspector: I) -> Machine<'a, I> {
         let Machine { evm, env, interrupt, is_observed } = self;
         Machine { evm: evm.with_inspector(inspector), env, interrupt, is_observed }
     }
 
-    /// A machine whose transactions tell what they did and nothing of what they looked at.
+    /// Makes a machine whose transactions return their effects and record no observations.
     pub(crate) fn silent(state: &'a dyn StateReader, env: &'a BatchEnv) -> Self {
         let database = State::builder().with_database(Recorder::new(state, env)).build();
         let evm = observe::build_silent(database, env, None);
@@ -203,7 +204,8 @@ impl<'a> Machine<'a> {
         Self::over(State::builder().with_database(Recorder::new(state, env)).build(), env, state)
     }
 
-    /// A machine for the batch's transactions, which leave notes. It ends when the state's interrupt says so.
+    /// Makes a machine for the batch's transactions that records their observations. The state's interrupt can end
+    /// them.
     pub(super) fn over(database: Database<'a>, env: &'a BatchEnv, state: &dyn StateReader) -> Self {
         let evm = observe::build(database, env, state.watch());
         let mut machine = Self { evm, env, interrupt: Interrupt::never(), is_observed: true };
@@ -222,7 +224,7 @@ impl<'a> Machine<'a> {
 }
 
 impl<'a, I> Machine<'a, I> {
-    /// The machine without whoever looks on.
+    /// Detaches the inspector.
     pub(super) fn alone(self) -> (Machine<'a>, I) {
         let Machine { evm, env, interrupt, is_observed } = self;
         let Evm { ctx, inspector, instruction, precompiles, frame_stack } = evm;
@@ -230,7 +232,7 @@ impl<'a, I> Machine<'a, I> {
         (Machine { evm, env, interrupt, is_observed }, inspector)
     }
 
-    /// Runs a transaction on what was committed so far.
+    /// Runs a transaction on the state committed so far.
     pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
         self.transact(adapter::tx_env(transaction))
     }
@@ -265,7 +267,7 @@ impl<'a, I> Machine<'a, I> {
         let watch = self.evm.ctx.chain.watch.take();
         self.evm.ctx.chain =
             Observed { pace: Pace::new(self.interrupt.clone()), watch, ..Observed::default() };
-        // revm leaves the error of an interrupted frame for the next transaction to find.
+        // revm leaves the error of an interrupted frame in place for the next transaction.
         let done = run(&mut self.evm, tx).inspect_err(|_| self.evm.ctx.error = Ok(()));
         let done = done.map_err(|error| match error {
             EVMError::Transaction(invalid) => {
@@ -278,26 +280,26 @@ impl<'a, I> Machine<'a, I> {
         Ok((done, observed))
     }
 
-    /// The nonce of an account as it is now.
+    /// The current nonce of an account.
     pub(crate) fn nonce(&mut self, address: Address) -> Result<u64, ExecuteError> {
         let account = self.evm.ctx.journaled_state.database.basic(address);
         let account = account.map_err(|error| failure(EVMError::Database(error)))?;
         Ok(account.map_or(0, |account| account.nonce))
     }
 
-    /// Whether transactions leave notes of what they looked at.
+    /// Whether transactions record observations.
     pub(crate) fn is_observed(&self) -> bool {
         self.is_observed
     }
 
-    /// Makes what a transaction did part of the batch.
+    /// Adds a transaction's changes to the batch.
     pub(crate) fn commit(&mut self, executed: Executed) {
         let database = &mut self.evm.ctx.journaled_state.database;
         database.database.remember(executed.observed.preimages);
         database.commit(executed.state);
     }
 
-    /// Begins the transaction at this position. Only parts of a batch need to know it.
+    /// Begins the transaction at this position. Only parts of a batch need the position.
     pub(crate) fn begin(&mut self, index: u32) {
         self.evm.ctx.journaled_state.database.database.begin(index);
     }
@@ -308,7 +310,7 @@ impl<'a, I> Machine<'a, I> {
         Ok(Finished { delta: changes.into_delta()?, ..reads.finish() })
     }
 
-    /// The same, to be joined with what other machines did of the batch.
+    /// As [`Machine::finish`], for joining with the parts that other machines ran.
     pub(crate) fn finish_part(self) -> Result<(Changes, WorkingSet), ExecuteError> {
         let State { cache, database, .. } = self.evm.ctx.journaled_state.database;
         let reads = database.into_reads();
@@ -317,12 +319,12 @@ impl<'a, I> Machine<'a, I> {
 }
 
 impl<'a, I: Inspector<Seen<'a>>> Machine<'a, I> {
-    /// Runs a transaction while the inspector looks on; all of what revm says about it.
+    /// Runs a transaction under the inspector. Returns revm's full result.
     pub(super) fn inspect(&mut self, tx: TxEnv) -> Result<ResultAndState, RunError> {
         Ok(self.run_by(tx, |evm, tx| evm.inspect_tx(tx))?.0)
     }
 
-    /// As [`Machine::call`], while the inspector looks on.
+    /// As [`Machine::call`], under the inspector.
     pub(crate) fn inspect_call(
         &mut self,
         request: &CallRequest,

@@ -5,12 +5,13 @@
 //!     │                                   │ after                                 │ before
 //!     └── finish ─────────────────────────┴─────────────── changes ───────────────┘──▶ Delta, Hints
 //! ```
-//! revm's `State` asks its database once per key and batch. So the recorder below it sees the working set in first-use order,
-//! which becomes the hints. It also sees every key's value before the batch; compared with the cache after the batch, these
-//! give the net delta. The inputs of KECCAK256 are kept too (`preimages`), because hints name the slots of mappings by them.
+//! revm's `State` asks its database once per key and batch. So the recorder below it sees the working set in first-use
+//! order, which becomes the hints. It also sees every key's value before the batch. Compared with the cache after the
+//! batch, these values give the net delta. The inputs of KECCAK256 are kept too (`preimages`), because hints name the
+//! slots of mappings by them.
 //!
-//! On several threads, helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which then also stands
-//! below the recorder. [`Machine::accept`] tells whether such a result holds.
+//! On several threads, helpers run transactions ahead of their turn ([`Speculator`]) over [`Versions`], which then also
+//! stands below the recorder. [`Machine::accept`] checks whether such a result holds.
 
 mod adapter;
 mod changes;

@@ -1,9 +1,10 @@
-//! Records what a transaction observed beside the loaded rows: exact balances, nonces, and the existence of accounts.
+//! Records a transaction's observations beyond the rows that it loads: exact balances, nonces, and the existence of
+//! accounts.
 //!
-//! Nearly every transaction loads accounts whose balance others change, above all the fee recipient's and a wrapped-ether
-//! contract's. Hardly any asks for the balance: it only adds to it, or takes what is there. So the instructions that do ask
-//! leave a note here, and all other changes of balances commute. Source of the idea: the lazy updates of pevm, which know
-//! plain transfers and the fee recipient only.
+//! Nearly every transaction loads accounts whose balance others change, above all the fee recipient's and a
+//! wrapped-ether contract's. Hardly any reads the exact balance: it only adds to it, or pays from it. So the
+//! instructions that do read it record that here, and all other changes of balances commute. Source of the idea: the
+//! lazy updates of pevm, which cover only plain transfers and the fee recipient.
 
 use std::sync::Arc;
 
@@ -36,30 +37,30 @@ pub(super) type ObservedEvm<DB, I = ()> = Evm<
 >;
 type Ictx<'a, DB> = InstructionContext<'a, ObservedContext<DB>, EthInterpreter>;
 
-/// Notes of one kind that a transaction may leave; with more it counts as having looked at everything. Keeps a loop over
-/// SELFBALANCE from filling the memory.
+/// Observations of one kind that a transaction may record. With more, it counts as having observed everything. This
+/// keeps a loop over SELFBALANCE from filling the memory.
 const NOTES_MAX: usize = 32;
-/// Balances and values from here on count as exact, so that no sum of a transaction's values can overflow.
+/// Balances and values of more bits count as exact, so that no sum of a transaction's values can overflow.
 pub(super) const COMMUTING_BITS_MAX: usize = 192;
 
 /// The observations of one transaction.
 #[derive(Default, Debug)]
 pub(crate) struct Observed {
-    /// Accounts whose balance it knows exactly.
+    /// Accounts whose exact balance it observed.
     pub(super) balances: Vec<Address>,
-    /// Contracts whose nonce made an address.
+    /// Contracts whose nonce determined a new address.
     pub(super) nonces: Vec<Address>,
-    /// Accounts that it knows to be empty or not.
+    /// Accounts whose existence it observed.
     pub(super) existences: Vec<Address>,
-    /// Accounts that paid, and the least that was left after a payment.
+    /// Accounts that paid, each with its least balance after a payment.
     pub(super) spent: Vec<(Address, U256)>,
-    /// Too much to tell.
+    /// Whether a list overflowed, so that everything counts as observed.
     pub(super) everything: bool,
     /// The inputs that it hashed, for hints.
     pub(super) preimages: Vec<Preimage>,
-    /// When the execution is to end early.
+    /// Decides when the execution ends early.
     pub(super) pace: Pace,
-    /// The watcher that is told of jumps.
+    /// The recorder of jumps.
     pub(super) watch: Option<Arc<JumpWatch>>,
 }
 
@@ -96,7 +97,7 @@ impl Observed {
     }
 }
 
-/// The mainnet's EVM, as it is.
+/// Builds mainnet's EVM unchanged.
 pub(super) fn build_silent<DB: Database>(
     database: DB,
     env: &BatchEnv,
@@ -110,7 +111,7 @@ pub(super) fn build_silent<DB: Database>(
         .with_precompiles(Contracts::new(env.spec))
 }
 
-/// The same, whose instructions leave notes in [`Observed`] and do nothing else differently.
+/// As [`build_silent`], with instructions that record observations in [`Observed`] and otherwise behave the same.
 pub(super) fn build<DB: Database>(
     database: DB,
     env: &BatchEnv,
@@ -189,20 +190,20 @@ pub(super) fn call<const KIND: u8, DB: Database>(mut context: Ictx<'_, DB>) -> I
         && !value.is_zero()
     {
         spend(&mut context, value);
-        // A call with value to nobody costs more.
+        // A call with value to an empty account costs more gas.
         context.host.chain.existence(to_address(to));
     }
     contract::call::<KIND, _, _>(context)
 }
 
-/// Told before it is made, if it can be made.
+/// Reports a valid jump before it is made.
 fn jump<DB: Database>(context: Ictx<'_, DB>) -> InstructionExecResult {
     let to = top(&context);
     let bytecode = &mut context.interpreter.bytecode;
     if let (Some(watch), Some(hash), Some(to)) = (&context.host.chain.watch, bytecode.hash(), to) {
         let to = to.saturating_to();
         if bytecode.is_valid_legacy_jump(to) {
-            // Behind the instruction already.
+            // The program counter is past the instruction already.
             watch.jumps(&hash, bytecode.pc() - 1, to);
         }
     }

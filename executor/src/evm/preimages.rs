@@ -1,5 +1,5 @@
-//! KECCAK256 that remembers its two-word inputs. Solidity and Vyper place the entries of a mapping by it, so these inputs explain
-//! a slot's 32 bytes in a few.
+//! A KECCAK256 that records its two-word inputs. Solidity and Vyper derive the slots of a mapping's entries with it, so
+//! these inputs describe a slot's 32 bytes in a few.
 
 use alloy_primitives::B256;
 use revm::{
@@ -12,7 +12,7 @@ use slipstream_types::hints::Preimage;
 
 use super::observe::ObservedContext;
 
-/// Inputs that are kept of a batch: 6 MB at most. Mainnet blocks since London have 500 to 8,000.
+/// Most inputs that are kept per batch: 6 MB at most. Mainnet blocks since London have 500 to 8,000.
 pub(super) const PREIMAGES_MAX: usize = 65_536;
 /// Two words: the key and the slot of the mapping.
 const PREIMAGE_BYTES: usize = 64;
@@ -28,7 +28,7 @@ pub(super) fn keccak256<DB: Database>(
         && host.chain.preimages.len() < PREIMAGES_MAX
         && let Ok(hash) = interpreter.stack.peek(0)
     {
-        // The instruction succeeded, so the operands fit and the memory reaches so far.
+        // The instruction succeeded, so the operands fit and the memory is long enough.
         let memory = interpreter.memory.slice_len(offset.to::<usize>(), PREIMAGE_BYTES);
         let (first, second) = memory.split_at(PREIMAGE_BYTES / 2);
         let preimage = Preimage {

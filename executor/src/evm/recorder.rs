@@ -1,4 +1,4 @@
-//! [`Recorder`]: the database below revm's cache. Passes every read on and remembers it.
+//! [`Recorder`]: the database below revm's cache. Forwards every read and records it.
 
 use alloy_primitives::{Address, B256, U256};
 use revm::{
@@ -24,16 +24,16 @@ impl From<StorageError> for ReadError {
     }
 }
 
-/// Reads through to the state; see the module.
+/// Reads from the state; see the module.
 pub(crate) struct Recorder<'a> {
     state: &'a dyn StateReader,
-    /// Where code comes from that other threads may have analysed already; none: from the state.
+    /// Source of code that other threads may have analysed already; `None` reads it from the state.
     shared: Option<&'a Versions<'a>>,
     env: &'a BatchEnv,
-    /// Whose turn it is; see [`WorkingSet`].
+    /// The turn that reads are attributed to; see [`WorkingSet`].
     turn: u32,
     reads: WorkingSet,
-    /// Asked before every read.
+    /// Polled before every read.
     pub(super) interrupt: Interrupt,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// A recorder that reads what other threads read too.
+    /// Makes a recorder that shares its reads with other threads.
     pub(super) fn sharing(versions: &'a Versions<'a>) -> Self {
         Self { shared: Some(versions), ..Self::new(versions, versions.env()) }
     }
@@ -59,7 +59,7 @@ impl<'a> Recorder<'a> {
         self.turn = index + 1;
     }
 
-    /// Keeps what the transaction hashed.
+    /// Keeps the inputs that the transaction hashed.
     pub(super) fn remember(&mut self, preimages: Vec<Preimage>) {
         self.reads.remember(self.turn, preimages);
     }
@@ -109,7 +109,7 @@ impl Database for Recorder<'_> {
     }
 }
 
-/// Reads of tracers do not count as the batch's.
+/// Tracers' reads do not count as the batch's.
 impl DatabaseRef for Recorder<'_> {
     type Error = ReadError;
 
@@ -136,7 +136,7 @@ impl DatabaseRef for Recorder<'_> {
     }
 }
 
-/// The state's code by its hash, analysed.
+/// Returns the state's code by its hash, analysed.
 pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<AnalysedCode, ReadError> {
     let digest = Digest::from(hash);
     if let Some(code) = state.analysed(&digest) {
@@ -146,7 +146,7 @@ pub(super) fn read_code(state: &dyn StateReader, hash: B256) -> Result<AnalysedC
     Ok(AnalysedCode::new(code))
 }
 
-/// BLOCKHASH of a batch before this one; zero if it is not known.
+/// BLOCKHASH of a batch before this one; zero if it is unknown.
 pub(super) fn read_block_hash(
     state: &dyn StateReader,
     env: &BatchEnv,

@@ -20,37 +20,38 @@ use super::{
 };
 use crate::{error::ExecuteError, interrupt::Interrupt, reader::StateReader as _, transaction::Transaction};
 
-/// Room for what a transaction usually reads.
+/// Initial capacity for a transaction's reads.
 const READS: usize = 32;
 
-/// A row as a transaction saw it.
+/// A row as a transaction read it.
 enum Read {
     Account { address: Address, seen: Seen },
     Slot { address: Address, slot: U256, value: U256 },
     Code { hash: B256 },
 }
 
-/// An account as a transaction saw it.
+/// An account as a transaction read it.
 struct Seen {
     balance: U256,
     nonce: u64,
     code_hash: B256,
     exists: bool,
-    /// Whether the code came with it, because the batch made it.
+    /// Whether its code came with it, because the batch created it.
     has_code: bool,
 }
 
 /// The reads of a transaction that ran ahead of its turn, in their order.
 pub(crate) struct Reads(Vec<Read>);
 
-/// Tells whether its result holds.
+/// Whether a speculative result holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// It does not hold.
     Refused,
     /// It holds.
     Holds,
-    /// The result holds, but its access set must be told anew: an account that it saw empty no longer is, or the other way round.
+    /// The result holds, but its access set must be computed again: an account that it saw empty no longer is, or vice
+    /// versa.
     Moved,
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct Speculator<'a> {
 struct Ahead<'a> {
     versions: &'a Versions<'a>,
     index: u32,
-    /// The nonce that the transaction names stands for the sender's: all that came before it may still be running.
+    /// The transaction's own nonce stands for the sender's, because earlier transactions may still be running.
     sender: Address,
     nonce: u64,
     reads: Vec<Read>,
@@ -137,17 +138,18 @@ impl Seen {
 }
 
 impl<'a> Machine<'a> {
-    /// A machine for the batch's transactions over what other threads read too; makes the system calls first.
+    /// Makes a machine for the batch's transactions that shares its reads with other threads. Makes the system calls
+    /// first.
     pub(crate) fn sharing(versions: &'a Versions<'a>) -> Result<Self, ExecuteError> {
         let database = State::builder().with_database(Recorder::sharing(versions)).build();
         Self::over(database, versions.env(), versions).with_system_calls()
     }
 
-    /// Whether a transaction that ran ahead would do the same now that its turn has come. Each row that it read must have the
-    /// same value, or a new balance that it did not observe. If so, the result is brought up to date and may be committed.
-    /// Otherwise nothing has changed, and the transaction must run again.
+    /// Checks whether a transaction that ran ahead would do the same now that its turn has come. Each row that it read
+    /// must have the same value, or a new balance that it did not observe. If so, the result is updated and may be
+    /// committed. Otherwise the result is unchanged, and the transaction must run again.
     ///
-    /// The rows are read here in the transaction's order, and only as far as it would have come. So the recorder sees exactly
+    /// The rows are read here in the transaction's order, up to the first that differs. So the recorder sees exactly
     /// the reads of running the transaction here.
     pub(crate) fn accept(
         &mut self,
@@ -157,12 +159,12 @@ impl<'a> Machine<'a> {
     ) -> Verdict {
         let spec = self.env.spec;
         let database = &mut self.evm.ctx.journaled_state.database;
-        // Code that revm would ask for here, because the accounts that have it come without.
+        // Code that revm would request here, because its accounts come without it.
         let mut codes_missing = Vec::new();
         let mut shifts = Vec::new();
         let mut verdict = Verdict::Holds;
         for read in &reads.0 {
-            // An error is met again, and reported, when the transaction is run.
+            // An error will occur again, and be reported, when the transaction is run.
             let holds = match read {
                 Read::Slot { address, slot, value } => {
                     Database::storage(database, *address, *slot).is_ok_and(|now| now == *value)
@@ -175,7 +177,7 @@ impl<'a> Machine<'a> {
                     }
                     let rule = Rule::new(*address, seen, executed, transaction, spec);
                     shifts.extend(Shift::between(*address, seen, &now));
-                    // The fee recipient is paid all the time, so only its balance is told.
+                    // The fee recipient is paid all the time, so only its balance is recorded.
                     if seen.is_empty() != now.is_empty() && *address != self.env.beneficiary {
                         verdict = Verdict::Moved;
                     }
@@ -191,14 +193,14 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// How an account may differ from what a transaction saw without making a difference.
+/// How an account may differ from the one that a transaction read without changing its result.
 struct Rule {
     /// Whether the account must be exactly the same.
     is_exact: bool,
     balance_is_exact: bool,
     nonce_is_exact: bool,
     existence_is_exact: bool,
-    /// By how much the balance may be lower.
+    /// Most by which the balance may be lower.
     slack: U256,
 }
 
@@ -222,7 +224,7 @@ impl Rule {
             account.info.nonce != seen.nonce || account.is_created() || account.is_selfdestructed()
         });
         Rule {
-            // Before EIP-161 it mattered whether an empty account exists.
+            // Before EIP-161 the existence of an empty account mattered.
             is_exact: observed.everything || !spec.is_enabled_in(SpecId::SPURIOUS_DRAGON),
             balance_is_exact: observed.balances.contains(&address)
                 || (is_sender && transaction.envelope.blob_versioned_hashes().is_some()),
@@ -235,7 +237,7 @@ impl Rule {
     fn allows(&self, seen: &Seen, now: &Seen) -> bool {
         let same_balance = seen.balance == now.balance;
         let same_nonce = seen.nonce == now.nonce;
-        // Code that came with the account was never asked for.
+        // Code that came with the account was never requested.
         let same_code = seen.code_hash == now.code_hash && (!seen.has_code || now.has_code);
         if same_balance && same_nonce && same_code && seen.exists == now.exists {
             return true;
@@ -250,7 +252,7 @@ impl Rule {
     }
 }
 
-/// The meantime changes of an account by others, which the transaction's own must build on.
+/// Changes that others made to an account in the meantime, which the transaction's own must build on.
 struct Shift {
     address: Address,
     /// Added to the balance, modulo 2^256.
@@ -270,7 +272,7 @@ impl Shift {
         let Some(account) = changes.get_mut(&self.address) else { return false };
         account.info.balance = account.info.balance.wrapping_add(self.added);
         account.info.nonce = self.nonce.unwrap_or(account.info.nonce);
-        // The original values change alike; otherwise the changes of others would count as its own (`Executed::access`).
+        // The original values change too; otherwise the changes of others would count as its own (`Executed::access`).
         let found = account.original_info_mut();
         found.balance = found.balance.wrapping_add(self.added);
         found.nonce = self.nonce.unwrap_or(found.nonce);

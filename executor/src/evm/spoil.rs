@@ -4,7 +4,7 @@ use super::machine::Executed;
 use crate::parallel::Bug;
 
 impl Executed {
-    /// Makes it what it would be with the bug. `stale` is what the same transaction did on values that were out of date.
+    /// Applies the bug. `stale` is the result of the same transaction on outdated values.
     pub(crate) fn spoil(&mut self, stale: &Executed, bug: Bug) {
         for (address, account) in self.state.iter_mut() {
             let before = stale.state.get(address);

@@ -14,8 +14,8 @@ const BEACON_ROOTS: Address = address!("0x000F3df6D732807Ef1319fB7B8bB8522d0Beac
 /// Keeps the last 8,191 block hashes (EIP-2935).
 const HISTORY_STORAGE: Address = address!("0x0000F90827F1C53a10cb7A02335B175320002935");
 
-/// EIP-4788 from Cancun on, then EIP-2935 from Prague on, each only if the state has its contract: a chain gets them from its
-/// genesis. A reverting call leaves the state unchanged and raises no error.
+/// Calls EIP-4788's contract from Cancun on, then EIP-2935's from Prague on. Each call is made only if the state has
+/// the contract, which the chain's genesis puts there. A reverting call leaves the state unchanged and raises no error.
 pub(super) fn before_batch(
     evm: &mut Evm<'_>,
     env: &BatchEnv,

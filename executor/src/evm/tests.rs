@@ -1,4 +1,4 @@
-//! The net delta against revm's own bookkeeping, on random batches.
+//! Compares the net delta with revm's own bookkeeping, on random batches.
 
 pub(crate) mod ahead;
 
@@ -29,7 +29,7 @@ use crate::{
 const USERS: u64 = 6;
 const WRITERS: u64 = 3;
 
-/// A generator that needs no crate: the same batches in every run.
+/// A generator that needs no crate and draws the same batches in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -98,7 +98,7 @@ fn unsigned(
     Transaction { hash: keccak256(&raw), raw, sender, envelope: Arc::new(envelope) }
 }
 
-/// Transfers (some of everything, some of nothing), writes, contract creations and delegations.
+/// Draws transfers (some of the whole balance, some of nothing), writes, contract creations and delegations.
 fn transaction(random: &mut Random, nonces: &mut [u64]) -> Transaction {
     let from = random.below(USERS);
     let nonce = nonces[from as usize];
@@ -144,8 +144,8 @@ fn transaction(random: &mut Random, nonces: &mut [u64]) -> Transaction {
     }
 }
 
-/// Runs a batch with revm's own bookkeeping switched on and compares. revm's accounts and slots after the batch must equal
-/// the state with the delta applied. The delta must name only what revm changed.
+/// Runs a batch with revm's own bookkeeping switched on. revm's accounts and slots after the batch must equal the state
+/// with the delta applied. The delta must name only rows that revm changed.
 fn check(seed: u64, spec: SpecId) -> usize {
     let (state, env) = (start(), env(spec));
     let database = State::builder().with_database(Recorder::new(&state, &env)).with_bundle_update().build();
@@ -155,7 +155,7 @@ fn check(seed: u64, spec: SpecId) -> usize {
         let transaction = transaction(&mut random, &mut nonces);
         match machine.run(&transaction) {
             Ok(executed) => machine.commit(executed),
-            // A delegation that took place left the sender with code or another nonce.
+            // A delegation that took effect left the sender with code or another nonce.
             Err(_) => nonces[(transaction.sender[19] - 0x10) as usize] -= 1,
         }
     }
@@ -201,7 +201,8 @@ fn the_net_delta_agrees_with_revms_own_bookkeeping() {
     assert!(changes > 1_000, "the batches must do something: {changes}");
 }
 
-/// Goal: rules from before Cancun, where SELFDESTRUCT removes contracts with storage: slots that were read are deleted.
+/// Goal: under rules from before Cancun, where SELFDESTRUCT removes contracts with storage, slots that were read are
+/// deleted.
 #[test]
 fn destroyed_contracts_lose_the_slots_that_were_read() {
     let changes: usize = (0..300).map(|seed| check(seed, SpecId::SHANGHAI)).sum();
@@ -217,12 +218,13 @@ fn accounts_survive_the_way_to_revm_and_back() {
     assert_eq!(account_value(&account_info(&AccountValue::default())), None);
 }
 
-/// Goal: a proposer knows from the gas limit alone what a transaction can add to a delta: what is cheap for its bytes stays below.
+/// Goal: a proposer can bound a transaction's delta bytes from its gas limit alone, even where bytes are cheap.
 #[test]
 fn no_transaction_changes_more_than_its_gas_pays_for() {
     const GAS_LIMIT: u64 = 5_000_000;
     const LISTED: u64 = 1_800;
-    // Each goes on until 50,000 gas are left: calls one account after the other, writes slot after slot, creates contract after contract.
+    // Each goes on until 50,000 gas are left: it calls one account after another, writes slot after slot, or creates
+    // contract after contract.
     let codes = [
         "6110005b5f5f5f5f845ffa5060010161c3505a11600357 00",
         "5f5b6001815560010161c3505a11600157 00",

@@ -1,4 +1,4 @@
-//! [`Transfers`]: an inspector that makes a log of every transfer of ether, as `eth_simulateV1` wants it.
+//! [`Transfers`]: an inspector that logs every transfer of ether, as `eth_simulateV1` requires.
 
 use alloy_primitives::{Address, B256, Log, LogData, U256, address, b256};
 use revm::{
@@ -13,16 +13,17 @@ use revm::{
     },
 };
 
-/// The pretended emitter of the logs, and their topic: an ERC-20 token's `Transfer(address,address,uint256)`.
+/// The emitter of these logs, which is no real contract, and their topic: an ERC-20 token's
+/// `Transfer(address,address,uint256)`.
 const EMITTER: Address = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
 const TOPIC: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// Puts its logs between those of contracts, in the order of events. A revert removes these logs too.
+/// Puts its logs between those of contracts, in the order of events. A revert removes its logs too.
 #[derive(Default)]
 pub(crate) struct Transfers {
-    /// Of the call that is about to begin. Only once it has begun are its logs undone with it.
+    /// The transfer of the call that is about to begin. A log added after the call begins is undone with the call.
     announced: Option<Transfer>,
-    /// Of the SELFDESTRUCT that is about to be executed.
+    /// The transfer of the SELFDESTRUCT that is about to execute.
     destroyed: Option<Transfer>,
 }
 
@@ -47,7 +48,7 @@ impl Transfer {
 impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
     fn call(&mut self, _: &mut C, inputs: &mut CallInputs) -> Option<CallOutcome> {
         let (from, to) = (inputs.transfer_from(), Some(inputs.transfer_to()));
-        // A CALLCODE pays its own contract: nothing moves.
+        // A CALLCODE pays its own contract: no ether moves.
         let value = inputs.transfer_value().filter(|_| inputs.scheme != CallScheme::CallCode);
         self.announced = value.map(|value| Transfer { from, to, value });
         None
@@ -64,7 +65,7 @@ impl<C: ContextTr<Journal: JournalExt>> Inspector<C> for Transfers {
         }
     }
 
-    /// The called account has no code, or is a precompile: nothing ran.
+    /// If the transfer is still pending, the called account has no code, or is a precompile: no code ran.
     fn call_end(&mut self, context: &mut C, inputs: &CallInputs, outcome: &mut CallOutcome) {
         if let Some(transfer) = self.announced.take()
             && outcome.result.is_ok()

@@ -1,9 +1,9 @@
 //! [`Versions`]: the state as transactions in the middle of a batch see it, while others still run.
 //!
-//! Source: the multi-version memory of Block-STM (arXiv 2203.06871). For every key it keeps the value before the batch and
-//! the writes of each transaction. Balances are kept as differences, so transactions that add to one need not wait for each
-//! other. A reader here may see stale values: the user of a result checks its reads (`Machine::accept`). Values read from the
-//! state serve all threads, and a contract's code is analysed once for them.
+//! Source: the multi-version memory of Block-STM (arXiv 2203.06871). For every key it keeps the value before the batch
+//! and the writes of each transaction. Balances are kept as differences, so transactions that add to one need not wait
+//! for each other. A reader here may see stale values; the user of a result checks its reads (`Machine::accept`). All
+//! threads share the values read from the state, and a contract's code is analysed once for all of them.
 
 use std::{
     hash::{BuildHasher, Hash},
@@ -30,13 +30,13 @@ use super::{
 };
 use crate::{env::BatchEnv, interrupt::Interrupt, predict::JumpWatch, reader::StateReader};
 
-/// Locks of each table: enough that a few threads seldom meet.
+/// Number of locks per table: enough that a few threads seldom contend.
 const SHARDS: usize = 64;
-/// Changes of one account that are kept apart. If more transactions pay an account, the later differences are only added up.
-/// Its balance is then about right, which suffices for those that add to it.
+/// Changes of one account that are kept apart. If more transactions pay an account, the later differences are only
+/// summed. Its balance is then approximate, which suffices for transactions that only add to it.
 const WRITES_MAX: usize = 8;
 
-/// A table behind many locks.
+/// A hash table split over many locks.
 struct Sharded<K, V> {
     shards: Vec<Mutex<HashMap<K, V>>>,
     hasher: DefaultHashBuilder,
@@ -50,7 +50,7 @@ impl<K: Hash + Eq, V> Sharded<K, V> {
 
     fn shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, V>> {
         let hash = self.hasher.hash_one(key);
-        // A thread that panicked has changed nothing halfway: every change is one insertion.
+        // A panic leaves no partial change: every change is one insertion.
         self.shards[hash as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ struct SlotEntry {
     writes: Vec<(u32, U256)>,
 }
 
-/// See the module.
+/// The versions of a batch's rows; see the module.
 pub(crate) struct Versions<'a> {
     state: &'a dyn StateReader,
     env: &'a BatchEnv,
@@ -99,7 +99,7 @@ impl<'a> Versions<'a> {
         self.env
     }
 
-    /// An account as the transaction at this position sees it.
+    /// Returns an account as the transaction at this position sees it.
     pub(super) fn account(&self, address: Address, index: u32) -> Result<Option<AccountInfo>, StorageError> {
         if let Some(entry) = self.accounts.shard(&address).get(&address)
             && let Some(before) = entry.before
@@ -110,7 +110,7 @@ impl<'a> Versions<'a> {
         Ok(self.accounts.shard(&address).entry(address).or_default().at(before, index))
     }
 
-    /// A slot as the transaction at this position sees it.
+    /// Returns a slot as the transaction at this position sees it.
     pub(super) fn slot_at(&self, address: Address, slot: U256, index: u32) -> Result<U256, StorageError> {
         if let Some(entry) = self.slots.shard(&(address, slot)).get(&(address, slot)) {
             let written = entry.writes.iter().rev().find(|(writer, _)| *writer < index);
@@ -121,7 +121,7 @@ impl<'a> Versions<'a> {
         self.slot(&address, &B256::from(slot))
     }
 
-    /// Analysed code of the state.
+    /// Returns analysed code of the state.
     pub(super) fn bytecode(&self, hash: B256) -> Result<AnalysedCode, ReadError> {
         let lock = || self.codes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(code) = lock().get(&hash) {
@@ -136,8 +136,9 @@ impl<'a> Versions<'a> {
         recorder::read_block_hash(self.state, self.env, number)
     }
 
-    /// Shows later transactions what this one did. The fee recipient's balance is left out: hardly anybody asks for it, and
-    /// everybody changes it. So is the sender's nonce, which its transactions name themselves.
+    /// Publishes a transaction's changes to later ones. It leaves out the fee recipient's balance, which hardly any
+    /// transaction reads and every transaction changes. It also leaves out the sender's nonce, which the sender's
+    /// transactions name themselves.
     pub(crate) fn publish(&self, index: u32, sender: Address, executed: &Executed) {
         for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
             if let Some(write) = self.write(index, address, sender, account) {
@@ -153,7 +154,7 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Takes back what was shown.
+    /// Withdraws published changes.
     pub(crate) fn retract(&self, index: u32, sender: Address, executed: &Executed) {
         for (address, account) in executed.state.iter().filter(|(_, account)| account.is_touched()) {
             if let Some(write) = self.write(index, address, sender, account) {
@@ -236,7 +237,7 @@ impl AccountEntry {
     }
 }
 
-/// The state before the batch; every row is kept for whoever asks next.
+/// Reads the state before the batch, and keeps every row for later readers.
 impl StateReader for Versions<'_> {
     fn watch(&self) -> Option<&Arc<JumpWatch>> {
         self.state.watch()
@@ -250,7 +251,7 @@ impl StateReader for Versions<'_> {
         if let Some(before) = self.accounts.shard(address).get(address).and_then(|entry| entry.before) {
             return Ok(before);
         }
-        // Not under the lock: reads may wait for the disk.
+        // Outside the lock: reads may wait for the disk.
         let before = self.state.account(address)?;
         self.accounts.shard(address).entry(*address).or_default().before = Some(before);
         Ok(before)

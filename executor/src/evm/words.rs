@@ -1,14 +1,14 @@
-//! geth's words for how an execution fails: libraries and tests of contracts match on them.
+//! geth's error texts for failed executions: libraries and contract tests match on them.
 
 use revm::context::result::HaltReason;
 
 const OUT_OF_GAS: &str = "out of gas";
-/// An instruction finds no room on a stack of 1,024 words.
+/// A full stack of 1,024 words.
 const STACK_OVERFLOW: &str = "stack limit reached 1024 (1023)";
 const WRITE_PROTECTION: &str = "write protection";
 
-/// Why a call stopped that neither returned nor reverted. geth also names the opcode that it does not know, and the length of a stack
-/// that is too short; revm has forgotten both by then.
+/// Returns the text for a call that neither returned nor reverted. geth also names the unknown opcode, and the length
+/// of a stack that is too short; revm does not report them.
 pub(super) fn halt(reason: &HaltReason) -> String {
     let known = match reason {
         HaltReason::OutOfGas(_) => OUT_OF_GAS,
@@ -29,8 +29,8 @@ pub(super) fn halt(reason: &HaltReason) -> String {
     known.to_owned()
 }
 
-/// The error of an instruction that did not begin, for the inspector's name of it. geth logs an instruction before it executes it, so
-/// one that fails by what it does has none.
+/// Returns the error of an instruction that did not begin, from the inspector's name of it. geth logs an instruction
+/// before executing it, so an error during its execution is not in the log.
 pub(super) fn step(found: &str) -> Option<&'static str> {
     Some(match found.strip_prefix("Some(")?.strip_suffix(')')? {
         "OutOfGas" | "MemoryOOG" | "MemoryLimitOOG" | "InvalidOperandOOG" | "ReentrancySentryOOG" => {
@@ -43,7 +43,7 @@ pub(super) fn step(found: &str) -> Option<&'static str> {
     })
 }
 
-/// The error of a call in a tree of calls, where the inspector has words of its own for some.
+/// Returns the error of a call in a call tree, where the inspector uses texts of its own for some.
 pub(super) fn call(found: &str) -> &str {
     match found {
         "Out of stack" => STACK_OVERFLOW,

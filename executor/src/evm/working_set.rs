@@ -1,4 +1,4 @@
-//! [`WorkingSet`]: the reads that a batch, or a part of it, made of the state before the batch.
+//! [`WorkingSet`]: the reads that a batch, or a part of it, made from the state before the batch.
 
 use std::hash::Hash;
 
@@ -22,11 +22,11 @@ pub(super) struct AccountReads {
     slot_order: Order<B256>,
 }
 
-/// Keys, each with the turn in which it was read first. A turn is a transaction's place in the batch, counted from 1; turn 0 are
-/// the calls before it.
+/// Keys, each with the turn of its first read. A turn is a transaction's position in the batch, counted from 1; turn 0
+/// is the system calls before it.
 type Order<K> = Vec<(u32, K)>;
 
-/// See the module.
+/// The first reads of rows and code; see the module.
 #[derive(Default)]
 pub(crate) struct WorkingSet {
     accounts: AddressMap<AccountReads>,
@@ -54,7 +54,7 @@ impl WorkingSet {
         }
     }
 
-    /// Keeps what a transaction hashed, as far as there is room.
+    /// Keeps the inputs that a transaction hashed, up to [`PREIMAGES_MAX`] in all.
     pub(super) fn remember(&mut self, turn: u32, mut preimages: Vec<Preimage>) {
         preimages.truncate(PREIMAGES_MAX - self.preimages_len);
         if !preimages.is_empty() {
@@ -71,12 +71,12 @@ impl WorkingSet {
         })
     }
 
-    /// Whether it read this code.
+    /// Whether this code was read.
     pub(crate) fn has_code(&self, hash: &Digest) -> bool {
         self.codes.contains_key(&B256::from(*hash))
     }
 
-    /// Reports the batch's reads, with an empty delta.
+    /// Turns the reads into the batch's results, with an empty delta.
     pub(crate) fn finish(self) -> Finished {
         let (hints, touched) = (self.hints(), self.touched());
         Finished { hints, touched, preimages: self.into_preimages(), ..Finished::default() }
@@ -88,7 +88,7 @@ impl WorkingSet {
         let account = |(_, address): &(u32, Address)| {
             let reads = self.accounts.get(address);
             let code_hash = reads.and_then(|reads| reads.value).and_then(|value| value.code_hash);
-            // Where several accounts have the same code, the first stands for all.
+            // If several accounts have the same code, only the first one's hint asks for it.
             let code = code_hash.is_some_and(|hash| codes.remove(&B256::from(hash)));
             let slots = reads.into_iter().flat_map(|reads| &reads.slot_order).map(|(_, slot)| *slot);
             AccountHints { address: *address, code, slots: slots.collect() }
@@ -96,7 +96,7 @@ impl WorkingSet {
         Hints { accounts: self.account_order.iter().map(account).collect() }
     }
 
-    /// The same, with the values before the batch.
+    /// The same keys, with the values before the batch.
     fn touched(&self) -> Touched {
         let mut rows = Vec::new();
         let accounts = self.account_order.iter().filter_map(|(_, it)| Some((it, self.accounts.get(it)?)));
@@ -113,13 +113,14 @@ impl WorkingSet {
         Touched { rows, codes }
     }
 
-    /// The hashed inputs, in their order.
+    /// The hashed inputs, in the order of hashing.
     fn into_preimages(self) -> Vec<Preimage> {
         let preimages = self.preimages.into_iter().flat_map(|(_, preimages)| preimages);
         preimages.take(PREIMAGES_MAX).collect()
     }
 
-    /// Joins the reads of this part with those of another part of the batch, as if one had made them all, turn by turn.
+    /// Joins the reads of this part with those of another part of the batch, turn by turn, as if one machine had made
+    /// them all.
     pub(crate) fn join(mut self, other: WorkingSet) -> WorkingSet {
         let is_in_both =
             |address: &Address| self.accounts.contains_key(address) && other.accounts.contains_key(address);
@@ -142,14 +143,15 @@ impl AccountReads {
     fn join(mut self, other: AccountReads) -> AccountReads {
         let is_in_both = |slot: &B256| self.slots.contains_key(slot) && other.slots.contains_key(slot);
         self.slot_order = join_orders(&self.slot_order, &other.slot_order, is_in_both);
-        // A contract may have been asked for its slots alone.
+        // A part may have read the contract's slots without its account.
         self.value = self.value.or(other.value);
         self.slots.extend(other.slots);
         self
     }
 }
 
-/// Both in the order of their turns; of a key in both only the earlier one. No turn but 0 is in both, and that is the same in both.
+/// Merges two orders by turn; of a key in both, only the earlier read stays. Only turn 0 is in both, with the same
+/// keys.
 fn join_orders<K: Copy + Eq + Hash>(a: &Order<K>, b: &Order<K>, is_in_both: impl Fn(&K) -> bool) -> Order<K> {
     let mut joined = Vec::with_capacity(a.len() + b.len());
     let mut seen: HashSet<K> = HashSet::default();

@@ -1,15 +1,15 @@
-//! [`HotCache`]: the rows that the last batches read and wrote, with their present values, so that the next batch need not ask the
-//! disk.
+//! [`HotCache`]: the rows that the last batches read and wrote, with their current values, so that the next batch need
+//! not read them from disk.
 //!
-//! Of the keys of a mainnet block, 57 to 63 % were touched in the 32 blocks before it. The cache is a function of its size and of
-//! the batches that it took in, in their order: it uses neither clock nor sampling.
+//! In mainnet, 57 to 63 % of a block's keys were touched in the 32 blocks before it. The cache depends only on its size
+//! and the sequence of batches that it took in: it uses neither clock nor sampling.
 //!
 //! ```text
-//!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── what it lacks ──▶ layers, warm data, store
+//!  Outcome of batch n ── apply ──▶ HotCache at n ── reader ──▶ execution of n + 1 ── misses ──▶ layers, warm data, store
 //! ```
-//! It belongs to the state behind exactly one batch, named by its header's digest. [`HotCache::apply`] moves it to the next batch. A
-//! batch with another parent (another branch, a restore, a gap) empties the cache. A reader for another batch passes every read on.
-//! So no reader gets a stale value, even if the cache missed an event.
+//! The cache belongs to the state after exactly one batch, named by its header's digest. [`HotCache::apply`] moves it
+//! to the next batch. A batch with another parent (another branch, a restore, a gap) empties the cache. A reader for
+//! another batch forwards every read. So no reader gets a stale value, even if the cache missed an event.
 
 use std::{
     collections::VecDeque,
@@ -31,14 +31,14 @@ use crate::{
     reader::StateReader,
 };
 
-/// Memory of a row: key and value in a table that is at least half full, and the key once more among the ages.
+/// Memory of a row in bytes: key and value in a table that is at least half full, and the key once more in `ages`.
 const ROW_BYTES: usize = 320;
-/// Memory of an entry for code, without the code.
+/// Memory of an entry for code in bytes, without the code.
 const CODE_BYTES: usize = 200;
-/// Memory of a key among the ages that has come again since.
+/// Memory in bytes of a key's older entry in `ages`, left when a later batch touched the key.
 const AGE_BYTES: usize = 64;
 
-/// The rows that executing a batch read, with the values before the batch.
+/// The rows that executing a batch read, with their values before the batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Touched {
     /// Rows in first-use order; `None` where the state has no row.
@@ -52,9 +52,9 @@ pub struct Touched {
 pub struct HotCache {
     bytes_max: usize,
     bytes: usize,
-    /// The header of the batch behind which the values are.
+    /// Digest of the header of the batch whose resulting state the cache holds.
     at: Option<Digest>,
-    /// Counts the batches.
+    /// Number of batches taken in.
     age: u64,
     rows: HashMap<StateKey, (Option<StateValue>, u64)>,
     codes: B256Map<(AnalysedCode, u64)>,
@@ -70,18 +70,18 @@ enum Key {
     Code(B256),
 }
 
-/// Figures of a cache.
+/// Statistics of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HotStats {
-    /// Rows that it holds.
+    /// Rows in the cache.
     pub rows: usize,
-    /// Contracts whose code it holds.
+    /// Contracts whose code is in the cache.
     pub codes: usize,
-    /// About how much memory it takes.
+    /// Approximate memory in bytes.
     pub bytes: usize,
-    /// Reads that it answered, since it was made.
+    /// Reads that the cache answered since it was created.
     pub hits: u64,
-    /// Reads that it passed on, since it was made.
+    /// Reads that the cache forwarded since it was created.
     pub misses: u64,
 }
 
@@ -98,7 +98,7 @@ impl Sum for HotStats {
 }
 
 impl HotCache {
-    /// An empty cache of about that much memory; 0 keeps nothing.
+    /// Makes an empty cache of about `bytes_max` bytes of memory; 0 caches nothing.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -113,8 +113,8 @@ impl HotCache {
         }
     }
 
-    /// Moves on by the batch whose header has the digest `batch`. A caller that executed the batch passes its reads. A caller
-    /// that applied a delta has none to pass, so only the changed keys count as touched.
+    /// Advances the cache by the batch whose header has the digest `batch`. A caller that executed the batch passes its
+    /// reads. A caller that applied a delta has none, so only the changed keys count as touched.
     pub fn apply(&mut self, parent: Digest, batch: Digest, touched: Option<&Touched>, delta: &Delta) {
         self.move_on(self.at == Some(parent), batch);
         let mut keys = Vec::new();
@@ -132,7 +132,7 @@ impl HotCache {
         self.age_and_shrink(keys);
     }
 
-    /// Moves on by the batches of a layer. It may be behind one of them already.
+    /// Advances the cache by the batches of a layer. The cache may already be after one of them.
     pub(crate) fn take(&mut self, layer: &Layer) {
         self.move_on(self.at.is_some_and(|at| layer.reaches(at)), layer.tip());
         let mut keys = Vec::new();
@@ -145,7 +145,7 @@ impl HotCache {
         self.age_and_shrink(keys);
     }
 
-    /// Begins with a batch, from nothing if it is not the next one.
+    /// Starts the next batch. Empties the cache if the batch does not follow.
     fn move_on(&mut self, is_next: bool, batch: Digest) {
         if !is_next {
             self.clear();
@@ -176,7 +176,7 @@ impl HotCache {
         keys.push(Key::Code(hash));
     }
 
-    /// Forgets what was touched longest ago, batch by batch and key by key, until the rest fits.
+    /// Evicts the least recently used entries, batch by batch and key by key, until the rest fits.
     fn shrink(&mut self) {
         while self.bytes > self.bytes_max {
             let Some((age, keys)) = self.ages.front_mut() else { return };
@@ -197,7 +197,7 @@ impl HotCache {
         }
     }
 
-    /// Forgets everything.
+    /// Empties the cache.
     pub fn clear(&mut self) {
         self.bytes = 0;
         self.at = None;
@@ -206,29 +206,30 @@ impl HotCache {
         self.ages.clear();
     }
 
-    /// Whether its values are those behind the batch whose header has this digest.
+    /// Whether the cache holds the state after the batch whose header has this digest.
     pub fn is_at(&self, batch: Digest) -> bool {
         self.at == Some(batch)
     }
 
-    /// Whether it has a row's value.
+    /// Whether the cache has a row's value.
     pub fn contains(&self, key: &StateKey) -> bool {
         self.rows.contains_key(key)
     }
 
-    /// Strikes out of hints what need not be read ahead because it is here. Should it be gone when it is needed, that costs a plain read.
+    /// Removes cached keys from hints, because they need not be read ahead. If one is evicted before it is needed, a
+    /// plain read follows.
     pub fn leave_out(&self, hints: &mut Hints) {
         leave_out(hints, |key| self.peek(key), |hash| self.has_code(hash));
     }
 
-    /// Reads the state behind the batch whose header has the digest `at`: cached rows from here, the others from `below`, which
-    /// must be that state. If the cache belongs to another state, every row comes from `below`.
+    /// Reads the state after the batch whose header has the digest `at`: cached rows from the cache, the others from
+    /// `below`, which must be that state. If the cache belongs to another state, every row comes from `below`.
     pub fn reader<'a>(&'a self, at: Digest, below: &'a dyn StateReader) -> Stacked<'a> {
         static NO_LAYERS: Overlay = Overlay::new();
         Stacked::new(&NO_LAYERS, self.is_at(at).then_some(self), below)
     }
 
-    /// Counts what it holds and how often it helped.
+    /// Returns the cache's size, hits and misses.
     pub fn stats(&self) -> HotStats {
         HotStats {
             rows: self.rows.len(),
@@ -239,7 +240,7 @@ impl HotCache {
         }
     }
 
-    /// The batch that it is behind; none if it is empty.
+    /// The batch whose resulting state the cache holds; `None` if it is empty.
     pub(crate) fn at(&self) -> Option<Digest> {
         self.at
     }
@@ -253,7 +254,7 @@ impl HotCache {
         self.codes.contains_key(&B256::from(*hash))
     }
 
-    /// Counts a read that was answered in its place.
+    /// Counts a read that a layer answered as a hit.
     pub(crate) fn count_hit(&self) {
         self.hits.fetch_add(1, Relaxed);
     }
@@ -278,7 +279,7 @@ impl HotCache {
     }
 }
 
-/// Strikes out of hints the rows that `row` knows, and the code that is there of the accounts among them.
+/// Removes from hints the rows that `row` knows, and the code of their accounts if `has_code` knows it.
 pub(crate) fn leave_out(
     hints: &mut Hints,
     row: impl Fn(&StateKey) -> Option<Option<StateValue>>,

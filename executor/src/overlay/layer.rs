@@ -1,4 +1,4 @@
-//! [`Layer`]: the reads and writes of some batches in a row.
+//! [`Layer`]: the reads and writes of consecutive batches.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,26 @@ use slipstream_types::{BatchHeader, BatchNumber, Delta, Digest, StateKey, StateV
 
 use crate::{evm::AnalysedCode, hot::Touched};
 
-/// Memory of a row: key and value, and the key once more in a table that is at least half full.
+/// Memory of a row in bytes: key and value, and the key once more in a table that is at least half full.
 const ROW_BYTES: usize = 320;
-/// Memory of an entry for code, without the code.
+/// Memory of an entry for code in bytes, without the code.
 const CODE_BYTES: usize = 100;
-/// Above this size a layer takes up no more rows that were only read. Execution can read them again, and transactions that merely read cold
-/// rows must not fill the memory of a node that executes many batches ahead. 32 blocks of mainnet touch 10 MiB.
+/// Above this size a layer takes no more rows that were only read. Execution can read them again. Transactions that
+/// merely read cold rows must not fill the memory of a node that executes many batches ahead. 32 blocks of mainnet
+/// touch 10 MiB.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// The reads and writes of one batch, or of several in a row, with the values behind the last of them. It has all their writes, and up
-/// to 16 MiB of rows that they only read.
+/// The reads and writes of one batch or several consecutive ones, with the values after the last of them. It has all
+/// their writes, and up to 16 MiB of rows that they only read.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// Digest of the header before the first batch.
     parent: Digest,
     /// Digests of the batches' headers, in order.
     digests: Vec<Digest>,
-    /// The last batch's.
+    /// Header of the last batch.
     header: BatchHeader,
-    /// In the order in which they were first touched.
+    /// Rows in the order of their first access.
     rows: Vec<Row>,
     places: HashMap<StateKey, u32>,
     codes: BTreeMap<B256, AnalysedCode>,
@@ -37,13 +38,13 @@ pub struct Layer {
 pub(crate) struct Row {
     pub(crate) key: StateKey,
     pub(crate) value: Option<StateValue>,
-    /// The last of the layer's batches that touched it, from 0.
+    /// Index of the layer's last batch that touched it, from 0.
     pub(crate) touched: u32,
 }
 
 impl Layer {
-    /// Makes the layer of one batch. A caller that executed it passes its reads too; a caller that has only the delta passes
-    /// none.
+    /// Makes the layer of one batch. A caller that executed the batch passes its reads too; a caller that has only the
+    /// delta passes `None`.
     pub fn of(header: &BatchHeader, touched: Option<&Touched>, delta: &Delta) -> Layer {
         let mut layer = Layer {
             parent: header.parent,
@@ -110,37 +111,37 @@ impl Layer {
         });
     }
 
-    /// The digest of the header before its first batch.
+    /// The digest of the header before the layer's first batch.
     pub fn parent(&self) -> Digest {
         self.parent
     }
 
-    /// The digest of its last batch's header.
+    /// The digest of the header of the layer's last batch.
     pub fn tip(&self) -> Digest {
         self.digests.last().copied().unwrap_or(self.parent)
     }
 
-    /// Its last batch's header.
+    /// The header of the layer's last batch.
     pub fn header(&self) -> &BatchHeader {
         &self.header
     }
 
-    /// Batches in it; at least one.
+    /// Number of batches in the layer; at least one.
     pub fn batches(&self) -> usize {
         self.digests.len()
     }
 
-    /// About how many bytes of memory it takes.
+    /// Approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         self.rows.len() * ROW_BYTES + self.code_bytes
     }
 
-    /// Whether it holds all that came since the batch whose header has this digest, up to its own last one.
+    /// Whether the layer holds every change since the batch whose header has this digest, up to its own last batch.
     pub(crate) fn reaches(&self, digest: Digest) -> bool {
         self.parent == digest || self.digests.contains(&digest)
     }
 
-    /// The rows, those first that were not touched for longest.
+    /// The rows, least recently used first.
     pub(crate) fn rows_by_age(&self) -> impl Iterator<Item = &Row> {
         let mut places: Vec<u32> = (0..self.rows.len() as u32).collect();
         places.sort_by_key(|place| self.rows[*place as usize].touched);

@@ -1,4 +1,4 @@
-//! [`State`]: the base on which a batch executes.
+//! [`State`]: the state on which a batch executes.
 
 use std::sync::Arc;
 
@@ -12,42 +12,42 @@ use crate::{
     reader::StateReader,
 };
 
-/// The state behind a batch: a committed one, and what the batches since then made of it.
+/// The state after a batch: a committed state, with the changes of the batches since then.
 #[derive(Clone, Copy)]
 pub struct State<'a> {
     base: &'a dyn StateReader,
-    /// The batch that `base` is behind.
+    /// Digest of the header of the batch whose resulting state `base` is.
     at: Digest,
     overlay: &'a Overlay,
 }
 
 impl<'a> State<'a> {
-    /// The state behind the overlay's last batch, or behind the view's if the overlay is empty. Returns `None` at a gap: the
-    /// view's batch must be in the overlay or directly before it.
+    /// The state after the overlay's last batch, or the view's own if the overlay is empty. Returns `None` at a gap:
+    /// the view's batch must be in the overlay or directly before it.
     ///
-    /// Layers of batches that the view has are harmless, they repeat it. As long as they are kept, what was read ahead from an older view
-    /// can be used, too.
+    /// Layers of batches that the view already has are harmless: they repeat its values. While they are kept, rows that
+    /// were read ahead from an older view are usable too.
     pub fn on(view: &'a View, overlay: &'a Overlay) -> Option<State<'a>> {
         State::over(view, view.head().digest(), overlay)
     }
 
-    /// As [`State::on`], over any reader of the state behind the batch whose header has the digest `at`.
+    /// As [`State::on`], over any reader of the state after the batch whose header has the digest `at`.
     pub fn over(base: &'a dyn StateReader, at: Digest, overlay: &'a Overlay) -> Option<State<'a>> {
         let is_whole = overlay.tip().is_none() || overlay.reaches(at);
         is_whole.then_some(State { base, at, overlay })
     }
 
-    /// The digest of the header of the batch that it is behind: the parent of a batch that is executed on it.
+    /// The digest of the header of the last batch: the parent of a batch that is executed on this state.
     pub fn tip(&self) -> Digest {
         self.overlay.tip().unwrap_or(self.at)
     }
 
-    /// Reads it.
+    /// A reader of the state.
     pub fn reader(&self) -> Stacked<'a> {
         Stacked::new(self.overlay, None, self.base)
     }
 
-    /// Reads it, from a cache what the cache has, and the rest from its [base](State::base).
+    /// A reader of the state. Reads cached rows from the cache, and the rest from its [base](State::base).
     pub(crate) fn reader_with<'b>(&self, hot: &'b HotCache, base: &'b dyn StateReader) -> Stacked<'b>
     where
         'a: 'b,
@@ -56,12 +56,13 @@ impl<'a> State<'a> {
         Stacked::new(self.overlay, hot, base)
     }
 
-    /// Its uncommitted layers.
+    /// The uncommitted layers.
     pub(crate) fn layers(&self) -> &'a Overlay {
         self.overlay
     }
 
-    /// The reader below the layers: the committed state, or rows read ahead of a state that this one [covers](State::covers).
+    /// The reader below the layers: the committed state, or rows that were read ahead from a state that this one
+    /// [covers](State::covers).
     pub(crate) fn base<'b>(&self, warm: Option<&'b Warm>) -> &'b dyn StateReader
     where
         'a: 'b,
@@ -69,14 +70,14 @@ impl<'a> State<'a> {
         warm.map_or(self.base, |warm| warm as &dyn StateReader)
     }
 
-    /// Whether it is the state behind that batch but for what the layers say.
+    /// Whether this state is the one after that batch, except for the rows in the layers.
     pub(crate) fn covers(&self, batch: Digest) -> bool {
         batch == self.at || self.overlay.reaches(batch)
     }
 }
 
-/// Layers over a cache over a state: the first that knows a key answers. Each of the lower ones may be behind another of the
-/// layers' batches, because a layer has all that changed since.
+/// Layers over a cache over a state: the first that knows a key answers. The cache and the state may be older than the
+/// layers' last batch, because the layers have every change since then.
 pub struct Stacked<'a> {
     overlay: &'a Overlay,
     hot: Option<&'a HotCache>,
@@ -94,12 +95,12 @@ impl<'a> Stacked<'a> {
         Stacked { overlay, hot, base, watch: None, interrupt: Interrupt::never() }
     }
 
-    /// The same for an execution that is looked at.
+    /// The same reader for an execution whose jumps are recorded.
     pub(crate) fn watched(self, watch: Option<Arc<JumpWatch>>) -> Stacked<'a> {
         Stacked { watch, ..self }
     }
 
-    /// The same for an execution that ends when the interrupt says so.
+    /// The same reader for an execution that the interrupt can end.
     pub(crate) fn interrupted_by(self, interrupt: Interrupt) -> Stacked<'a> {
         Stacked { interrupt, ..self }
     }

@@ -1,4 +1,4 @@
-//! [`Board`]: the work of all threads of a batch, visible to each.
+//! [`Board`]: shares a batch's transactions and results among its threads.
 
 use std::{
     collections::BinaryHeap,
@@ -14,24 +14,24 @@ use crate::{evm::Reads, outcome::Done};
 /// The result of running ahead, or `None` if the transaction failed there.
 pub(super) type Result = Option<(Done, Reads)>;
 
-/// Nobody has begun.
+/// No thread has begun it.
 const OPEN: u8 = 0;
-/// Somebody runs it.
+/// A thread runs it.
 const TAKEN: u8 = 1;
-/// Its result lies ready.
+/// Its result is ready.
 const DONE: u8 = 2;
 
-/// The situation that the leader finds at a transaction's turn.
+/// The state of a transaction when its turn comes.
 pub(super) enum Turn {
-    /// It is the leader's now.
+    /// The leader has claimed it.
     Own,
-    /// Somebody runs it.
+    /// A helper runs it.
     Running,
-    /// It ran ahead.
+    /// A helper ran it ahead of its turn.
     Ready(Box<Result>),
 }
 
-/// A transaction that a thread has taken. If the thread ends early, dropping this tells the others.
+/// A transaction that a thread has claimed. Dropping it publishes the result, even if the thread panics.
 pub(super) struct Taken<'a> {
     board: &'a Board,
     index: usize,
@@ -43,7 +43,7 @@ impl Taken<'_> {
         self.index
     }
 
-    /// Hands in its result. Without that it counts as failed.
+    /// Hands in the transaction's result. Without it, the transaction counts as failed.
     pub(super) fn finish(&mut self, done: Done, reads: Reads) {
         self.result = Some((done, reads));
     }
@@ -55,13 +55,13 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The plan, and how far it has come.
+/// The plan, and its progress.
 pub(super) struct Board {
     planned: Vec<Planned>,
     slots: Vec<Slot>,
-    /// Those that wait for nothing, by rank and then by their place in the batch.
+    /// Transactions that wait for nothing, by rank and then by their position in the batch.
     ready: Mutex<BinaryHeap<(u64, std::cmp::Reverse<u32>)>>,
-    /// Of `ready`, so that an idle thread need not lock it to see that it is empty.
+    /// Length of `ready`, so that an idle thread need not lock it to see that it is empty.
     ready_len: AtomicUsize,
     closed: AtomicBool,
 }
@@ -69,7 +69,7 @@ pub(super) struct Board {
 #[derive(Default)]
 struct Slot {
     state: AtomicU8,
-    /// Predecessors that have not run yet.
+    /// Number of predecessors that have not run yet.
     waiting: AtomicU32,
     result: Mutex<Result>,
 }
@@ -92,7 +92,7 @@ impl Board {
         Board { planned, slots, ready: Mutex::new(ready), ready_len, closed: AtomicBool::new(false) }
     }
 
-    /// The best transaction to run ahead now; it is the caller's.
+    /// Claims the best transaction to run ahead now.
     pub(super) fn take(&self) -> Option<Taken<'_>> {
         if self.ready_len.load(Ordering::Relaxed) == 0 || self.is_closed() {
             return None;
@@ -109,7 +109,7 @@ impl Board {
         self.release(index);
     }
 
-    /// Transactions that waited for this one wait no longer.
+    /// Releases the transactions that waited for this one.
     pub(super) fn release(&self, index: usize) {
         for &successor in &self.planned[index].successors {
             let successor = successor as usize;
@@ -124,8 +124,8 @@ impl Board {
         }
     }
 
-    /// For the leader, when a transaction's turn has come. Without predecessors left the leader is free to take it, whatever
-    /// the plan says: everything before it is part of the batch.
+    /// Called by the leader when a transaction's turn has come. The leader may take it regardless of the plan:
+    /// everything before it is part of the batch.
     pub(super) fn turn(&self, index: usize) -> Turn {
         let slot = &self.slots[index];
         if slot.state.load(Ordering::Acquire) == DONE {
@@ -134,7 +134,7 @@ impl Board {
         if self.claim(index) { Turn::Own } else { Turn::Running }
     }
 
-    /// Nothing is to be taken any more.
+    /// Stops [`Board::take`] from handing out transactions.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }

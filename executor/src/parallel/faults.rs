@@ -1,29 +1,29 @@
-//! [`Faults`]: bugs of concurrency on purpose, to see whether replicas mask them. A node has none: only who makes its own
-//! [`Workers`](super::Workers) can give them some.
+//! [`Faults`]: injects concurrency bugs, to test whether replicas mask them. A node has none: only code that makes its
+//! own [`Workers`](super::Workers) can add them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use alloy_primitives::B256;
 
-/// Ways to spoil a transaction that ran beside one it conflicts with.
+/// Ways to spoil a transaction that ran at the same time as one that it conflicts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// It writes what follows from the values before the other one's.
+    /// Its writes follow from the values before the conflicting transaction.
     LostUpdate,
     /// It writes nothing.
     SkippedIncrement,
-    /// Every second of its slots follows from the values before the other one's.
+    /// Every second of its slots follows from the values before the conflicting transaction.
     TornRead,
 }
 
-/// A [`Bug`] at a rate. Transactions that ran ahead and whose reads hold are left alone, and so is all that runs on one thread.
+/// A [`Bug`] at a rate. It leaves alone transactions that ran ahead and whose reads hold, and everything on one thread.
 #[derive(Debug)]
 pub struct Faults {
     bug: Bug,
     /// Share of transactions that go wrong, out of 2^32.
     rate: u64,
     seed: u64,
-    /// Whether the transaction alone decides if it goes wrong; else chance does, each time.
+    /// Whether the transaction's hash alone decides if it goes wrong; otherwise chance decides each time.
     by_transaction: bool,
     /// Conflicting transactions that ran side by side, and those of them that went wrong.
     met: AtomicU64,
@@ -31,23 +31,25 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// A share `rate` of the conflicting transactions that run side by side goes wrong; which, the seed decides.
+    /// Spoils a share `rate` of the conflicting transactions that run side by side; the seed decides which.
     pub fn new(bug: Bug, rate: f64, seed: u64) -> Faults {
         let rate = (rate.clamp(0.0, 1.0) * (1u64 << 32) as f64) as u64;
         Faults { bug, rate, seed, by_transaction: false, met: 0.into(), struck: 0.into() }
     }
 
-    /// As `new`, but deterministic: of two instances with equal seeds that run the same conflicting transaction, both fail or both succeed.
+    /// As [`Faults::new`], but deterministic: if two instances with equal seeds run the same conflicting transaction,
+    /// both fail or both succeed.
     pub fn alike(bug: Bug, rate: f64, seed: u64) -> Faults {
         Faults { by_transaction: true, ..Faults::new(bug, rate, seed) }
     }
 
-    /// How many conflicting transactions ran side by side so far, and how many of these went wrong.
+    /// Returns the number of conflicting transactions that ran side by side so far, and the number of these that went
+    /// wrong.
     pub fn counts(&self) -> (u64, u64) {
         (self.met.load(Relaxed), self.struck.load(Relaxed))
     }
 
-    /// The bug that spoils this transaction now, if one does.
+    /// The bug that spoils this transaction now, or `None`.
     pub(super) fn strike(&self, hash: &B256) -> Option<Bug> {
         let met = self.met.fetch_add(1, Relaxed);
         let step = if self.by_transaction {
@@ -73,7 +75,7 @@ mod tests {
     fn faults_that_are_alike_strike_the_same_transactions() {
         let struck = |seed| {
             let faults = Faults::alike(Bug::TornRead, 0.25, seed);
-            // In any order, and however often.
+            // In any order, and any number of times.
             let hashes = (0..2_000u16).rev().map(|index| alloy_primitives::keccak256(index.to_le_bytes()));
             let struck: Vec<B256> = hashes.filter(|hash| faults.strike(hash).is_some()).collect();
             assert!(struck.iter().all(|hash| faults.strike(hash).is_some()));

@@ -1,12 +1,13 @@
-//! [`Groups`]: parts of a batch that have nothing to do with each other, each on a thread of its own.
+//! [`Groups`]: independent parts of a batch, each on a thread of its own.
 //!
-//! Handing every transaction over costs about as much as running a light one. Where conflicts split a batch into many small
-//! components, threads take whole groups of them instead. Each thread runs its group on a machine of its own, on the state before
-//! the batch. At the end their changes and reads are put together once.
+//! Handing over every transaction costs about as much as running a light one. Where conflicts split a batch into many
+//! small components, threads take whole groups of components instead. Each thread runs its group on a machine of its
+//! own, on the state before the batch. At the end the groups' changes and reads are joined once.
 //!
-//! The result is that of the sequential order under two conditions. No transaction read a key that an earlier one of another group
-//! wrote. Each sender could pay after all groups' payments. Both are checked against what the transactions really did. If a
-//! condition fails, or anything else goes wrong, the result is discarded, and one thread executes the batch.
+//! The result equals that of sequential order under two conditions. No transaction read a key that an earlier one of
+//! another group wrote. Each sender could still pay after all groups' payments. Both are checked against the
+//! transactions' real accesses. If a condition fails, or anything else goes wrong, the result is discarded, and one
+//! thread executes the batch.
 //!
 //! Source: the parallel batches of Eve (OSDI 2012), here with whole components and verified access sets.
 
@@ -29,26 +30,26 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Least speed-up that the groups must promise, in percent for two threads: else running ahead is better.
+/// Least speed-up that the groups must promise, in percent for two threads. Below it, running ahead is better.
 const SPEEDUP_MIN_PERCENT: u64 = 150;
 
 /// Keys that a transaction usually writes, beside its sender's.
 const WRITES: usize = 2;
 
-/// The components of a batch. Threads deal them out among themselves: each goes through the batch in order, and a component belongs to
-/// whoever comes to its first transaction first. So a thread that is late, or slow, gets less to do.
+/// The components of a batch. Each thread goes through the batch in order. The thread that comes first to a component's
+/// first transaction takes the component. So a thread that is late, or slow, gets less work.
 pub(super) struct Groups {
-    /// For each transaction, the first one of its component.
+    /// For each transaction, the first transaction of its component.
     roots: Vec<usize>,
     threads: usize,
-    /// Estimated cost of all transactions, and of the dearest share if they are dealt out well.
+    /// Estimated cost of all transactions, and of the largest share if they are dealt out well.
     total: u64,
     largest: u64,
 }
 
 impl Groups {
-    /// The components of the plan, where transactions of one sender belong together. Returns `None` for a single component, or
-    /// if the batch has conflicts that access sets do not show.
+    /// Finds the components of the plan; transactions of one sender are in the same component. Returns `None` for a
+    /// single component, or if the batch has conflicts that access sets do not show.
     pub(super) fn new(
         plan: &Plan,
         transactions: &[Transaction],
@@ -59,7 +60,7 @@ impl Groups {
             let envelope = &transaction.envelope;
             envelope.authorization_list().is_none() && envelope.blob_versioned_hashes().is_none()
         };
-        // Before EIP-161 it mattered whether an empty account exists.
+        // Before EIP-161 the existence of an empty account mattered.
         if !env.spec.is_enabled_in(SpecId::SPURIOUS_DRAGON) || !transactions.iter().all(is_simple) {
             return None;
         }
@@ -80,13 +81,13 @@ impl Groups {
         (threads > 1).then_some(Groups { roots, threads, total, largest })
     }
 
-    /// Whether they can be expected to be faster than anything else.
+    /// Whether the groups can be expected to be faster than the alternatives.
     pub(super) fn is_worthwhile(&self) -> bool {
         let speedup_percent = self.total / self.largest.div_ceil(100).max(1);
         speedup_percent * 2 >= SPEEDUP_MIN_PERCENT * self.threads as u64
     }
 
-    /// Executes the groups; returns `None` unless the result is known to be one thread's.
+    /// Executes the groups. Returns `None` unless the result is known to equal one thread's.
     ///
     /// # Errors
     /// If the batch has no outcome.
@@ -128,7 +129,7 @@ impl Groups {
     }
 }
 
-/// For each transaction, the first one of its component.
+/// For each transaction, the first transaction of its component.
 fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
     fn root(parents: &mut [usize], mut index: usize) -> usize {
         while parents[index] != index {
@@ -150,10 +151,10 @@ fn roots(plan: &Plan, transactions: &[Transaction]) -> Vec<usize> {
     (0..transactions.len()).map(|index| root(&mut parents, index)).collect()
 }
 
-/// Tells which thread has which component.
+/// Records which thread has which component.
 struct Owners<'a> {
     roots: &'a [usize],
-    /// Threads by the first transaction of a component; [`NOBODY`] at first.
+    /// Threads, indexed by the first transaction of a component; [`NOBODY`] at first.
     threads: Vec<AtomicUsize>,
 }
 
@@ -164,7 +165,7 @@ impl<'a> Owners<'a> {
         Owners { roots, threads: roots.iter().map(|_| AtomicUsize::new(NOBODY)).collect() }
     }
 
-    /// Whether a transaction is the thread's, which has come to it.
+    /// Whether the transaction belongs to this thread. Claims its component if no thread has it.
     fn claims(&self, index: usize, thread: usize) -> bool {
         let owner = &self.threads[self.roots[index]];
         match owner.load(Relaxed) {
@@ -180,18 +181,18 @@ struct Trace {
     reads: WorkingSet,
     /// Written keys, each with the first transaction that wrote it.
     writes: HashMap<StateKey, u32>,
-    /// The same of balances, but for those of senders, which are among what was spent.
+    /// Changed balances, each with the first transaction that changed it. Senders' balances are in `spends` instead.
     balances: AddressMap<u32>,
     spends: Spends,
-    /// Contracts whose nonce made an address.
+    /// Contracts whose nonce determined a new address.
     nonces_read: AddressSet,
-    /// Code of contracts that it made.
+    /// Code of contracts that the group created.
     codes_made: Vec<Digest>,
 }
 
 impl Trace {
-    /// Runs a thread's share. Returns `None` if a transaction is invalid at its place or observed what others change all the time. Also if
-    /// it changed the fee recipient's code or nonce, which all others load.
+    /// Runs a thread's share. Returns `None` if a transaction is invalid at its position, or observed values that other
+    /// groups change all the time. Also if it changed the fee recipient's code or nonce, which all others load.
     fn of(
         state: &dyn StateReader,
         env: &BatchEnv,
@@ -242,7 +243,8 @@ impl Trace {
         Some((changes, Trace { entries, reads, writes, balances, spends, nonces_read, codes_made }))
     }
 
-    /// Whether nothing that it read was written before by another group, or made by it, and it could pay whatever the others paid.
+    /// Whether this group is independent of the others. None of them may have written earlier a key that it read, or
+    /// created code that it read. It must also be able to pay after the others' payments.
     fn is_separate(&self, all: &[Trace]) -> bool {
         let others: Vec<&Trace> = all.iter().filter(|other| !std::ptr::eq(*other, self)).collect();
         let is_written = |key: &StateKey, index: u32| {
@@ -269,8 +271,8 @@ impl Trace {
     }
 }
 
-/// Joins the groups' results beside their changes, in the order of the batch. Returns `None` if the groups depend on each other
-/// after all, or the batch has no room.
+/// Joins the groups' results other than their changes, in the order of the batch. Returns `None` if the groups depend
+/// on each other after all, or the batch exceeds a limit.
 fn joined(traces: Vec<Trace>, env: &BatchEnv, transactions: &[Transaction]) -> Option<(Finished, Tally)> {
     if !traces.iter().all(|trace| trace.is_separate(&traces)) {
         return None;

@@ -1,4 +1,4 @@
-//! [`execute`]: a batch on several threads, with exactly the result of one.
+//! [`execute`]: runs a batch on several threads, with exactly the result of one thread.
 //!
 //! ```text
 //!  Conflicts ─▶ Plan ─▶ Board ◀── take ready ── helpers: Speculator ── result ──▶ Board
@@ -7,17 +7,18 @@
 //!   StateReader ◀─ once ─ Versions ◀───────────┴──────────── leader: Batch: accept, or run again ──▶ Outcome
 //! ```
 //!
-//! The calling thread leads. It goes through the batch in order, as [`execute`](crate::execute) does, on the same machine.
-//! Helpers run transactions ahead of their turn on the values known by then (`Versions`). When the leader comes to such a
-//! transaction, it compares every row that was read with the row as it is now. If they agree it takes the result; else it
-//! runs the transaction itself. So the result never depends on the helpers, or on the given conflicts. Conflicts decide the
-//! order in which helpers take transactions, and how much of their work is of use.
+//! The calling thread leads. It goes through the batch in order, as [`execute`](crate::execute) does, on the same
+//! machine. Helpers run transactions ahead of their turn on the values known by then (`Versions`). When the leader
+//! comes to such a transaction, it compares every row that the helper read with the row as it is now. If they agree, it
+//! takes the result; otherwise it runs the transaction itself. So the result never depends on the helpers, or on the
+//! given conflicts. Conflicts decide the order in which helpers take transactions, and how much of their work is
+//! useful.
 //!
-//! That is for batches whose transactions have much to do with each other. One whose conflicts leave it in many components is dealt
-//! out in groups (`groups`) instead, which are handed over once and put together once.
+//! That is for batches whose transactions depend on each other a lot. If conflicts leave a batch in many components, it
+//! is dealt out in groups (`groups`) instead, which are handed over once and joined once.
 //!
 //! Sources: Eve's mixer (OSDI 2012) for the grouping, Block-STM (arXiv 2203.06871) for the versions and the check in
-//! order. Other than Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
+//! order. Unlike in Block-STM, a transaction runs at most twice, and the leader never waits to speculate.
 
 mod board;
 mod faults;
@@ -45,16 +46,16 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Counts what running ahead achieved.
+/// Counts of what running ahead achieved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ParallelStats {
     /// Transactions whose result was taken from another thread.
     pub accepted: usize,
-    /// Transactions that ran ahead and then again in their turn, because they had read what others changed.
+    /// Transactions that ran ahead and then again in their turn, because they had read values that others changed.
     pub repeated: usize,
-    /// Threads that the batch was dealt out to in groups; 0 if transactions ran ahead of their turn.
+    /// Number of groups that ran, one per thread; 0 if transactions ran ahead of their turn.
     pub groups: usize,
-    /// Whether more threads were used at all.
+    /// Whether more than one thread was used.
     pub is_parallel: bool,
 }
 
@@ -89,7 +90,7 @@ pub fn execute(
     Ok((outcome::execute(state, env, transactions)?, ParallelStats::default()))
 }
 
-/// The way for batches whose transactions have much to do with each other: see the module.
+/// Executes a batch whose transactions depend on each other a lot: see the module.
 fn run_ahead_of_turn(
     state: &dyn StateReader,
     env: &BatchEnv,
@@ -108,7 +109,7 @@ fn run_ahead_of_turn(
     )
 }
 
-/// Sends the helpers home, also when the leader panics.
+/// Stops the helpers at the end, even if the leader panics.
 struct CloseAtEnd<'a>(&'a Board);
 
 impl Drop for CloseAtEnd<'_> {
@@ -163,7 +164,7 @@ fn lead(
                 Turn::Ready(result) => {
                     break settle(&mut batch, versions, &mut stats, index, transaction, *result, faults);
                 }
-                // Somebody is at it: do something else that is of use.
+                // A helper runs it: do other useful work meanwhile.
                 Turn::Running => match board.take() {
                     Some(taken) => run_ahead(&mut speculator, versions, transactions, taken),
                     None => waits.wait(),
@@ -222,12 +223,12 @@ fn settle(
     batch.add(done)
 }
 
-/// So many transactions may be repeated before it counts as a sign that the conflicts are wrong.
+/// Repeated transactions before they count as a sign that the conflicts are wrong.
 const REPEATED_MIN: usize = 8;
-/// Waits that only watch, before the thread offers its core to others: what is waited for takes microseconds.
+/// Polls that spin before the thread yields its core: the awaited work takes microseconds.
 const SPINS_MAX: u32 = 256;
 
-/// How often a thread has found nothing to do.
+/// Number of times in a row that a thread found nothing to do.
 #[derive(Default)]
 struct Waits(u32);
 

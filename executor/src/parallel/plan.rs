@@ -5,24 +5,24 @@ use slipstream_types::Conflicts;
 
 use crate::transaction::Transaction;
 
-/// Waking the helpers costs about as much as this much gas of instructions.
+/// Gas of instructions that takes about as long as waking the helpers.
 const GAS_MIN: u64 = 1_000_000;
-/// Gas of instructions that a transaction must have on average. With less, handing it over and checking its reads takes the time
-/// that two threads gain. Plain transfers have none, and are faster on one thread.
+/// Gas of instructions that a transaction must have on average. With less, handing it over and checking its reads takes
+/// the time that two threads gain. Plain transfers have none, and are faster on one thread.
 const GAS_AVERAGE_MIN: u64 = 15_000;
-/// Below this many transactions there is too little to choose from.
+/// Below this many transactions there are too few to choose from.
 const TRANSACTIONS_MIN: usize = 8;
 /// Gas that every transaction pays before its first instruction.
 const GAS_INTRINSIC: u64 = 21_000;
 /// Cost of starting and ending a transaction, as gas of instructions.
 const GAS_OVERHEAD: u64 = 15_000;
-/// Least speed-up that the graph must promise, in percent: less is eaten by the checks.
+/// Least speed-up that the graph must promise, in percent: the checks consume anything less.
 const SPEEDUP_MIN_PERCENT: u64 = 115;
 
 /// The order in which transactions may and should run ahead.
 pub(super) struct Plan {
     pub(super) transactions: Vec<Planned>,
-    /// Estimated gas of their instructions: without what each pays before its first.
+    /// Estimated gas of their instructions, without the intrinsic gas.
     instructions: u64,
     /// Estimated cost of all of them, and of the longest chain among them.
     total: u64,
@@ -33,19 +33,21 @@ pub(super) struct Plan {
 pub(super) struct Planned {
     /// Transactions that wait for it.
     pub(super) successors: Vec<u32>,
-    /// How many it waits for.
+    /// Number of transactions that it waits for.
     pub(super) predecessors: u32,
     /// Its estimated cost, as gas of instructions.
     pub(super) cost: u64,
-    /// Estimated cost of the longest chain that starts with it. List scheduling by the critical path: the longest first.
+    /// Estimated cost of the longest chain that starts with it. Transactions run by list scheduling along the critical
+    /// path: the longest chain first.
     pub(super) rank: u64,
-    /// Whether it may run ahead at all. Delegations (EIP-7702) change other accounts' nonces and code, which `accept` does
-    /// not follow.
+    /// Whether it may run ahead at all. Delegations (EIP-7702) change other accounts' nonces and code, which `accept`
+    /// does not track.
     pub(super) may_run_ahead: bool,
 }
 
 impl Plan {
-    /// Takes any graph: edges that do not point backwards are left out, and one of another length counts as empty.
+    /// Accepts any graph: edges that do not point backwards are left out, and a graph of another length counts as
+    /// empty.
     pub(super) fn new(transactions: &[Transaction], conflicts: &Conflicts) -> Plan {
         let fits = conflicts.fits(transactions.len());
         let mut planned: Vec<_> = transactions.iter().map(Planned::new).collect();
@@ -71,7 +73,7 @@ impl Plan {
         Plan { transactions: planned, instructions, total, longest }
     }
 
-    /// Whether there is enough to do, in all and in a transaction, to be worth a second thread.
+    /// Whether the batch, and its average transaction, have enough work for a second thread.
     pub(super) fn has_enough_to_do(&self) -> bool {
         let count = self.transactions.len();
         count >= TRANSACTIONS_MIN

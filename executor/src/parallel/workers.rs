@@ -1,4 +1,4 @@
-//! [`Workers`]: a fixed pool of threads that help the one that calls.
+//! [`Workers`]: a fixed pool of threads that help the calling thread.
 
 use std::sync::{
     Arc,
@@ -9,35 +9,36 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::Faults;
 
-/// Batches that are not grouped after a futile grouping: a peer that names too few conflicts costs one execution in so many.
+/// Batches without groups after grouping failed. It bounds the cost of a peer that names too few conflicts: one
+/// execution in this number of batches.
 const GROUPS_PAUSE_BATCHES: u32 = 64;
 
-/// Threads that stay, because starting one costs as much as a small batch. They do nothing else: a helper that comes late
-/// because its thread was busy elsewhere would hold up the leader at the end.
+/// Threads that are kept, because starting one costs as much as a small batch. They do nothing else: a helper that was
+/// busy elsewhere would hold up the leader at the end.
 #[derive(Debug)]
 pub struct Workers {
-    /// None for one thread, which is the caller's.
+    /// `None` for one thread, which is the caller's.
     helpers: Option<ThreadPool>,
     eager: Option<Eager>,
     faults: Option<Arc<Faults>>,
-    /// Batches that are still to be executed without groups.
+    /// Batches still to execute without groups.
     groups_pause: AtomicU32,
 }
 
-/// Forces one way for every batch, even if it gains nothing: for tests and measurements.
+/// Forces one method for every batch, even if it gains nothing: for tests and measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Eager {
     /// Transactions run ahead of their turn.
     Ahead,
-    /// Groups run side by side, if there is more than one.
+    /// Groups run side by side, if the batch has more than one.
     Groups,
 }
 
 impl Workers {
-    /// So many threads, the calling one included; 0 counts as 1.
+    /// Starts a pool of `threads` threads, the calling one included; 0 counts as 1.
     ///
     /// # Errors
-    /// If the system starts no more threads.
+    /// If the system cannot start more threads.
     pub fn new(threads: usize) -> Result<Workers, ThreadPoolBuildError> {
         let build = |helpers| {
             let name = |index| format!("execute-{index}");
@@ -47,12 +48,12 @@ impl Workers {
         Ok(Workers { helpers, eager: None, faults: None, groups_pause: AtomicU32::new(0) })
     }
 
-    /// Uses the helpers for every batch in one way.
+    /// Uses the helpers for every batch, by this method.
     pub fn eager(self, eager: Eager) -> Workers {
         Workers { eager: Some(eager), ..self }
     }
 
-    /// Lets transactions that run ahead of their turn go wrong when they conflict: for measurements of what replicas mask.
+    /// Injects faults into conflicting transactions that run ahead of their turn: measures which faults replicas mask.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Workers {
         Workers { faults: Some(faults), ..self }
@@ -71,17 +72,17 @@ impl Workers {
         self.groups_pause.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
     }
 
-    /// A batch was grouped in vain.
+    /// Records that a batch was grouped in vain.
     pub(super) fn pause_groups(&self) {
         self.groups_pause.store(GROUPS_PAUSE_BATCHES, Relaxed);
     }
 
-    /// The calling thread and its helpers.
+    /// Number of threads: the calling thread and its helpers.
     pub fn threads(&self) -> usize {
         1 + self.helpers.as_ref().map_or(0, ThreadPool::current_num_threads)
     }
 
-    /// Runs `leader` on the calling thread while each helper runs `helper`; returns when all have.
+    /// Runs `leader` on the calling thread while each helper runs `helper`. Returns when all have finished.
     pub(super) fn lead<T>(&self, helper: impl Fn() + Sync, leader: impl FnOnce() -> T) -> T {
         let Some(helpers) = &self.helpers else { return leader() };
         helpers.in_place_scope(|scope| {
@@ -92,7 +93,7 @@ impl Workers {
         })
     }
 
-    /// `work` for each number below `count`, side by side: the first on the calling thread.
+    /// Calls `work` with each number below `count`, in parallel: with 0 on the calling thread.
     pub(super) fn map<T: Send>(&self, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let Some(helpers) = &self.helpers else { return (0..count).map(work).collect() };
         let mut done: Vec<Option<T>> = (0..count).map(|_| None).collect();
@@ -108,7 +109,7 @@ impl Workers {
         done.into_iter().flatten().collect()
     }
 
-    /// Two things side by side: the first on the calling thread.
+    /// Runs both closures in parallel, `a` on the calling thread.
     pub(super) fn join<A, B: Send>(&self, a: impl FnOnce() -> A, b: impl FnOnce() -> B + Send) -> (A, B) {
         let Some(helpers) = &self.helpers else { return (a(), b()) };
         let mut done = None;

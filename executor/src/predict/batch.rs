@@ -1,4 +1,5 @@
-//! [`Predictors::foretell`]: the reads of a whole batch, in the form of hints, and the conflicts of its transactions.
+//! [`Predictors::foretell`]: predicts the reads of a whole batch, in the form of hints, and the conflicts of its
+//! transactions.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,8 +21,9 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Gas of a batch for each operation that its programs may take. On mainnet 240 gas go with one, so this cuts only batches that are
-/// made to be followed for long. Following a batch costs at most as much as executing it.
+/// Gas of the batch per operation that its programs may execute. On mainnet 240 gas are used per operation, so the
+/// limit cuts only batches that are made to be slow to predict. Predicting a batch costs at most as much as executing
+/// it.
 const GAS_PER_STEP: u64 = 16;
 
 /// The probable accesses of a batch.
@@ -29,13 +31,13 @@ const GAS_PER_STEP: u64 = 16;
 pub struct Foretold {
     /// The keys that it reads.
     pub hints: Hints,
-    /// The named keys of each transaction.
+    /// The predicted keys of each transaction.
     named: Vec<Named>,
 }
 
 impl Foretold {
-    /// Returns which transactions wait for which. Those that were followed to their end count by their reads and changes. Others count
-    /// by what they [announce](AccessSet::announced) as well.
+    /// Returns which transactions wait for which. A transaction predicted to its end counts by its predicted reads and
+    /// changes. Any other also counts by the accesses that it [announces](AccessSet::announced).
     pub fn conflicts(&self, transactions: &[Transaction]) -> Conflicts {
         let accesses: Vec<_> =
             transactions.iter().zip(&self.named).map(|(it, named)| named.accesses(it)).collect();
@@ -44,12 +46,13 @@ impl Foretold {
 }
 
 impl Predictors {
-    /// Foretells the reads of a batch that uses `gas_used`. Their number is bounded as in hints ([`hints::keys_max`]); the
-    /// code of each named account with code is included.
+    /// Predicts the reads of a batch that uses `gas_used`. The number of keys is bounded as in hints
+    /// ([`hints::keys_max`]). The code of each named account that has code is included.
     ///
-    /// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] follows the transactions side by
-    /// side, on the rayon pool that it is called in: each thread waits for its own reads. All start from `state` and miss the writes
-    /// of earlier transactions in the batch, so some guesses are wrong. It never fails.
+    /// [`PredictMode::Accounts`] leaves `state` unread, so it never waits. [`PredictMode::Full`] predicts the
+    /// transactions in parallel, on the rayon pool that it is called in: each thread waits for its own reads. All start
+    /// from `state` and miss the writes of earlier transactions in the batch, so some predictions are wrong. It never
+    /// fails.
     pub fn foretell(
         &self,
         transactions: &[Transaction],
@@ -65,7 +68,7 @@ impl Predictors {
         let (keys, steps) = (AtomicU64::new(0), AtomicU64::new(0));
         let follow = |transaction: &Transaction| {
             let mut named = Named::default();
-            // A transaction that has begun has limits of its own.
+            // Checked only before each transaction: one that has begun has limits of its own.
             if keys.load(Relaxed) >= keys_max as u64 || steps.load(Relaxed) >= steps_max {
                 return named;
             }
@@ -91,13 +94,13 @@ impl Predictors {
 struct Named {
     keys: Vec<StateKey>,
     changes: Vec<StateKey>,
-    /// Whether it was followed to its end.
+    /// Whether it was predicted to its end.
     is_whole: bool,
 }
 
 impl Named {
-    /// It leaves out accounts but for the sender's: few transactions change what others ask of one. Execution finds missed conflicts, at
-    /// the cost of time.
+    /// Returns the access set. It leaves out all accounts except the sender's: few transactions change the fields of an
+    /// account that others read. Execution finds missed conflicts, at the cost of time.
     fn accesses(&self, transaction: &Transaction) -> AccessSet {
         let mut set = match self.is_whole {
             true => AccessSet::of_sender(transaction),
@@ -109,13 +112,13 @@ impl Named {
     }
 }
 
-/// Distinct keys by their account, the accounts in the order in which they were named.
+/// Distinct keys grouped by account; accounts in the order of their first key.
 #[derive(Default)]
 struct Gathered {
     accounts: Vec<AccountHints>,
     places: AddressMap<usize>,
     slots: HashSet<(Address, B256)>,
-    /// So many more are taken.
+    /// Number of keys that still fit.
     left: usize,
 }
 
@@ -128,7 +131,7 @@ impl Gathered {
             None => {
                 self.left -= 1;
                 self.places.insert(address, self.accounts.len());
-                // Nearly every contract that a transaction names is called, and asking an account for missing code is free.
+                // Nearly every contract that a transaction names is called, and a hint for missing code costs nothing.
                 self.accounts.push(AccountHints { address, code: true, slots: Vec::new() });
                 self.accounts.len() - 1
             }

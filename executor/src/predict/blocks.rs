@@ -2,12 +2,12 @@
 
 use super::opcode::*;
 
-/// A run of instructions that is entered at its first and left at its last.
+/// A basic block: a run of instructions that is entered at its first and left at its last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Block {
     /// Position of its first instruction.
     pub(super) start: usize,
-    /// Position behind its last one.
+    /// Position after its last instruction.
     pub(super) end: usize,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Blocks<'a> {
     blocks: Vec<Block>,
 }
 
-/// An instruction and where it stands.
+/// An instruction and its position.
 #[derive(Clone, Copy)]
 pub(super) struct Instruction<'a> {
     pub(super) pc: usize,
@@ -27,7 +27,8 @@ pub(super) struct Instruction<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Cuts `code` into blocks. It drops code behind an end that is no JUMPDEST, because that can never run.
+    /// Cuts `code` into blocks. It drops code after the end of a block up to the next JUMPDEST, because such code can
+    /// never run.
     pub(super) fn new(code: &'a [u8]) -> Self {
         let mut blocks: Vec<Block> = Vec::new();
         let mut start = Some(0);
@@ -47,19 +48,19 @@ impl<'a> Blocks<'a> {
                 start = (op == JUMPI).then_some(end);
             }
         }
-        // Running off the end of the code is a STOP, so that an empty block there is one too.
+        // Running off the end of the code is a STOP, so an empty block there is one too.
         if let Some(begun) = start {
             blocks.push(Block { start: begun, end: code.len() });
         }
         Self { code, blocks }
     }
 
-    /// How many there are.
+    /// The number of blocks.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// One of them.
+    /// The block at an index.
     pub(super) fn get(&self, index: usize) -> Block {
         self.blocks[index]
     }
@@ -74,7 +75,7 @@ impl<'a> Blocks<'a> {
         self.blocks.binary_search_by_key(&pc, |block| block.start).ok()
     }
 
-    /// The block that a jump to `pc` enters: only a JUMPDEST that is an instruction of its own may be jumped to.
+    /// The block that a jump to `pc` enters. A jump may only go to a JUMPDEST that is an instruction of its own.
     pub(super) fn jump_target(&self, pc: usize) -> Option<usize> {
         (self.code.get(pc) == Some(&JUMPDEST)).then(|| self.at(pc)).flatten()
     }
@@ -112,7 +113,7 @@ mod tests {
         blocks.blocks.iter().map(|block| (block.start, block.end)).collect()
     }
 
-    /// Goal: blocks begin at JUMPDESTs and behind JUMPI, and end at jumps and ends; dead code is in none.
+    /// Goal: blocks begin at JUMPDESTs and after JUMPIs, and end at jumps and stops; dead code is in none.
     #[test]
     fn blocks_end_where_control_may_leave() {
         // PUSH1 6 JUMPI | STOP | STOP(dead) STOP(dead) JUMPDEST PC STOP

@@ -1,15 +1,15 @@
-//! [`Buffer`]: memory, call data and return data in which some bytes are not known.
+//! [`Buffer`]: memory, call data and return data with some unknown bytes.
 
 use alloy_primitives::{U256, keccak256};
 
 /// A word, if it is known.
 pub(super) type Value = Option<U256>;
 
-/// Bytes, some of them unknown; behind the end all are zero.
+/// Bytes, some of them unknown; all bytes past the end are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Per byte; empty as long as all are known, which is the rule.
+    /// One flag per byte; empty while all bytes are known, which is the usual case.
     unknown: Vec<bool>,
     is_opaque: bool,
 }
@@ -25,23 +25,23 @@ impl Buffer {
         Self { is_opaque: true, ..Self::default() }
     }
 
-    /// Bytes in it, if that is known.
+    /// Length in bytes, or `None` if it is unknown.
     pub(super) fn len(&self) -> Option<usize> {
         (!self.is_opaque).then_some(self.bytes.len())
     }
 
-    /// Bytes that it holds; it takes up to twice as many, should some be unknown.
+    /// Bytes that it holds. Marks of unknown bytes may double its memory.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The 32 bytes from `at` on.
+    /// The 32 bytes starting at `at`.
     pub(super) fn word(&self, at: usize) -> Value {
         let mut word = [0; 32];
         self.read(at, &mut word).then(|| U256::from_be_bytes(word))
     }
 
-    /// Copies `[at..at + into.len()]`; false if not all of it is known.
+    /// Copies `[at..at + into.len()]`. Returns false if a byte is unknown.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> bool {
         let end = at.saturating_add(into.len()).min(self.bytes.len());
         if let Some(bytes) = self.bytes.get(at..end) {
@@ -56,13 +56,13 @@ impl Buffer {
         self.is_known(at, at + length).then(|| U256::from_be_bytes(keccak256(bytes).0))
     }
 
-    /// `[at..at + length]` as known bytes, zero behind the end; `None` if a byte is unknown.
+    /// `[at..at + length]` as known bytes, with zeros past the end; `None` if a byte is unknown.
     pub(super) fn known_bytes(&self, at: usize, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.read(at, &mut bytes).then_some(bytes)
     }
 
-    /// `[at..at + length]`, zero behind the end.
+    /// A copy of `[at..at + length]`, with zeros past the end.
     pub(super) fn part(&self, at: usize, length: usize) -> Buffer {
         let mut part = Buffer::default();
         part.grow(length);
@@ -70,7 +70,7 @@ impl Buffer {
         part
     }
 
-    /// Makes it at least so long.
+    /// Grows the buffer to at least `length` bytes.
     pub(super) fn grow(&mut self, length: usize) {
         if self.bytes.len() < length {
             self.bytes.resize(length, 0);
@@ -80,12 +80,12 @@ impl Buffer {
         }
     }
 
-    /// Sets the 32 bytes from `at` on, which must lie inside.
+    /// Sets the 32 bytes starting at `at`, which must lie inside.
     pub(super) fn set_word(&mut self, at: usize, value: Value) {
         self.set(at, &value.unwrap_or_default().to_be_bytes::<32>(), value.is_some());
     }
 
-    /// Sets bytes, which must lie inside; zeros of unknown value if not `is_known`.
+    /// Sets bytes, which must lie inside. Unless `is_known`, they are marked unknown.
     pub(super) fn set(&mut self, at: usize, bytes: &[u8], is_known: bool) {
         if let Some(slot) = self.bytes.get_mut(at..at.saturating_add(bytes.len())) {
             slot.copy_from_slice(bytes);
@@ -93,7 +93,7 @@ impl Buffer {
         }
     }
 
-    /// Makes bytes unknown, which must lie inside.
+    /// Marks bytes as unknown; they must lie inside.
     pub(super) fn forget(&mut self, at: usize, length: usize) {
         self.mark(at, length, true);
     }
@@ -141,7 +141,8 @@ impl Buffer {
 mod tests {
     use super::*;
 
-    /// Goal: unknown bytes spoil exactly the words that they are in, through copies too, and known writes heal them.
+    /// Goal: unknown bytes make exactly the words that contain them unknown, through copies too. Known writes make them
+    /// known again.
     #[test]
     fn unknown_bytes_spoil_what_they_are_in() {
         let mut memory = Buffer::default();
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(memory.word(32), Some(U256::from_be_bytes([1; 32])));
     }
 
-    /// Goal: reads behind the end are zero and never panic. Bytes of an opaque buffer stay unknown.
+    /// Goal: reads past the end are zero and never panic. Bytes of an opaque buffer stay unknown.
     #[test]
     fn ends_are_zero_and_opaque_is_unknown() {
         let data = Buffer::known(vec![0xff; 4]);

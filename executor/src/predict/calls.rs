@@ -1,4 +1,4 @@
-//! Calls between contracts, the precompiles that are worth it, and the creation of contracts.
+//! Calls between contracts, the precompiles that are worth emulating, and the creation of contracts.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use super::{
     world::Stopped,
 };
 
-/// Addresses up to this one, and this far from zero, hold precompiles: those of all forks up to Osaka.
+/// Addresses from 1 to this one hold precompiles, of all forks up to Osaka.
 const PRECOMPILES: u64 = 0x100;
-/// The signer of a hash.
+/// Recovers the signer of a hash.
 const ECRECOVER: u64 = 1;
-/// Gives back its input.
+/// Returns its input.
 const IDENTITY: u64 = 4;
-/// Bytes of code that creates a contract (EIP-3860).
+/// Most bytes of code that creates a contract (EIP-3860).
 const INIT_CODE_BYTES_MAX: usize = 49_152;
-/// Contracts that one transaction may create in foresight: each is analysed, which costs up to some milliseconds.
+/// Contracts that one transaction may create in a prediction. Analysing each costs up to some milliseconds.
 const CREATED_MAX: usize = 4;
 
 impl Run<'_> {
-    /// CALL, CALLCODE, DELEGATECALL and STATICCALL, without their gas. Gives whether the call succeeded.
+    /// Runs CALL, CALLCODE, DELEGATECALL and STATICCALL, without their gas. Returns whether the call succeeded.
     pub(super) fn call(&mut self, frame: &mut Frame, code: u8, args: &[Value]) -> Result<Value, Stopped> {
         let (value, data) = match code {
             CALL | CALLCODE => (args[1], &args[2..]),
@@ -85,7 +85,7 @@ impl Run<'_> {
         self.run(&program, Call { address, caller, value, input, hash, code: None })
     }
 
-    /// The program for an account's code, and the hash of the code that it is of: that of its delegate if it delegates.
+    /// The program of an account's code, and the hash of that code: its delegate's code if the account delegates.
     fn program(&mut self, hash: Digest) -> Result<Option<(Arc<Program>, Digest)>, Stopped> {
         let Some(program) = self.program_of(hash) else { return Ok(None) };
         let Some(delegate) = program.delegate() else { return Ok(Some((program, hash))) };
@@ -106,7 +106,7 @@ impl Run<'_> {
         program
     }
 
-    /// CREATE and CREATE2. Gives the address.
+    /// Runs CREATE and CREATE2. Returns the address.
     pub(super) fn create_from(&mut self, frame: &mut Frame, args: &[Value]) -> Result<Value, Stopped> {
         let creator = frame.call.address;
         let nonce = self.world.next_nonce(&creator)?;
@@ -168,7 +168,7 @@ fn precompiled(number: u64, input: &Buffer) -> Ended {
     }
 }
 
-/// The signer as ECRECOVER gives it, empty for an invalid signature. Returns `None` if the input is unknown.
+/// Returns ECRECOVER's output: the signer, or empty for an invalid signature. Returns `None` if the input is unknown.
 fn recovered(input: &Buffer) -> Option<Buffer> {
     let (hash, v, r, s) = (input.word(0)?, input.word(32)?, input.word(64)?, input.word(96)?);
     let parity = v.checked_sub(U256::from(27)).filter(|parity| *parity <= U256::from(1));

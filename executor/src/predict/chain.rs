@@ -1,8 +1,8 @@
-//! [`chains`]: basic blocks joined into the runs of operations that a predictor is made of.
+//! [`chains`]: joins basic blocks into the runs of operations that make up a predictor.
 //!
-//! A block's trace goes on into its only successor, if that has no other predecessor or is small enough to copy. Copies of a
-//! compiler's small internal functions then end in a constant return address. Whole internal calls then vanish into their
-//! callers, and constants fold through them.
+//! A block's trace continues into its only successor, if that has no other predecessor or is small enough to copy.
+//! Copies of a compiler's small internal functions then end in a constant return address. Whole internal calls then
+//! vanish into their callers, and constants fold through them.
 
 use alloy_primitives::map::HashMap;
 
@@ -13,67 +13,67 @@ use super::{
     ssa::{Exit, Op, Operand, Tracer},
 };
 
-/// Blocks of at most so many bytes of code are copied into each chain that leads to them.
+/// Blocks of at most this many bytes of code are copied into each chain that leads to them.
 const COPIED_BLOCK_BYTES_MAX: usize = 64;
-/// Bytes of code that one chain copies.
+/// Most bytes of code that one chain copies.
 const COPIED_BYTES_MAX: usize = 512;
 /// Operations after which a chain is not continued.
 const CHAIN_OPS_MAX: usize = 2_000;
 /// Blocks after which a chain is not continued.
 const CHAIN_BLOCKS_MAX: usize = 128;
-/// Operations of all chains of a contract; the chains that come after are left out. Twice what 24 KiB of code can hold, so
-/// that only copying reaches it.
+/// Most operations of all chains of a contract; later chains are left out. The limit is twice what 24 KiB of code can
+/// hold, so only copying reaches it.
 const OPS_MAX: usize = 50_000;
 
 /// A run of operations that is entered at its first and left at its last.
 pub(super) struct Chain {
-    /// Where its code begins.
+    /// Position of its first instruction in the code.
     pub(super) pc: usize,
     pub(super) ops: Vec<Op>,
-    /// Stack entries that it takes.
+    /// Number of stack entries that it takes.
     pub(super) taken: usize,
-    /// The operands that it leaves in their place, top last.
+    /// The operands that it leaves instead, top last.
     pub(super) stack: Vec<Operand>,
     pub(super) exit: ChainExit,
 }
 
-/// How control leaves a chain. Blocks are named by their number in [`Blocks`]; `None` is a block that only fails.
+/// How control leaves a chain. Blocks are named by their index in [`Blocks`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ChainExit {
     /// The call ends without data.
     Stop,
     /// The call ends with `memory[offset..offset + length]`.
     Return(Operand, Operand),
-    /// The same, undone.
+    /// As `Return`, but the call's effects are undone.
     Revert(Operand, Operand),
     /// The call ends, and the balance goes to an account.
     SelfDestruct(Operand),
     /// The call fails.
     Invalid,
-    /// Control goes on to a block.
+    /// Control continues in a block.
     Goto(u32),
-    /// A jump to where only the run will tell.
+    /// A jump to a target that only the run can determine.
     Jump {
-        /// Where to.
+        /// The computed target.
         target: Operand,
         /// Position of the jump.
         from: usize,
-        /// The blocks that it may go to, as far as is known; empty if nothing is known.
+        /// The known targets among the blocks; empty if none is known.
         known: Vec<u32>,
     },
-    /// One of two blocks.
+    /// Control continues in one of two blocks.
     Branch {
-        /// Decides.
+        /// The condition that decides.
         condition: Operand,
-        /// Where to if the condition is not zero.
+        /// The block for a condition other than zero.
         then: u32,
-        /// Where to if it is.
+        /// The block for a condition of zero.
         otherwise: u32,
     },
 }
 
 impl ChainExit {
-    /// The blocks that the chain may go on to.
+    /// The blocks that the chain may continue in; empty for a branch.
     pub(super) fn targets(&self) -> &[u32] {
         match self {
             ChainExit::Goto(target) => std::slice::from_ref(target),
@@ -82,7 +82,7 @@ impl ChainExit {
         }
     }
 
-    /// Both ways of a branch.
+    /// Both targets of a branch.
     pub(super) fn branches(&self) -> Option<[u32; 2]> {
         match self {
             ChainExit::Branch { then, otherwise, .. } => Some([*then, *otherwise]),
@@ -91,7 +91,7 @@ impl ChainExit {
     }
 }
 
-/// The chains that can be reached from the start of the code, by the block that each begins at.
+/// The chains that are reachable from the start of the code, by the index of each one's first block.
 pub(super) fn chains(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants) -> HashMap<u32, Chain> {
     let mut chains = HashMap::default();
     let mut pending = vec![0];
@@ -133,7 +133,7 @@ fn chain(blocks: &Blocks<'_>, flow: &Flow, constants: &mut Constants, start: u32
     Chain { pc: blocks.get(start as usize).start, ops, taken, stack, exit }
 }
 
-/// Names the blocks that an exit goes to, and leaves out the ways that only fail.
+/// Names the blocks that an exit leads to. Paths that only fail become `Invalid`.
 fn resolved(blocks: &Blocks<'_>, flow: &Flow, tracer: &Tracer<'_, '_>, at: u32, exit: Exit) -> ChainExit {
     let block = blocks.get(at as usize);
     let goto = |block: Option<usize>| match block {
@@ -167,7 +167,7 @@ fn resolved(blocks: &Blocks<'_>, flow: &Flow, tracer: &Tracer<'_, '_>, at: u32, 
             (None, ChainExit::Goto(then), ChainExit::Goto(otherwise)) => {
                 ChainExit::Branch { condition, then, otherwise }
             }
-            // A condition with a computed target, which no compiler makes: the way that is known.
+            // A branch with a computed target, which no compiler makes: only the known path is followed.
             (None, _, next) => next,
         },
     }

@@ -1,10 +1,10 @@
-//! [`Constants`]: the words that a contract's code tells, each under a number.
+//! [`Constants`]: numbers the constant words in a contract's code.
 
 use alloy_primitives::{U256, map::HashMap};
 
 use super::ssa::Operand;
 
-/// The constants of a contract, each once, or twice if it also stands in a PUSH1.
+/// The constants of a contract, each once, or twice if it also appears in a PUSH1.
 #[derive(Default)]
 pub(super) struct Constants {
     values: Vec<(U256, bool)>,
@@ -17,7 +17,7 @@ impl Constants {
         self.pushed(value, false)
     }
 
-    /// The operand for a value of a push; `is_narrow` for that of a PUSH1.
+    /// The operand for a pushed value; `is_narrow` for that of a PUSH1.
     pub(super) fn pushed(&mut self, value: U256, is_narrow: bool) -> Operand {
         let next = self.values.len() as u32;
         let number = *self.numbers.entry((value, is_narrow)).or_insert(next);
@@ -35,7 +35,7 @@ impl Constants {
         }
     }
 
-    /// The value of a constant operand that fits 64 bits, as each address in memory does.
+    /// The value of a constant operand, if it fits in 64 bits, as every memory address does.
     pub(super) fn offset(&self, operand: Operand) -> Option<u64> {
         self.value(operand).and_then(|value| u64::try_from(value).ok())
     }

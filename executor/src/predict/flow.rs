@@ -1,12 +1,12 @@
 //! [`Flow`]: which block follows which (step 5 of 12 of the source), and which only ever fail.
 //!
 //! A jump's target is a constant of its block, or a stack entry that earlier blocks filled: the return address of a
-//! compiler's internal function. For every block and every entry near the top, the analysis collects the jump targets that
-//! may lie there, over all ways into the block. The sets leave out words that are no jump target. A jump that also had an
-//! unknown source then looks resolved, and a predictor may be wrong. Jumps seen during execution are added.
+//! compiler's internal function. For every block and every entry near the top, the analysis collects the jump targets
+//! that may lie there, over all paths into the block. The sets leave out words that are no jump target. So a jump that
+//! also had an unknown source looks resolved, and its predictor may be wrong. Jumps seen during execution are added.
 //!
-//! The source prunes rare blocks. This analysis prunes failing ones. It stops at a block from which every way reverts, so the
-//! condition to enter it need not be computed. Transactions in batches mostly succeed.
+//! The source prunes rare blocks. This analysis prunes failing ones: it stops at a block from which every path reverts.
+//! So the condition to enter it need not be computed. Transactions in batches mostly succeed.
 
 mod sets;
 mod summary;
@@ -21,20 +21,20 @@ use self::{
 };
 use super::{JumpEdge, blocks::Blocks, constants::Constants};
 
-/// Stack entries of a block that are followed. Internal calls nest less deep; words below count as no jump target.
+/// Stack entries of a block that are tracked. Internal calls nest less deeply. Words below count as no jump target.
 const ENTRIES: usize = 48;
-/// Jump targets in one set; the ones beyond are left out.
+/// Most jump targets in one set; further ones are left out.
 const TARGETS_MAX: usize = 512;
-/// Times that a block's effect is passed on to a successor. Most contracts need a few thousand.
+/// Most times that a block's effect is passed on to a successor. Most contracts need a few thousand.
 const STEPS_MAX: usize = 60_000;
 
 /// The known control flow.
 pub(super) struct Flow {
-    /// Where each block may go.
+    /// The successors of each block.
     pub(super) successors: Vec<Vec<u32>>,
-    /// Whether each block jumps to where nothing is known about.
+    /// Whether each block ends in a jump to an unknown target.
     pub(super) is_unresolved: Vec<bool>,
-    /// How many blocks that do not only fail go to each.
+    /// Number of blocks leading to each block, not counting those that always fail.
     pub(super) predecessors: Vec<u32>,
     /// Marks the blocks that always fail.
     pub(super) fails: Vec<bool>,
@@ -68,22 +68,23 @@ fn blocks_holding(blocks: &Blocks<'_>, pc: usize) -> Option<u32> {
 /// The entries of a block, top first: for each the number of a set of labels.
 type Entries = [u32; ENTRIES];
 
-/// In a set of labels: not the block itself, but wherever the calls of the function that begins there return to.
+/// Flag of a label. It does not mean the block itself, but the return targets of the function that begins there.
 const RETURN: u32 = 1 << 31;
-/// In a set of labels: no place to jump to, but the first word of the stack that is the caller's own.
+/// Flag of a label. It is no jump target, but marks the first word of the stack that belongs to the caller.
 const BASE: u32 = 1 << 30;
 
 struct Search<'a> {
     summaries: &'a [Summary],
     observed: HashMap<u32, Vec<u32>>,
     sets: Sets,
-    /// Per block that was reached, what may lie at each entry.
+    /// For each block that was reached, the possible labels of each entry.
     entries: Vec<Option<Entries>>,
-    /// Per function, the labels that it was called with for its return.
+    /// For each function, the return labels that its callers passed.
     callers: HashMap<u32, Vec<u32>>,
-    /// Per return address, what lay below it on the stack of the caller.
+    /// For each return address, the entries below it on the caller's stack.
     below: HashMap<u32, Entries>,
-    /// Per function or return address, the blocks that return from or to it: they run again when more is known of it.
+    /// For each function or return address, the blocks that return from or to it. They run again when more is known
+    /// about it.
     returners: HashMap<u32, Vec<u32>>,
     pending: VecDeque<u32>,
     is_pending: Vec<bool>,
@@ -144,9 +145,9 @@ impl<'a> Search<'a> {
         after
     }
 
-    /// Jumps to a known block. A jump target on the stack is presumably where the block returns to. The block then gets a
-    /// label in its place, so the sets do not grow with the number of callers. Of the entries below, it sees only where they
-    /// begin.
+    /// Jumps to a known block. A jump target on the stack is presumably the block's return address. A label replaces it
+    /// for the block, so the sets do not grow with the number of callers. Of the entries below, the block sees only
+    /// where they begin.
     fn call(&mut self, to: u32, mut after: Entries) -> usize {
         let top = after.iter().position(|set| self.sets.any(*set, |label| label & BASE == 0));
         let top = top.filter(|at| self.sets.any(after[*at], |label| label & (RETURN | BASE) == 0));
@@ -186,8 +187,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Jumps to the target at an entry. The function's results are the entries above its base; below comes the stack of the
-    /// caller with that label.
+    /// Jumps to the target at an entry. The function's results are the entries above its base. Below them comes the
+    /// stack of the caller with that label.
     fn go_back(&mut self, at: u32, entry: usize, before: &Entries, after: &Entries) -> usize {
         let base = after.iter().position(|set| self.sets.any(*set, |label| label & BASE != 0));
         let labels = self.labels(before.get(entry).copied().unwrap_or(0));
@@ -208,7 +209,7 @@ impl<'a> Search<'a> {
         labels.len()
     }
 
-    /// The labels of a set, and those that its functions were called with, and so on.
+    /// The labels of a set, followed through the callers of its functions, transitively.
     fn labels(&self, set: u32) -> Vec<u32> {
         let mut labels = self.sets.get(set).to_vec();
         labels.retain(|label| label & BASE == 0);
@@ -283,7 +284,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Adds to each set of `into`; whether one grew.
+/// Adds the sets of `from` to those of `into`. Returns whether one grew.
 fn join(sets: &mut Sets, into: &mut Entries, from: &Entries) -> bool {
     let mut is_changed = false;
     for (into, from) in into.iter_mut().zip(from) {
@@ -335,8 +336,7 @@ mod tests {
         assert!(flow.is_unresolved.iter().all(|is_unresolved| !is_unresolved));
     }
 
-    /// Goal: the analysis finds blocks that must revert through their predecessors. A block with another way out is not among
-    /// them.
+    /// Goal: the analysis finds the blocks from which every path reverts, and no block with another path.
     #[test]
     fn only_what_cannot_succeed_fails() {
         // 0: CALLER PUSH1 5 JUMPI; 4: STOP; 5: JUMPDEST PUSH1 9 JUMP; 9: JUMPDEST PUSH0 PUSH0 REVERT
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(flow(&code, &[]).fails, [false, false, true, true]);
     }
 
-    /// Goal: a jump to a computed target is unresolved, until execution was seen to make it.
+    /// Goal: a jump to a computed target stays unresolved until execution has been seen to make it.
     #[test]
     fn observed_jumps_resolve_what_analysis_cannot() {
         // 0: PUSH0 CALLDATALOAD JUMP; 3: JUMPDEST STOP

@@ -1,15 +1,15 @@
-//! Computes the EVM's arithmetic: for constant folding when a predictor is built (step 6 of 12 of the source), and when it
-//! runs. One function serves both, so they agree.
+//! Computes the EVM's arithmetic, both for constant folding when a predictor is built (step 6 of 12 of the source) and
+//! when it runs. One function serves both, so they agree.
 
 use alloy_primitives::{U256, keccak256};
 
 use super::opcode::*;
 
-/// Arguments of the widest folded instruction.
+/// Number of arguments of the widest folded instruction.
 pub(super) const FOLDED_ARGS_MAX: usize = 3;
 
-/// The result of an instruction that depends on its arguments alone, top of the stack first. Returns `None` for any other
-/// instruction, or if an argument is missing.
+/// The result of an instruction that depends only on its arguments, which come top of the stack first. Returns `None`
+/// for any other instruction, or if an argument is missing.
 pub(super) fn fold(code: u8, args: &[U256]) -> Option<U256> {
     match *args {
         [a] => fold_one(code, a),
@@ -88,7 +88,7 @@ fn signed_less(a: U256, b: U256) -> bool {
     match (is_negative(a), is_negative(b)) {
         (true, false) => true,
         (false, true) => false,
-        // Two's complement orders words of one sign as it orders numbers.
+        // Two's complement orders words of equal sign as it orders numbers.
         _ => a < b,
     }
 }
@@ -123,7 +123,7 @@ mod tests {
         if value < 0 { magnitude.wrapping_neg() } else { magnitude }
     }
 
-    /// Goal: the cases in which EVM arithmetic is not what it seems (Yellow Paper, appendix H.2).
+    /// Goal: the surprising cases of EVM arithmetic are right (Yellow Paper, appendix H.2).
     #[test]
     fn arithmetic_is_the_evms() {
         let two = |code, a, b| fold(code, &[word(a), word(b)]).unwrap();
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(fold(CLZ, &[word(1)]), Some(word(255)));
     }
 
-    /// Goal: the slot of a mapping's element is the known one, and other instructions are not folded.
+    /// Goal: the slot of a mapping's element has the known hash, and other instructions are not folded.
     #[test]
     fn hashes_of_words_are_keccak() {
         let zero = "0xad3228b676f7d3cd4284a5443f17f1962b36e491b30a40b2405849e597ba5fb5";

@@ -1,4 +1,4 @@
-//! Predictors foretell the reads of a transaction without hints and execution.
+//! Predictors foretell the reads of a transaction without hints and without executing it.
 //!
 //! ```text
 //!  code ─▶ blocks ─▶ ssa + fold ─▶ flow ─▶ chain ─▶ slice ─▶ program      in the background, once per contract: build
@@ -9,15 +9,15 @@
 //! ```
 //!
 //! Source: the diploma thesis "Speeding up the storage layer of blockchain clients with static analysis and speculative
-//! execution of smart contracts" (Erigon; in Greek). The modules name its twelve steps. It differs in two points. The
-//! source's predictors follow the jumps that were seen often; these leave out paths that can only revert. Internal calls are
-//! copied into their callers, so fewer jumps are left to resolve.
+//! execution of smart contracts" (Erigon; in Greek). The modules refer to its twelve steps. This implementation differs
+//! in two points. The source's predictors follow the jumps that were seen often; these leave out paths that can only
+//! revert. Internal calls are copied into their callers, so fewer jumps are left to resolve.
 //!
-//! [`Predictors::foretell`] does this for a whole batch. Its result has the form of hints, with each transaction's reads and changes for a
-//! graph of conflicts.
+//! [`Predictors::foretell`] does this for a whole batch. Its result has the form of hints, with each transaction's
+//! reads and changes for a conflict graph.
 //!
-//! A predictor may be wrong, and costs reads then, never a result: it touches caches only. Loops, unknown jumps and
-//! instructions that cannot be foreseen give fewer keys. Everything is bounded: analysis by the code's length, runs by
+//! A predictor may be wrong. That costs reads, but never changes a result: predictors touch only caches. Loops, unknown
+//! jumps and unpredictable instructions give fewer keys. Everything is bounded: analysis by the code's length, runs by
 //! [`PredictLimits`], the programs kept by [`PredictConfig`].
 //!
 //! ```
@@ -58,27 +58,28 @@ pub use predictors::Predictors;
 pub use program::{CODE_BYTES_MAX, Program, build};
 pub use watch::JumpWatch;
 
-/// How much is foretold.
+/// How much is predicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PredictMode {
-    /// Nothing.
+    /// Predicts nothing.
     Off,
-    /// What stands in the transaction: sender, recipient and its code, fee recipient, access list, authorities.
+    /// Predicts the accounts in the transaction: sender, recipient and its code, fee recipient, access list,
+    /// authorities.
     #[default]
     Accounts,
-    /// What the called contracts' programs come to as well.
+    /// As `Accounts`, and runs the called contracts' programs.
     Full,
 }
 
 /// A row or code that execution will probably read or change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Predicted {
-    /// A row that it will probably read.
+    /// A row that execution will probably read.
     Key(StateKey),
     /// Code, by its hash.
     Code(Digest),
-    /// A row that it will probably change as well, told when all is known; it was told as a key before.
+    /// A row that execution will probably change as well. Reported last; the row was reported as a key before.
     Change(StateKey),
 }
 
@@ -91,7 +92,7 @@ pub struct JumpEdge {
     pub to: u32,
 }
 
-/// Limits the cost of one transaction's prediction. Keys found before a limit are good.
+/// Limits of the cost of one transaction's prediction. Keys found before a limit are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PredictLimits {
@@ -99,11 +100,11 @@ pub struct PredictLimits {
     pub steps_max: u64,
     /// Bytes of memory of all nested calls together.
     pub memory_bytes_max: usize,
-    /// Nested calls. Bounds the thread's stack too: a call takes less than 2 KiB of it.
+    /// Depth of nested calls. It bounds the thread's stack too: a call takes less than 2 KiB of it.
     pub depth_max: usize,
     /// Most keys that one prediction names.
     pub keys_max: u64,
-    /// Rows read to go on.
+    /// Most rows read to continue the prediction.
     pub reads_max: u64,
 }
 
@@ -119,19 +120,19 @@ impl Default for PredictLimits {
     }
 }
 
-/// Tuning of predictors. None of it changes a result.
+/// Tuning of predictors. It changes no execution result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PredictConfig {
-    /// Bytes of programs that are kept; the least recently used go first.
+    /// Most bytes of programs that are kept; the least recently used are evicted first.
     pub programs_bytes_max: usize,
     /// Calls of a contract after which its code is analysed.
     pub calls_min: u32,
-    /// Whether a prediction that meets an unanalysed contract analyses it at once. That costs reading the code, which
+    /// Whether a prediction that meets an unanalysed contract analyses it at once. That costs a read of the code, which
     /// execution needs too, and some milliseconds of analysis for a large contract.
     pub builds_at_once: bool,
-    /// Whether the prediction reads slots to continue with their values. If it does not, it foretells only keys that depend
-    /// on no value, and never waits.
+    /// Whether the prediction reads slots to continue with their values. If not, it predicts only keys that depend on
+    /// no value, and never waits.
     pub reads_slots: bool,
     /// Limits of one transaction's prediction.
     pub limits: PredictLimits,
@@ -149,18 +150,18 @@ impl Default for PredictConfig {
     }
 }
 
-/// Counts what a prediction did.
+/// Counts of one prediction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PredictStats {
-    /// How many rows it named.
+    /// Number of rows named.
     pub keys: u64,
-    /// How many codes it named.
+    /// Number of codes named.
     pub codes: u64,
-    /// Rows read to go on; each was named too.
+    /// Rows read to continue; each was named too.
     pub reads: u64,
-    /// How many operations it ran.
+    /// Number of operations run.
     pub steps: u64,
-    /// Why there might have been more; none if everything was followed to its end.
+    /// Why the prediction is incomplete; `None` if every path was followed to its end.
     pub stopped_because: Option<StopReason>,
 }
 
@@ -171,22 +172,22 @@ pub enum StopReason {
     Steps,
     /// It reached [`PredictLimits::memory_bytes_max`].
     Memory,
-    /// [`PredictLimits::depth_max`]; the prediction went on behind that call.
+    /// It reached [`PredictLimits::depth_max`]; the prediction continued after that call.
     Depth,
     /// It reached [`PredictLimits::keys_max`].
     Keys,
     /// It reached [`PredictLimits::reads_max`].
     Reads,
-    /// The state could not be read. Execution will say why.
+    /// The state could not be read. Execution will report the error.
     ReadFailed,
-    /// A contract has no program; the prediction went on behind its call.
+    /// A contract has no program; the prediction continued after its call.
     NoProgram,
-    /// A call went to where its program has no block; the prediction went on behind it.
+    /// A jump had an unknown target, or its program has no block there.
     UnknownJump,
-    /// A branch hung on an unknown value; one way was followed.
+    /// A branch depended on an unknown value; one path was followed.
     UnknownBranch,
-    /// A call's target is not known; the prediction went on behind it.
+    /// A call's target is unknown; the prediction continued after it.
     UnknownCall,
-    /// A slot is not known; the prediction went on behind it.
+    /// The number of a slot is unknown; the prediction continued after the access.
     UnknownSlot,
 }

@@ -1,7 +1,7 @@
-//! The EVM's instructions by number, as far as the analysis names them, and how many words each takes and leaves.
+//! The EVM's instructions that the analysis names, by opcode, and the number of words that each takes and leaves.
 //!
-//! Source: the Yellow Paper, appendix H, and the EIPs up to Osaka. Opcodes that a later fork brought count at any block: a
-//! contract that holds one could not have run before.
+//! Source: the Yellow Paper, appendix H, and the EIPs up to Osaka. Opcodes that a later fork introduced count at any
+//! block: a contract that holds one could not have run before.
 
 pub(super) const STOP: u8 = 0x00;
 pub(super) const ADD: u8 = 0x01;
@@ -91,19 +91,19 @@ pub(super) const STATICCALL: u8 = 0xfa;
 pub(super) const REVERT: u8 = 0xfd;
 pub(super) const SELFDESTRUCT: u8 = 0xff;
 
-/// An instruction outside of the EVM: the Keccak-256 of one word that is known without memory. Hashing `memory[p..p+32]`
-/// becomes this.
+/// A pseudo-instruction: the Keccak-256 of one word that is known without memory. It replaces hashing
+/// `memory[p..p+32]`.
 pub(super) const HASH1: u8 = 0x21;
-/// Not of the EVM: the Keccak-256 of two words; the slot of a mapping's element.
+/// A pseudo-instruction: the Keccak-256 of two words, which is the slot of a mapping's element.
 pub(super) const HASH2: u8 = 0x22;
 
-/// An instruction outside of the EVM: a SLOAD whose value is unused, so the prediction does not wait for it.
+/// A pseudo-instruction: a SLOAD whose value is unused, so the prediction does not wait for it.
 pub(super) const TOUCH_SLOT: u8 = 0x23;
-/// An instruction outside of the EVM: a BALANCE, EXTCODESIZE or EXTCODEHASH whose result is unused.
+/// A pseudo-instruction: a BALANCE, EXTCODESIZE or EXTCODEHASH whose result is unused.
 pub(super) const TOUCH_ACCOUNT: u8 = 0x24;
 
-/// The words that a plain instruction takes from the stack, and whether it leaves one. `None` for unknown instructions and
-/// those that the stack conversion handles itself: PUSH, DUP, SWAP, jumps, ends, LOG.
+/// Returns the number of words that a plain instruction takes from the stack, and whether it leaves one. `None` for
+/// unknown instructions and those that the stack conversion handles itself: PUSH, DUP, SWAP, jumps, ends, LOG.
 pub(super) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
     Some(match code {
         ADDRESS | ORIGIN | CALLER | CALLVALUE | CALLDATASIZE | GASPRICE | RETURNDATASIZE | COINBASE
@@ -124,8 +124,8 @@ pub(super) const fn plain_arity(code: u8) -> Option<(usize, bool)> {
     })
 }
 
-/// Words that an operation of a chain takes, and whether it has a result: as [`plain_arity`], without the gas of calls. Both
-/// are zero for what is no operation.
+/// Returns the number of words that an operation of a chain takes, and whether it has a result: as [`plain_arity`],
+/// without the gas of calls. Returns `(0, false)` for a code that is no operation.
 pub(super) fn operation_arity(code: u8) -> (usize, bool) {
     const TABLE: [(u8, bool); 256] = {
         let mut table = [(0, false); 256];
@@ -151,7 +151,8 @@ pub(super) const fn is_call(code: u8) -> bool {
     matches!(code, CALL | CALLCODE | DELEGATECALL | STATICCALL)
 }
 
-/// Whether the result depends on the arguments alone (and on what is fixed for the whole call), so that two equal ones are one.
+/// Whether the result depends only on the arguments and on values that are fixed for the whole call. Then two equal
+/// instructions are one.
 pub(super) fn is_pure(code: u8) -> bool {
     matches!(
         code,
@@ -171,8 +172,8 @@ pub(super) fn is_pure(code: u8) -> bool {
     )
 }
 
-/// Whether the instruction must stay in a predictor though nothing uses its result: it names a key, calls, or writes what
-/// later instructions read.
+/// Whether the instruction must stay in a predictor even if its result is unused: it names a key, calls, or writes data
+/// that later instructions read.
 pub(super) fn is_effect(code: u8) -> bool {
     matches!(
         code,

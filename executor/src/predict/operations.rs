@@ -1,4 +1,4 @@
-//! Executes each operation of a program, but for calls.
+//! Executes each operation of a program, except calls.
 
 use alloy_consensus::Transaction as _;
 use alloy_primitives::{Bytes, U256};
@@ -13,13 +13,13 @@ use super::{
     world::Stopped,
 };
 
-/// Earlier batches that BLOCKHASH knows.
+/// Number of earlier batches that BLOCKHASH knows.
 const BLOCK_HASHES: u64 = 256;
-/// About how much gas an operation of a program stands for; the value of GAS decides hardly anything.
+/// Approximate gas per operation of a program; the value of GAS decides hardly anything.
 const STEP_GAS: u64 = 20;
 
 impl Run<'_> {
-    /// Runs one operation; its result, if it has one and it is known.
+    /// Runs one operation. Returns its result, or `None` if it has none or the result is unknown.
     pub(super) fn operation(
         &mut self,
         frame: &mut Frame,
@@ -125,7 +125,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// `memory[at..at + length] = code[start..]`, for `args` in this order.
+    /// Executes `memory[at..at + length] = code[start..]`; `args` are in this order.
     fn copy_code(&mut self, frame: &mut Frame, code: Option<Bytes>, args: &[Value]) -> Result<(), Stopped> {
         let [at, start, length] = *args else { return Ok(()) };
         let Some((at, length)) = self.range(frame, at, length)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! [`Predictors`]: the programs of the contracts that are called often.
+//! [`Predictors`]: the programs of contracts that are called often.
 
 use std::{
     collections::VecDeque,
@@ -25,27 +25,27 @@ use super::{
 };
 use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
 
-/// Contracts whose calls are counted; when there are more, all counts are halved and those at zero dropped.
+/// Contracts whose calls are counted. Beyond this number, all counts are halved and those at zero dropped.
 const COUNTED_MAX: usize = 65_536;
-/// Contracts that wait to be analysed; more are not taken, and come again when they are called again.
+/// Most contracts that wait for analysis. Further ones are not queued, and return when they are called again.
 const QUEUED_MAX: usize = 1_024;
 /// Contracts whose observed jumps are kept.
 const OBSERVED_CONTRACTS_MAX: usize = 4_096;
-/// Observed jumps of one contract.
+/// Most observed jumps of one contract.
 const OBSERVED_EDGES_MAX: usize = 256;
 
-/// Counts calls, analyses contracts that are called often, and foretells the reads of transactions. Threads share it:
+/// Counts calls, analyses contracts that are called often, and predicts the reads of transactions. Threads share it:
 /// execution and predictions count, a background thread builds, helper threads predict.
 #[derive(Debug)]
 pub struct Predictors {
     pub(super) config: PredictConfig,
     kept: RwLock<Kept>,
     waiting: Mutex<Waiting>,
-    /// Counts predictions, to tell which program was used last.
+    /// Counts predictions, to find the least recently used program.
     clock: AtomicU64,
-    /// Where execution is looked at; none while every program knows where its jumps lead.
+    /// Records jumps during execution; `None` while every program has resolved its jumps.
     watch: RwLock<Option<Arc<JumpWatch>>>,
-    /// Where programs are kept over restarts.
+    /// Storage of programs across restarts.
     saved: Option<Saved>,
 }
 
@@ -59,7 +59,7 @@ struct Kept {
 struct Entry {
     program: Arc<Program>,
     used: AtomicU64,
-    /// Set when jumps were observed that the program does not know.
+    /// Set when jumps were observed that are missing in the program.
     is_stale: AtomicBool,
 }
 
@@ -72,16 +72,16 @@ struct Waiting {
 }
 
 impl Predictors {
-    /// Makes predictors without any program.
+    /// Makes predictors without programs.
     pub fn new(config: PredictConfig) -> Self {
         let (kept, waiting, clock) = (RwLock::default(), Mutex::default(), AtomicU64::new(0));
         Self { config, kept, waiting, clock, watch: RwLock::default(), saved: None }
     }
 
-    /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
+    /// Loads the programs that an earlier run saved in the store, and saves there what is learned from now on.
     ///
     /// # Errors
-    /// Errors of the disk, or damage in the store.
+    /// If the disk fails, or the store is damaged.
     pub fn with_saved(mut self, store: Store) -> Result<Predictors, StorageError> {
         let (saved, programs) = Saved::open(store, self.config.programs_bytes_max)?;
         for (hash, program) in programs {
@@ -92,27 +92,28 @@ impl Predictors {
         Ok(self)
     }
 
-    /// How many programs are kept.
+    /// Number of programs.
     pub fn len(&self) -> usize {
         self.kept.read().programs.len()
     }
 
-    /// Whether there is none.
+    /// Whether it has no programs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of the programs kept.
+    /// Bytes of all programs.
     pub fn size_bytes(&self) -> usize {
         self.kept.read().bytes
     }
 
-    /// Contracts that wait to be analysed.
+    /// Number of contracts that wait for analysis.
     pub fn queued(&self) -> usize {
         self.waiting.lock().queue.len()
     }
 
-    /// Counts calls of a contract that was executed, and queues it once there are enough. `code` is cheap to clone.
+    /// Counts calls of a contract that was executed, and queues it once it was called often enough. `code` is cheap to
+    /// clone.
     pub fn note_executed(&self, hash: Digest, code: &Bytes, calls: u32) {
         if self.has_program(&hash) {
             return;
@@ -124,9 +125,10 @@ impl Predictors {
         }
     }
 
-    /// Counts a call that was foretold of a contract without a program: many batches are prepared before the first of them is executed.
+    /// Counts a predicted call of a contract without a program. Many batches are prepared before the first of them is
+    /// executed.
     fn note_foretold(&self, hash: &Digest, state: &dyn StateReader) {
-        // Once, whatever comes of it: it may be too long, and to read it takes a while.
+        // Only once, even if nothing comes of it: the code may be too long, and reading it takes a while.
         if self.waiting.lock().count(*hash, 1) != self.config.calls_min {
             return;
         }
@@ -135,12 +137,12 @@ impl Predictors {
         }
     }
 
-    /// The sites that an execution has to watch so that predictors learn, or `None` if there are none.
+    /// The recorder that execution uses so that predictors learn; `None` if every jump is resolved.
     pub fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.watch.read().clone()
     }
 
-    /// Learns the jumps that executions made since the last time.
+    /// Learns the jumps that executions recorded since the last call.
     pub fn learn_jumps(&self) {
         let Some(watch) = self.watch() else { return };
         for (hash, edge) in watch.take() {
@@ -154,8 +156,8 @@ impl Predictors {
         *self.watch.write() = watch.map(Arc::new);
     }
 
-    /// Learns jumps that execution made, or a prediction came to, and that analysis cannot see. A contract that has a program
-    /// keeps it until it was called often again, and gets a better one then.
+    /// Learns jumps that execution or a prediction made and analysis cannot resolve. A contract that has a program
+    /// keeps it until it was called often again, and then gets a better one.
     pub fn observe_jumps(&self, hash: Digest, edges: &[JumpEdge]) {
         let mut waiting = self.waiting.lock();
         if waiting.observed.len() >= OBSERVED_CONTRACTS_MAX && !waiting.observed.contains_key(&hash) {
@@ -176,7 +178,8 @@ impl Predictors {
         }
     }
 
-    /// Analyses queued contracts, the longest waiting first, until their code sums up to `code_bytes`; how many.
+    /// Analyses queued contracts, the longest waiting first, until their code adds up to `code_bytes`. Returns their
+    /// number.
     pub fn build_queued(&self, code_bytes: usize) -> usize {
         let (mut built, mut bytes) = (0, 0);
         while bytes < code_bytes {
@@ -188,7 +191,7 @@ impl Predictors {
         built
     }
 
-    /// Analyses a contract, whatever its calls, and keeps the program.
+    /// Analyses a contract regardless of its calls, and keeps the program.
     pub fn build_now(&self, hash: Digest, code: &[u8]) -> Arc<Program> {
         let observed = self.waiting.lock().observed.get(&hash).cloned().unwrap_or_default();
         let program = Arc::new(build(code, &observed));
@@ -205,16 +208,18 @@ impl Predictors {
         program
     }
 
-    /// The program of some code, if there is one.
+    /// The program of some code, if it is kept.
     #[cfg(test)]
     pub(super) fn program_of(&self, hash: &Digest) -> Option<Arc<Program>> {
         self.kept.read().programs.get(hash).map(|entry| entry.program.clone())
     }
 
-    /// Foretells what a transaction reads, into `sink`: each key and code once, as soon as it is known, so that a prefetcher
-    /// can begin. `state` may be older than the transaction; the older, the more guesses are wrong.
+    /// Predicts a transaction's reads and passes them to `sink`: each key and code once, as soon as it is known, so
+    /// that a prefetcher can begin. `state` may be older than the transaction; the older it is, the more predictions
+    /// are wrong.
     ///
-    /// Reads of `state` happen on this thread. It never fails: it leaves out unreadable keys and paths that it cannot follow.
+    /// Reads of `state` happen on this thread. It never fails: it leaves out unreadable keys and paths that it cannot
+    /// follow.
     pub fn predict(
         &self,
         transaction: &Transaction,
@@ -236,7 +241,7 @@ impl Predictors {
         stats
     }
 
-    /// The program of some code; made now if there is none and the configuration says so.
+    /// The program of some code. A missing or stale one is built now if the configuration says so.
     pub(super) fn program(&self, hash: &Digest, state: &dyn StateReader) -> Option<Arc<Program>> {
         let kept = self.kept.read().programs.get(hash).map(|entry| {
             entry.used.store(self.now(), Relaxed);
@@ -267,7 +272,7 @@ impl Predictors {
 }
 
 impl Kept {
-    /// Returns the programs that had to go, itself perhaps.
+    /// Adds a program. Returns the programs that were evicted, perhaps this one.
     fn insert(&mut self, hash: Digest, program: Arc<Program>, now: u64, bytes_max: usize) -> Vec<Digest> {
         self.remove(&hash);
         let size = program.size_bytes();
@@ -290,7 +295,7 @@ impl Kept {
         }
     }
 
-    /// Drops the least recently used, an eighth more than needed so that this sorting is rare.
+    /// Evicts the least recently used programs, and an eighth more than needed so that this sorting is rare.
     fn make_room(&mut self, bytes_max: usize) -> Vec<Digest> {
         let goal = bytes_max - bytes_max / 8;
         let mut by_use: Vec<_> =
@@ -309,7 +314,7 @@ impl Kept {
 }
 
 impl Waiting {
-    /// Adds calls of a contract, and says how many there are.
+    /// Adds calls of a contract, and returns the new count.
     fn count(&mut self, hash: Digest, calls: u32) -> u32 {
         if self.calls.len() > COUNTED_MAX {
             self.calls.values_mut().for_each(|count| *count /= 2);

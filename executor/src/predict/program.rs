@@ -1,4 +1,4 @@
-//! [`Program`]: a predictor as bytes (steps 10 to 12 of 12 of the source), and [`build`], which makes one.
+//! [`Program`]: a predictor encoded as bytes (steps 10 to 12 of 12 of the source), and [`build`], which makes one.
 //!
 //! ```text
 //!  block     operation* exit
@@ -8,9 +8,9 @@
 //!  operand   tag (2 bits) number (6 bits, or 63 and the number in 16 bits, little-endian)
 //!            tags: result, stack entry from the top, the number itself, constant of the table (62 marks 16 bits; 63: unknown)
 //! ```
-//! The block of a JUMP is the only one that it is known to lead to, for when the operand is not known. `taken` and `left` (16
-//! bits) say how many stack entries the block replaces by how many operands. Each node makes its programs from code where it
-//! runs them, so the layout is free to change. Saved programs carry its version.
+//! A JUMP's block is the only known target, used when the operand is unknown. `taken` (16 bits) is the number of stack
+//! entries that the block replaces, and `left` (16 bits) the number of operands that replace them. Each node makes its
+//! programs from the code and runs them itself, so the layout may change. Saved programs carry its version.
 
 use alloy_primitives::{
     Address, U256,
@@ -28,20 +28,20 @@ use super::{
     ssa::Operand,
 };
 
-/// Bytes of code that are analysed: the limit of EIP-170 and what chains of our own allow above it.
+/// Most bytes of code that are analysed: the limit of EIP-170, and some more for chains that allow longer code.
 pub const CODE_BYTES_MAX: usize = 65_535;
 
-/// Control goes on to another block.
+/// Control continues in another block.
 pub(super) const GOTO: u8 = 0xb0;
 /// The call fails.
 pub(super) const INVALID: u8 = 0xfe;
-/// A block that only fails, or that was left out.
+/// Stands for a block that only fails, or that was left out.
 pub(super) const NO_BLOCK: u16 = u16::MAX;
 
-/// Foretells the reads of one contract's code. [`build`] makes it.
+/// Predicts the reads of one contract's code. [`build`] makes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
-    /// Where the code of each block begins, ascending, and its bytes.
+    /// For each block its position in the code, ascending, and its offset in `bytes`.
     blocks: Box<[(u32, u32)]>,
     bytes: Box<[u8]>,
     /// Constants of up to 64 bits, numbered before the others.
@@ -52,7 +52,7 @@ pub struct Program {
     delegate: Option<Address>,
 }
 
-/// An operand as it is read back.
+/// A decoded operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ref {
     Result(usize),
@@ -61,7 +61,8 @@ pub(super) enum Ref {
     Unknown,
 }
 
-/// Analyses code. It never fails: it leaves out code too hard to follow. `observed` are jumps that were seen to be made.
+/// Analyses code. It never fails: it leaves out code that is too hard to follow. `observed` are jumps that execution
+/// made.
 pub fn build(code: &[u8], observed: &[JumpEdge]) -> Program {
     if let Some(delegate) = delegate(code) {
         return Program { delegate: Some(delegate), ..Program::default() };
@@ -76,13 +77,13 @@ pub fn build(code: &[u8], observed: &[JumpEdge]) -> Program {
     Encoder::new(&chains, &slices(&chains), &constants).program()
 }
 
-/// Where an account delegates to (EIP-7702).
+/// The address that an account delegates to (EIP-7702).
 fn delegate(code: &[u8]) -> Option<Address> {
     let address = code.strip_prefix(&[0xef, 0x01, 0x00])?;
     (address.len() == 20).then(|| Address::from_slice(address))
 }
 
-/// The tables of a program, but for a delegate.
+/// The tables of a program, without its delegate.
 pub(super) struct Table<'a> {
     pub(super) blocks: &'a [(u32, u32)],
     pub(super) bytes: &'a [u8],
@@ -92,7 +93,7 @@ pub(super) struct Table<'a> {
 }
 
 impl Program {
-    /// As it was made before.
+    /// Rebuilds a program from its parts.
     pub(super) fn of(table: Table<'_>, delegate: Option<Address>) -> Program {
         let Table { blocks, bytes, small, large, unresolved } = table;
         Program {
@@ -111,7 +112,7 @@ impl Program {
         Table { blocks, bytes, small, large, unresolved }
     }
 
-    /// Its size in memory.
+    /// Its size in memory, in bytes.
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>()
             + self.bytes.len()
@@ -126,25 +127,25 @@ impl Program {
         &self.unresolved
     }
 
-    /// The code to run instead (EIP-7702).
+    /// The account whose code runs instead (EIP-7702).
     pub(super) fn delegate(&self) -> Option<Address> {
         self.delegate
     }
 
-    /// The block that the code at `pc` begins.
+    /// The block that begins at position `pc` of the code.
     pub(super) fn block_at(&self, pc: U256) -> Option<usize> {
         let pc = u32::try_from(pc).ok()?;
         self.blocks.binary_search_by_key(&pc, |(start, _)| *start).ok()
     }
 
-    /// Reads a block from its first operation on.
+    /// Reads a block, starting with its first operation.
     pub(super) fn reader(&self, block: usize) -> Option<Reader<'_>> {
         let (_, at) = *self.blocks.get(block)?;
         Some(Reader { program: self, rest: self.bytes.get(at as usize..)? })
     }
 }
 
-/// Reads the bytes of a program. It returns `None` at bytes that no encoder wrote.
+/// Reads the bytes of a program. It returns `None` at bytes that no encoder writes.
 pub(super) struct Reader<'a> {
     program: &'a Program,
     rest: &'a [u8],
@@ -345,13 +346,13 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Positions, blocks and stack words all count less than the code has bytes, of which [`CODE_BYTES_MAX`] is the limit.
+    /// Writes a position, a block's index or a count of stack words. All are below [`CODE_BYTES_MAX`].
     fn short(&mut self, number: usize) {
         self.bytes.extend((number as u16).to_le_bytes());
     }
 }
 
-/// The instruction to use when its result is unused.
+/// The variant of an instruction for an unused result.
 fn without_result(code: u8) -> u8 {
     match code {
         SLOAD => TOUCH_SLOT,

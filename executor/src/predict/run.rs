@@ -19,11 +19,12 @@ use super::{
 };
 use crate::{env::BatchEnv, reader::StateReader, transaction::Transaction};
 
-/// Stack words of a call: the EVM's own limit.
+/// Most stack words of a call: the EVM's own limit.
 const STACK_MAX: usize = 1024;
-/// Branches on unknown values that one transaction decides by guessing; after that many it is lost anyway.
+/// Branches and jumps on unknown values that one transaction decides by guessing. After this many, the prediction is
+/// useless anyway.
 const GUESSES_MAX: u32 = 64;
-/// Jumps without a block that one transaction reports.
+/// Most jumps without a block that one transaction reports.
 const MISSED_MAX: usize = 16;
 
 /// The prediction for one transaction.
@@ -43,14 +44,14 @@ pub(super) struct Run<'a> {
 
 /// A message call.
 pub(super) struct Call {
-    /// Whose storage it uses.
+    /// The account whose storage it uses.
     pub(super) address: Address,
     pub(super) caller: Address,
     pub(super) value: Value,
     pub(super) input: Buffer,
     /// Keccak-256 of the code.
     pub(super) hash: Digest,
-    /// The code, if it is at hand.
+    /// The code, if it is available.
     pub(super) code: Option<Bytes>,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Nothing is known about it; calls mostly succeed.
+    /// An unknown result; success is assumed, because calls mostly succeed.
     pub(super) fn unknown() -> Self {
         Self { has_succeeded: true, output: Buffer::opaque() }
     }
@@ -71,7 +72,7 @@ impl Ended {
     }
 }
 
-/// A call that runs.
+/// A call in progress.
 pub(super) struct Frame {
     pub(super) call: Call,
     pub(super) memory: Buffer,
@@ -80,7 +81,7 @@ pub(super) struct Frame {
     stack: Vec<Value>,
     results: Vec<Value>,
     next: Vec<Value>,
-    /// How often each block was entered by guessing.
+    /// Number of times that each block was entered by guessing.
     guessed: HashMap<u16, u32>,
 }
 
@@ -112,14 +113,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Foretells the whole transaction.
+    /// Predicts the whole transaction.
     pub(super) fn transaction(&mut self, mode: PredictMode) {
-        // That it stopped stands in the statistics, and there is nothing to do about it.
+        // The statistics say why it stopped; nothing else can be done.
         let _ = self.try_transaction(mode);
         self.world.tell_changes();
     }
 
-    /// Returns the counts, and the jumps that no program had a block for.
+    /// Returns the counts, and the jumps to positions where the program has no block.
     pub(super) fn finish(self) -> (PredictStats, Vec<(Digest, JumpEdge)>) {
         (self.world.stats, self.missed)
     }
@@ -192,7 +193,7 @@ impl<'a> Run<'a> {
     }
 
     fn block(&mut self, program: &Program, frame: &mut Frame, block: usize) -> Result<Step, Stopped> {
-        // An empty program is that of code which cannot be analysed.
+        // An empty program stands for code that cannot be analysed.
         let Some(mut reader) = program.reader(block) else { return Ok(Step::End(Ended::unknown())) };
         frame.results.clear();
         let mut steps = 1;
@@ -249,7 +250,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Where a computed jump goes: if that is not known, to the only block that it is known to lead to.
+    /// The target of a computed jump. If the value is unknown, it is the only known target.
     fn computed(&mut self, frame: &Frame, reader: &mut Reader<'_>) -> Option<To> {
         let (from, to, only) = (reader.short()?, frame.read(reader), reader.short()?);
         if to.is_some() || only == NO_BLOCK || self.guesses >= GUESSES_MAX {
@@ -273,7 +274,7 @@ impl<'a> Run<'a> {
         Step::End(Ended::unknown())
     }
 
-    /// Decides a branch; on an unknown condition, for the way that was guessed less often, so that loops end.
+    /// Decides a branch. On an unknown condition, it takes the path that was guessed less often, so that loops end.
     fn branch(&mut self, frame: &mut Frame, reader: &mut Reader<'_>) -> Option<u16> {
         let (then, otherwise) = (reader.short()?, reader.short()?);
         if let Some(condition) = frame.read(reader) {
@@ -290,7 +291,7 @@ impl<'a> Run<'a> {
         Some(guess)
     }
 
-    /// Makes room for `memory[at..at + length]`; returns `None` if the place is unknown.
+    /// Makes room for `memory[at..at + length]`; returns `None` if the range is unknown.
     pub(super) fn range(
         &mut self,
         frame: &mut Frame,
@@ -302,7 +303,7 @@ impl<'a> Run<'a> {
         }
         let (Some(at), Some(length)) = (at, length) else { return Ok(None) };
         let before = frame.memory.held();
-        // Half, as the marks of unknown bytes take as much again.
+        // Half, because the marks of unknown bytes take as much again.
         let room = (self.limits.memory_bytes_max / 2).saturating_sub(self.memory_bytes - before);
         let (at, length) = (usize::try_from(at), usize::try_from(length));
         let (Ok(at), Ok(length)) = (at, length) else { return Err(self.world.stop(StopReason::Memory)) };
@@ -324,15 +325,15 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Where control goes.
+/// The next position of control.
 enum To {
     Block(u16),
-    /// A jump at this position to where a value says.
+    /// A jump at this position, to the target in a value.
     Position(u16, Value),
 }
 
 impl Frame {
-    /// The value of the next operand; unknown too if there is none.
+    /// The value of the next operand; unknown if the operand is missing.
     fn read(&self, reader: &mut Reader<'_>) -> Value {
         match reader.operand()? {
             Ref::Value(value) => Some(value),
@@ -345,7 +346,7 @@ impl Frame {
         }
     }
 
-    /// Replaces stack words as the block says; returns `None` if they do not fit.
+    /// Replaces stack words as the block's exit says; returns `None` if they do not fit.
     fn leave(&mut self, reader: &mut Reader<'_>) -> Option<()> {
         let (taken, left) = (usize::from(reader.short()?), usize::from(reader.short()?));
         let kept = self.stack.len().checked_sub(taken)?;

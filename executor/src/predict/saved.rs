@@ -1,7 +1,8 @@
-//! [`Saved`]: programs as records of the store, under the hash of their code, so that a restart need not learn them again.
+//! [`Saved`]: keeps programs as records in the store, under the hash of their code, so that a restart need not learn
+//! them again.
 //!
-//! Each is written when it is made and removed when it is dropped, so that a crash loses at most the last few. They are derived from code that the
-//! state has: nothing is lost with them but time.
+//! Each is written when it is built and removed when it is evicted, so a crash loses at most the last few. They derive
+//! from code in the state, so losing them costs only time.
 
 use alloy_primitives::{Address, U256, hex};
 use serde::{Deserialize, Serialize};
@@ -10,18 +11,18 @@ use slipstream_types::{CodecError, Digest, codec};
 
 use super::program::{Program, Table};
 
-/// Says how code is analysed. To be raised whenever [`build`](super::build) makes another program of some code, which a test notices: programs of
-/// other versions are removed at the start.
+/// Version of the analysis. Raise it whenever [`build`](super::build) makes a different program from some code; a test
+/// detects that. Programs of other versions are removed at the start.
 const VERSION: u32 = 2;
-/// Bounds before and behind all names of records.
+/// Bounds before and after all record names.
 const FIRST: &str = "predict/";
 const LAST: &str = "predict0";
 
-/// See the module.
+/// The saved programs; see the module.
 #[derive(Debug)]
 pub(super) struct Saved(Store);
 
-/// A program as it is written.
+/// A program as a record.
 #[derive(Serialize, Deserialize)]
 struct Record {
     blocks: Vec<(u32, u32)>,
@@ -33,10 +34,10 @@ struct Record {
 }
 
 impl Saved {
-    /// Opens the records of a store, and loads programs of at most so many bytes together. Removes all others.
+    /// Opens the records of a store, and loads programs of at most `bytes_max` together. Removes all others.
     ///
     /// # Errors
-    /// Errors of the disk, or damage in the store.
+    /// If the disk fails, or the store is damaged.
     pub(super) fn open(
         store: Store,
         bytes_max: usize,
@@ -56,7 +57,7 @@ impl Saved {
         Ok((saved, programs))
     }
 
-    /// Writes a program. A disk that takes none any more stops the node elsewhere.
+    /// Writes a program. Errors are only logged: a full disk stops the node elsewhere.
     pub(super) fn put(&self, hash: &Digest, program: &Program) {
         let written = match encode(program) {
             Ok(record) => self.0.put_derived_record(&name_of(hash), &record),
@@ -67,7 +68,7 @@ impl Saved {
         }
     }
 
-    /// Removes one.
+    /// Removes a program.
     pub(super) fn remove(&self, hash: &Digest) {
         let name = name_of(hash);
         if let Err(error) = self.0.remove_records(&name, &name) {
@@ -103,7 +104,7 @@ fn encode(program: &Program) -> Result<Vec<u8>, CodecError> {
     )
 }
 
-/// Its program is followed like any other, which is safe whatever the bytes.
+/// Decodes a program. Running it is safe whatever its bytes are.
 fn decode(record: &[u8]) -> Result<Program, CodecError> {
     let Record { blocks, bytes, small, large, mut unresolved, delegate } =
         codec::decode("program", record, record.len())?;
@@ -135,7 +136,7 @@ mod tests {
         Predictors::new(config).with_saved(store.clone()).unwrap()
     }
 
-    /// Goal: learned programs are there after a restart, within their limit; dropped ones are not.
+    /// Goal: learned programs survive a restart, within their limit; evicted ones do not.
     #[test]
     fn programs_survive_restarts() {
         let store = Store::memory(&StorageConfig::default());
@@ -148,13 +149,13 @@ mod tests {
         for number in 0..200 {
             assert_eq!(after.program_of(&hash(number)), before.program_of(&hash(number)), "{number}");
         }
-        // With less room some are left out, and gone.
+        // With less room, some are left out and removed.
         let fewer = predictors(&store, 1_024);
         assert!(fewer.len() < after.len() && fewer.size_bytes() <= 1_024);
         assert_eq!(predictors(&store, 4_096).len(), fewer.len());
     }
 
-    /// Goal: opening removes records of other versions and malformed ones, without harm.
+    /// Goal: opening harmlessly removes records of other versions and malformed ones.
     #[test]
     fn other_versions_are_removed() {
         let store = Store::memory(&StorageConfig::default());
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn the_version_names_the_analysis() {
         let delegated = [&[0xef, 0x01, 0x00][..], &[7; 20]].concat();
-        // Slots named by a constant, by call data in a mapping, and behind a branch and a loop.
+        // Slots named by a constant, by call data in a mapping, and after a branch and a loop.
         let mapping =
             [0x5f, 0x35, 0x5f, 0x52, 0x60, 3, 0x60, 0x20, 0x52, 0x60, 0x40, 0x5f, 0x20, 0x54, 0x50, 0x00];
         let branch = [0x5f, 0x35, 0x60, 9, 0x57, 0x60, 1, 0x54, 0x00, 0x5b, 0x60, 2, 0x54, 0x60, 9, 0x56];

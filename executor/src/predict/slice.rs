@@ -1,7 +1,7 @@
 //! [`Slice`]: the operations of each chain that a predictor needs (steps 7 to 9 of 12 of the source).
 //!
-//! The slice goes backwards from operations that name a key, call, write memory read later, or decide the control flow, to
-//! their arguments. It crosses chains through the stack entries that they take. It drops everything else.
+//! The slice goes backwards to the arguments of operations that name a key, call, write memory read later, or decide
+//! the control flow. It crosses chains through the stack entries that they take. It drops everything else.
 
 use alloy_primitives::map::HashMap;
 
@@ -11,28 +11,28 @@ use super::{
     ssa::Operand,
 };
 
-/// Stack entries that are followed across chains; the ones below always count as needed.
+/// Stack entries that are tracked across chains; deeper ones always count as needed.
 const ENTRIES: usize = 64;
-/// Rounds until what is needed must have settled; after them every entry counts as needed.
+/// Most rounds to reach a fixed point; after them every entry counts as needed.
 const ROUNDS_MAX: usize = 64;
 
 /// The needed part of one chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Slice {
-    /// Per operation.
+    /// Whether each operation is needed.
     pub(super) ops: Vec<bool>,
-    /// Per operation, whether its result is.
+    /// Whether each operation's result is needed.
     pub(super) results: Vec<bool>,
-    /// Per word that the chain leaves on the stack, top last.
+    /// Whether each word that the chain leaves on the stack is needed, top last.
     pub(super) stack: Vec<bool>,
-    /// Entries that it, or what comes after it, takes: a bit for each, the lowest for the top.
+    /// Entries that the chain or its successors take: a bit for each, the lowest for the top.
     entries: u64,
 }
 
-/// Slices all chains of a contract; `chains` is what [`super::chain::chains`] made.
+/// Slices all chains of a contract; `chains` comes from [`super::chain::chains`].
 pub(super) fn slices(chains: &HashMap<u32, Chain>) -> HashMap<u32, Slice> {
     let mut order: Vec<u32> = chains.keys().copied().collect();
-    // Needs flow backwards, and code mostly runs forwards.
+    // Needs flow backwards, while code mostly runs forwards.
     order.sort_unstable_by(|a, b| b.cmp(a));
     let mut entries: HashMap<u32, u64> = order.iter().map(|at| (*at, 0)).collect();
     let mut is_settled = false;
@@ -63,7 +63,7 @@ fn slice(chain: &Chain, entries: &HashMap<u32, u64>) -> Slice {
         entries: 0,
     };
     let mut mark = Mark { results: &mut slice.results, entries: &mut slice.entries };
-    // Entries that the chain leaves alone lie deeper or higher after it.
+    // Entries that the chain leaves alone change their depth by `left - taken`.
     for depth in (left..ENTRIES).filter(|depth| is_needed(*depth)) {
         mark.operand(Operand::Entry((depth - left + chain.taken) as u16));
     }
@@ -89,7 +89,7 @@ fn slice(chain: &Chain, entries: &HashMap<u32, u64>) -> Slice {
     slice
 }
 
-/// The entries that the chains after this one take.
+/// The entries that the successors of this chain take.
 fn needed_after(chain: &Chain, entries: &HashMap<u32, u64>) -> u64 {
     let of = |target: &u32| entries.get(target).copied().unwrap_or(0);
     match &chain.exit {

@@ -1,12 +1,12 @@
-//! [`Tracer`]: stack code into values (step 4 of 12 of the source), folding constants on the way (step 6).
+//! [`Tracer`]: turns stack code into values (step 4 of 12 of the source), and folds constants on the way (step 6).
 //!
-//! A chain of basic blocks becomes a list of operations. Their arguments are constants, earlier results, or *entries*: words
-//! below the chain on the stack, counted from the top. Entries are the parameters of the chain. PUSH, DUP, SWAP and POP
-//! vanish; so do LOG and the gas of a call, which name no key.
+//! A chain of basic blocks becomes a list of operations. Their arguments are constants, earlier results, or *entries*:
+//! words below the chain on the stack, counted from the top. Entries are the parameters of the chain. PUSH, DUP, SWAP
+//! and POP vanish; so do LOG and the gas of a call, which name no key.
 //!
-//! Memory is followed where addresses are constant. So the free memory pointer and the scratch space where Solidity hashes
-//! mapping keys become plain values. A write to an unknown address is assumed to lie above both: true of compilers, and a
-//! predictor may be wrong.
+//! Memory is tracked where addresses are constant. So the free memory pointer and the scratch space where Solidity
+//! hashes mapping keys become plain values. A write to an unknown address is assumed to lie above both. That is true of
+//! compilers, and a predictor may be wrong.
 
 use alloy_primitives::{U256, map::HashMap};
 
@@ -17,25 +17,25 @@ use super::{
     opcode::*,
 };
 
-/// Arguments of the widest operation: a call without its gas.
+/// Number of arguments of the widest operation: a call without its gas.
 pub(super) const ARGS_MAX: usize = 6;
-/// Stack entries that a chain may take: the EVM's own limit.
+/// Most stack entries that a chain may take: the EVM's own limit.
 const ENTRIES_MAX: usize = 1024;
-/// Words of memory that a chain follows; more would make a hostile contract's analysis quadratic.
+/// Most words of memory that a chain tracks; more would make a hostile contract's analysis quadratic.
 const KNOWN_WORDS_MAX: usize = 32;
-/// Below this, compilers keep the scratch space and the free memory pointer; see the module.
+/// Compilers keep the scratch space and the free memory pointer below this address; see the module.
 const FREE_MEMORY: u64 = 0x60;
 
 /// A word that an operation takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Operand {
-    /// Known now; a number in [`Constants`].
+    /// A constant, by its number in [`Constants`].
     Const(u32),
-    /// A word on the stack before the chain, 0 at the top.
+    /// A word that was on the stack before the chain, 0 at the top.
     Entry(u16),
     /// The result of an earlier operation of the chain.
     Op(u32),
-    /// Nobody needs it.
+    /// No operation needs it.
     Unknown,
 }
 
@@ -68,21 +68,21 @@ pub(super) enum Exit {
     Stop,
     /// The call ends with `memory[offset..offset + length]`.
     Return(Operand, Operand),
-    /// The same, undone.
+    /// As `Return`, but the call's effects are undone.
     Revert(Operand, Operand),
     /// The call ends, and the balance goes to an account.
     SelfDestruct(Operand),
     /// The instruction is unknown, or the stack does not fit.
     Invalid,
-    /// Control goes on behind the block.
+    /// Control continues after the block.
     Next,
     /// A jump.
     Jump(Operand),
-    /// A jump if the condition is not zero, else on to what stands behind the block.
+    /// A jump if the condition is not zero; otherwise control continues after the block.
     Branch {
-        /// Where to.
+        /// The target of the jump.
         target: Operand,
-        /// Whether.
+        /// The condition that decides.
         condition: Operand,
     },
 }
@@ -95,7 +95,7 @@ pub(super) struct Tracer<'a, 'c> {
     pub(super) ops: Vec<Op>,
     /// The operands that the chain leaves above the entries that it did not take, top last.
     pub(super) stack: Vec<Operand>,
-    /// Entries that it took.
+    /// Number of entries that it took.
     pub(super) taken: usize,
     known: Vec<(u64, Operand)>,
     seen: HashMap<(u8, [Operand; FOLDED_ARGS_MAX]), u32>,
@@ -124,7 +124,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         self.constants.is_narrow(operand)
     }
 
-    /// Traces one block and says how control leaves it.
+    /// Traces one block and returns how control leaves it.
     pub(super) fn block(&mut self, block: Block) -> Exit {
         for instruction in self.blocks.instructions(block) {
             if self.taken > ENTRIES_MAX {
@@ -180,7 +180,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         }
     }
 
-    /// Forgets the entries that were looked at but are where they were.
+    /// Drops the entries that were read but are still in place.
     pub(super) fn trim(&mut self) {
         let kept = self.stack.iter().take(self.taken).enumerate();
         let untouched = kept
@@ -193,7 +193,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
     fn plain(&mut self, code: u8) {
         let (args, has_result) = operation_arity(code);
         if is_call(code) {
-            // The gas: it decides nothing that can be foreseen.
+            // The gas: it decides nothing that can be predicted.
             self.pop();
         }
         let mut taken = [Operand::Unknown; ARGS_MAX];
@@ -253,7 +253,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         result
     }
 
-    /// The few identities that compilers' output is full of.
+    /// Applies the few identities that are frequent in compilers' output.
     fn simplified(&self, code: u8, args: &[Operand]) -> Option<Operand> {
         let [a, b] = *args else { return None };
         let (left, right) = (self.value(a), self.value(b));
@@ -269,7 +269,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         .or_else(|| (code == AND && self.fits(b, left?)).then_some(b))
     }
 
-    /// Whether masking an operand changes nothing: addresses, which compilers mask again and again.
+    /// Whether masking an operand changes nothing: compilers mask addresses again and again.
     fn fits(&self, operand: Operand, mask: U256) -> bool {
         let Operand::Op(number) = operand else { return false };
         let op = &self.ops[number as usize];
@@ -282,7 +282,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         }
     }
 
-    /// `ISZERO(ISZERO(x))` decides a branch as `x` does.
+    /// Strips double negations: `ISZERO(ISZERO(x))` decides a branch as `x` does.
     fn without_double_not(&self, condition: Operand) -> Operand {
         let negated = |operand| match operand {
             Operand::Op(number) if self.ops[number as usize].code == ISZERO => {
@@ -337,7 +337,7 @@ impl<'a, 'c> Tracer<'a, 'c> {
         }
     }
 
-    /// Forgets what a write to `memory[at..at + length]` may have changed.
+    /// Forgets the words that a write to `memory[at..at + length]` may have changed.
     fn forget(&mut self, at: Operand, length: Operand) {
         let end = |at: u64| self.constants.offset(length).and_then(|length| at.checked_add(length));
         let (from, to) = match self.constants.offset(at) {

@@ -1,4 +1,4 @@
-//! From bytecode to keys: what programs hold, and that no bytecode breaks them.
+//! Tests the way from bytecode to keys: what programs hold, and that no bytecode breaks them.
 
 use alloy_consensus::{SignableTransaction, TxLegacy};
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
@@ -43,7 +43,7 @@ fn transaction(to: TxKind, input: &[u8]) -> Transaction {
         TxLegacy { gas_limit: 1_000_000, to, input: Bytes::copy_from_slice(input), ..TxLegacy::default() };
     let signature = Signature::new(U256::from(1), U256::from(1), false);
     let envelope = Envelope::from(tx.into_signed(signature));
-    // The signature is nobody's, so the sender is set by hand.
+    // The signature is invalid, so the sender is set by hand.
     Transaction {
         raw: Bytes::new(),
         hash: B256::ZERO,
@@ -88,7 +88,8 @@ fn word(value: u64) -> [u8; 32] {
     U256::from(value).to_be_bytes()
 }
 
-/// Goal: the slot of a mapping's element is computed from call data, and a slot found in a slot is followed.
+/// Goal: the slot of a mapping's element is computed from call data, and a slot number found in another slot is
+/// followed.
 #[test]
 fn slots_are_computed_and_followed() {
     // mstore(0, calldata[0]); mstore(32, 3); sload(sload(keccak(0, 64)))
@@ -99,7 +100,8 @@ fn slots_are_computed_and_followed() {
     assert_eq!(slots(&state, &word(9)), [(CONTRACT, element), (CONTRACT, U256::from(77))]);
 }
 
-/// Goal: a jump to an uncomputable target is seen when execution makes it, and foretold from then on. Known jumps are not watched.
+/// Goal: a jump to an uncomputable target is learned when execution makes it, and predicted from then on. Known jumps
+/// are not recorded.
 #[test]
 fn jumps_of_execution_are_learned() {
     // jump(blobbasefee() + 5); 6: sload(1)
@@ -122,12 +124,12 @@ fn jumps_of_execution_are_learned() {
     let reader = Stacked::new(&overlay, None, &state).watched(watch);
     execute(&reader, &env, std::slice::from_ref(&call)).unwrap();
     predictors.learn_jumps();
-    // The program is made anew with what was seen.
+    // The program is built again with the observed jump.
     assert_eq!(slots(), 1);
     assert!(predictors.watch().is_none());
 }
 
-/// Goal: a callee's program gets the call data and its result comes back; a delegate uses the caller's storage.
+/// Goal: a callee's program gets the call data and returns its result; a delegate uses the caller's storage.
 #[test]
 fn calls_are_followed() {
     let sload_argument = code("5f35 54 5f52 6020 5f f3");
@@ -142,7 +144,7 @@ fn calls_are_followed() {
     assert_eq!(slots(&delegated, &[]), [(CONTRACT, U256::from(5)), (CONTRACT, U256::ZERO)]);
 }
 
-/// Goal: reads on failing ways are left out, and a check in front of them does not stop the prediction.
+/// Goal: reads on failing paths are left out, and a check before them does not stop the prediction.
 #[test]
 fn failing_ways_are_not_followed() {
     // if caller == 0 { jump 11 }; sload(1); revert — 11: sload(2); stop
@@ -150,7 +152,7 @@ fn failing_ways_are_not_followed() {
     assert_eq!(slots(&state(&[(CONTRACT, &program)]), &[]), [(CONTRACT, U256::from(2))]);
 }
 
-/// Goal: a value written is what is read later, unless the call that wrote it reverted.
+/// Goal: a later read sees a written value, unless the call that wrote it reverted.
 #[test]
 fn writes_are_seen_until_reverted() {
     // sstore(0, 4); sload(sload(0))
@@ -173,7 +175,7 @@ fn programs_hold_only_what_keys_need() {
     assert!(build(&padded, &[]).size_bytes() <= plain + 4, "{}", build(&padded, &[]).size_bytes());
 }
 
-/// Goal: a jump that a prediction came to and no program could know is learnt, and followed after that.
+/// Goal: a predicted jump that no program could resolve is learned, and followed after that.
 #[test]
 fn missed_jumps_are_learnt() {
     // jump(calldata[0]); 3: jumpdest sload(6) stop
@@ -191,7 +193,7 @@ fn missed_jumps_are_learnt() {
     assert_eq!(keys(), before + 1, "nonsense changes nothing");
 }
 
-/// Instructions that do something more often than random bytes do.
+/// Instructions that have an effect more often than random bytes do.
 fn instruction() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => any::<u8>().prop_map(|byte| vec![0x60, byte % 96]),
@@ -213,7 +215,7 @@ fn bytecode() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
-    /// Goal: whatever the code, analysis and run end without a panic and within the limits.
+    /// Goal: for any code, analysis and run end without a panic and within the limits.
     #[test]
     fn no_bytecode_breaks_the_limits(first in bytecode(), second in bytecode(), input in any::<[u8; 40]>()) {
         let state = state(&[(CONTRACT, &first), (OTHER, &second), (Address::ZERO, &second)]);
@@ -222,7 +224,7 @@ proptest! {
         };
         let (named, stats) = run(&state, &input, PredictConfig { limits, ..PredictConfig::default() });
         prop_assert!(stats.keys <= limits.keys_max && stats.reads <= limits.reads_max);
-        // The last block and the last copy may pass the limit, by no more than they are long.
+        // The last block and the last copy may pass the limit, by at most their own length.
         prop_assert!(stats.steps <= limits.steps_max + 1_000);
         let changes = named.iter().filter(|it| matches!(it, Predicted::Change(_))).count();
         prop_assert_eq!(stats.keys + stats.codes, (named.len() - changes) as u64);
@@ -230,7 +232,7 @@ proptest! {
         prop_assert_eq!(again, (named, stats), "one prediction, twice");
     }
 
-    /// Goal: the same for code that creates contracts, and for jumps that nobody made.
+    /// Goal: the same holds for code that creates contracts, and for jumps that were never made.
     #[test]
     fn no_init_code_breaks_it(init in bytecode(), edges in prop::collection::vec(any::<(u8, u8)>(), 0..20)) {
         let edges: Vec<_> = edges.iter().map(|(from, to)| JumpEdge { from: (*from).into(), to: (*to).into() }).collect();

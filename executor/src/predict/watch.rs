@@ -1,4 +1,4 @@
-//! [`JumpWatch`]: the jumps that analysis cannot resolve, and where execution was seen to go from them.
+//! [`JumpWatch`]: records where execution goes from jumps that analysis cannot resolve.
 
 use alloy_primitives::{
     B256,
@@ -9,10 +9,10 @@ use slipstream_types::Digest;
 
 use super::{JumpEdge, program::Program};
 
-/// Jumps that are kept until they are taken.
+/// Most jumps that are kept until they are taken.
 const SEEN_MAX: usize = 4_096;
 
-/// See the module. Executions of a node share one until the programs change.
+/// The sites of unresolved jumps, and the jumps seen there. A node's executions share one until the programs change.
 #[derive(Debug, Default)]
 pub struct JumpWatch {
     /// Positions of the jumps by the code's hash, ascending.
@@ -29,7 +29,7 @@ impl JumpWatch {
         (!sites.is_empty()).then(|| JumpWatch { sites, seen: Mutex::default() })
     }
 
-    /// Execution jumps, in the code of that hash.
+    /// Records a jump in the code with that hash.
     pub(crate) fn jumps(&self, code: &B256, from: usize, to: usize) {
         let Some(sites) = self.sites.get(code) else { return };
         let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) else { return };
@@ -42,7 +42,7 @@ impl JumpWatch {
         }
     }
 
-    /// The jumps seen since the last call.
+    /// Takes the jumps seen since the last call.
     pub(super) fn take(&self) -> HashSet<(B256, JumpEdge)> {
         std::mem::take(&mut self.seen.lock())
     }

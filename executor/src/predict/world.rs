@@ -1,4 +1,4 @@
-//! [`World`]: the state as one transaction's predictors see it, and where the keys that they name go.
+//! [`World`]: the state as one transaction's predictors see it, and the sink of the keys that they name.
 
 use alloy_primitives::{
     Address, B256, Bytes, U256,
@@ -9,13 +9,13 @@ use slipstream_types::{AccountValue, Digest, StateKey};
 use super::{PredictLimits, PredictStats, Predicted, StopReason, buffer::Value};
 use crate::reader::StateReader;
 
-/// The prediction for a transaction cannot go on; why stands in its [`PredictStats`].
+/// The prediction for a transaction cannot continue; its [`PredictStats`] say why.
 #[derive(Debug)]
 pub(super) struct Stopped;
 
 type Slot = (Address, U256);
 
-/// Reads each key once, and passes each on once; keeps what the transaction would write.
+/// Reads each key once, and reports each once. Keeps the writes that the transaction would make.
 pub(super) struct World<'a> {
     reader: &'a dyn StateReader,
     sink: &'a mut dyn FnMut(Predicted),
@@ -24,10 +24,10 @@ pub(super) struct World<'a> {
     pub(super) stats: PredictStats,
     accounts: AddressMap<Option<AccountValue>>,
     codes: B256Set,
-    /// `None` if the slot was named and not read.
+    /// `None` if the slot was named but not read.
     slots: HashMap<Slot, Option<Value>>,
     transient: HashMap<Slot, Value>,
-    /// Slots as they were before each write, for calls that revert.
+    /// The value of each slot before each write, for calls that revert.
     journal: Vec<(Slot, Option<Value>)>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The state that is read.
+    /// The underlying state.
     pub(super) fn reader(&self) -> &'a dyn StateReader {
         self.reader
     }
@@ -69,7 +69,8 @@ impl<'a> World<'a> {
         Ok(account)
     }
 
-    /// Counts a contract that the transaction would create, so that the next one gets another address. The nonce before.
+    /// Counts a contract that the transaction would create, so that the next one gets another address. Returns the
+    /// nonce before it.
     pub(super) fn next_nonce(&mut self, creator: &Address) -> Result<u64, Stopped> {
         let mut account = self.account(creator)?.unwrap_or_default();
         let nonce = account.nonce;
@@ -78,7 +79,7 @@ impl<'a> World<'a> {
         Ok(nonce)
     }
 
-    /// Names the code of an account that has some.
+    /// Names the code of an account that has code.
     pub(super) fn code(&mut self, hash: Digest) {
         if self.codes.insert(B256::from(hash)) {
             self.stats.codes += 1;
@@ -93,7 +94,7 @@ impl<'a> World<'a> {
         self.reader.code(&hash).map_err(|_| self.stop(StopReason::ReadFailed))
     }
 
-    /// Moves wei between accounts, as far as the amount is known.
+    /// Moves wei between accounts, if the amount is known.
     pub(super) fn pay(&mut self, from: &Address, to: &Address, value: Value) -> Result<(), Stopped> {
         let Some(value) = value.filter(|value| !value.is_zero()) else { return Ok(()) };
         let mut payer = self.account(from)?.unwrap_or_default();
@@ -105,7 +106,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Gives an account the code that the transaction deployed there; the state has no such code to be named.
+    /// Gives an account the code that the transaction deployed there. The code is not named, because the state does not
+    /// have it.
     pub(super) fn deploy(&mut self, address: &Address, hash: Digest) -> Result<(), Stopped> {
         let account = self.account(address)?.unwrap_or_default();
         self.codes.insert(B256::from(hash));
@@ -113,7 +115,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Names a slot that nobody needs the value of.
+    /// Names a slot whose value is not needed.
     pub(super) fn touch(&mut self, address: Address, slot: U256) -> Result<(), Stopped> {
         if !self.slots.contains_key(&(address, slot)) {
             self.emit(StateKey::Slot(address, slot.into()))?;
@@ -138,7 +140,7 @@ impl<'a> World<'a> {
         Ok(value)
     }
 
-    /// Writes a slot for the rest of the transaction, and names it: execution reads what it writes.
+    /// Writes a slot for the rest of the transaction, and names it: execution also reads the slots that it writes.
     pub(super) fn set_slot(&mut self, address: Address, slot: U256, value: Value) -> Result<(), Stopped> {
         self.touch(address, slot)?;
         let before = self.slots.insert((address, slot), Some(value));
@@ -156,12 +158,12 @@ impl<'a> World<'a> {
         self.transient.insert((address, slot), value);
     }
 
-    /// Where [`World::undo`] goes back to.
+    /// A checkpoint for [`World::undo`].
     pub(super) fn checkpoint(&self) -> usize {
         self.journal.len()
     }
 
-    /// Takes back the writes since a checkpoint.
+    /// Undoes the writes since a checkpoint.
     pub(super) fn undo(&mut self, checkpoint: usize) {
         while self.journal.len() > checkpoint
             && let Some((slot, before)) = self.journal.pop()
@@ -170,10 +172,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Tells the slots that it changed. A lock that is taken and given back changes nothing.
+    /// Reports the slots that the transaction changed. A lock that is taken and released changes nothing.
     pub(super) fn tell_changes(&mut self) {
         let mut changed: Vec<(Slot, Option<Value>)> = self.journal.clone();
-        // The first write of each slot stays, with the value before it.
+        // Keeps the first write of each slot, with the value before it.
         changed.sort_by_key(|(slot, _)| *slot);
         changed.dedup_by_key(|(slot, _)| *slot);
         let is_known = |value: &Option<Value>| matches!(value, Some(Some(_)));
@@ -183,13 +185,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Counts operations.
+    /// Counts operations, up to the limit.
     pub(super) fn count_steps(&mut self, steps: u64) -> Result<(), Stopped> {
         self.stats.steps += steps;
         if self.stats.steps > self.limits.steps_max { Err(self.stop(StopReason::Steps)) } else { Ok(()) }
     }
 
-    /// Notes why the prediction is incomplete; the first reason stands.
+    /// Records why the prediction is incomplete; the first reason stays.
     pub(super) fn stop(&mut self, reason: StopReason) -> Stopped {
         self.stats.stopped_because.get_or_insert(reason);
         Stopped

@@ -1,22 +1,23 @@
-//! [`Prefetcher`]: reads what hints name, ahead of the batches that need it, so that execution does not wait for the disk.
+//! [`Prefetcher`]: reads hinted keys before the batches that need them, so that execution does not wait for the disk.
 //!
 //! ```text
 //!  hints ─ Wanted ─▶ Prefetcher::read_ahead ─▶ Warm ─▶ execute
-//!                          │                    ▲ │ a key nobody claimed is read here; one that is loading is waited for
+//!                          │                    ▲ │ reads unclaimed keys itself, and waits for keys that are loading
 //!                          ▼                    │ ▼
 //!            pool: threads ─ chunks of keys ─▶ Load: queued ─▶ loading ─▶ found │ absent
 //!                                                          └─ (read failed) ─▶ queued
 //! ```
 //!
-//! Keys are read in chunks: first-use order decides which chunk comes first, the table's order how a chunk is read. No key is read twice
-//! through one [`Warm`]. The batches that execute next come first. [`PrefetchLimits`] bounds the read-ahead, so memory and wasted reads
-//! stay bounded however many batches wait.
+//! Keys are read in chunks: first-use order decides which chunk comes first, and the table's order how a chunk is read.
+//! No key is read twice through one [`Warm`]. The batches that execute next come first. [`PrefetchLimits`] bounds the
+//! read-ahead, so memory and wasted reads stay bounded however many batches wait.
 //!
-//! Hints are advice from strangers. A missing or wrong hint costs a plain read, and a surplus hint costs a useless one. Results never
-//! change: every value comes from one fixed state, which also answers the misses.
+//! Hints are advice from strangers. A missing or wrong hint costs a plain read, and a surplus hint costs a useless one.
+//! Results never change: every value comes from one fixed state, which also answers the misses.
 //!
-//! Hints with values ([`Wanted::values`]) are the exception, for callers that ask for it. The hint's value answers a key that is not
-//! read yet, and the key's row is read all the same. Results from such answers count only once [`Warm::confirm`] has compared them.
+//! Hints with values ([`Wanted::values`]) are the exception, for callers that ask for it. The hint's value answers a
+//! read of a key that is not loaded yet, and the key's row is loaded all the same. Results from such answers count only
+//! once [`Warm::confirm`] has compared them.
 
 mod load;
 mod pace;
@@ -37,19 +38,19 @@ pub use self::{
     warm::{PrefetchStats, Warm, WarmStats},
 };
 
-/// The keys and code to read ahead of a batch.
+/// The keys and code to read ahead for a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Accounts and slots, in the order in which they are needed. Repeated ones count once.
+    /// Accounts and slots, in the order in which they are needed. Duplicates count once.
     pub keys: Vec<StateKey>,
     /// Code by its Keccak-256.
     pub codes: Vec<Digest>,
-    /// Accounts among the keys whose code is needed too: its hash is found in their row.
+    /// Accounts among the keys whose code is needed too: their rows hold its hash.
     pub codes_of: Vec<Address>,
-    /// Rows that somebody says some of the keys have. Execution does not wait for those keys, and its result has to be
+    /// Values that hints claim for some of the keys. Execution does not wait for those keys, and its result must be
     /// confirmed ([`Warm::confirm`]).
     pub values: Vec<RowBefore>,
-    /// Whether somebody has read the keys a moment ago, so that the time that it takes now tells nothing of the disk.
+    /// Whether the keys were read a moment ago. Their read times then say nothing about the disk.
     pub was_read: bool,
 }
 
@@ -60,16 +61,16 @@ impl From<&Hints> for Wanted {
     }
 }
 
-/// How far is read ahead.
+/// The limits of reading ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefetchLimits {
     /// Threads that read. 0 counts as 1.
     pub threads: usize,
-    /// Batches that are read for beside the oldest one that is not executed.
+    /// Batches that are read ahead, beside the oldest one that is not executed.
     pub readahead_batches: usize,
-    /// Most bytes read ahead and not dropped yet. Beyond them only the oldest batch is read for.
+    /// Most bytes that are read ahead and not dropped yet. Beyond them only the oldest batch is read ahead.
     pub readahead_bytes: usize,
-    /// How keys are read; none lets a probe decide.
+    /// How keys are read; `None` lets a probe decide.
     pub backend: Option<Backend>,
 }
 

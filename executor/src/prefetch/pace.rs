@@ -1,29 +1,30 @@
-//! [`Pace`]: whether reading ahead is worth what it costs, by how many reads here are slow.
+//! [`Pace`]: decides from the share of slow reads whether reading ahead is worth its cost.
 //!
-//! If a row is in a cache of this process, execution reads it faster than another thread could hand it over. On a machine whose cores are
-//! busy, reading ahead would then cost more than it gives. Threads that read ahead now and then time one read by itself; when hardly any of
-//! these is slow, batches are executed without. Then execution times its own, and begins again when enough of them are.
+//! If a row is in a cache of this process, execution reads it faster than another thread could hand it over. On a
+//! machine whose cores are busy, reading ahead would then cost more than it gains. Threads that read ahead sometimes
+//! time a single read. When hardly any of these is slow, batches are executed without reading ahead. Then execution
+//! times its own reads, and reading ahead resumes when enough of them are slow.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A read that takes as long is slow. From the block cache it takes 3 to 8 us with decoding, from the operating system's cache 12 to 25,
-/// from the fastest disks 60.
+/// A read that takes at least this time is slow. With decoding, it takes 3 to 8 us from the block cache, 12 to 25 from
+/// the operating system's cache, and 60 from the fastest disks.
 pub(crate) const SLOW: Duration = Duration::from_micros(12);
-/// Reads that are looked at together.
+/// Number of reads that are judged together.
 const SAMPLES: u32 = 32;
-/// Counts of slow reads in a sample: with so few, reading ahead stops; with so many, it begins again. Now and then a thread that
-/// waits for its core looks like one that waits for a row.
+/// Slow reads in a sample. Up to `FEW`, reading ahead stops; from `MANY` on, it resumes. Sometimes a thread that waits
+/// for its core looks as if it waited for a row.
 const FEW: u32 = 3;
 const MANY: u32 = 7;
-/// Cores from which on there is one to hand rows over, whatever else is to be done.
+/// With at least this many cores, one is always free to hand rows over.
 const CORES_TO_SPARE: usize = 3;
 
-/// See the module.
+/// The judgement of reading ahead; see the module.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Reading ahead always pays: there are cores with nothing to do.
+    /// Whether reading ahead always pays, because some cores are idle.
     has_cores: bool,
     state: Mutex<State>,
 }
@@ -31,11 +32,11 @@ pub(crate) struct Pace {
 #[derive(Debug, Default)]
 struct State {
     is_in_memory: bool,
-    /// Reads since this was last judged.
+    /// Reads since the last judgement.
     reads: Reads,
 }
 
-/// Some reads.
+/// Counts of reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reads {
     pub(crate) all: u32,
@@ -43,17 +44,17 @@ pub(crate) struct Reads {
 }
 
 impl Pace {
-    /// Makes the pace of a machine with so many cores. Until anything is known, reading ahead pays.
+    /// Makes the pace of a machine with `cores` cores. Until anything is known, reading ahead pays.
     pub(crate) fn new(cores: usize) -> Pace {
         Pace { has_cores: cores >= CORES_TO_SPARE, state: Mutex::default() }
     }
 
-    /// Whether it pays.
+    /// Whether reading ahead pays.
     pub(crate) fn reads_ahead(&self) -> bool {
         self.has_cores || !self.state.lock().is_in_memory
     }
 
-    /// A thread that reads ahead took so long for one row.
+    /// Records the time that a thread took to read one row ahead.
     pub(crate) fn took(&self, time: Duration) {
         let mut state = self.state.lock();
         if !state.is_in_memory {
@@ -61,7 +62,7 @@ impl Pace {
         }
     }
 
-    /// A batch was executed for which nothing was read ahead.
+    /// Records the reads of a batch that was executed without reading ahead.
     pub(crate) fn executed(&self, reads: Reads) {
         let mut state = self.state.lock();
         if state.is_in_memory {
@@ -79,7 +80,7 @@ impl State {
             return;
         }
         self.reads = Reads::default();
-        // In parts of SAMPLES.
+        // Scales the count to a sample of `SAMPLES`.
         let share = u64::from(slow) * u64::from(SAMPLES) / u64::from(all);
         self.is_in_memory = share < u64::from(if self.is_in_memory { MANY } else { FEW + 1 });
     }
@@ -102,7 +103,7 @@ mod tests {
         assert!(pace.reads_ahead(), "nothing is known");
         sample(&pace, SAMPLES);
         assert!(pace.reads_ahead());
-        // Now and then a thread has to wait for its core.
+        // Sometimes a thread has to wait for its core.
         sample(&pace, 1);
         assert!(!pace.reads_ahead());
         pace.executed(Reads { all: 1_000, slow: 50 });
@@ -111,7 +112,7 @@ mod tests {
         assert!(pace.reads_ahead());
     }
 
-    /// Goal: batches that read little are not overlooked for ever.
+    /// Goal: batches with few reads are judged too.
     #[test]
     fn a_few_reads_of_many_batches_tell_as_much_as_many_of_one() {
         let pace = Pace::new(2);
@@ -121,7 +122,7 @@ mod tests {
         assert!(pace.reads_ahead());
     }
 
-    /// Goal: whatever share of the reads waits, the judgement settles.
+    /// Goal: for any share of slow reads, the judgement settles.
     #[test]
     fn a_state_that_is_partly_in_memory_is_judged_once() {
         for slow in 0..=SAMPLES {

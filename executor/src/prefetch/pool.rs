@@ -1,4 +1,4 @@
-//! [`Prefetcher`]: the threads that read ahead, and which batch they read for.
+//! [`Prefetcher`]: the threads that read ahead, and the order of their batches.
 
 use std::{
     fmt,
@@ -18,12 +18,13 @@ use super::{
 };
 use crate::reader::StateReader;
 
-/// Keys that a thread takes at a time to read them one by one; of a multi-get the fewest.
+/// Keys that a thread takes at a time for point reads; also the fewest of a multi-get.
 const POINT_KEYS: usize = 16;
-/// Keys that all threads together multi-get at once, so that while some decode what they read, the disk has the others' reads.
+/// Keys that all threads together multi-get at once. While some threads decode their rows, the disk serves the others'
+/// reads.
 const MULTI_GET_KEYS: usize = 512;
 
-/// Reads ahead for batches, on threads of its own that live as long as it does.
+/// Reads ahead for batches, on its own threads, which end when it is dropped.
 pub struct Prefetcher {
     pool: Arc<Pool>,
     threads: Vec<JoinHandle<()>>,
@@ -39,7 +40,7 @@ impl Prefetcher {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If the system gives no more threads.
+    /// If the system cannot start more threads.
     pub fn new(limits: PrefetchLimits) -> std::io::Result<Prefetcher> {
         let queue =
             Queue { batches: Vec::new(), probe: Probe::new(limits.backend), is_closed: false, last: 0 };
@@ -54,8 +55,8 @@ impl Prefetcher {
         Ok(prefetcher)
     }
 
-    /// Begins to read a batch's wanted keys from a state, and returns at once. It reads until the returned handle is dropped;
-    /// batches with lower numbers come first.
+    /// Begins to read a batch's wanted keys from a state, and returns at once. It reads until the returned handle is
+    /// dropped. Batches with lower numbers come first.
     pub fn read_ahead<R: StateReader + 'static>(
         &self,
         number: BatchNumber,
@@ -67,12 +68,12 @@ impl Prefetcher {
         Warm::new(load, Some(Ticket { pool: Arc::clone(&self.pool), id }))
     }
 
-    /// Tells whether reading ahead is worth its cost. If it is not, callers may skip it.
+    /// The judgement whether reading ahead is worth its cost. If it is not, callers may skip it.
     pub(crate) fn pace(&self) -> &Pace {
         &self.pool.pace
     }
 
-    /// The back end that the probe has chosen, or tries now.
+    /// The back end that the probe has chosen, or is trying now.
     pub fn backend(&self) -> Backend {
         self.pool.queue.lock().probe.backend()
     }
@@ -83,7 +84,8 @@ impl Drop for Prefetcher {
         self.pool.queue.lock().is_closed = true;
         self.pool.change.notify_all();
         for thread in self.threads.drain(..) {
-            // Only a reader can have panicked. Its key is queued again, and the thread that needs it meets the same panic.
+            // Only a reader can have panicked. Its key is queued again, and the thread that needs the key gets the same
+            // panic.
             let _ = thread.join();
         }
     }
@@ -100,7 +102,7 @@ trait Job: Send + Sync {
     ) -> Result<Option<usize>, StorageError>;
     /// Bytes of the rows and code read so far.
     fn bytes(&self) -> usize;
-    /// Keys and code that nobody has begun to read.
+    /// Keys and code whose read no thread has begun.
     fn left(&self) -> usize;
 }
 
@@ -127,12 +129,12 @@ struct Batch {
     id: u64,
     number: BatchNumber,
     job: Arc<dyn Job>,
-    /// Nothing is left to be begun.
+    /// Whether every read of the batch has begun.
     is_handed_out: bool,
 }
 
 struct Queue {
-    /// By number: those that are read for, or were and are not executed.
+    /// Batches by number: those that are being read, or were read and are not executed.
     batches: Vec<Batch>,
     probe: Probe,
     is_closed: bool,
@@ -148,7 +150,7 @@ pub(super) struct Pool {
     pace: Pace,
 }
 
-/// Takes a batch out of the queue when it is dropped.
+/// Removes a batch from the queue when it is dropped.
 pub(super) struct Ticket {
     pool: Arc<Pool>,
     id: u64,
@@ -174,14 +176,14 @@ impl Pool {
         id
     }
 
-    /// Wakes as many threads as there is work for.
+    /// Wakes as many threads as have work.
     fn wake(&self, queue: &Queue) {
         for _ in 0..queue.threads_wanted(&self.limits) {
             self.change.notify_one();
         }
     }
 
-    /// One thread's life.
+    /// The loop of one thread.
     fn work(&self) {
         let mut queue = self.queue.lock();
         while !queue.is_closed {
@@ -194,7 +196,7 @@ impl Pool {
             let read = parking_lot::MutexGuard::unlocked(&mut queue, || {
                 job.read_some(begun.backend, keys_max, &self.pace)
             });
-            // After an error nothing more is read ahead: execution comes to the same key and reports it.
+            // After an error nothing more is read ahead: execution will read the same key and report the error.
             let read = read.unwrap_or(None);
             queue.probe.end(begun, read.unwrap_or(0), Instant::now());
             if read.is_none() {
@@ -204,7 +206,7 @@ impl Pool {
     }
 }
 
-/// Keys that each of so many threads takes at a time.
+/// Keys that each of `threads` threads takes at a time.
 fn keys_at_once(backend: Backend, threads: usize) -> usize {
     match backend {
         Backend::Threads => POINT_KEYS,
@@ -222,16 +224,16 @@ impl Queue {
         Some((batch.id, Arc::clone(&batch.job)))
     }
 
-    /// The number of threads that share what may be read now. Each takes at least [`POINT_KEYS`] keys, except the last.
+    /// Number of threads with work now. Each takes at least [`POINT_KEYS`] keys, except the last.
     fn threads_wanted(&self, limits: &PrefetchLimits) -> usize {
         let readable = self.batches.iter().take(1 + limits.readahead_batches);
         let open = readable.filter(|batch| !batch.is_handed_out);
-        // One has to find that nothing is left.
+        // At least one thread must run to find that nothing is left.
         let keys: usize = open.map(|batch| batch.job.left().max(1)).sum();
         keys.div_ceil(POINT_KEYS).min(limits.threads.max(1))
     }
 
-    /// Nothing is left to be begun for a batch.
+    /// Records that every read of a batch has begun.
     fn hand_out(&mut self, id: u64) {
         if let Some(batch) = self.batches.iter_mut().find(|batch| batch.id == id) {
             batch.is_handed_out = true;
@@ -243,7 +245,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// A batch of which this number of keys is unread.
+    /// A batch with this number of unread keys.
     struct Left(usize);
 
     impl Job for Left {

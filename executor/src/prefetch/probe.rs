@@ -1,50 +1,50 @@
-//! Finds the faster way of reading by a short probe over the first keys.
+//! Chooses the faster back end by a short probe over the first keys.
 //!
-//! The back ends take turns. A turn counts how many keys all threads together read, over the time in which any of them was reading. A
-//! batch by itself tells nothing, because several are read for at once.
+//! The back ends take turns. A turn counts the keys that all threads together read, over the time in which any of them
+//! was reading. The time of a single batch would say nothing, because several are read at once.
 
 use std::time::{Duration, Instant};
 
 /// How keys are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backend {
-    /// Many threads, each one key at a time.
+    /// Many threads, each reading one key at a time.
     Threads,
-    /// Each thread multi-gets, which has the kernel read all its blocks at once (io_uring). Where the kernel has none this reads them one
-    /// after the other, which the probe finds out.
+    /// Each thread multi-gets, so that the kernel reads all its blocks at once (io_uring). A kernel without io_uring
+    /// reads them one after the other, which the probe finds out.
     MultiGet,
 }
 
-/// Turns until one is chosen. The first does not count: threads, rings and files are new.
+/// Number of turns before a back end is chosen. The first does not count: threads, rings and files are new.
 const TURNS: u32 = 5;
-/// Keys of a turn.
+/// Keys of one turn.
 const TURN_KEYS: usize = 2_048;
-/// How much faster point reads must be than multi-gets, in hundredths. They cost more CPU: 14.2 us a key against 11.9 on the consecutive
-/// batches of `slipnet bench hints`.
+/// Speed that point reads must reach relative to multi-gets, in percent. They cost more CPU: 14.2 us a key against 11.9
+/// on the consecutive batches of `slipnet bench hints`.
 const THREADS_WORTH: u32 = 110;
 
 /// Measures both back ends until one is chosen.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     chosen: Option<Backend>,
-    /// Turns that are over.
+    /// Number of turns that are over.
     turns: u32,
     turn: Taken,
-    /// Threads that read now, and since when there are any or the turn began.
+    /// Number of threads that read now, and the time since when any did or the turn began.
     reading: usize,
     since: Option<Instant>,
     threads: Taken,
     multi_get: Taken,
 }
 
-/// The read that one thread has under way.
+/// A read that one thread has in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) backend: Backend,
     turn: u32,
 }
 
-/// Keys that were read, and how long that took.
+/// Number of keys read, and the time that it took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     keys: usize,
@@ -67,27 +67,27 @@ impl Probe {
         Probe { chosen, ..Probe::default() }
     }
 
-    /// How the next keys are read.
+    /// The back end for the next keys.
     pub(super) fn backend(&self) -> Backend {
         let turns = [Backend::MultiGet, Backend::Threads];
         self.chosen.unwrap_or(turns[self.turns as usize % turns.len()])
     }
 
-    /// A thread begins to read, in the way that it is told.
+    /// Records that a thread begins to read. It must use the returned back end.
     pub(super) fn begin(&mut self, now: Instant) -> Reading {
         self.reading += 1;
         self.since.get_or_insert(now);
         Reading { backend: self.backend(), turn: self.turns }
     }
 
-    /// A thread has read so many keys.
+    /// Records that a thread has read `keys` keys.
     pub(super) fn end(&mut self, begun: Reading, keys: usize, now: Instant) {
         self.reading -= 1;
         let since = self.since.replace(now).unwrap_or(now);
         if begun.turn == self.turns {
             self.turn.add(Taken { keys, time: now.duration_since(since) });
         } else {
-            // Reads of the other back end disturbed the turn: it counts from their end on.
+            // Reads of the other back end disturbed the turn: it restarts when they end.
             self.turn = Taken::default();
         }
         if self.reading == 0 {
@@ -117,7 +117,8 @@ impl Probe {
 mod tests {
     use super::*;
 
-    /// Two threads read 100 keys at a time, which takes so long for a key by each back end; between two such reads nobody reads.
+    /// Simulates two threads that read 100 keys at a time, at the given time per key for each back end. Nothing is read
+    /// between two such reads.
     fn chosen(threads_us: u64, multi_get_us: u64) -> Option<Backend> {
         let mut probe = Probe::default();
         let mut now = Instant::now();

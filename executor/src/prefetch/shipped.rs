@@ -1,13 +1,13 @@
-//! [`Shipped`]: the values in hints of rows that are not read yet.
+//! [`Shipped`]: values from hints, for rows that are not read yet.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use slipstream_types::{StateKey, StateValue, hints::RowBefore};
 
-/// By the place of a key, the row that a stranger says it has, and whether execution was told so.
+/// For each key's index, the row that the hints claim, and whether execution got it as an answer.
 #[derive(Debug, Default)]
 pub(super) struct Shipped {
-    /// Empty if nothing is said of any key.
+    /// Empty if the hints ship no value.
     rows: Vec<Option<Row>>,
     is_distrusted: AtomicBool,
 }
@@ -19,7 +19,7 @@ struct Row {
 }
 
 impl Shipped {
-    /// Takes the shipped values of so many keys, and drops those of others.
+    /// Takes the shipped values of wanted keys, and drops the others. `keys` is the number of wanted keys.
     pub(super) fn new(
         values: Vec<RowBefore>,
         keys: usize,
@@ -39,8 +39,8 @@ impl Shipped {
         self.rows.is_empty()
     }
 
-    /// The shipped value, if execution is to get it. Either execution got it before and must never get two answers, or the
-    /// store's row is still unread.
+    /// The shipped value, if execution should get it. That holds if execution got it before, because it must never get
+    /// two answers, or if the store's row is still unread.
     pub(super) fn answer(&self, place: usize, is_read: impl Fn() -> bool) -> Option<Option<StateValue>> {
         let row = self.rows.get(place)?.as_ref().filter(|_| !self.is_distrusted.load(Relaxed))?;
         if !row.is_told.load(Relaxed) {
@@ -57,14 +57,14 @@ impl Shipped {
         Some(self.rows.get(place)?.as_ref()?.value)
     }
 
-    /// The values that execution got and may have used, in the order of the places.
+    /// The values that execution got and may have used, in the order of the indexes.
     pub(super) fn told(&self) -> impl Iterator<Item = (usize, Option<StateValue>)> {
         let rows = if self.is_distrusted.load(Relaxed) { &[] } else { &self.rows[..] };
         let rows = rows.iter().enumerate().filter_map(|(place, row)| Some((place, row.as_ref()?)));
         rows.filter(|(_, row)| row.is_told.load(Relaxed)).map(|(place, row)| (place, row.value))
     }
 
-    /// From here on nothing is answered by it.
+    /// Stops answering with shipped values.
     pub(super) fn distrust(&self) {
         self.is_distrusted.store(true, Relaxed);
     }

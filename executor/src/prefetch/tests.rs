@@ -14,7 +14,7 @@ use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 use super::*;
 use crate::reader::{MemoryState, StateReader};
 
-/// Counts the rows that are read, and holds up those who read many at once until it is opened.
+/// Counts the rows that are read, and blocks multi-row reads until it is opened.
 #[derive(Clone)]
 struct Gate(Arc<Inside>);
 
@@ -117,7 +117,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Goal: whoever comes first reads a key, and nobody reads it again; with both back ends.
+/// Goal: the first thread that needs a key reads it, and no other reads it again; with both back ends.
 #[test]
 fn every_key_is_read_once() {
     for backend in [Backend::Threads, Backend::MultiGet] {
@@ -140,7 +140,7 @@ fn every_key_is_read_once() {
     }
 }
 
-/// Goal: execution waits for a read under way, and reads itself what is only queued.
+/// Goal: execution waits for a read in flight, and reads a key itself that is only queued.
 #[test]
 fn what_loads_is_waited_for_and_what_is_queued_is_claimed() {
     let gate = Gate::new(state(600), false, false);
@@ -160,8 +160,8 @@ fn what_loads_is_waited_for_and_what_is_queued_is_claimed() {
     assert_eq!(gate.rows_read(), 600);
 }
 
-/// Goal: execution does not wait for a read under way if it is told the value; confirming does, and finds what was told wrongly. A key
-/// that was told keeps its answer until it is distrusted.
+/// Goal: execution does not wait for a read in flight if hints ship the value. Confirming waits, and finds the wrong
+/// values. A key that was answered keeps its answer until the values are distrusted.
 #[test]
 fn what_is_told_is_confirmed_later() {
     let gate = Gate::new(state(600), false, false);
@@ -173,7 +173,7 @@ fn what_is_told_is_confirmed_later() {
     let warm = prefetcher.read_ahead(BatchNumber::new(1), gate.clone(), Wanted { values, ..wanted(0..601) });
     until("the first chunk is begun", || gate.arrived() == 1);
     let read = |index: u64| warm.slot(&CONTRACT, &slot(index)).unwrap();
-    // The last one is wrong too, and nobody asks for it.
+    // The last one is wrong too, and nothing reads it.
     for index in (0..600).filter(|index| ![3, 500].contains(index)) {
         assert_eq!(read(index), U256::from(index));
     }
@@ -205,7 +205,7 @@ fn what_is_read_is_not_taken_from_hints() {
     assert_eq!((warm.stats().shipped, warm.confirm().unwrap()), (0, vec![]));
 }
 
-/// Goal: code is read through what is told of its account, before any row, since it is all that execution waits for.
+/// Goal: code is read through the shipped row of its account, before any row, since execution waits for nothing else.
 #[test]
 fn code_is_read_through_what_is_told_of_its_account() {
     let mut state = state(0);
@@ -223,7 +223,7 @@ fn code_is_read_through_what_is_told_of_its_account() {
     assert_eq!(warm.code(&hash).unwrap().unwrap().len(), 2);
 }
 
-/// Goal: batches beyond the limits are not read for, and are once the ones before them are done.
+/// Goal: batches beyond the limits are not read ahead until the ones before them are done.
 #[test]
 fn reading_ahead_is_limited_in_batches_and_bytes() {
     let few = PrefetchLimits { readahead_batches: 1, ..PrefetchLimits::default() };
@@ -245,7 +245,7 @@ fn reading_ahead_is_limited_in_batches_and_bytes() {
     }
 }
 
-/// Goal: a failed read leaves its keys queued, so that execution meets the error, and nobody waits for ever.
+/// Goal: a failed read leaves its keys queued, so that execution gets the error, and no reader waits for ever.
 #[test]
 fn a_failed_read_is_left_to_execution() {
     let gate = Gate::new(state(10), true, true);

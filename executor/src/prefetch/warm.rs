@@ -1,4 +1,4 @@
-//! [`Warm`]: a state with what was read ahead of it.
+//! [`Warm`]: a state with the rows that were read ahead from it.
 
 use std::{
     fmt,
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::reader::StateReader;
 
-/// A reader over the read-ahead of one batch, from one state. Misses go to the reader that the data comes from, a view of one fixed
+/// A reader over the read-ahead of one batch, from one state. Misses go to the underlying reader, a view of one fixed
 /// version; so warm data is always of that version. Dropping it ends the reading.
 pub struct Warm<R = View> {
     load: Arc<Load<R>>,
-    /// None if everything was read before.
+    /// `None` if no thread reads ahead for it.
     _ticket: Option<Ticket>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -32,12 +32,12 @@ pub struct Warm<R = View> {
     shipped: AtomicU64,
 }
 
-/// Counts what was read ahead so far.
+/// Counts of what was read ahead so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PrefetchStats {
     /// Distinct accounts and slots that are wanted.
     pub keys: usize,
-    /// Of these, the ones known to have a row.
+    /// Wanted keys that are known to have a row.
     pub found: usize,
     /// Contracts whose code was read.
     pub codes: usize,
@@ -45,18 +45,18 @@ pub struct PrefetchStats {
     pub codes_skipped: usize,
 }
 
-/// Counts what execution asked for. Accounts, slots and code count one each.
+/// Counts of execution's reads. An account, a slot or a code counts as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WarmStats {
-    /// Reads that a hint named, however far its reading was.
+    /// Reads of hinted keys, at any stage of their loading.
     pub hits: u64,
-    /// Reads that no hint named.
+    /// Reads of keys without a hint.
     pub misses: u64,
-    /// Of the hits, those that waited for a read under way.
+    /// Hits that waited for a read in flight.
     pub waited: u64,
-    /// Of the hits, those that execution read itself, because nobody had begun to.
+    /// Hits that execution read itself, because no thread had begun to.
     pub claimed: u64,
-    /// Of the hits, those that were answered by [`Wanted::values`].
+    /// Hits that [`Wanted::values`] answered.
     pub shipped: u64,
 }
 
@@ -79,7 +79,7 @@ impl<R> Warm<R> {
         }
     }
 
-    /// Counts what execution asked for so far.
+    /// Counts execution's reads so far.
     pub fn stats(&self) -> WarmStats {
         WarmStats {
             hits: self.hits.load(Relaxed),
@@ -92,18 +92,18 @@ impl<R> Warm<R> {
 }
 
 impl<R: StateReader> Warm<R> {
-    /// Reads everything that is wanted now, on this thread.
+    /// Reads all wanted keys now, on this thread.
     ///
     /// # Errors
-    /// Only if a read fails; no hint can make it fail.
+    /// Only if a read fails; no hint can cause an error.
     pub fn complete(reader: R, wanted: Wanted) -> Result<Self, StorageError> {
         let load = Arc::new(Load::new(reader, wanted));
         while load.read_some(Backend::MultiGet, SORTED_KEYS, None)?.is_some() {}
         Ok(Warm::new(load, None))
     }
 
-    /// Reads nothing ahead. The wanted values answer, or a plain read does. [`Warm::confirm`] reads the rows that were answered by
-    /// values.
+    /// Reads nothing ahead. A read is answered by a wanted value, or by a plain read. [`Warm::confirm`] later reads the
+    /// rows that values answered.
     pub fn deferred(reader: R, wanted: Wanted) -> Self {
         Warm::new(Arc::new(Load::new(reader, wanted)), None)
     }
@@ -113,9 +113,9 @@ impl<R: StateReader> Warm<R> {
         self.load.is_confirmable()
     }
 
-    /// Compares the answers of [`Wanted::values`] with the reader's rows, and returns the keys with wrong answers. If there are any,
-    /// no result of reading here may be used. Callers call it after the last read here. It waits for reads under way, and reads the
-    /// rest many rows at a time.
+    /// Compares the answers of [`Wanted::values`] with the reader's rows, and returns the keys with wrong answers. If
+    /// there are any, the results of reading here must be discarded. Call it after the last read here. It waits for
+    /// reads in flight, and reads the rest many rows at a time.
     ///
     /// # Errors
     /// If a read fails.
@@ -123,7 +123,7 @@ impl<R: StateReader> Warm<R> {
         self.load.confirm()
     }
 
-    /// Stops answering by [`Wanted::values`]. Earlier answers of that kind are forgotten: there is nothing to confirm.
+    /// Stops answering with [`Wanted::values`]. Earlier answers of that kind need no confirmation any more.
     pub fn distrust(&self) {
         self.load.distrust();
     }
@@ -171,7 +171,7 @@ impl<R: StateReader> StateReader for Warm<R> {
         match self.wanted(&StateKey::Account(*address))? {
             Some(None) => Ok(None),
             Some(Some(StateValue::Account(account))) => Ok(Some(account)),
-            // Not wanted; or a row of the wrong table, which the reader reports.
+            // Not wanted; or a row of the wrong kind, which the reader reports.
             _ => self.load.reader.account(address),
         }
     }

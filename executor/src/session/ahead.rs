@@ -1,4 +1,4 @@
-//! [`Session::prepare`]: what is done for a batch before the batches before it have ended.
+//! [`Session::prepare`]: prepares a batch before the batches before it have been executed.
 
 use slipstream_storage::{StorageError, View};
 use slipstream_types::{
@@ -17,7 +17,7 @@ use crate::{
     transaction::Transaction,
 };
 
-/// A batch as it is known before it is executed: its place, its content, and perhaps hints.
+/// A batch as it is known before its execution: its position, its content, and perhaps hints.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderedBatch<'a> {
     /// Number of the batch.
@@ -26,11 +26,11 @@ pub struct OrderedBatch<'a> {
     pub timestamp_ms: u64,
     /// The account that receives the fees.
     pub proposer: Address,
-    /// Most gas that it may use. Bounds how many keys hints may name, and predictors follow.
+    /// Most gas that the batch may use. It bounds the keys that hints may name, and the work of predictors.
     pub gas_max: u64,
     /// The transactions to execute, in order.
     pub transactions: &'a [Transaction],
-    /// The keys that the batch reads, as its maker says.
+    /// The keys that the batch reads, as its proposer claims.
     pub hints: Option<&'a Blob>,
 }
 
@@ -45,8 +45,7 @@ impl<'a> OrderedBatch<'a> {
         OrderedBatch { number, timestamp_ms, proposer, gas_max, transactions, hints }
     }
 
-    /// The same without a header. The batch then uses at most the gas that its transactions ask for, or that the chain
-    /// allows.
+    /// A batch without a header. It uses at most the gas that its transactions ask for, or that the chain allows.
     pub fn without_header(
         number: BatchNumber,
         timestamp_ms: u64,
@@ -63,9 +62,9 @@ impl<'a> OrderedBatch<'a> {
 /// How far hints are trusted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trust {
-    /// Use the keys and conflicts that they name; wrong ones cost time only.
+    /// Uses the keys and conflicts that they name; wrong ones only cost time.
     Keys,
-    /// Also the values that they ship, if the configuration says so. These must be [confirmed](Ahead::confirm).
+    /// Also uses the values that they ship, if the configuration says so. These must be [confirmed](Ahead::confirm).
     Values,
 }
 
@@ -74,26 +73,27 @@ pub enum Trust {
 pub struct Ahead {
     /// `None` if no read-ahead was begun, or once it is released.
     warm: Option<Warm>,
-    /// The batch that it is read behind.
+    /// Digest of the header of the batch after which the rows are read.
     at: Digest,
     /// The conflicts of the batch, if several threads may execute it.
     conflicts: Option<Conflicts>,
     is_hinted: bool,
 }
 
-/// Counts how useful the read-ahead was, in rows and code. Hits in the cache or in uncommitted batches do not count.
+/// Counts of rows and code that show how useful the read-ahead was. Hits in the cache or in uncommitted batches do not
+/// count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AheadUse {
-    /// Read ahead because they were named.
+    /// Named by hints or predictions, and read ahead.
     pub named: u64,
-    /// Of these, asked for by execution.
+    /// Named, and then read by execution.
     pub used: u64,
-    /// Asked for by execution, named or not.
+    /// Read by execution, named or not.
     pub reads: u64,
 }
 
 impl AheadUse {
-    /// The use that an execution made of it; `before` counts the requests until then.
+    /// The use that an execution made of the read-ahead; `before` has the counts before it.
     pub(super) fn since(before: WarmStats, warm: &Warm) -> AheadUse {
         let (after, read) = (warm.stats(), warm.prefetched());
         let (used, missed) = (after.hits - before.hits, after.misses - before.misses);
@@ -102,17 +102,17 @@ impl AheadUse {
 }
 
 impl Ahead {
-    /// Whether the batch came with hints of use. Without them, what is read was foretold here.
+    /// Whether the batch came with usable hints. Without them, the keys were predicted here.
     pub fn is_hinted(&self) -> bool {
         self.is_hinted
     }
 
-    /// The conflicts of the batch, if several threads are to execute it.
+    /// The conflicts of the batch, if several threads should execute it.
     pub fn conflicts(&self) -> Option<&Conflicts> {
         self.conflicts.as_ref()
     }
 
-    /// The read-ahead for a batch on that state.
+    /// The read-ahead, if it serves a batch on that state.
     pub(super) fn warm(&self, state: &State<'_>) -> Option<&Warm> {
         self.warm.as_ref().filter(|_| state.covers(self.at))
     }
@@ -122,7 +122,8 @@ impl Ahead {
         self.warm.as_ref().is_none_or(Warm::is_confirmable)
     }
 
-    /// Compares what execution was told by values of hints with the store's rows; names those that were wrong. See [`Warm::confirm`].
+    /// Compares the values of hints that execution used with the store's rows. Returns the keys of wrong ones. See
+    /// [`Warm::confirm`].
     ///
     /// # Errors
     /// If a read fails.
@@ -130,26 +131,27 @@ impl Ahead {
         self.warm.as_ref().map_or(Ok(Vec::new()), Warm::confirm)
     }
 
-    /// Uses no values of hints any more, and forgets those that were used.
+    /// Stops using values of hints, and forgets those that were used.
     pub fn distrust(&self) {
         if let Some(warm) = &self.warm {
             warm.distrust();
         }
     }
 
-    /// Gives the rows' memory back: the batch is executed and confirmed.
+    /// Frees the rows' memory, once the batch is executed and confirmed.
     pub fn release(&mut self) {
         self.warm = None;
     }
 }
 
 impl Session {
-    /// Begins to read what the batch will probably need, and returns at once; without threads to read it reads before it returns. Where
-    /// rows come from memory as fast as they could be handed over, it reads nothing. `base` is committed, and may be batches behind the
-    /// state that the batch is executed on. `overlay` has those of them that were executed by now; rows in its layers are not read.
+    /// Begins to read the keys that the batch will probably need, and returns at once; without prefetch threads it
+    /// reads before it returns. If memory delivers rows as fast as another thread could, it reads nothing ahead. `base`
+    /// is committed, and may be some batches behind the state that the batch will execute on. `overlay` has those of
+    /// these batches that were executed by now; rows in its layers are not read.
     ///
     /// # Errors
-    /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are as good as none.
+    /// If this node's disk fails. Hints that are malformed, or name more than the batch's gas allows, are ignored.
     pub fn prepare(
         &self,
         batch: &OrderedBatch<'_>,
@@ -184,15 +186,15 @@ impl Session {
         }
         let was_read = !is_hinted && self.foreteller.reads();
         let wanted = Wanted { values, was_read, ..Wanted::from(&hints) };
-        // Without hints the transactions tell enough to begin with.
+        // Without hints, the transactions themselves show enough conflicts to begin with.
         let conflicts =
             uses_conflicts.then(|| conflicts.unwrap_or_else(|| announced_conflicts(batch.transactions)));
         let warm = Some(self.read_ahead(batch.number, base.clone(), wanted)?);
         Ok(Ahead { warm, at: base.head().digest(), conflicts, is_hinted })
     }
 
-    /// Begins to read what a future batch will need, [made](Session::build) of these transactions: the best candidates so far. The
-    /// batch's real content decides only how useful the reads were.
+    /// Begins to read the keys of a future batch, [built](Session::build) from these transactions: the best candidates
+    /// so far. The batch's real content decides only how useful the reads were.
     ///
     /// # Errors
     /// If this node's disk fails.
@@ -210,8 +212,8 @@ impl Session {
         Ok(Ahead { warm, at: base.head().digest(), ..Ahead::default() })
     }
 
-    /// Whether [`Session::prepare_candidates`] would read anything now. Without threads the reads would come one after another, as they do in
-    /// the batch.
+    /// Whether [`Session::prepare_candidates`] would read anything now. Without threads the reads would come one after
+    /// another, as they do in the batch.
     pub fn reads_candidates_ahead(&self) -> bool {
         let prefetcher = self.prefetcher.as_ref().filter(|prefetcher| prefetcher.pace().reads_ahead());
         prefetcher.is_some() && self.foreteller.foretells()
@@ -222,7 +224,7 @@ impl Session {
         open_hints(blob, batch.gas_max, batch.proposer, batch.transactions).ok()
     }
 
-    /// From what execution will see, as far as that is known: what is executed and not committed, the cache, and the rows.
+    /// Predicts from the state that execution will see, if it is known: uncommitted batches, the cache, and the rows.
     fn foretell(&self, batch: &OrderedBatch<'_>, base: &View, overlay: &Overlay) -> Option<Foretold> {
         match State::on(base, overlay) {
             Some(state) => self.foreteller.foretold(&self.chain, batch, &Known::new(state, &self.hot)),
@@ -230,16 +232,16 @@ impl Session {
         }
     }
 
-    /// The cache and layers may be behind another batch by then. Rows in them now will probably stay until the batch executes;
-    /// otherwise a plain read follows.
+    /// Removes known rows from hints. The cache and layers may be after another batch at execution. Rows in them now
+    /// will probably stay until then; otherwise a plain read follows.
     fn leave_out(&self, hints: &mut Hints, layers: &Overlay) {
         let hot = self.hot();
         let row = |key: &StateKey| layers.row(key).or_else(|| hot.cache.peek(key));
         hot::leave_out(hints, row, |hash| layers.code(hash).is_some() || hot.cache.has_code(hash));
     }
 
-    /// Reads while the batches before it execute. If there are no threads for it, now; or after the batch was executed, if hints say what
-    /// would be read.
+    /// Reads while the batches before it execute. Without threads, it reads now, or defers the reads if the hints ship
+    /// values.
     fn read_ahead(&self, number: BatchNumber, base: View, wanted: Wanted) -> Result<Warm, StorageError> {
         match &self.prefetcher {
             Some(prefetcher) => Ok(prefetcher.read_ahead(number, base, wanted)),

@@ -1,7 +1,7 @@
-//! [`Foreteller`]: foretells the reads of batches without hints.
+//! [`Foreteller`]: predicts the reads of batches without hints.
 //!
-//! It learns from the batches that are prepared and executed here which contracts are called often, and analyses those in the background.
-//! Its predictions reach the prefetcher as hints do, and are trusted as little.
+//! It learns from the prepared and executed batches which contracts are called often, and analyses those in the
+//! background. Its predictions reach the prefetcher as hints do, and are trusted as little.
 
 use std::sync::{
     Arc,
@@ -23,25 +23,25 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most code analysed for one batch: some 10 to 20 ms of work, so execution loses little by it. The rest waits for the next
-/// batch.
+/// Most code analysed for one batch: some 10 to 20 ms of work, so execution loses little by it. The rest waits for the
+/// next batch.
 const BUILD_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// Predicts batches; see the module.
 pub(super) struct Foreteller {
     mode: PredictMode,
     predictors: Arc<Predictors>,
-    /// A pool of its own, because its threads wait for the disk most of the time. `None` if read-ahead is off: predictions then run
-    /// on the caller's thread, and a simulation stays a function of its seed.
+    /// A pool of its own, because its threads mostly wait for the disk. `None` if read-ahead is off: predictions then
+    /// run on the caller's thread, and a simulation stays a function of its seed.
     threads: Option<ThreadPool>,
     is_building: Arc<AtomicBool>,
 }
 
 impl Foreteller {
-    /// Without any program yet.
+    /// Begins without programs.
     ///
     /// # Errors
-    /// If there are no threads to foretell on.
+    /// If the system cannot start the threads.
     pub(super) fn new(executor: &ExecutorConfig) -> Result<Foreteller, SessionError> {
         let mode = executor.predict;
         let has_threads = mode == PredictMode::Full && executor.prefetch_threads > 0;
@@ -60,7 +60,7 @@ impl Foreteller {
         })
     }
 
-    /// Whether it reads rows itself.
+    /// Whether predictions read rows themselves.
     pub(super) fn reads(&self) -> bool {
         self.mode == PredictMode::Full
     }
@@ -70,7 +70,7 @@ impl Foreteller {
         self.mode != PredictMode::Off
     }
 
-    /// The probable accesses of a batch that comes some batches after the state `base`; `None` if predictions are off.
+    /// Predicts the accesses of a batch that comes some batches after the state `base`; `None` if predictions are off.
     pub(super) fn foretold(
         &self,
         chain: &ChainConfig,
@@ -81,7 +81,7 @@ impl Foreteller {
         if !self.foretells() || transactions.is_empty() {
             return None;
         }
-        // The batch before may not be here yet. Of it the EVM sees the digest, which decides no keys.
+        // The batch before may not be here yet. The EVM sees only its digest, which decides no keys.
         let env = BatchEnv::behind(B256::ZERO, chain, number, timestamp_ms, proposer);
         let foretell = || self.predictors.foretell(transactions, &env, gas_max, base, self.mode);
         let foretold = match &self.threads {
@@ -92,10 +92,10 @@ impl Foreteller {
         Some(foretold)
     }
 
-    /// With the programs that a store has of an earlier run, and keeping there what is learned from now on.
+    /// Loads the programs that an earlier run saved in the store, and saves there what is learned from now on.
     ///
     /// # Errors
-    /// Errors of the disk, or damage in the store.
+    /// If the disk fails, or the store is damaged.
     pub(super) fn with_saved(mut self, store: &Store) -> Result<Foreteller, StorageError> {
         if self.mode == PredictMode::Full {
             let predictors = Predictors::new(PredictConfig::default());
@@ -104,7 +104,7 @@ impl Foreteller {
         Ok(self)
     }
 
-    /// The jumps that execution is to watch, so that predictors learn.
+    /// The recorder of jumps that execution uses so that predictors learn.
     pub(super) fn watch(&self) -> Option<Arc<JumpWatch>> {
         self.predictors.watch()
     }
@@ -118,7 +118,7 @@ impl Foreteller {
         let calls = calls(transactions, touched);
         for (hash, code) in &touched.codes {
             let hash = Digest::from(*hash);
-            // Called by another contract, once at least.
+            // Code that no transaction called was called by another contract, at least once.
             let calls = calls.get(&hash).copied().unwrap_or(1);
             self.predictors.note_executed(hash, &code.bytes(), calls);
         }
@@ -131,7 +131,7 @@ impl Foreteller {
             self.predictors.build_queued(BUILD_BYTES);
             return;
         };
-        // One at a time: beside execution, analysing must not take all cores.
+        // One at a time: analysis must not take all cores from execution.
         if self.predictors.queued() > 0 && !self.is_building.swap(true, SeqCst) {
             let (predictors, is_building) = (Arc::clone(&self.predictors), Arc::clone(&self.is_building));
             threads.spawn(move || {
@@ -142,7 +142,7 @@ impl Foreteller {
     }
 }
 
-/// How often transactions call each code.
+/// Number of transactions that call each code.
 fn calls(transactions: &[Transaction], touched: &Touched) -> HashMap<Digest, u32> {
     let mut by_address = HashMap::<Address, u32>::default();
     for to in transactions.iter().filter_map(Transaction::to) {
@@ -174,7 +174,7 @@ mod tests {
     const SENDER: Address = Address::repeat_byte(1);
     const CONTRACT: Address = Address::repeat_byte(0xc0);
 
-    /// A sender with means, and a contract that reads its slot 1.
+    /// A sender with a balance, and a contract that reads its slot 1.
     fn genesis() -> Genesis {
         let sender = GenesisAccount { balance: U256::from(1_u128 << 100), ..Default::default() };
         let code = Code::new(vec![0x60, 1, 0x54, 0x50, 0x00]).unwrap();
@@ -193,7 +193,7 @@ mod tests {
         let to = TxKind::Call(CONTRACT);
         let tx = TxLegacy { gas_limit: 100_000, gas_price: 1 << 40, to, ..TxLegacy::default() };
         let envelope = Envelope::from(tx.into_signed(Signature::new(U256::from(1), U256::from(1), false)));
-        // The signature is nobody's, so the sender is set by hand.
+        // The signature is invalid, so the sender is set by hand.
         Transaction { raw: Bytes::new(), hash: B256::ZERO, sender: SENDER, envelope: envelope.into() }
     }
 
@@ -201,8 +201,8 @@ mod tests {
         ExecutorConfig { predict, prefetch_threads, ..ExecutorConfig::default() }
     }
 
-    /// Goal: accounts are foretold from the beginning, slots once their contract was executed often enough. The configuration
-    /// can turn it off; it works with and without threads of its own.
+    /// Goal: accounts are predicted from the beginning, slots once their contract was executed often enough. The
+    /// configuration can turn it off. It works with and without its own threads.
     #[test]
     fn contracts_that_are_called_often_are_followed() {
         let store = Store::memory(&StorageConfig::default());
@@ -234,7 +234,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert_eq!(slots(&foreteller), 1);
-            // A background thread writes what was learned, which outlasts the process.
+            // A background thread writes the programs, which outlast the process.
             while slots(&start()) == 0 {
                 std::thread::yield_now();
             }
@@ -248,7 +248,8 @@ mod tests {
         assert!(off.foretold(&genesis.chain, &batch, &base).is_none());
     }
 
-    /// Goal: many batches are prepared before the first of them is executed, and the later ones gain by what the first ones call.
+    /// Goal: many batches are prepared before the first of them is executed, and the later ones profit from the first
+    /// ones' calls.
     #[test]
     fn contracts_are_followed_before_anything_is_executed() {
         let store = Store::memory(&StorageConfig::default());

@@ -11,8 +11,8 @@ use crate::{
     reader::StateReader,
 };
 
-/// See the module. It locks the cache briefly at each read: predictions wait for disks and other threads, and commits must not wait for
-/// them. Hits in the cache do not count.
+/// The known state; see the module. It locks the cache briefly at each read: predictions wait for disks and other
+/// threads, and commits must not wait for them. Hits in the cache do not count in its statistics.
 pub(super) struct Known<'a> {
     pub(super) state: State<'a>,
     below: Stacked<'a>,

@@ -1,22 +1,22 @@
-//! [`Session`]: a node's means of execution, shared by sync, which follows, and a validator's consensus.
+//! [`Session`]: a node's execution environment, shared by sync, which follows, and a validator's consensus.
 //!
 //! ```text
-//!  OrderedBatch ── prepare ──▶ Ahead (rows on their way, who waits for whom) ─┐
-//!                    │ hints, or what predictors foretell                     ▼
-//!                    └ without what the state or the cache has      State ─▶ execute ─▶ Executed
+//!  OrderedBatch ── prepare ──▶ Ahead (rows in flight, conflicts) ─────────────┐
+//!                    │ hints, or predictions                                  ▼
+//!                    └ minus keys in the state or the cache         State ─▶ execute ─▶ Executed
 //!                                                                     ▲        │ learn: predictors
 //!     batches ahead: Overlay ─────────────────────────────────────────┤        ▼
 //!     committed ones: committed │ applied ─▶ HotCache ────────────────┘      Layer ─▶ Overlay, or committed
 //! ```
-//! A session never changes a batch's results. It decides how long execution waits, on how many threads it runs, and what is
-//! kept for the next batch. A node has one, so that there is one cache to pay for, and it stays warm whoever commits.
+//! A session never changes a batch's results. It decides how long execution waits, on how many threads it runs, and
+//! what is kept for the next batch. A node has one, so it pays for one cache, which stays warm no matter who commits.
 //!
-//! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). Batches executed ahead stay in the caller's
-//!   [`Overlay`](crate::Overlay). So a rollback, or a wrong row from hints, leaves no trace here.
-//! * A commit does not wait for an execution: its rows are taken in before the next one. Only if sixteen commits have queued during one
-//!   execution, the next commit waits.
-//! * The session trusts its caller that a [`State`] is what it says, and nobody else. Hints are advice; values that they ship are used only
-//!   with [`Trust::Values`], by who [confirms](Ahead::confirm) them.
+//! * Only commits change the cache ([`Session::committed`], [`Session::applied`]). Batches executed ahead stay in the
+//!   caller's [`Overlay`](crate::Overlay). So a rollback, or a wrong row from hints, leaves no trace here.
+//! * A commit does not wait for an execution: its rows enter the cache before the next execution. Only if sixteen
+//!   commits have queued during one execution, the next commit waits.
+//! * The session trusts only its caller, to pass the right [`State`]. Hints are advice; values that they ship are used
+//!   only with [`Trust::Values`], by callers that [confirm](Ahead::confirm) them.
 
 mod ahead;
 mod foretell;
@@ -52,11 +52,11 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Most commits that wait to be taken into the cache. If an execution outlasts so many commits, the next one waits for it, so
-/// the layers do not fill the memory.
+/// Most commits that wait to enter the cache. If more commits arrive during one execution, the next one waits for it,
+/// so that the layers do not fill the memory.
 const TOLD_MAX: usize = 16;
 
-/// See the module.
+/// A node's execution environment; see the module.
 pub struct Session {
     chain: ChainConfig,
     hints: HintsMode,
@@ -66,30 +66,31 @@ pub struct Session {
     prefetcher: Option<Prefetcher>,
     foreteller: Foreteller,
     senders: Arc<Senders>,
-    /// A pool of their own: while one batch executes, the one before it is sealed on the common one.
+    /// A pool of its own: while one batch executes, the one before it is sealed on the common pool.
     workers: Workers,
-    /// Held by whoever executes, and at each read by who foretells.
+    /// Executions hold a read lock throughout, predictions during each read.
     hot: RwLock<Hot>,
-    /// Committed and not taken in, oldest first. Locked only for a moment, and after `hot` by who needs both.
+    /// Commits that have not entered the cache, oldest first. Locked only briefly; a thread that needs both locks takes
+    /// `hot` first.
     told: Mutex<VecDeque<Told>>,
     stalls: Stalls,
 }
 
-/// The news that a commit brings to the cache.
+/// A commit that the cache must take in.
 enum Told {
-    /// The batches of a layer were executed.
+    /// Executed batches were committed, as a layer.
     Executed(Arc<Layer>),
-    /// A batch came by its delta, which is all that the layer has.
+    /// A batch was applied by its delta, so the layer has no reads.
     Applied(Box<Layer>),
 }
 
 struct Hot {
     cache: HotCache,
-    /// The batch that the cache is behind, if it is behind any.
+    /// Number of the batch whose resulting state the cache holds.
     number: BatchNumber,
 }
 
-/// The system gives no more threads.
+/// The system cannot start more threads.
 #[derive(Debug, thiserror::Error)]
 #[error("no thread to {purpose}: {source}; check the limits of this user and of the container")]
 pub struct SessionError {
@@ -108,12 +109,12 @@ impl SessionError {
     }
 }
 
-/// On how many threads a batch is executed. The outcome is the same.
+/// How many threads execute a batch. The outcome is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// As configured, and as its conflicts let expect to be fastest.
+    /// The configured threads, in the way that the conflicts suggest to be fastest.
     Fitting,
-    /// On one thread, transaction by transaction: after validators came to different outcomes.
+    /// One thread, transaction by transaction: after validators came to different outcomes.
     Sequential,
 }
 
@@ -122,9 +123,9 @@ pub enum Way {
 pub struct Executed {
     /// The batch's outcome.
     pub outcome: Outcome,
-    /// Counts how useful the read-ahead was.
+    /// How useful the read-ahead was.
     pub ahead: AheadUse,
-    /// Counts what other threads contributed.
+    /// What other threads contributed.
     pub parallel: ParallelStats,
 }
 
@@ -132,7 +133,7 @@ impl Session {
     /// Makes the session of one chain, with nothing learned yet.
     ///
     /// # Errors
-    /// If the system gives no threads.
+    /// If the system cannot start the threads.
     pub fn new(config: &ExecutorConfig, chain: ChainConfig) -> Result<Session, SessionError> {
         let has_keys = config.hints != HintsMode::Off || config.predict != PredictMode::Off;
         let reads_ahead = has_keys && config.prefetch_threads > 0;
@@ -159,27 +160,28 @@ impl Session {
         self.hints
     }
 
-    /// The chain whose batches it executes.
+    /// The chain whose batches the session executes.
     pub fn chain(&self) -> &ChainConfig {
         &self.chain
     }
 
-    /// The same with senders that others know, too: those who meet transactions before they are executed, and after.
+    /// Shares a cache of senders with other parts of the node, which see transactions before and after their execution.
     pub fn with_senders(mut self, senders: Arc<Senders>) -> Session {
         self.senders = senders;
         self
     }
 
-    /// The same with the programs of predictors that a store has of an earlier run, and keeping there what is learned from now on.
+    /// Loads the predictors' programs that an earlier run saved in the store, and saves there what is learned from now
+    /// on.
     ///
     /// # Errors
-    /// Errors of the disk, or damage in the store.
+    /// If the disk fails, or the store is damaged.
     pub fn with_saved(mut self, store: &Store) -> Result<Session, StorageError> {
         self.foreteller = self.foreteller.with_saved(store)?;
         Ok(self)
     }
 
-    /// Decodes and checks every envelope of a body; only senders that are not known are recovered.
+    /// Decodes and checks every envelope of a body; only unknown senders are recovered.
     ///
     /// # Errors
     /// Those of [`decode_body`](crate::decode_body).
@@ -187,10 +189,11 @@ impl Session {
         body::decode_body_with(body, (&self.chain).into(), &self.senders)
     }
 
-    /// Executes a batch on the state behind its parent. The read-ahead is used only if the state covers the state that it read from.
+    /// Executes a batch on the state after its parent. Uses the read-ahead only if `state` covers the state that it was
+    /// read from.
     ///
-    /// With values of hints ([`Trust::Values`]), outcome and error count only once [`Ahead::confirm`] has found all values
-    /// right.
+    /// With values of hints ([`Trust::Values`]), outcome and error count only once [`Ahead::confirm`] has found all
+    /// values right.
     ///
     /// # Errors
     /// Those of [`execute`](crate::execute).
@@ -205,7 +208,7 @@ impl Session {
         self.execute_until(&Interrupt::never(), ahead, basis, transactions, state, way)
     }
 
-    /// As [`Session::execute`], unless the interrupt says that nobody waits for the outcome any more.
+    /// As [`Session::execute`], until the interrupt is due, because nobody waits for the outcome any more.
     ///
     /// # Errors
     /// As [`Session::execute`], and [`ExecuteError::Interrupted`].
@@ -236,7 +239,7 @@ impl Session {
         Ok(Executed { outcome, ahead, parallel })
     }
 
-    /// Makes a batch on the state behind its parent, by a clock; tells, too, what reading ahead was worth.
+    /// Builds a batch on the state after its parent, by a clock. Also returns how useful the read-ahead was.
     ///
     /// # Errors
     /// Those of [`build`](crate::build), and [`ExecuteError::Interrupted`] if the clock ends the build.
@@ -263,20 +266,21 @@ impl Session {
         Ok((built, ahead))
     }
 
-    /// The time of plain reads shows whether reading ahead would have paid.
+    /// Records the times of plain reads, which show whether reading ahead would have paid.
     fn noted(&self, warm: Option<&Warm>, reads: &Timed<'_>) {
         if let (Some(prefetcher), None) = (&self.prefetcher, warm) {
             prefetcher.pace().executed(reads.reads());
         }
     }
 
-    /// Executed batches are committed: their rows are kept for the next one. Callers tell them in the order of the ledger; repeated
-    /// and late calls are ignored.
+    /// Reports that executed batches are committed: their rows are kept for the next batch. Callers report them in the
+    /// order of the ledger. Repeated and late calls are ignored.
     pub fn committed(&self, layer: &Arc<Layer>) {
         self.tell(Told::Executed(Arc::clone(layer)));
     }
 
-    /// A batch that was not executed here is committed by its delta. Keeps what the cache has up to date, and starts none.
+    /// Reports a batch that was committed by its delta, without execution here. Updates a cache at its parent, and
+    /// never fills an empty one.
     pub fn applied(&self, header: &BatchHeader, delta: &Delta) {
         let Some(mut hot) = self.hot.try_write() else {
             return self.tell(Told::Applied(Box::new(Layer::of(header, None, delta))));
@@ -288,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Takes it in now if nobody executes, and before the next execution otherwise.
+    /// Takes it in now if no execution runs, otherwise before the next one.
     fn tell(&self, told: Told) {
         let waiting = {
             let mut queue = self.told.lock();
@@ -301,24 +305,24 @@ impl Session {
         }
     }
 
-    /// Forgets what the last batches touched: the head's state came by another way than by batches.
+    /// Empties the cache: the head's state did not come from batches.
     pub fn forget(&self) {
         let mut hot = self.hot.write();
         self.told.lock().clear();
         hot.cache.clear();
     }
 
-    /// Counts how many of a batch's reads the last batches had.
+    /// Statistics of the cache of the last batches' rows.
     pub fn hot_stats(&self) -> HotStats {
         self.hot().cache.stats()
     }
 
-    /// How long executing waited for rows and code, since the session began.
+    /// How long execution has waited for rows and code since the session began.
     pub fn stall_stats(&self) -> StallStats {
         self.stalls.stats()
     }
 
-    /// The cache with all commits in it, unless somebody executes on it: then theirs are in it that were told before.
+    /// The cache with all commits taken in. If an execution holds it, later commits are missing.
     fn hot(&self) -> RwLockReadGuard<'_, Hot> {
         if !self.told.lock().is_empty()
             && let Some(mut hot) = self.hot.try_write()
@@ -331,7 +335,7 @@ impl Session {
 
     fn take_in(&self, hot: &mut Hot) {
         loop {
-            // Not held while rows are copied.
+            // Not locked while rows are copied.
             let Some(told) = self.told.lock().pop_front() else { return };
             let (layer, is_due) = match &told {
                 Told::Executed(layer) => {

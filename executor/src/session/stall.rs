@@ -1,4 +1,4 @@
-//! [`Stalls`]: how long execution waits for rows and code.
+//! [`Stalls`]: measures how long execution waits for rows and code.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -16,16 +16,17 @@ use crate::{
     reader::StateReader,
 };
 
-/// What execution waited for since the session began.
+/// Waits of executions since the session began.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StallStats {
-    /// Reads of rows and code that took 12 us or longer: no cache of this process had them, or a thread was still reading them.
+    /// Reads of rows and code that took 12 us or longer: no cache of this process had them, or a thread was still
+    /// reading them.
     pub stalls: u64,
-    /// Seconds that threads which execute waited for them.
+    /// Seconds that executing threads waited for them.
     pub seconds: f64,
 }
 
-/// Sums of all executions of a session.
+/// Sums over all executions of a session.
 #[derive(Default)]
 pub(super) struct Stalls {
     count: AtomicU64,
@@ -38,13 +39,13 @@ impl Stalls {
         StallStats { stalls: self.count.load(Relaxed), seconds }
     }
 
-    /// A reader of one execution, that times what it reads.
+    /// A reader for one execution that times its reads.
     pub(super) fn of<'a>(&'a self, inner: &'a dyn StateReader) -> Timed<'a> {
         Timed { inner, stalls: self, reads: AtomicU32::new(0), slow: AtomicU32::new(0) }
     }
 }
 
-/// See [`Stalls::of`].
+/// A reader that times its reads; see [`Stalls::of`].
 pub(super) struct Timed<'a> {
     inner: &'a dyn StateReader,
     stalls: &'a Stalls,
@@ -53,7 +54,7 @@ pub(super) struct Timed<'a> {
 }
 
 impl Timed<'_> {
-    /// Reads until now.
+    /// The reads so far.
     pub(super) fn reads(&self) -> Reads {
         Reads { all: self.reads.load(Relaxed), slow: self.slow.load(Relaxed) }
     }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
     use crate::reader::MemoryState;
 
-    /// A state behind a disk.
+    /// A state with slow reads, as from a disk.
     struct Slow(MemoryState, Duration);
 
     impl StateReader for Slow {

@@ -1,4 +1,4 @@
-//! [`Draft`]: the state of a simulation, which remembers what its batches did.
+//! [`Draft`]: the state of a simulation, with its batches' changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::{
     reader::StateReader,
 };
 
-/// The differences to the state below.
+/// The differences from the state below.
 pub(super) struct Draft<'a> {
     below: &'a dyn StateReader,
     rows: HashMap<StateKey, Option<StateValue>>,
-    /// Contracts that have no slots but those in `rows`.
+    /// Contracts that have no slots except those in `rows`.
     emptied: BTreeSet<Address>,
     codes: BTreeMap<Digest, AnalysedCode>,
-    /// BLOCKHASH.
+    /// Hashes that BLOCKHASH returns.
     hashes: BTreeMap<u64, B256>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Draft<'a> {
         Draft { below, rows, emptied, codes: BTreeMap::new(), hashes: BTreeMap::new() }
     }
 
-    /// Changes what a caller wants to find changed.
+    /// Applies the caller's overrides.
     ///
     /// # Errors
     /// If the state below cannot be read.
@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Changes what a batch changed.
+    /// Applies a batch's changes.
     pub(super) fn apply(&mut self, delta: &Delta) {
         self.rows.extend(delta.entries().iter().map(|entry| (entry.key, entry.value)));
         for code in delta.codes() {

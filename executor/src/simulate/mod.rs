@@ -1,4 +1,5 @@
-//! [`Simulation`]: JSON-RPC's `eth_simulateV1`: batches of calls, each on what those before it did. Nothing of it is kept.
+//! [`Simulation`]: JSON-RPC's `eth_simulateV1`: batches of calls, each on the result of those before it. Everything is
+//! discarded afterwards.
 
 mod draft;
 
@@ -18,18 +19,18 @@ use crate::{
 /// Limits of one simulation, set by the node's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SimulationRules {
-    /// Whether calls have to have the right nonce and to pay for themselves, as transactions.
+    /// Whether calls must have the right nonce and pay for themselves, like transactions.
     pub is_validated: bool,
-    /// Whether transfers of ether make logs, as a token's would.
+    /// Whether transfers of ether make logs, as a token's transfers would.
     pub has_transfer_logs: bool,
-    /// Bytes of all outputs and logs: they are in memory until the last call is done.
+    /// Most bytes of all outputs and logs, which stay in memory until the last call is done.
     pub output_bytes_max: usize,
 }
 
-/// Why a simulation has no outcome. It ends with the first such call: later ones would run on another state than asked for.
+/// Why a simulation has no outcome. The first such call ends it: later ones would run on another state than requested.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// A call could not be a transaction where it stands.
+    /// A call is invalid as a transaction at its position.
     #[error("{reason} (call {index} of its block)")]
     Rejected {
         /// Position in its batch.
@@ -49,7 +50,7 @@ pub enum SimulateError {
         /// Gas limit of the simulated batch.
         gas_limit: u64,
     },
-    /// All calls of one simulation together use no more than [`CALL_GAS_MAX`].
+    /// The calls of one simulation together would use more than [`CALL_GAS_MAX`].
     #[error(
         "RPC gas cap exhausted: all calls of a simulation share {CALL_GAS_MAX} gas, and {left} are left for call {index} of its block"
     )]
@@ -65,7 +66,7 @@ pub enum SimulateError {
         /// The most that the rules allow.
         max: usize,
     },
-    /// It cannot be tried at all.
+    /// The call cannot be tried at all.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
 }
@@ -77,16 +78,16 @@ pub struct SimulatedBatch {
     pub env: BatchEnv,
     /// Its calls, in order.
     pub calls: Vec<SimulatedCall>,
-    /// Gas used by all of them.
+    /// Gas used by all calls.
     pub gas_used: u64,
 }
 
 /// A simulated call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimulatedCall {
-    /// The nonce that it was given.
+    /// The nonce that the call used.
     pub nonce: u64,
-    /// The gas that it was given.
+    /// The gas limit that the call used.
     pub gas_limit: u64,
     /// The result of the call.
     pub outcome: CallOutcome,
@@ -104,17 +105,17 @@ pub struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    /// Simulates on a state. It ends when `interrupt` says so.
+    /// Starts a simulation on a state. `interrupt` can end it.
     pub fn new(state: &'a dyn StateReader, rules: SimulationRules, interrupt: Interrupt) -> Simulation<'a> {
         let (gas_left, bytes_left) = (CALL_GAS_MAX, rules.output_bytes_max);
         Simulation { draft: Draft::over(state), rules, interrupt, gas_left, bytes_left }
     }
 
-    /// Executes a batch. Its number, time and parent are as `env` has them; all else of it can be overridden. Unless calls are
-    /// validated or it is overridden, BASEFEE is zero.
+    /// Executes a batch. Its number, time and parent come from `env`; everything else can be overridden. Unless calls
+    /// are validated or BASEFEE is overridden, it is zero.
     ///
     /// # Errors
-    /// If a call cannot be executed where it stands, or a limit is reached; the simulation is over then.
+    /// If a call cannot be executed at its position, or a limit is reached. The simulation is over then.
     pub fn batch(
         &mut self,
         mut env: BatchEnv,
@@ -148,7 +149,7 @@ impl<'a> Simulation<'a> {
         Ok(SimulatedBatch { env, calls, gas_used })
     }
 
-    /// Gives the hash of a batch that is executed, for those behind it.
+    /// Sets the hash of an executed batch, for later ones.
     pub fn seal(&mut self, number: u64, hash: B256) {
         self.draft.put_hash(number, hash);
     }
@@ -159,7 +160,7 @@ struct Run<'a> {
     machine: Machine<'a, Transfers>,
     env: &'a BatchEnv,
     rules: SimulationRules,
-    /// Gas that the whole simulation has left.
+    /// Gas left for the whole simulation.
     gas_left: u64,
     bytes_left: usize,
     /// Gas that the batch has used.
@@ -209,7 +210,7 @@ impl Run<'_> {
     }
 }
 
-/// Memory of a log, about.
+/// Approximate memory of a log, in bytes.
 fn log_bytes(log: &Log) -> usize {
     128 + 32 * log.topics().len() + log.data.data.len()
 }

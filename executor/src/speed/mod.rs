@@ -1,7 +1,7 @@
-//! How fast this machine executes each kind of work: gas bounds a batch, but a view lasts seconds, and a second holds ten times as much
-//! gas of one kind as of another.
+//! Measures how fast this machine executes each kind of work. Gas bounds a batch, but a view lasts seconds, and a
+//! second executes ten times as much gas of one kind as of another.
 //!
-//! [`measure`] runs [`programs`] in the EVM and holds the slowest of each kind. Whoever calls it brings the clock.
+//! [`measure`] runs [`programs`] in the EVM and keeps the slowest of each kind. The caller supplies the clock.
 
 mod programs;
 
@@ -15,7 +15,7 @@ pub use programs::{Program, Runner, programs};
 
 use crate::error::ExecuteError;
 
-/// A kind of work whose gas takes a time of its own.
+/// A kind of work with its own gas speed.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -64,7 +64,7 @@ impl Work {
         Work::P256,
     ];
 
-    /// As it is serialized.
+    /// The serialized name.
     pub fn name(self) -> &'static str {
         match self {
             Work::Plain => "plain",
@@ -104,28 +104,28 @@ impl Work {
     }
 }
 
-/// Gas a second of each kind of work, on one core that does nothing else.
+/// Gas per second of each kind of work, on one otherwise idle core.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct Speeds(BTreeMap<Work, u64>);
 
 impl Speeds {
-    /// Gas a second of a kind, at least 1; `None` if the fork has no such work.
+    /// Gas per second of a kind, at least 1; `None` if the fork has no such work.
     pub fn of(&self, work: Work) -> Option<u64> {
         self.0.get(&work).copied()
     }
 
-    /// Each kind that was measured.
+    /// Every measured kind.
     pub fn iter(&self) -> impl Iterator<Item = (Work, u64)> {
         self.0.iter().map(|(work, speed)| (*work, *speed))
     }
 
-    /// The kind whose gas takes longest, and its gas a second; `None` if nothing was measured.
+    /// The kind with the least gas per second, and that number; `None` if nothing was measured.
     pub fn slowest(&self) -> Option<(Work, u64)> {
         self.iter().min_by_key(|(_, speed)| *speed)
     }
 
-    /// A program of this kind was as fast as this; the slowest of a kind counts.
+    /// Records a program's speed. The slowest program of a kind counts.
     fn learn(&mut self, work: Work, speed: u64) {
         let slowest = self.0.entry(work).or_insert(u64::MAX);
         *slowest = speed.max(1).min(*slowest);
@@ -140,17 +140,18 @@ impl FromIterator<(Work, u64)> for Speeds {
     }
 }
 
-/// A run as long as this is measured. Shorter ones are mostly set-up; some thirty longer ones would keep a core busy for a second.
+/// Duration from which on a run is measured. Shorter runs are mostly set-up. With longer ones, some thirty programs
+/// would keep a core busy for a second.
 const RUN: Duration = Duration::from_millis(4);
-/// Runs of a program that are measured; the fastest counts, as the others share the core with somebody.
+/// Measured runs per program. The fastest counts, because the others may have shared the core.
 const RUNS: usize = 3;
 /// Gas of the first run: enough for one call of each precompile.
 const GAS_MIN: u64 = 250_000;
-/// Gas of the longest run, so that a clock that stands still ends the measurement.
+/// Most gas of a run, so that the measurement ends even if the clock stands still.
 const GAS_MAX: u64 = 32_000_000;
 
-/// Measures this machine under a fork's prices: about a third of a second, on the calling thread. `now` tells the time since any point.
-/// Returns `None` if it is given up, which `goes_on` is asked for before each program.
+/// Measures this machine under a fork's prices: about a third of a second, on the calling thread. `now` returns the
+/// time since a fixed point. Returns `None` if `goes_on`, which is asked before each program, returns false.
 ///
 /// # Errors
 /// If a program cannot be run at all, which is a bug.
@@ -170,7 +171,7 @@ pub fn measure(
 }
 
 impl Program {
-    /// Gas a second of this program.
+    /// Gas per second of this program.
     fn speed(&self, fork: Fork, now: &impl Fn() -> Duration) -> Result<u64, ExecuteError> {
         let runner = Runner::new(self, fork);
         let mut gas = GAS_MIN;
@@ -207,11 +208,12 @@ mod tests {
         }
     }
 
-    /// Goal: each kind of work that a fork has is measured, by its slowest program; and a clock that stands still ends the measurement.
+    /// Goal: each kind of work that a fork has is measured, by its slowest program. A clock that stands still ends the
+    /// measurement.
     #[test]
     fn every_kind_is_measured() {
         let all = |speeds: Speeds| speeds.iter().map(|(work, _)| work).collect::<Vec<_>>();
-        // The time goes on by a run's at each look.
+        // The clock advances by a run's duration at each reading.
         let ticks = Cell::new(0);
         let clock = || {
             ticks.set(ticks.get() + 1);

@@ -1,4 +1,4 @@
-//! The programs that are measured: loops that end with their gas.
+//! The programs that are measured: loops that run until their gas is used up.
 
 use std::iter::repeat_n;
 
@@ -14,20 +14,20 @@ use crate::{
     reader::MemoryState,
 };
 
-/// Code that works until its gas is gone.
+/// Code that runs until its gas is used up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
     /// The kind of its work.
     pub work: Work,
-    /// Its name, which no other has.
+    /// Its unique name.
     pub name: &'static str,
     /// The code.
     pub code: Bytes,
-    /// Its call data; what a precompile is called with.
+    /// Its call data: a precompile's input.
     pub data: Bytes,
 }
 
-/// A state with one program, to run it again and again.
+/// A state with one program, to run it repeatedly.
 pub struct Runner {
     state: MemoryState,
     env: BatchEnv,
@@ -35,7 +35,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// The program's code in a state under a fork's rules.
+    /// Puts the program's code in a state under a fork's rules.
     pub fn new(program: &Program, fork: Fork) -> Runner {
         const AT: Address = Address::repeat_byte(0x5e);
         let mut state = MemoryState::default();
@@ -51,7 +51,7 @@ impl Runner {
     /// Runs the program with a gas limit of `gas`, and returns the gas that it used.
     ///
     /// # Errors
-    /// If the EVM takes no such call.
+    /// If the EVM does not accept the call.
     pub fn run(&self, gas: u64) -> Result<u64, ExecuteError> {
         let request = CallRequest { gas: Some(gas), ..self.request.clone() };
         Ok(call(&self.state, &self.env, &request, &Interrupt::never())?.gas_used)
@@ -72,13 +72,13 @@ pub fn programs(fork: Fork) -> Vec<Program> {
 }
 
 fn opcodes() -> Vec<Program> {
-    // The operands: three words of all bits; the third is the divisor, of half as many.
+    // The operands: two words of 256 one bits, and a divisor of 128.
     const OPERANDS: &str = "6fffffffffffffffffffffffffffffffff 5f19 5f19";
     vec![
         loops(Work::Plain, "jumps", "", "", 1),
         loops(Work::Plain, "stack", "", "5f50", 64),
         loops(Work::Plain, "memory", "", "5f5f52", 64),
-        // MCOPY of 4 KiB within 8.
+        // MCOPY of 4 KiB within 8 KiB.
         loops(Work::Plain, "copies", "5f611fe052", "6110005f6110005e", 8),
         loops(Work::Arithmetic, "division", OPERANDS, "82810450", 32),
         loops(Work::Arithmetic, "mulmod", OPERANDS, "8282820950", 32),
@@ -140,10 +140,10 @@ fn signatures(fork: Fork) -> Vec<Program> {
     programs
 }
 
-/// MODEXP is dear or cheap by its sizes, and each fork prices others too low. Even moduli take more work than odd ones.
+/// MODEXP's price depends on the sizes, and each fork prices others too low. Even moduli take more work than odd ones.
 fn powers() -> Vec<Program> {
     let bits = |bytes: usize, last: u8| repeat_n(0xff, bytes - 1).chain([last]).collect::<Vec<u8>>();
-    // A modulus of whole words of ones, each after a word of none.
+    // A modulus of words of ones, each after a word of zeros.
     let sparse = [&[0][..], &bits(31, 0xff)].concat().repeat(32);
     let power = |name, base: Vec<u8>, exponent: Vec<u8>, modulus: Vec<u8>| {
         let length = |part: &[u8]| B256::from(alloy_primitives::U256::from(part.len())).0;
@@ -214,7 +214,7 @@ fn bls12381() -> Vec<Program> {
     ]
 }
 
-/// Runs `before` once, and `body` again and again, `times` to a jump.
+/// Runs `before` once, and then `body` in a loop, `times` per jump.
 fn loops(work: Work, name: &'static str, before: &str, body: &str, times: usize) -> Program {
     let mut code = bytes(before);
     let start = code.len() as u8;
@@ -224,9 +224,9 @@ fn loops(work: Work, name: &'static str, before: &str, body: &str, times: usize)
     Program { work, name, code: code.into(), data: Bytes::new() }
 }
 
-/// Calls a precompile with `data` again and again.
+/// Calls a precompile with `data` in a loop.
 fn precompile(work: Work, name: &'static str, address: u16, data: Vec<u8>) -> Program {
-    // Memory is the call data; STATICCALL with all of it and all of the gas.
+    // The call data is copied to memory; STATICCALL passes all of it and all of the gas.
     let body = format!("5f5f365f61{address:04x}5afa50");
     Program { data: data.into(), ..loops(work, name, "365f5f37", &body, 1) }
 }
@@ -241,7 +241,7 @@ fn hex(parts: &[&str]) -> Vec<u8> {
 
 #[cfg(test)]
 impl Program {
-    /// The program of a name.
+    /// The program with a name.
     pub(super) fn named(fork: Fork, name: &str) -> Program {
         programs(fork).into_iter().find(|program| program.name == name).expect("a program of this name")
     }
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// The beginning of the Keccak-256 of each precompile's answer.
+    /// The first bytes of the Keccak-256 of each precompile's answer.
     const ANSWERS: [(&str, &str); 24] = [
         ("sha256_4k", "39c12ae3"),
         ("ripemd160_4k", "d6ae95a7"),
@@ -281,15 +281,15 @@ mod tests {
         ("bls_map_fp2", "56b16025"),
     ];
 
-    /// Goal: each program does its work, and a precompile in C or assembly answers as the one in Rust: this runs with and without
-    /// `fast-precompiles`.
+    /// Goal: each program does its work, and a precompile in C or assembly answers like the one in Rust. The test runs
+    /// with and without `fast-precompiles`.
     #[test]
     fn precompiles_answer_alike_whatever_computes_them() {
         let called: Vec<Program> =
             programs(Fork::Osaka).into_iter().filter(|program| !program.data.is_empty()).collect();
         assert_eq!(called.len(), ANSWERS.len());
         for (program, (name, answer)) in called.into_iter().zip(ANSWERS) {
-            // Behind CALLDATACOPY, JUMPDEST and three arguments.
+            // The address stands after CALLDATACOPY, JUMPDEST and three arguments.
             let address = u16::from_be_bytes([program.code[10], program.code[11]]);
             let Runner { state, env, mut request } = Runner::new(&program, Fork::Osaka);
             request.to = Some(Address::from_word(B256::from(U256::from(address))));

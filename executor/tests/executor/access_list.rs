@@ -1,4 +1,4 @@
-//! Access lists of calls, held against transactions that carry them.
+//! Compares access lists of calls with transactions that carry them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use slipstream_executor::{
 };
 use slipstream_types::{AccountValue, StateKey, StateValue};
 
-/// Not in the state of [`chain`].
+/// An account that the state of [`chain`] does not have.
 const CALLER: Address = Address::repeat_byte(0x77);
 
 fn with_code(code: &str) -> MemoryState {
@@ -22,7 +22,7 @@ fn with_code(code: &str) -> MemoryState {
     state
 }
 
-/// Calls an account with all gas that is left.
+/// Code that calls an account with all gas that is left.
 fn calls(address: Address) -> String {
     format!("5f5f5f5f5f73{}5af150", hex::encode(address))
 }
@@ -36,10 +36,11 @@ fn request() -> CallRequest {
     CallRequest { from: account(1), to: Some(CALLER), gas: Some(200_000), ..CallRequest::default() }
 }
 
-/// Goal: the list names what the call touches and does not have anyway, and the gas is what a transaction with that list uses.
+/// Goal: the list names the keys that the call touches beyond those that are free. The gas is what a transaction with
+/// that list uses.
 #[test]
 fn a_list_names_what_is_touched_and_what_it_costs() {
-    // Calls two contracts, a precompile and the sender, asks for a balance, and reads a slot of its own.
+    // Calls two contracts, a precompile and the sender, reads a balance, and reads a slot of its own.
     let code = format!(
         "{} {} {} {} 73{} 3150 6005 5450 00",
         calls(COUNTER),
@@ -62,7 +63,7 @@ fn a_list_names_what_is_touched_and_what_it_costs() {
     };
     assert_eq!(listed.gas_used, used(listed.access_list.clone()));
 
-    // A list that is there already counts, but for what every transaction has anyway.
+    // A list in the request counts too, except for keys that every transaction has anyway.
     let there = AccessList(vec![item(CALLER, &[5]), item(account(1), &[]), item(COUNTER, &[7, 0, 7])]);
     let request = CallRequest { access_list: there, ..request() };
     let again = create_access_list(&state, &env, &request, &Interrupt::never()).unwrap();
@@ -72,22 +73,23 @@ fn a_list_names_what_is_touched_and_what_it_costs() {
     assert_eq!(again.gas_used, used(again.access_list.clone()));
 }
 
-/// Goal: a call that takes another way when its list makes it cheaper gets the list of that other way.
+/// Goal: a call that takes another path when its list makes it cheaper gets the list of that other path.
 #[test]
 fn a_list_is_one_that_the_call_keeps_to() {
-    // Reads slot 0; if that cost more than 1,000 gas it reads slot 1, too, else slot 2.
+    // Reads slot 0. If that cost more than 1,000 gas, it also reads slot 1, otherwise slot 2.
     let code = "5a 5f54 50 5a 90 03 6103e8 10 6013 57 6002 54 50 00 5b 6001 54 50 00";
     let state = with_code(code);
     let (_, _, env) = chain();
     let listed = create_access_list(&state, &env, &request(), &Interrupt::never()).unwrap();
-    // Keys touched on one of the ways stay in the list, as in geth.
+    // Keys touched on any of the paths stay in the list, as in geth.
     assert_eq!(listed.access_list.0, [item(CALLER, &[0, 1, 2])]);
     let plain = TxEip1559 { access_list: listed.access_list.clone(), ..dynamic(0, CALLER) };
     let outcome = execute(&state, &env, &[decode(sign(1, plain))]).unwrap();
     assert_eq!(outcome.gas_used, listed.gas_used);
 }
 
-/// Goal: what a call creates is no part of its list, overrides count, and a call that reverts has a list and says so.
+/// Goal: the list leaves out accounts that the call creates, and overrides count. A call that reverts has a list and
+/// reports the revert.
 #[test]
 fn creations_overrides_and_reverts() {
     let (state, _, env) = chain();

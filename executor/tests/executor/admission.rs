@@ -1,4 +1,4 @@
-//! The transactions that the chain admits.
+//! Tests of the transactions that the chain admits.
 
 use crate::support::*;
 use alloy_consensus::{SignableTransaction, Transaction as _, TxEip1559, TxEip7702, TxLegacy};
@@ -49,7 +49,7 @@ fn tips_follow_the_base_fee() {
 fn refuses_blob_transactions_in_both_forms() {
     let raw = sign(1, blob(0));
     assert_eq!(Transaction::decode(&raw, STRICT), Err(TransactionError::BlobTransaction));
-    // The pooled form wraps transaction and blobs in one more list: told the same, not "malformed".
+    // The pooled form wraps transaction and blobs in one more list. It gets the same error, not "malformed".
     assert_eq!(Transaction::decode(&[3, 0xc0], STRICT), Err(TransactionError::BlobTransaction));
     assert_eq!(Transaction::decode_any(&raw).unwrap().tx_type(), 3);
 }
@@ -63,13 +63,14 @@ fn refuses_other_chains_and_none() {
     assert_eq!(Transaction::decode(&raw, STRICT), Err(TransactionError::NoChainId { expected: CHAIN_ID }));
 }
 
-/// What a chain admits whose genesis allows transactions that name no chain.
+/// The admission rule of a chain whose genesis allows transactions without a chain id.
 fn lax() -> Admission {
     let chain = ChainConfig { chain_id: CHAIN_ID, unprotected_transactions: true, ..ChainConfig::default() };
     Admission::from(&chain)
 }
 
-/// Goal: where the genesis allows it, a legacy transaction without a chain id is as good as others, whoever decodes it; nothing else changes.
+/// Goal: where the genesis allows it, a legacy transaction without a chain id is decoded like any other, in every way;
+/// nothing else changes.
 #[test]
 fn a_chain_may_admit_unprotected_transactions() {
     let raw = sign(1, TxLegacy { chain_id: None, ..legacy(7, account(2)) });
@@ -83,7 +84,7 @@ fn a_chain_may_admit_unprotected_transactions() {
     let unrecovered = Transaction::decode_known(&raw, lax(), Address::ZERO).unwrap();
     assert_eq!(unrecovered.recovered().unwrap(), transaction);
 
-    // A sender that is known spares the recovery, and not the rule.
+    // A known sender saves the recovery, but does not bypass the rule.
     let senders = Senders::default();
     assert_eq!(senders.decode(&raw, lax()).unwrap(), transaction);
     assert_eq!(senders.decode(&raw, lax()).unwrap(), transaction);
@@ -108,7 +109,8 @@ fn a_chain_may_admit_unprotected_transactions() {
     assert_eq!(Transaction::decode(&sign(1, blob(0)), lax()), Err(TransactionError::BlobTransaction));
 }
 
-/// Goal: an unprotected transaction has one encoding, too: mainnet's oldest blocks hold some with a high s, which no chain here admits.
+/// Goal: an unprotected transaction has one encoding, too: mainnet's oldest blocks hold some with a high s, which no
+/// chain here admits.
 #[test]
 fn unprotected_transactions_have_one_encoding() {
     let tx = TxLegacy { chain_id: None, ..legacy(0, account(2)) };
@@ -121,7 +123,7 @@ fn unprotected_transactions_have_one_encoding() {
     let unrecovered = Transaction::decode_known(&twin, lax(), Address::ZERO).unwrap();
     assert_eq!(unrecovered.recovered(), Err(TransactionError::InvalidSignature));
 
-    // v is one byte, before r and s, each of 32 bytes behind its length.
+    // v is one byte, before r and s, each of 32 bytes after its length.
     let at = raw.len() - 67;
     assert_eq!(raw[at], 27 + u8::from(low.v()));
     for other in [0x80, 1, 26, 29, 34] {
@@ -149,7 +151,8 @@ fn refuses_too_long_and_malformed_envelopes() {
     }
 }
 
-/// Goal: a signature has a twin with n - s that names the same sender; admitting both would give one transaction two hashes.
+/// Goal: high-s signatures are refused. Each is the n - s twin of a signature with the same sender, so admitting both
+/// would give one transaction two hashes.
 #[test]
 fn refuses_high_s_signatures() {
     let tx = dynamic(0, account(2));
@@ -174,7 +177,7 @@ fn bodies_are_decoded_in_order_and_the_first_bad_envelope_is_named() {
     assert_eq!((error.index, error.source), (41, TransactionError::BlobTransaction));
 }
 
-/// Goal: a sender is recovered once by whoever meets a transaction first; what is known spares nothing but the recovery.
+/// Goal: each sender is recovered once. A cached sender saves only the recovery.
 #[test]
 fn a_known_sender_is_not_recovered_again() {
     let senders = Senders::default();
@@ -194,7 +197,7 @@ fn a_known_sender_is_not_recovered_again() {
     assert_eq!(senders.decode(&sign(2, dynamic(0, account(2))), STRICT).unwrap().sender, account(2));
 }
 
-// Transactions that no state can make valid are named; others pass.
+// Goal: transactions that no state can make valid are named; others pass.
 #[test]
 fn names_what_can_never_execute() {
     let to = account(2);
@@ -216,7 +219,7 @@ fn names_what_can_never_execute() {
     assert_eq!(prague(base()), Ok(()));
     assert_eq!(intrinsic(TxEip1559 { gas_limit: 20_999, ..base() }), 21_000);
     let data = |gas_limit| TxEip1559 { input: vec![1; 100].into(), gas_limit, ..base() };
-    // 16 gas a byte to start with, 40 a byte at least (EIP-7623).
+    // 16 gas a byte initially, at least 40 a byte in all (EIP-7623).
     assert_eq!(intrinsic(data(22_599)), 22_600);
     assert_eq!(intrinsic(data(24_999)), 25_000);
     assert_eq!(prague(data(25_000)), Ok(()));
@@ -242,7 +245,7 @@ fn names_what_can_never_execute() {
     }
 }
 
-/// Goal: an authorization for another chain, which anybody can copy from there, names nobody here.
+/// Goal: an authorization for another chain, which anybody can copy from there, has no authority here.
 #[test]
 fn authorities_are_those_of_this_chain() {
     let transaction = decode(sign(1, delegation(0, account(2), 3, COUNTER)));

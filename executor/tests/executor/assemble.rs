@@ -1,4 +1,4 @@
-//! Proposing: which candidates go into a batch, and what becomes of the others.
+//! Proposing: which candidates enter a batch, and what happens to the others.
 
 use std::{
     collections::BTreeSet,
@@ -46,7 +46,7 @@ fn build_with(env: &BatchEnv, candidates: &[Transaction], limits: BuildLimits) -
             ..followed.clone()
         }
     );
-    // The proposer also read for those that it left out.
+    // The proposer also read for the candidates that it left out.
     let hinted: BTreeSet<_> = built.outcome.hints.keys().collect();
     assert!(followed.hints.keys().all(|key| hinted.contains(&key)));
     built
@@ -116,8 +116,8 @@ fn the_body_fits_its_bytes() {
     assert!(built.rejected.is_empty());
 }
 
-/// Goal: a transaction too large for any batch is rejected unexecuted, and one that does not fit this batch waits unexecuted. Otherwise
-/// attackers could make a proposer execute unpaid for ever.
+/// Goal: a transaction too large for any batch is rejected unexecuted. One that does not fit this batch waits
+/// unexecuted. Otherwise attackers could make a proposer execute unpaid for ever.
 fn assert_not_executed(built: &Built, transactions: &[Transaction]) {
     let read: BTreeSet<_> = built.outcome.hints.keys().collect();
     for transaction in transactions {
@@ -153,8 +153,8 @@ fn a_transaction_above_the_cap_is_rejected_unexecuted() {
     check(&small, &most, Rejection::GasLimitTooHigh { gas_limit: cap, max: 1_000_000 });
 }
 
-/// Goal: events are cheap. A batch whose receipts cannot be sealed would stop the proposer for good, so it must not come
-/// about.
+/// Goal: a batch stays within the limit of its receipts, although events are cheap. One whose receipts cannot be sealed
+/// would stop the proposer for good.
 #[test]
 fn receipts_stay_within_their_limit() {
     const LOGS: u64 = 60;
@@ -185,11 +185,11 @@ fn receipts_stay_within_their_limit() {
     assert!(matches!(error, ExecuteError::ReceiptsTooLong { index, .. } if index == last), "{error}");
 }
 
-/// Goal: no transaction makes more logs than a receipt holds, whatever it asks for.
+/// Goal: no transaction makes more logs than a receipt holds.
 #[test]
 fn the_most_logs_fit_their_receipt() {
     let (mut state, _, env) = chain();
-    // 500 empty logs in a row, as long as there are 200,000 gas left.
+    // 500 empty logs in a row, repeated while 200,000 gas are left.
     let code = bytes(&format!("5b{}62030d405a115f5700", "5f5fa0".repeat(500)));
     let code_hash = Some(state.insert_code(code.into()));
     let value = AccountValue { nonce: 1, balance: U256::ZERO, code_hash };
@@ -207,7 +207,7 @@ fn the_most_logs_fit_their_receipt() {
     assert!(matches!(error, ExecuteError::ReceiptsTooLong { index: 0, .. }), "{error}");
 }
 
-/// Goal: the same for the delta, whose limit only a chain with a very high gas limit can reach.
+/// Goal: a batch stays within the limit of its delta, which only a chain with a very high gas limit can reach.
 #[test]
 fn the_delta_stays_within_its_limit() {
     const SLOTS: u64 = 720;
@@ -230,7 +230,7 @@ fn the_delta_stays_within_its_limit() {
     assert_not_executed(&built, &[late]);
 }
 
-/// Knows accounts, but not the code that they name: what a damaged store looks like.
+/// A state with accounts but without the code that they name, like a damaged store.
 struct Damaged(slipstream_executor::MemoryState);
 
 impl StateReader for Damaged {
@@ -257,7 +257,8 @@ fn a_state_that_cannot_be_read_is_nobodys_transaction_to_blame() {
     assert!(matches!(error, ExecuteError::MissingCode { .. }), "{error}");
 }
 
-/// Interrupts transactions with a gas limit of [`SLOW_GAS`], calls those in `late` too late, and lets none in `none` begin.
+/// Interrupts transactions with a gas limit of [`SLOW_GAS`], reports those in `late` as too late, and lets none in
+/// `none` begin.
 struct Hasty {
     asked: Arc<AtomicU32>,
     is_slow: Arc<AtomicBool>,
@@ -295,8 +296,9 @@ impl BuildClock for Hasty {
     }
 }
 
-/// Goal: a transaction that is interrupted, late or without time leaves nothing in the batch but what was read for it. Its sender's later
-/// ones wait, and everybody else's go in. A batch that nobody waits for ends in the middle of a transaction, in a build and in an execution.
+/// Goal: a transaction that is interrupted, late or without time leaves only its reads in the batch's hints. Its
+/// sender's later ones wait, and all others enter. A batch that nobody waits for ends in the middle of a transaction,
+/// in a build and in an execution.
 #[test]
 fn what_takes_too_long_stays_out() {
     let (state, _, env) = chain();
@@ -340,7 +342,7 @@ fn what_takes_too_long_stays_out() {
     assert!(matches!(execute(&reader, &env, &[slow]), Err(ExecuteError::Interrupted)));
 }
 
-/// A state whose executions an interrupt ends.
+/// A state with an interrupt that ends executions.
 struct Stoppable<'a> {
     state: &'a MemoryState,
     interrupt: Interrupt,
@@ -368,7 +370,7 @@ impl StateReader for Stoppable<'_> {
     }
 }
 
-/// Candidates in their order, where a sender's later ones stay out with the one before.
+/// Candidates in order; leaving one out also leaves out its sender's later ones.
 struct Senders<'a> {
     left: std::slice::Iter<'a, Transaction>,
     last: Option<Address>,

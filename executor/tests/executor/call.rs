@@ -1,4 +1,4 @@
-//! Calls and gas estimates, checked against transactions that do the same.
+//! Compares calls and gas estimates with transactions that do the same.
 
 use std::sync::{
     Arc,
@@ -30,7 +30,7 @@ fn solidity_error(text: &str) -> Vec<u8> {
     data
 }
 
-/// Whether the same thing succeeds as a transaction with that gas limit.
+/// Whether the call succeeds as a transaction with that gas limit.
 fn suffices(state: &MemoryState, env: &BatchEnv, request: &CallRequest, gas_limit: u64) -> bool {
     let to = request.to.map_or(alloy_primitives::TxKind::Create, alloy_primitives::TxKind::Call);
     let tx = TxEip1559 {
@@ -129,7 +129,7 @@ fn estimates_suffice_and_are_tight() {
     assert_eq!(estimate_gas(&state, &env, &request(account(2), &[]), &Interrupt::never()).unwrap(), 21_000);
 }
 
-/// Goal: the price that a contract sees is what the sender would pay, not the most that it offers.
+/// Goal: the gas price that a contract sees is the price that the sender would pay, not the most that it offers.
 #[test]
 fn a_call_sees_its_effective_gas_price() {
     let (state, _, env) = chain();
@@ -171,11 +171,13 @@ fn an_estimate_stays_within_what_the_sender_can_pay() {
     }
 }
 
-/// Goal: a call ends soon after it is told to, whether jumps, reads or inner calls keep it busy. An estimate then tries nothing more.
+/// Goal: a call ends soon after its interrupt is due, whether jumps, reads or inner calls keep it busy. An estimate
+/// then tries nothing more.
 #[test]
 fn a_call_ends_when_it_is_interrupted() {
     let (state, _, env) = chain();
-    // JUMPDEST PUSH0 JUMP; JUMPDEST GAS BALANCE POP PUSH0 JUMP; JUMPDEST, a STATICCALL of nobody, POP PUSH0 JUMP.
+    // JUMPDEST PUSH0 JUMP; JUMPDEST GAS BALANCE POP PUSH0 JUMP; JUMPDEST, a STATICCALL to an empty account, POP PUSH0
+    // JUMP.
     for code in ["5b5f56", "5b5a31505f56", "5b5f5f5f5f60775afa505f56"] {
         let endless = CallRequest { to: None, data: bytes(code).into(), ..request(COUNTER, &[]) };
         for asked_before in [0, 10, 1_000] {
@@ -186,7 +188,7 @@ fn a_call_ends_when_it_is_interrupted() {
             };
             let error = call(&state, &env, &endless, &interrupt(&asked)).unwrap_err();
             assert!(matches!(error, ExecuteError::Interrupted), "{code}: {error}");
-            // The EVM may read once more on its way out.
+            // The EVM may read once more before it stops.
             assert!(asked.load(Ordering::Relaxed) <= asked_before + 2, "{code}: it ends at once");
             let error = estimate_gas(&state, &env, &endless, &interrupt(&counted)).unwrap_err();
             assert!(matches!(error, EstimateError::Execute(ExecuteError::Interrupted)), "{code}: {error}");
@@ -195,7 +197,7 @@ fn a_call_ends_when_it_is_interrupted() {
     }
 }
 
-/// Goal: a call that may be interrupted and is not does what any other does.
+/// Goal: a call that may be interrupted but is not behaves like any other.
 #[test]
 fn an_interrupt_that_never_comes_changes_nothing() {
     let (state, _, env) = chain();

@@ -1,9 +1,9 @@
-//! Where data is that is too large for the repository.
+//! Finds data that is too large for the repository.
 
 use std::path::{Path, PathBuf};
 
-/// A file in `$SLIPSTREAM_DATA`, or in `shared/data` beside the workspace. None if it is not there, which the test says aloud; with
-/// `SLIPSTREAM_REQUIRE_DATA=1` that is a failure.
+/// A file in `$SLIPSTREAM_DATA`, or in `shared/data` beside the workspace. Returns `None` if it is missing, and prints
+/// that; with `SLIPSTREAM_REQUIRE_DATA=1` a missing file is a failure.
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn find(file: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");

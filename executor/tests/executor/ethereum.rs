@@ -1,4 +1,4 @@
-//! The state tests of ethereum/tests, as blocks, by every way to execute a batch.
+//! Runs the state tests of ethereum/tests, as blocks, by every way to execute a batch.
 
 mod cases;
 mod differences;
@@ -22,13 +22,13 @@ use crate::{
     ways::Ways,
 };
 
-/// With fewer something was not found. The archive of one file in six has 973.
+/// Fewer cases mean that some were not found. The archive of one file in six has 973.
 const CASES_MIN: usize = 973;
-/// Files that wait for a thread.
+/// Most files that wait for a thread.
 const FILES_AHEAD: usize = 16;
 
-/// Goal: gas, receipts and the state afterwards equal Ethereum's, and blocks that Ethereum refuses are refused. Each deliberate
-/// difference still is one.
+/// Goal: gas, receipts and the final state equal Ethereum's, and blocks that Ethereum refuses are refused. Each
+/// deliberate difference still exists.
 #[test]
 fn ethereum_tests_end_as_on_ethereum() {
     let Some(archive) = data::find("ethereum-tests.tar.gz") else { return };
@@ -82,7 +82,7 @@ fn run(ways: &Ways, case: &Case) -> Result<(), String> {
     compare(&state, &cases::state(&case.post_state))
 }
 
-/// A block that Ethereum has.
+/// Executes a block that Ethereum accepts.
 fn follow(ways: &Ways, state: &mut MemoryState, case: &Case, block: &Block) -> Result<(), String> {
     let (env, transactions, outside) = case.decode(block)?;
     let outcome = execute(state, &env, &transactions).map_err(|error| error.to_string())?;
@@ -107,7 +107,7 @@ fn follow(ways: &Ways, state: &mut MemoryState, case: &Case, block: &Block) -> R
     Ok(())
 }
 
-/// A block that Ethereum refuses.
+/// Checks a block that Ethereum refuses.
 fn refuse(
     ways: &Ways,
     state: &MemoryState,
@@ -122,8 +122,8 @@ fn refuse(
     }
 }
 
-/// Every way to execute the block has the same outcome. Most blocks have one transaction, so a stranger's stands beside it, if there is
-/// room: else there would be nothing to do side by side.
+/// Checks that every way to execute the block gives the same outcome. Most blocks have one transaction. A stranger's is
+/// added if the block has room; otherwise nothing would run in parallel.
 fn agree(
     ways: &Ways,
     state: &MemoryState,
@@ -147,7 +147,7 @@ fn stranger(base_fee_wei: u64, gas_limit: u64) -> Transaction {
     Transaction::decode_any(&sign(1, tx)).unwrap()
 }
 
-/// Both states have the same rows; an empty account is as good as none.
+/// Checks that both states have the same rows; an empty account equals none.
 fn compare(found: &MemoryState, expected: &MemoryState) -> Result<(), String> {
     let rows = |state: &MemoryState| -> BTreeMap<StateKey, StateValue> {
         let empty = StateValue::Account(AccountValue::default());

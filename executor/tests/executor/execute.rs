@@ -1,4 +1,4 @@
-//! Single transactions and batches of them, under Prague's rules on a small chain.
+//! Tests of single transactions and batches, under Prague's rules on a small chain.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Traces and errors that are geth's to the letter. The tests of the testsuite's clients compare them with geth itself.
+//! Tests of traces and errors that must equal geth's literally. The client tests of the testsuite compare them with
+//! geth itself.
 
 use alloy_primitives::{Address, U256, hex};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use crate::support::*;
 const CODED: Address = Address::repeat_byte(0x77);
 const NOBODY: Address = Address::repeat_byte(0x78);
 
-/// A call of this code, with 3 wei.
+/// A call to an account with this code, with 3 wei.
 fn request(code: &str) -> CallRequest {
     let (from, value) = (account(1), U256::from(3));
     let mut request =
@@ -25,7 +26,7 @@ fn traced(code: &str, tracer: Value) -> Value {
     serde_json::to_value(trace.unwrap()).unwrap()
 }
 
-/// Goal: a contract that destroys itself in favour of itself moves nothing, and stands in traces with its balance.
+/// Goal: a contract that destroys itself in favour of itself moves no ether, and traces show it with its balance.
 #[test]
 fn destructions_that_move_nothing() {
     let destroys = "30ff";
@@ -40,11 +41,11 @@ fn destructions_that_move_nothing() {
     assert_eq!(flat[0]["result"]["gasUsed"], calls["gasUsed"], "the gas of the whole transaction");
 }
 
-/// Goal: steps show the refunds of the whole transaction, from the SSTORE on that earns one, and in calls too. The cost of a creation
-/// is without the gas that it hands on. Nothing empty is shown.
+/// Goal: steps show the refunds of the whole transaction, from the SSTORE on that earns one, and in calls too. The cost
+/// of a creation excludes the gas that it passes on. Empty fields are not shown.
 #[test]
 fn steps_count_gas_as_geth_does() {
-    // Fills a slot and clears it, then calls itself with a byte of input: that stops at once.
+    // Fills a slot and clears it, then calls itself with a byte of input, which makes it stop at once.
     let code = "36 6015 57 6001 5f 55 5f 5f 55 5f 5f 6001 5f 5f 30 5a f1 00 5b 00";
     let trace = traced(code, json!({ "enableMemory": true, "enableReturnData": true }));
     let steps = trace["structLogs"].as_array().unwrap();
@@ -63,7 +64,7 @@ fn steps_count_gas_as_geth_does() {
     );
 }
 
-/// Goal: the state before a payment lacks an account that was not there.
+/// Goal: the state before a payment lacks a recipient that did not exist.
 #[test]
 fn a_diff_begins_without_new_accounts() {
     let pays = format!("5f5f5f5f600173{}5af100", hex::encode(NOBODY));
@@ -76,7 +77,7 @@ fn a_diff_begins_without_new_accounts() {
     assert_eq!(traced(&pays, mux)["prestateTracer"], diff);
 }
 
-/// Goal: logs of a call that reverts were undone, those of the outermost call too.
+/// Goal: logs of a call that reverts are undone, also those of the outermost call.
 #[test]
 fn undone_logs_are_not_shown() {
     let options = json!({ "tracer": "callTracer", "tracerConfig": { "withLog": true } });
@@ -84,7 +85,7 @@ fn undone_logs_are_not_shown() {
     assert_eq!(traced("5f5fa0 00", options)["logs"].as_array().unwrap().len(), 1);
 }
 
-/// Goal: what fails is named in geth's words: tools look for them.
+/// Goal: failures have geth's texts, because tools look for them.
 #[test]
 fn failures_have_geths_words() {
     let (state, _, env) = chain();

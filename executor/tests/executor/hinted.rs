@@ -1,4 +1,5 @@
-//! Goal: whatever a batch's hints are, following it gives the same receipts, delta and root, and reads little more than without any.
+//! Goal: with any hints, following a batch gives the same receipts, delta and root, and reads little more than without
+//! hints.
 
 use std::sync::{
     Arc, LazyLock,
@@ -28,7 +29,7 @@ const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
 
 static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(Eager::Ahead));
 
-/// The input that a follower gets in the place of hints.
+/// The hints that a follower gets.
 #[derive(Clone, Copy, Debug)]
 enum Given {
     Nothing,
@@ -94,11 +95,11 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..).flat_map(block).take(len).collect()
 }
 
-/// As many keys as a batch of that gas may name, none of which it reads.
+/// Hints with as many keys as a batch of that gas may name, none of which it reads.
 fn largest(gas_used: u64, implied: usize) -> Vec<u8> {
     let slots = (0..keys_max(gas_used) - implied - 1).map(|at| B256::from(U256::from(at)));
     let account = AccountHints { address: PROPOSER, code: true, slots: slots.collect() };
-    // The fee recipient has the same number in every context; the reader adds what else every batch reads.
+    // The fee recipient has the same number in every context; the reader adds the other keys that every batch reads.
     let context = HintContext::new(PROPOSER, std::iter::empty());
     encode(&Hints { accounts: vec![account] }, &[], None, &context)
 }
@@ -125,7 +126,7 @@ fn hints(
                 content.iter().enumerate().map(|(i, byte)| byte ^ u8::from(i == at)).collect();
             open_bytes(&flipped)
         }
-        // A section of keys, so that the noise is taken for them.
+        // A section of keys, so that the noise is decoded as keys.
         Given::Random => open_bytes(&[&[1, 1, 120][..], &noise(seed, 120)].concat()),
         Given::OfAnotherBatch => other.and_then(|other| open(other.hints.as_ref().unwrap())),
         Given::Largest => {
@@ -141,7 +142,7 @@ fn hints(
     Some(decoded)
 }
 
-/// Follows one batch, and says how much was read.
+/// Follows one batch. Returns the number of keys and codes read.
 fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Sealed>, given: Given) -> u64 {
     let (head, view) = (store.head().unwrap(), store.view().unwrap());
     let header = &sealed.header;
@@ -162,7 +163,8 @@ fn follow(store: &Store, genesis: &Genesis, sealed: &Sealed, other: Option<&Seal
     }
     let root = store.speculate(&outcome.delta).unwrap().root();
     let again = seal(HintsMode::Keys, &basis, &transactions, &outcome, root);
-    // The header commits to receipts, delta and root; hints are made again as they were, whatever came.
+    // The header commits to receipts, delta and root. The hints that are made again equal the original ones, whatever
+    // the follower got.
     assert_eq!(again.unwrap(), *sealed, "{given:?} hints of batch {}", header.number);
     commit(store, sealed, &outcome.delta, &transactions);
     counted.reads.load(Relaxed)

@@ -1,4 +1,5 @@
-//! Goal: a hot cache never changes a result: with batches executed and batches applied, after a rollback, and however small it is.
+//! Goal: a hot cache of any size never changes a result: with batches executed and batches applied, and after a
+//! rollback.
 
 use crate::support::*;
 use alloy_primitives::{Address, B256, U256};
@@ -11,7 +12,7 @@ fn digest(batch: u64, branch: u64) -> Digest {
     Digest::tagged("test", &[batch.to_le_bytes(), branch.to_le_bytes()].concat())
 }
 
-/// One batch of the chain: the same callers again and again, and one new account.
+/// One batch of the chain: the same callers each time, and one new account.
 fn batch(round: u64, nonce: u64) -> Vec<Transaction> {
     let fresh = Address::left_padding_from(&(0xfeed_0000 + round).to_be_bytes());
     vec![
@@ -22,7 +23,7 @@ fn batch(round: u64, nonce: u64) -> Vec<Transaction> {
     ]
 }
 
-/// Executes on a state, and on the same state read through the cache: both must do the same.
+/// Executes on a state, and on the same state read through the cache. Both must give the same outcome.
 fn executed(
     cache: &HotCache,
     at: Digest,
@@ -44,7 +45,7 @@ fn a_cache_of_any_size_gives_the_same_results() {
         for round in 0..12 {
             let outcome = executed(&cache, at, &state, &env, &batch(round, round));
             let next = digest(round + 1, 0);
-            // Every third batch comes as a delta.
+            // Every third batch is applied by its delta.
             let touched = (round % 3 != 2).then_some(&outcome.touched);
             cache.apply(at, next, touched, &outcome.delta);
             state.apply(&outcome.delta);
@@ -72,7 +73,7 @@ fn a_cache_of_any_size_gives_the_same_results() {
     }
 }
 
-/// Goal: a batch that took the place of another must not be run over what the other left.
+/// Goal: a batch that replaces another one must not run on rows that the replaced one left.
 #[test]
 fn another_branch_empties_the_cache() {
     let (state, _, env) = chain();
@@ -82,7 +83,7 @@ fn another_branch_empties_the_cache() {
     cache.apply(root, ours, Some(&first.touched), &first.delta);
     assert!(cache.contains(&StateKey::Account(account(1))));
 
-    // The batch is rolled back. Its cache is useless for the state before it, and stays unasked.
+    // The batch is rolled back. The cache is useless for the state before it, and is not read.
     let other = executed(&cache, root, &state, &env, &batch(7, 0));
     assert_eq!(cache.stats().hits, 0);
     cache.apply(root, theirs, Some(&other.touched), &other.delta);
@@ -92,7 +93,7 @@ fn another_branch_empties_the_cache() {
     assert!(cache.stats().hits > 0);
 }
 
-/// Goal: rows that a delta deletes or changes are never read as they were.
+/// Goal: rows that a delta deletes or changes are never read with their old values.
 #[test]
 fn deltas_replace_what_was_read() {
     let nobody = Address::repeat_byte(0x77);
@@ -112,7 +113,7 @@ fn deltas_replace_what_was_read() {
     assert_eq!(reader.account(&nobody).unwrap(), Some(value));
     assert_eq!(reader.slot(&nobody, &B256::ZERO).unwrap(), U256::from(5));
 
-    // A deleted row is known to be gone, whatever lies below.
+    // A deleted row is known to be absent, even if the state below has it.
     let mut below = below.clone();
     below.insert(account_key, StateValue::Account(value));
     below.insert(slot_key, StateValue::Slot(U256::from(5)));

@@ -1,4 +1,4 @@
-//! Execution from outside: what is admitted, how batches are built and run, and the mainnet blocks.
+//! Tests of execution from outside: admission, building and running batches, and mainnet blocks.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod access_list;

@@ -1,4 +1,5 @@
-//! Real Ethereum blocks, Frontier to Cancun, executed to their known results by the code that executes batches.
+//! Executes real Ethereum blocks, Frontier to Cancun, with the code that executes batches, and compares their known
+//! results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,7 @@ use slipstream_types::{
 
 use crate::data;
 
-/// All of them: a block that fails to load is a failure, not one block less.
+/// Number of blocks: one that fails to load is a failure, and must not go unnoticed.
 const BLOCKS: usize = 45;
 /// Most bytes of hints with values, at the median of blocks since London: half of the plain form of the keys alone.
 const VALUED_BYTES_MAX: usize = 17 << 10;
@@ -42,12 +43,12 @@ struct PreAccount {
 
 pub(crate) struct Case {
     pub(crate) block: Block,
-    /// Of the transactions, as the file has them.
+    /// Hashes of the transactions, as in the file.
     hashes: Vec<B256>,
     pub(crate) state: MemoryState,
 }
 
-/// Every block whose number is wanted, with its pre-state, the oldest first; none if the data is not there.
+/// Every block whose number is wanted, with its pre-state, the oldest first; `None` if the data is missing.
 pub(crate) fn cases(is_wanted: impl Fn(u64) -> bool) -> Option<impl Iterator<Item = Case>> {
     let codes_path = data::find("mainnet/codes.bin.gz")?;
     let data = codes_path.parent().unwrap().to_owned();
@@ -59,7 +60,7 @@ pub(crate) fn cases(is_wanted: impl Fn(u64) -> bool) -> Option<impl Iterator<Ite
     Some(numbers.into_iter().map(move |number| load(&data.join(number.to_string()), &codes, &hashes)))
 }
 
-/// Goal: gas, bloom and (where receipts hold a status) receipts root of every block are those of mainnet. Hints name every
+/// Goal: gas, bloom and (where receipts hold a status) receipts root of every block equal mainnet's. Hints name every
 /// key that was read. Warm data, complete or useless, and the values in hints leave the outcome unchanged.
 #[test]
 fn mainnet_blocks_have_their_known_results() {
@@ -82,7 +83,7 @@ fn mainnet_blocks_have_their_known_results() {
     assert_eq!(specs.len(), 12, "every fork from Frontier to Cancun is covered: {specs:?}");
 }
 
-/// Gives the block's rules, and the bytes of its hints with values.
+/// Returns the block's rules, and the bytes of its hints with values.
 fn check(case: &Case) -> (SpecId, Option<usize>) {
     let header = &case.block.header.inner;
     let number = header.number;
@@ -104,7 +105,7 @@ fn check(case: &Case) -> (SpecId, Option<usize>) {
     check_net(&case.state, &outcome, number);
     check_warm(&case.state, &env, &transactions, &outcome);
     check_parallel(&case.state, &env, &transactions, &outcome);
-    // Under the prices before Berlin a block could read more keys than hints may name.
+    // Under the prices before Berlin, a block could read more keys than hints may name.
     let valued = (env.spec >= SpecId::BERLIN).then(|| {
         check_sealed(number, header.beneficiary, &transactions, &outcome);
         check_values(&case.state, &env, &transactions, &outcome)
@@ -136,7 +137,7 @@ fn check_warm(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction],
     assert_eq!(execute(&useless, env, transactions).unwrap(), *expected);
 }
 
-/// With exact conflicts, with those that the transactions announce, and with none.
+/// Executes with exact conflicts, with those that the transactions announce, and with none.
 fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transaction], expected: &Outcome) {
     let workers = [Eager::Ahead, Eager::Groups].map(|eager| Workers::new(2).unwrap().eager(eager));
     let graphs = [expected.conflicts(), announced_conflicts(transactions), Conflicts::default()];
@@ -147,8 +148,8 @@ fn check_parallel(state: &MemoryState, env: &BatchEnv, transactions: &[Transacti
     }
 }
 
-/// Sealed hints say what the recorder saw, and of access lists what was not read. They are small: mappings and the transactions'
-/// addresses say most of it. The plain form of blocks since London has 32 KB at the median.
+/// Sealed hints hold the recorder's keys, and may add unread keys of access lists. They are small, because mappings and
+/// the transactions' addresses express most keys. The plain form has 32 KB at the median of blocks since London.
 fn check_sealed(number: u64, beneficiary: Address, transactions: &[Transaction], outcome: &Outcome) {
     let blob = seal_hints(outcome, beneficiary, transactions).unwrap();
     let opened = open_hints(&blob, outcome.gas_used, beneficiary, transactions).unwrap();
@@ -240,7 +241,7 @@ pub(crate) fn receipts_root(receipts: &Receipts) -> B256 {
     calculate_receipt_root(&envelopes)
 }
 
-/// Remembers every row that is asked for, independently of the recorder.
+/// Records every row that is read, independently of the recorder.
 struct Logged<'a> {
     inner: &'a MemoryState,
     seen: Mutex<BTreeSet<StateKey>>,

@@ -1,5 +1,5 @@
-//! Goal: a state with uncommitted batches on it reads like the state after their commit. It does so from whichever batch the committed
-//! part is, and whatever was rolled back in between. The foretold roots equal the later ones.
+//! Goal: a state with uncommitted batches on it reads like the state after their commit. That holds for any committed
+//! batch below, and after any rollback. The predicted roots equal the later ones.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ const ADDRESSES: u8 = 4;
 /// The changes of one batch to a few keys.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// Values of keys, by [`key`]; none deletes.
+    /// Values of keys, numbered as in [`key`]; `None` deletes.
     changes: Vec<(u8, Option<u8>)>,
     reads: Vec<u8>,
     /// Code that the first account gets.
     code: Option<u8>,
-    /// Whether it is part of the layer before it.
+    /// Whether it joins the layer before it.
     joins: bool,
 }
 
@@ -82,7 +82,7 @@ impl Plan {
         Delta::new(entries, self.code.map(code).into_iter().collect()).unwrap()
     }
 
-    /// The reads of its execution, on the state before it.
+    /// The reads of the batch's execution, on the state before it.
     fn touched(&self, before: &View) -> Touched {
         let rows =
             self.reads.iter().map(|index| (key(*index), StateReader::row(before, &key(*index)).unwrap()));
@@ -90,12 +90,12 @@ impl Plan {
     }
 }
 
-/// Batches as they are committed, with the state before and after each.
+/// Committed batches, with the state before and after each.
 struct Committed {
     headers: Vec<BatchHeader>,
     deltas: Vec<Delta>,
     touched: Vec<Touched>,
-    /// One more: the genesis is the first.
+    /// One more than the batches: the first is the genesis.
     views: Vec<View>,
 }
 
@@ -120,7 +120,7 @@ fn commit(store: &Store, plans: &[Plan]) -> Committed {
     committed
 }
 
-/// Compares everything that can be read.
+/// Compares all rows, codes and digests.
 fn assert_same(found: &dyn StateReader, expected: &View, batches: u64) {
     let keys: Vec<StateKey> = keys().collect();
     assert_eq!(found.rows(&keys).unwrap(), expected.rows(&keys).unwrap());
@@ -166,13 +166,13 @@ proptest! {
             let overlay = committed.overlay(&plans[..executed]);
             prop_assert_eq!(overlay.batches(), executed);
             prop_assert_eq!(overlay.header(), Some(&committed.headers[executed - 1]));
-            // From the batch below all layers, from one among them, from the last.
+            // From the batch below all layers, from one among them, and from the last.
             for base in &committed.views[..=executed] {
                 let state = State::on(base, &overlay).unwrap();
                 prop_assert_eq!(state.tip(), committed.headers[executed - 1].digest());
                 assert_same(&state.reader(), &committed.views[executed], executed as u64);
             }
-            // A view beyond the layers, or out of their reach, makes no state.
+            // A view beyond the layers, or out of their reach, gives no state.
             for base in &committed.views[executed + 1..] {
                 prop_assert!(State::on(base, &overlay).is_none());
             }
@@ -185,14 +185,14 @@ proptest! {
         let (whole, count) = (committed.overlay(&plans), plans.len());
         let cut = cut.min(count);
 
-        // Forgetting what is committed leaves the same state on the committed one.
+        // Dropping the committed layers leaves the same state over the committed one.
         let mut rest = whole.clone();
         rest.forget_up_to(BatchNumber::new(cut as u64));
         assert_same(&State::on(&committed.views[cut], &rest).unwrap().reader(), &committed.views[count], count as u64);
         let is_kept = rest.batches() == count;
         prop_assert_eq!(State::on(&committed.views[0], &rest).is_some(), is_kept || rest.batches() == 0);
 
-        // Rolling back to a batch that ends a layer leaves what was there then, and another branch can follow.
+        // Rolling back to a batch that ends a layer restores the state after that batch, and another branch can follow.
         let Some(kept) = whole.up_to(BatchNumber::new(cut as u64)) else { return Ok(()) };
         let mut rolled = whole.clone();
         rolled.roll_back(committed.headers[cut - 1].digest());
@@ -233,7 +233,7 @@ proptest! {
         };
         let mut chain = Vec::new();
         follow(&mut chain, 0);
-        // Rolled back, executed otherwise, rolled back again, and executed as before.
+        // Rolls back, executes another batch, rolls back again, and executes as before.
         let cut = cut.min(plans.len());
         chain.truncate(cut);
         let aside = match chain.last() {
@@ -252,7 +252,7 @@ proptest! {
     }
 }
 
-/// Goal: what an overlay takes can be bounded by whoever executes ahead.
+/// Goal: a caller that executes ahead can bound the size of an overlay.
 #[test]
 fn an_overlay_says_what_it_takes() {
     let plans =
@@ -267,7 +267,7 @@ fn an_overlay_says_what_it_takes() {
     assert_eq!(Bytes::from(code(1)).len(), 4);
 }
 
-/// Goal: a batch that does not follow is always recognized.
+/// Goal: a batch that does not follow is always detected.
 #[test]
 #[should_panic(expected = "does not continue the layer")]
 fn a_layer_is_not_extended_past_a_gap() {
@@ -276,7 +276,7 @@ fn a_layer_is_not_extended_past_a_gap() {
     layer.extend(&BatchHeader { number: BatchNumber::new(2), ..header }, None, &Delta::default());
 }
 
-/// Goal: batches that only read, as much as their gas allows, fill no memory; what was written is there in any case.
+/// Goal: batches that only read, as much as their gas allows, do not fill the memory. Written rows are always kept.
 #[test]
 fn a_layer_keeps_what_was_written_and_some_of_what_was_read() {
     let (_, header, _) = chain();

@@ -1,4 +1,4 @@
-//! Calls on a state and in a batch that the caller describes.
+//! Calls on a state and in a batch that the caller overrides.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use slipstream_executor::{
     StorageOverride, call, estimate_gas,
 };
 
-/// Not in the state.
+/// An account that the state does not have.
 const NOBODY: Address = Address::repeat_byte(0x77);
 
-/// Runs code as that of an account that has none, and gives the word that it returns.
+/// Runs code as that of an account without code, and returns the word that it returns.
 fn run(state: &MemoryState, env: &BatchEnv, code: &str, request: CallRequest) -> U256 {
     let mut request = CallRequest { to: Some(NOBODY), ..request };
     request.overrides.accounts.entry(NOBODY).or_default().code = Some(returning(code));
@@ -22,7 +22,7 @@ fn run(state: &MemoryState, env: &BatchEnv, code: &str, request: CallRequest) ->
     U256::from_be_slice(&outcome.output)
 }
 
-/// The code, then: return what is on top of the stack.
+/// The code, followed by code that returns the top of the stack.
 fn returning(code: &str) -> Bytes {
     bytes(&format!("{code} 5f5260205ff3")).into()
 }
@@ -60,7 +60,7 @@ fn balance_nonce_and_code_of_accounts() {
             .is_err()
     );
 
-    // A nonce makes an account exist, and makes the address of what it creates.
+    // A nonce makes an account exist, and determines the addresses of the contracts that it creates.
     let exists = format!("{} 3f", push20(Address::repeat_byte(0x78)));
     assert_eq!(run(&state, &env, &exists, CallRequest::default()), U256::ZERO);
     let counted = AccountOverride { nonce: Some(5), ..Default::default() };
@@ -71,7 +71,7 @@ fn balance_nonce_and_code_of_accounts() {
     let created = run(&state, &env, "5f5f5ff0", overriding(NOBODY, counted));
     assert_eq!(created, U256::from_be_slice(NOBODY.create(5).as_slice()));
 
-    // Code that is taken away, and code that is longer than a deployed one may be.
+    // Code that is removed, and code that is longer than deployed code may be.
     let size = format!("{} 3b", push20(COUNTER));
     let without = AccountOverride { code: Some(Bytes::new()), ..Default::default() };
     assert_eq!(run(&state, &env, &size, overriding(COUNTER, without)), U256::ZERO);
@@ -129,15 +129,15 @@ fn every_field_of_the_block() {
     ] {
         assert_eq!(run(&state, &env, code, in_block(block.clone())), expected, "{code}");
     }
-    // A fee is measured against the base fee that is asked for.
+    // A fee is compared with the overridden base fee.
     let priced = CallRequest { from: account(1), max_fee_wei: 6, ..in_block(block) };
     let error =
         call(&state, &env, &CallRequest { to: Some(NOBODY), ..priced }, &Interrupt::never()).unwrap_err();
     assert!(matches!(error, ExecuteError::InvalidCall(_)), "{error}");
-    // Only the number: what is known of earlier batches stays.
+    // Only the number is overridden: the hashes of earlier batches stay known.
     let second = BlockOverrides { number: Some(U256::from(2)), ..BlockOverrides::default() };
     assert_eq!(run(&state, &env, "5f40", in_block(second)), U256::from_be_bytes(header.digest().0));
-    // NUMBER is a word: it may be one that no batch has, of which no hash is known.
+    // NUMBER is a word: it may exceed every batch number, and then no hash is known.
     for number in [U256::from(u64::MAX), U256::from(u64::MAX) + U256::ONE, U256::MAX] {
         let far = || in_block(BlockOverrides { number: Some(number), ..BlockOverrides::default() });
         assert_eq!(run(&state, &env, "43", far()), number);

@@ -1,4 +1,4 @@
-//! Several threads do exactly what one does, whatever they are told about conflicts.
+//! Several threads give exactly the result of one, for any claims about conflicts.
 
 use std::sync::LazyLock;
 
@@ -16,21 +16,21 @@ use crate::support::{
     invoke, legacy, sign, transfer, word,
 };
 
-/// Keeps in slot 0 the balance of the account in its call data.
+/// Stores the balance of the account in its call data in slot 0.
 const TELLER: Address = address!("0x00000000000000000000000000000000c0ffee11");
-/// Pays 1 wei to the account in its call data and keeps in slot 0 whether that went well.
+/// Pays 1 wei to the account in its call data, and stores in slot 0 whether that succeeded.
 const PAYER: Address = address!("0x00000000000000000000000000000000c0ffee12");
-/// Keeps in slot 0 the code hash of the account in its call data, which is zero for an empty one.
+/// Stores the code hash of the account in its call data in slot 0; zero for an empty one.
 const HASHER: Address = address!("0x00000000000000000000000000000000c0ffee13");
-/// Creates a contract and keeps its address, which follows from the creator's nonce, in slot 0.
+/// Creates a contract and stores its address, which follows from the creator's nonce, in slot 0.
 const CREATOR: Address = address!("0x00000000000000000000000000000000c0ffee14");
-/// Keeps its own balance in slot 0, then pays all of it to the account in its call data.
+/// Stores its own balance in slot 0, then pays all of it to the account in its call data.
 const EMPTIER: Address = address!("0x00000000000000000000000000000000c0ffee15");
 
-/// Asks for more balances than a transaction has notes for, then keeps the fee recipient's in slot 0.
+/// Reads more balances than a transaction can record, then stores the fee recipient's in slot 0.
 const LOOKER: Address = address!("0x00000000000000000000000000000000c0ffee16");
 
-/// Pays 1 wei to the account in its call data, and keeps nothing.
+/// Pays 1 wei to the account in its call data, and stores nothing.
 const SPENDER: Address = address!("0x00000000000000000000000000000000c0ffee17");
 
 const CODES: [(Address, &str); 7] = [
@@ -44,9 +44,9 @@ const CODES: [(Address, &str); 7] = [
     (SPENDER, "5f5f5f5f60015f355af15000"),
 ];
 
-/// Has nothing at first, so that it can only send what the batch has sent it.
+/// Begins empty, so it can only send what the batch has sent it.
 const POOR: u8 = 9;
-/// Signs delegations only.
+/// Only signs delegations.
 const DELEGATOR: u8 = 10;
 
 static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(3).unwrap().eager(Eager::Ahead));
@@ -139,7 +139,7 @@ fn start() -> (MemoryState, BatchEnv) {
     (state, env)
 }
 
-/// Everything that somebody might say about conflicts.
+/// All kinds of claims about conflicts.
 fn graphs(sets: Option<&[AccessSet]>, transactions: &[Transaction], noise: &[(u8, u8)]) -> Vec<Conflicts> {
     let len = transactions.len();
     let gas = vec![50_000; len];
@@ -196,8 +196,8 @@ fn check(actions: &[Action], noise: &[(u8, u8)]) -> Result<usize, TestCaseError>
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Goal: receipts, delta, gas, hints and access sets are those of one thread. The named conflicts may be empty, exact, permuted,
-    /// random or absurd, and the batches are full of hot spots.
+    /// Goal: receipts, delta, gas, hints and access sets equal those of one thread. The claimed conflicts may be empty,
+    /// exact, permuted, random or absurd, and the batches are full of hot spots.
     #[test]
     fn random_batches_have_the_outcome_of_one_thread(
         actions in vec(action(), 1..60),
@@ -218,7 +218,7 @@ proptest! {
     }
 }
 
-/// Goal: running ahead is of use: results of calls that have nothing in common are taken.
+/// Goal: running ahead is useful: results of independent calls are accepted.
 #[test]
 fn independent_transactions_run_ahead() {
     let (state, env) = start();
@@ -228,7 +228,8 @@ fn independent_transactions_run_ahead() {
     let transactions = transactions(&actions);
     let expected = execute(&state, &env, &transactions).unwrap();
     let graph = expected.conflicts();
-    // Helpers may be late on a busy machine, but not always. The number of results that they have in time means little.
+    // Helpers may be late on a busy machine, but not always. So the number of results that they have in time is not
+    // checked.
     let runs_ahead = || {
         let (outcome, stats) = parallel::execute(&state, &env, &transactions, &graph, &WORKERS).unwrap();
         assert_eq!(outcome, expected);
@@ -238,8 +239,8 @@ fn independent_transactions_run_ahead() {
     assert!((0..20_000).any(|_| runs_ahead()), "no result was of use in 20,000 runs");
 }
 
-/// Goal: independent transactions of several senders run in groups, and unnamed conflicts with them are noticed. One thread then
-/// executes the batch, and the next ones are not grouped at once.
+/// Goal: independent transactions of several senders run in groups, and unnamed conflicts among them are noticed. One
+/// thread then executes the batch, and the next ones are not grouped for a while.
 #[test]
 fn groups_are_of_use_and_hidden_conflicts_are_seen() {
     let (state, env) = start();
@@ -260,12 +261,12 @@ fn groups_are_of_use_and_hidden_conflicts_are_seen() {
     let workers = Workers::new(2).unwrap();
     let groups = |actions: &[Action]| grouped(actions, hidden(), &workers).groups;
     assert_eq!(groups(&apart), 2);
-    // One thread may have taken everything before the other woke up: then nothing was wrong.
+    // One thread may have taken everything before the other woke up: then the groups were correct.
     assert!((0..20_000).any(|_| groups(&together) == 0), "hidden conflicts are never seen");
     assert_eq!(groups(&apart), 0, "groups pause, and transactions run ahead of their turn");
 }
 
-/// Executes calls that have nothing in common and then this transaction of account 8, in groups that are told of no conflict.
+/// Executes independent calls and then this transaction of account 8, in groups that know of no conflict.
 fn behind_others(last: Transaction) -> ParallelStats {
     let (state, env) = start();
     let filler = |index: u8| Action::Call { from: 1 + index % 7, contract: 3, about: 2 * index, wei: 0 };
@@ -282,8 +283,9 @@ fn behind_others(last: Transaction) -> ParallelStats {
     stats
 }
 
-/// Goal: a transaction that knows the fee recipient's balance or whether it exists is in no group beside others, whose fees change both. So
-/// is one with more notes than are kept: it counts as one that looked at everything.
+/// Goal: a transaction that observes the fee recipient's balance or existence cannot run in a group beside others,
+/// whose fees change both. Neither can one with more observations than are recorded: it counts as having observed
+/// everything.
 #[test]
 fn who_looks_at_the_fee_recipient_depends_on_all_fees() {
     for (contract, looks_at) in [(LOOKER, PROPOSER), (TELLER, PROPOSER), (HASHER, PROPOSER)] {
@@ -294,15 +296,16 @@ fn who_looks_at_the_fee_recipient_depends_on_all_fees() {
     assert_eq!(apart.groups, 3, "who looks at somebody else is in a group");
 }
 
-/// Goal: an authorization (EIP-7702) names the nonce of an account that may send transactions in another group. Batches with one are not
-/// grouped.
+/// Goal: batches with an authorization (EIP-7702) are not grouped. It names the nonce of an account that may send
+/// transactions in another group.
 #[test]
 fn authorizations_depend_on_what_their_authors_send() {
     let authorized = decode(sign(8, delegation(0, party(12), 1, COUNTER)));
     assert_eq!(behind_others(authorized).groups, 0);
 }
 
-/// Goal: who pays in several groups has only once what it has. Forty calls let a contract pay, and it has three wei.
+/// Goal: an account that pays in several groups spends its balance only once. Forty calls make a contract pay, and it
+/// has three wei.
 #[test]
 fn who_pays_in_several_groups_pays_once() {
     let (state, env) = start();
@@ -310,14 +313,14 @@ fn who_pays_in_several_groups_pays_once() {
     let transactions = transactions(&(0..40).map(call).collect::<Vec<_>>());
     let expected = execute(&state, &env, &transactions).unwrap();
     let conflicts = Conflicts { predecessors: vec![vec![]; 40], gas: vec![200_000; 40] };
-    // One thread may have taken everything before the others woke up: then there is one group.
+    // One thread may have taken everything before the others woke up: then only one group exists.
     for _ in 0..200 {
         let (found, _) = parallel::execute(&state, &env, &transactions, &conflicts, &GROUPS).unwrap();
         assert_eq!(found, expected);
     }
 }
 
-/// Goal: batches that offer nothing to gain are left to one thread, also those whose transactions do little each.
+/// Goal: batches without anything to gain stay on one thread, also those whose transactions do little each.
 #[test]
 fn small_serial_and_light_batches_stay_on_one_thread() {
     let (state, env) = start();

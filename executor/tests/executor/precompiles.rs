@@ -1,4 +1,4 @@
-//! Calls that replace precompiles by code, or move them.
+//! Calls that replace precompiles with code, or move them.
 
 use crate::support::*;
 use alloy_eips::eip2930::AccessListItem;
@@ -12,7 +12,7 @@ use slipstream_executor::{
 const SHA256: Address = address!("0x0000000000000000000000000000000000000002");
 /// Returns its input.
 const IDENTITY: Address = address!("0x0000000000000000000000000000000000000004");
-/// Not in the state, as the next one.
+/// Accounts that the state does not have.
 const CALLER: Address = Address::repeat_byte(0x77);
 const THERE: Address = Address::repeat_byte(0x78);
 /// Returns the word 42.
@@ -27,7 +27,7 @@ fn moved(to: Address) -> AccountOverride {
     AccountOverride { precompile_to: Some(to), ..AccountOverride::default() }
 }
 
-/// Code that calls an account with its own input, and returns what that returns.
+/// Code that calls an account with its own input, and returns the answer.
 fn forwards(to: Address) -> String {
     format!("365f5f37 5f5f365f73{}5afa50 3d5f5f3e 3d5ff3", hex::encode(to))
 }
@@ -46,7 +46,7 @@ fn asks(to: Address, accounts: &[(Address, AccountOverride)]) -> CallRequest {
     }
 }
 
-/// What a call returns, which it must.
+/// Returns the output of a call, which must succeed.
 fn answer(to: Address, accounts: &[(Address, AccountOverride)]) -> Bytes {
     let (state, _, env) = chain();
     let outcome = call(&state, &env, &asks(to, accounts), &Interrupt::never()).unwrap();
@@ -54,7 +54,7 @@ fn answer(to: Address, accounts: &[(Address, AccountOverride)]) -> Bytes {
     outcome.output
 }
 
-/// Goal: tests that mock a precompile by code get the answer of the code, from the call itself and from within.
+/// Goal: a test that mocks a precompile with code gets the code's answer, from a direct call and from an inner one.
 #[test]
 fn code_replaces_a_precompile() {
     let from_within = (CALLER, coded(&forwards(IDENTITY)));
@@ -91,17 +91,18 @@ fn a_precompile_moves() {
             "it is gone from its address"
         );
     }
-    // Code in its place can call it where it went.
+    // Code in its place can call the precompile at its new address.
     let wraps = AccountOverride { precompile_to: Some(THERE), ..coded(&forwards(THERE)) };
     assert_eq!(&answer(IDENTITY, &[(IDENTITY, wraps)])[..], INPUT);
-    // It hides what stands at its new address: another precompile, or the state's code.
+    // It hides what is at its new address: another precompile, or the state's code.
     for to in [SHA256, COUNTER] {
         assert_eq!(&answer(to, &[(IDENTITY, moved(to))])[..], INPUT);
     }
     assert_eq!(answer(SHA256, &[goes]).len(), 32, "the others stay");
 }
 
-/// Goal: what is moved is as cold as in geth, where warmth is the fork's: it belongs in an access list, its old address does not.
+/// Goal: a moved precompile is cold, as in geth, where the fork's addresses stay warm. Its new address belongs in an
+/// access list, its old one does not.
 #[test]
 fn a_moved_precompile_is_listed() {
     let (state, _, env) = chain();
@@ -129,7 +130,7 @@ fn a_traced_call_finds_it_moved() {
     assert_eq!(error.to_string(), format!("account {THERE} is not a precompile"));
 }
 
-/// Goal: overridden precompiles are those of one simulated batch, as in geth; the next one has the fork's.
+/// Goal: overridden precompiles belong to one simulated batch, as in geth; the next one has the fork's.
 #[test]
 fn a_simulated_batch_has_its_own() {
     let (state, _, env) = chain();
@@ -150,7 +151,7 @@ fn a_simulated_batch_has_its_own() {
     }
 }
 
-/// Goal: a move that cannot be made is refused in geth's words; never passed over.
+/// Goal: an impossible move is refused in geth's words and never ignored.
 #[test]
 fn moves_that_are_refused() {
     let (state, _, env) = chain();

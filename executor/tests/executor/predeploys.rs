@@ -1,4 +1,4 @@
-//! Contracts that a genesis may begin with: what they are, and that they work.
+//! Tests of the contracts that a genesis may include: their code is right, and they work.
 
 use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256, hex, keccak256};
@@ -7,13 +7,13 @@ use slipstream_executor::{
 };
 use slipstream_types::predeploys::{BEACON_ROOTS, CREATE2_DEPLOYER, HISTORY_STORAGE, MULTICALL3, predeploys};
 
-/// The transactions that deploy the contracts on every chain that admits them, and where.
+/// The transactions that deploy the contracts on every chain that admits them, and the contracts' addresses.
 const TRANSACTIONS: [(Address, &str); 2] = [
     (CREATE2_DEPLOYER, include_str!("../../../types/src/predeploys/create2_deployer.transaction.hex")),
     (MULTICALL3, include_str!("../../../types/src/predeploys/multicall3.transaction.hex")),
 ];
 
-/// A chain that begins with the contracts, and the environment of its batch 1.
+/// A chain whose genesis includes the contracts, and the environment of its batch 1.
 fn begun() -> (MemoryState, BatchEnv) {
     let genesis = genesis().with_predeploys();
     let env = BatchEnv::new(&genesis.chain, &genesis.header().unwrap(), 2_500, PROPOSER);
@@ -32,7 +32,7 @@ fn view(state: &MemoryState, env: &BatchEnv, to: Address, data: &[u8]) -> Bytes 
     outcome.output
 }
 
-/// Goal: the contracts are what their transactions make, at the addresses that these make.
+/// Goal: the contracts have the code and the addresses that their transactions produce.
 #[test]
 fn contracts_are_those_of_their_transactions() {
     let (state, _, env) = chain();
@@ -48,7 +48,7 @@ fn contracts_are_those_of_their_transactions() {
     }
 }
 
-/// Goal: what the deployer deploys stands where its salt and its code say.
+/// Goal: the deployer deploys a contract at the address that follows from salt and code.
 #[test]
 fn the_deployer_deploys() {
     let (mut state, env) = begun();
@@ -63,7 +63,7 @@ fn the_deployer_deploys() {
     assert_eq!(code.to_vec(), bytes("5f355f5500"));
 }
 
-/// Goal: Multicall3 makes calls, and knows the block.
+/// Goal: Multicall3 executes calls, and knows the block number.
 #[test]
 fn multicall_calls() {
     let (state, env) = begun();
@@ -73,7 +73,7 @@ fn multicall_calls() {
     assert_eq!(view(&state, &env, MULTICALL3, &balance).to_vec(), ether(100).to_be_bytes::<32>());
 }
 
-/// Goal: the system contracts hold what the documents say: the parent's digest by time, and by number.
+/// Goal: the system contracts hold the documented values: the parent's digest by time, and by number.
 #[test]
 fn system_contracts_hold_parents() {
     let (mut state, env) = begun();
@@ -84,7 +84,7 @@ fn system_contracts_hold_parents() {
     assert_eq!(roots, Bytes::from(env.parent_hash.to_vec()));
     let hash = view(&state, &next, HISTORY_STORAGE, &word(env.number - 1));
     assert_eq!(hash, Bytes::from(env.parent_hash.to_vec()));
-    // A later batch of the same second takes the place of the one before.
+    // A later batch in the same second overwrites the entry of the one before.
     let later = BatchEnv { parent_beacon_root: Some(B256::repeat_byte(8)), ..next };
     let outcome = execute(&state, &later, &[]).unwrap();
     state.apply(&outcome.delta);

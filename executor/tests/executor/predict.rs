@@ -1,4 +1,4 @@
-//! Predictors on the mainnet blocks: how much of what a block reads they foretell, and how much more than that.
+//! Predictors on mainnet blocks: the share of a block's reads that they predict, and the number of surplus ones.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::{
     support::{COUNTER, FILLER, PROPOSER, WRITER, account, chain, invoke, word},
 };
 
-/// The first block of 2020; predictors are for the EVM of today.
+/// The first block of 2020; predictors are for today's EVM.
 const FIRST: u64 = 9_193_266;
 
 #[derive(Default)]
@@ -53,8 +53,8 @@ impl Score {
     }
 }
 
-/// How well the keys and codes of every other block are foretold, in full and of the accounts alone, and how many blocks these are; none if
-/// the data is not there.
+/// How well the keys and codes of every other block are predicted, by `Full` and by `Accounts`, and the number of
+/// blocks; `None` if the data is missing.
 fn scored(rest: u64) -> Option<(Score, Score, usize)> {
     let cases = cases(|number| number >= FIRST && number % 2 == rest)?;
     let (mut full, mut accounts, mut blocks) = (Score::default(), Score::default(), 0);
@@ -76,11 +76,11 @@ fn scored(rest: u64) -> Option<(Score, Score, usize)> {
     Some((full, accounts, blocks))
 }
 
-/// Goal: with programs for the block's contracts and the state before it, most of the block's keys and codes are foretold,
-/// and few others. They are many more than the transactions name.
+/// Goal: with programs for the block's contracts and the state before it, most of the block's keys and codes are
+/// predicted, and few others. They are many more than the transactions name.
 #[test]
 fn most_reads_of_mainnet_blocks_are_foretold() {
-    // Two threads share what takes longest at the end of these tests.
+    // Two threads share the slowest of these tests.
     let (even, odd) = std::thread::scope(|scope| {
         let odd = scope.spawn(|| scored(1));
         (scored(0), odd.join().unwrap())
@@ -120,14 +120,14 @@ fn named(predictors: &Predictors, to: Address, data: &[u8]) -> (Vec<Predicted>, 
     (named, stats)
 }
 
-/// Goal: a contract is analysed when it was called often enough, not before, and once; then what it reads is foretold.
+/// Goal: a contract is analysed once, when it was called often enough and not before. Then its reads are predicted.
 #[test]
 fn contracts_that_are_called_often_get_programs() {
     let (state, _, _) = chain();
     let hash = |address| state.account(&address).unwrap().unwrap().code_hash.unwrap();
     let code = |hash: Digest| state.code(&hash).unwrap().unwrap();
     let predictors = Predictors::new(PredictConfig { calls_min: 4, ..PredictConfig::default() });
-    // A call that is foretold counts, too.
+    // A predicted call counts, too.
     let (without, _) = named(&predictors, COUNTER, &[]);
     let counter = hash(COUNTER);
     predictors.note_executed(counter, &code(counter), 2);
@@ -141,7 +141,7 @@ fn contracts_that_are_called_often_get_programs() {
     assert_eq!((with.len(), stats.stopped_because), (without.len() + 1, None));
 }
 
-/// Goal: the kept programs stay within their bytes, and those unused for longest go.
+/// Goal: the kept programs stay within their bytes, and the least recently used are evicted.
 #[test]
 fn programs_are_bounded_in_bytes() {
     let code = |number: u16| [vec![0x61], number.to_be_bytes().to_vec(), vec![0x54, 0x50, 0x00]].concat();
@@ -155,7 +155,7 @@ fn programs_are_bounded_in_bytes() {
     assert!((10..100).contains(&predictors.len()), "{}", predictors.len());
 }
 
-/// Goal: the limits on steps, keys and reads end a loop that would go on, and what was named until then stands.
+/// Goal: the limits on steps, keys and reads end an endless loop, and the keys named until then stay valid.
 #[test]
 fn limits_end_long_loops() {
     let data = [word(0), word(1 << 40)].concat();
@@ -175,7 +175,7 @@ fn limits_end_long_loops() {
     assert_eq!(reason.as_deref(), Some("Reads"));
 }
 
-/// Goal: with slot reads off, keys that depend on no value are still foretold.
+/// Goal: with slot reads off, keys that depend on no value are still predicted.
 #[test]
 fn keys_are_foretold_without_waiting_for_values() {
     let config = PredictConfig { builds_at_once: true, reads_slots: false, ..PredictConfig::default() };
@@ -189,7 +189,7 @@ fn keys_are_foretold_without_waiting_for_values() {
     assert_eq!(stats.reads, 3, "sender, fee recipient, contract");
 }
 
-/// A state that must not be asked.
+/// A state that must not be read.
 struct Untouchable;
 
 impl StateReader for Untouchable {
@@ -210,7 +210,7 @@ impl StateReader for Untouchable {
     }
 }
 
-/// Goal: a batch's accounts are foretold without reading anything; its programs add the slots; each key is named once.
+/// Goal: a batch's accounts are predicted without reading anything; its programs add the slots; each key is named once.
 #[test]
 fn a_batch_is_foretold_as_hints() {
     let (state, _, env) = chain();
@@ -230,7 +230,7 @@ fn a_batch_is_foretold_as_hints() {
     assert_eq!(full.accounts.len(), accounts.accounts.len());
 }
 
-/// Goal: whatever its transactions would do, no more is foretold of a batch than its gas can read, however many threads follow it.
+/// Goal: for any transactions, a batch's predicted keys are no more than its gas can read, with any number of threads.
 #[test]
 fn what_is_foretold_is_bounded_by_the_gas() {
     let (state, _, env) = chain();
@@ -245,8 +245,8 @@ fn what_is_foretold_is_bounded_by_the_gas() {
     }
 }
 
-/// Goal: calls of one contract wait for each other only where its program touches slots that an earlier one changes. If the program is
-/// missing, all wait.
+/// Goal: calls of one contract wait for each other only where its program touches slots that an earlier one changes. If
+/// the program is missing, all wait.
 #[test]
 fn conflicts_are_foretold() {
     let (state, _, env) = chain();

@@ -1,5 +1,5 @@
-//! Goal: batches have the same results whatever a session reads ahead, keeps and foretells, ahead of their commit too. Rolled-back
-//! batches and wrong values leave no trace.
+//! Goal: batches have the same results whatever a session reads ahead, keeps and predicts, also before they are
+//! committed. Rolled-back batches and wrong values leave no trace.
 
 mod ahead;
 mod cache;
@@ -19,7 +19,7 @@ use slipstream_executor::{
 use slipstream_storage::{CommitBatch, Speculation, Store};
 use slipstream_types::{BatchHeader, BatchNumber, Blob, Delta, Digest, Epoch, Genesis};
 
-/// A store, a session, and batches that were executed and are not committed.
+/// A store, a session, and batches that are executed but not committed.
 struct Node {
     genesis: Genesis,
     store: Store,
@@ -33,7 +33,7 @@ struct Batch {
     header: BatchHeader,
     outcome: Outcome,
     speculation: Speculation,
-    /// The state behind it, as the model has it.
+    /// The model's state after the batch.
     model: MemoryState,
 }
 
@@ -41,7 +41,7 @@ fn config() -> ExecutorConfig {
     ExecutorConfig { hints: HintsMode::Off, predict: PredictMode::Off, ..ExecutorConfig::default() }
 }
 
-/// Callers and contracts that come again and again, and one account that was never seen.
+/// Callers and contracts that recur, and one new account.
 fn transactions(nonce: u64, seed: u64) -> Vec<Transaction> {
     let fresh = Address::left_padding_from(&(0xfeed_0000 + seed).to_be_bytes());
     vec![
@@ -66,7 +66,7 @@ impl Node {
         self.overlay.header().cloned().unwrap_or_else(committed)
     }
 
-    /// The state that the next batch is executed on, as the model has it.
+    /// The model's state on which the next batch is executed.
     fn model(&self) -> MemoryState {
         let mut model = match self.ahead.last() {
             Some(last) => last.model.clone(),
@@ -106,7 +106,7 @@ impl Node {
         execute(&self.model(), &self.basis(&parent).env(&self.genesis.chain), transactions).unwrap()
     }
 
-    /// Executes a batch behind those that are ahead.
+    /// Executes a batch after those that are ahead.
     fn run(&mut self, transactions: &[Transaction]) -> AheadUse {
         let ahead = self.prepare(transactions, None, Trust::Keys);
         let executed = self.execute(&ahead, transactions, Way::Fitting).unwrap();
@@ -134,14 +134,14 @@ impl Node {
         seal(HintsMode::Keys, &self.basis(&parent), transactions, outcome, root).unwrap()
     }
 
-    /// Forgets the last batches, as after a divergence.
+    /// Drops the last batches, as after a divergence.
     fn roll_back(&mut self, batches: usize) {
         self.ahead.truncate(self.ahead.len() - batches);
         let to = self.ahead.last().map(|batch| batch.header.digest());
         self.overlay.roll_back(to.unwrap_or(self.store.head().unwrap().digest));
     }
 
-    /// Commits the oldest batch, and says what was told of it.
+    /// Commits the oldest batch. Returns the layer that it reported to the session.
     fn commit(&mut self) -> Arc<Layer> {
         let number = self.store.head().unwrap().header.number.next();
         let Batch { header, outcome, speculation, .. } = self.ahead.remove(0);
@@ -167,7 +167,7 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
     assert_eq!((node.overlay.batches(), node.parent().number.get()), (3, 3));
     assert_eq!(slot(&node.model(), COUNTER, 0), U256::from(3));
 
-    // Agreement is on another batch 2.
+    // The validators agreed on another batch 2.
     node.roll_back(2);
     node.run(&transactions(1, 70));
     node.run(&transactions(2, 71));
@@ -194,7 +194,8 @@ fn batches_ahead_run_on_each_other_and_leave_nothing_when_they_are_rolled_back()
     assert!(node.session.hot_stats().hits > hits + 10, "the next batch finds what the last ones touched");
 }
 
-/// Goal: after a divergence a batch can be run on one thread, whatever is configured; and a batch that gains nothing by more is.
+/// Goal: after a divergence a batch can run on one thread, whatever is configured. So does a batch that gains nothing
+/// from more threads.
 #[test]
 fn a_batch_is_run_on_one_thread_if_asked_to() {
     let config = ExecutorConfig { hints: HintsMode::Conflicts, threads: 2, ..config() };
@@ -218,7 +219,8 @@ fn a_batch_is_run_on_one_thread_if_asked_to() {
     assert_eq!((executed.outcome, executed.parallel.is_parallel), (node.expected(&serial), false));
 }
 
-/// Goal: a proposer makes the next batch while the last ones are voted on, as it would behind their commit, and reads ahead for it.
+/// Goal: a proposer builds the next batch while the last ones are voted on, as it would after their commit, and reads
+/// ahead for it.
 #[test]
 fn a_batch_is_built_behind_batches_that_are_not_committed() {
     let mut node = Node::new(&ExecutorConfig { predict: PredictMode::Accounts, ..config() });

@@ -1,4 +1,4 @@
-//! Simulated batches, held against batches that are executed.
+//! Compares simulated batches with executed ones.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn simulate(state: &dyn StateReader, rules: SimulationRules) -> Simulation<'_> {
     Simulation::new(state, rules, Interrupt::never())
 }
 
-/// The call that a transaction is.
+/// The call that corresponds to a transaction.
 fn request_of(transaction: &Transaction) -> CallRequest {
     CallRequest {
         from: transaction.sender,
@@ -55,7 +55,7 @@ fn coded(code: &str) -> AccountOverride {
     AccountOverride { code: Some(bytes(code).into()), ..AccountOverride::default() }
 }
 
-/// A transaction of sender `1 + seed % 4`, who has sent `nonces` before.
+/// A transaction of sender `1 + seed % 4`; `nonces` has the next nonce of each sender.
 pub(crate) fn transaction(
     nonces: &mut BTreeMap<u8, u64>,
     (sender, kind, number): (u8, u8, u8),
@@ -86,7 +86,8 @@ pub(crate) fn transaction(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Goal: a simulation that is validated does what the batches would do, one after the other: gas, logs, and what later ones see.
+    /// Goal: a validated simulation gives the results of the batches, one after the other: gas, logs, and the state for
+    /// later ones.
     #[test]
     fn simulated_batches_do_what_batches_do(
         batches in prop::collection::vec(prop::collection::vec(any::<(u8, u8, u8)>(), 0..8), 1..4)
@@ -118,7 +119,7 @@ proptest! {
     }
 }
 
-/// Goal: overrides stay for the batches behind, slots can be taken away, and hashes are those that were given.
+/// Goal: overrides stay for later batches, slots can be removed, and hashes are the given ones.
 #[test]
 fn overrides_and_hashes_stay() {
     let (state, _, env) = chain();
@@ -156,16 +157,17 @@ fn overrides_and_hashes_stay() {
     assert_eq!(state, chain().0, "nothing is kept");
 }
 
-/// Goal: transfers make logs where they happen, and take them back where they are undone.
+/// Goal: transfers make logs where they happen, and a revert removes them.
 #[test]
 fn transfers_make_logs() {
     let (state, _, env) = chain();
     let ether = address!("0xeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee");
     let [inner, outer] = [0x71, 0x72].map(Address::repeat_byte);
     let hex = alloy_primitives::hex::encode::<Address>;
-    // Sends one wei on to account 2 and emits topic 1; and the same that reverts then.
+    // Sends one wei on to account 2 and emits topic 1; a variant reverts afterwards.
     let sends = format!("5f5f5f5f600173{}5af150 60015f5fa1", hex(account(2)));
-    // Calls `inner` with 3 wei and NOBODY with 4, emits topic 2, and destroys itself for account 3. Its CALLCODE moves nothing.
+    // Calls `inner` with 3 wei and NOBODY with 4, emits topic 2, and destroys itself in favour of account 3. Its
+    // CALLCODE moves no ether.
     let calls = |to: Address, wei: u8| format!("5f5f5f5f60{wei:02x}73{}5af150", hex(to));
     let own = format!("5f5f5f5f600173{}5af250", hex(account(2)));
     let both = format!("{} {} {own} 60025f5fa1 73{}ff", calls(inner, 3), calls(NOBODY, 4), hex(account(3)));
@@ -210,7 +212,7 @@ fn transfers_make_logs() {
         ]
     );
     assert!(found[1].is_empty());
-    // The fourth transaction of account 1: nonces count on, whether validated or not.
+    // The fourth transaction of account 1: nonces continue, validated or not.
     assert_eq!(found[2], [(account(1), account(1).create(2), 2)]);
     assert_eq!(found[3], [(account(1), account(4), 6)]);
     assert!(found[4].is_empty());
@@ -218,7 +220,7 @@ fn transfers_make_logs() {
     assert_eq!(silent[0], [(NOBODY, NOBODY, 1), (outer, outer, 2)]);
 }
 
-/// Goal: an unvalidated simulation ignores nonces and fees. A validated one checks them and names the call at fault.
+/// Goal: an unvalidated simulation ignores nonces and fees. A validated one checks them and names the offending call.
 #[test]
 fn validation_is_asked_for() {
     let (state, _, env) = chain();
@@ -249,7 +251,7 @@ fn validation_is_asked_for() {
     assert!(batch.calls[0].outcome.success);
 }
 
-/// Goal: a batch has its own gas, all batches of a request share more of it, and outputs have a limit.
+/// Goal: a batch has its own gas limit, all batches of a request share a larger one, and outputs have a limit.
 #[test]
 fn gas_and_output_are_bounded() {
     let (state, _, env) = chain();

@@ -1,4 +1,4 @@
-//! A short chain on real stores: what a proposer makes, a follower accepts bit for bit.
+//! A short chain on real stores: a follower accepts a proposer's batches bit for bit.
 
 use crate::support::*;
 use alloy_primitives::U256;
@@ -104,7 +104,7 @@ fn a_follower_reproduces_the_proposers_chain() {
             other => panic!("{other:?}"),
         }
     }
-    // BLOCKHASH of an older batch than the parent comes from the store.
+    // BLOCKHASH of a batch older than the parent comes from the store.
     let old = follower.header(BatchNumber::new(5)).unwrap().unwrap().digest();
     assert_eq!(slot(&model, HASHES, 0), U256::from_be_bytes(old.0));
     assert_eq!(slot(&model, COUNTER, 0), U256::from(12));

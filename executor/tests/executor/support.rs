@@ -1,4 +1,4 @@
-//! A small chain with known keys, and signing: what the integration tests share.
+//! Shared parts of the integration tests: a small chain with known keys, and signing.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use slipstream_types::{
 };
 
 pub(crate) const CHAIN_ID: u64 = 7_357;
-/// What the chain of [`genesis`] admits.
+/// The admission rule of the chain of [`genesis`].
 pub(crate) const STRICT: Admission = Admission::protected(CHAIN_ID);
 pub(crate) const PROPOSER: Address = address!("0xbadfeebadfeebadfeebadfeebadfeebadfeebadf");
 pub(crate) const FEE: u128 = 1_000_000_000;
@@ -26,11 +26,11 @@ pub(crate) const WRITER: Address = address!("0x00000000000000000000000000000000c
 pub(crate) const REVERTER: Address = address!("0x00000000000000000000000000000000c0ffee03");
 /// Writes the hash of the batch whose number is in its call data to slot 0.
 pub(crate) const HASHES: Address = address!("0x00000000000000000000000000000000c0ffee04");
-/// Emits the 32,768 zero bytes of its memory as a log, as often as its call data's first word says.
+/// Emits the 32,768 zero bytes of its memory as a log, the number of times in its call data's first word.
 pub(crate) const LOUD: Address = address!("0x00000000000000000000000000000000c0ffee05");
-/// Reverts with less than 60,000 gas left, of which it needs next to nothing.
+/// Reverts with less than 60,000 gas left, but uses almost none.
 pub(crate) const GREEDY: Address = address!("0x00000000000000000000000000000000c0ffee06");
-/// Writes 1 to every slot from the first to before the second word of its call data.
+/// Writes 1 to every slot from the first word of its call data up to, but not including, the second.
 pub(crate) const FILLER: Address = address!("0x00000000000000000000000000000000c0ffee07");
 
 const CODES: [(Address, &str); 7] = [
@@ -58,7 +58,8 @@ pub(crate) fn ether(amount: u64) -> U256 {
     U256::from(amount) * U256::from(10u64.pow(18))
 }
 
-/// Accounts 1 to 8 with 100 ether each, account 9 with nothing, the contracts above, and the two system contracts.
+/// A genesis with accounts 1 to 8 (100 ether each), account 9 (empty), the contracts above, and the two system
+/// contracts.
 pub(crate) fn genesis() -> Genesis {
     let mut accounts = BTreeMap::new();
     for seed in 1..=8 {

@@ -1,4 +1,4 @@
-//! Batches that are executed once more: what tracers see of them, and that it is what they did.
+//! Tests of batches that are executed again: tracers show what the transactions did the first time.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn pasts<'a>(transactions: &'a [Transaction], outcome: &'a Outcome) -> Vec<Past<
     transactions.iter().zip(receipts).map(past).collect()
 }
 
-/// Executes the transactions, and what a tracer of geth's sees of each when they are executed again.
+/// Executes the transactions, and returns what one of geth's tracers shows of each when they are executed again.
 fn traced(
     state: &MemoryState,
     env: &BatchEnv,
@@ -67,7 +67,7 @@ fn with_code(code: &str) -> MemoryState {
     state
 }
 
-/// Calls an account with all gas that is left, and so much wei.
+/// Code that calls an account with all gas that is left, and with `wei` wei.
 fn calls(address: Address, wei: u8) -> String {
     format!("5f5f5f5f60{wei:02x}73{}5af150", hex::encode(address))
 }
@@ -76,7 +76,7 @@ fn call_tracer() -> Value {
     json!({ "tracer": "callTracer", "tracerConfig": { "withLog": true } })
 }
 
-/// Makes a diff of geth's `prestateTracer` part of a state.
+/// Applies a diff of geth's `prestateTracer` to a state.
 fn apply_diff(state: &mut BTreeMap<StateKey, StateValue>, diff: &Value) {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let (pre, post) = (object(&diff["pre"]), object(&diff["post"]));
@@ -115,7 +115,7 @@ fn apply_diff(state: &mut BTreeMap<StateKey, StateValue>, diff: &Value) {
 }
 
 fn rows(state: &MemoryState) -> BTreeMap<StateKey, StateValue> {
-    // The system calls are no transaction's.
+    // The system calls belong to no transaction.
     let system = [eip2935::HISTORY_STORAGE_ADDRESS, eip4788::BEACON_ROOTS_ADDRESS];
     let is_system = |key: &StateKey| matches!(key, StateKey::Slot(of, _) if system.contains(of));
     state.iter().filter(|(key, _)| !is_system(key)).map(|(key, value)| (*key, *value)).collect()
@@ -124,7 +124,8 @@ fn rows(state: &MemoryState) -> BTreeMap<StateKey, StateValue> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Goal: the state differences that traces show of a batch's transactions are, one after the other, what the batch did.
+    /// Goal: the state diffs in the traces of a batch's transactions, applied one after the other, give the batch's
+    /// changes.
     #[test]
     fn the_differences_of_all_transactions_are_the_batchs(
         draws in prop::collection::vec(any::<(u8, u8, u8)>(), 1..12)
@@ -141,7 +142,7 @@ proptest! {
         prop_assert_eq!(shown, rows(&after(&state, &outcome.delta)));
     }
 
-    /// Goal: the other tracers see as many transactions with as much gas as there were.
+    /// Goal: the other tracers show the same number of transactions and the same gas as the receipts.
     #[test]
     fn tracers_agree_with_receipts(draws in prop::collection::vec(any::<(u8, u8, u8)>(), 1..8)) {
         let (state, _, env) = chain();
@@ -160,7 +161,7 @@ proptest! {
     }
 }
 
-/// Goal: nested calls, a revert with its reason, a precompile and logs stand where they happened.
+/// Goal: nested calls, a revert with its reason, a precompile and logs appear where they happened.
 #[test]
 fn the_tree_of_calls() {
     let reason = {
@@ -171,7 +172,7 @@ fn the_tree_of_calls() {
         data.resize(100, 0);
         data
     };
-    // Calls the counter, which logs; the precompile of identity; the reverter with its own call data.
+    // Calls the counter, which logs; the identity precompile; the reverter with its own call data.
     let code = format!(
         "{} {} 365f5f37 5f5f365f5f73{}5af150 00",
         calls(COUNTER, 0),
@@ -196,7 +197,7 @@ fn the_tree_of_calls() {
     assert_eq!(inner[2]["output"], json!(Bytes::from(reason)));
     assert!(tree.get("error").is_none());
 
-    // The creations of a transaction, and a contract that destroys itself in the transaction that made it.
+    // A contract that a transaction creates, and one that destroys itself in the transaction that creates it.
     let made = one(&chain().0, create(1, 0, "64 5f355f5500 5f52 6005 601b f3"), call_tracer());
     assert_eq!((&made["type"], &made["output"]), (&json!("CREATE"), &json!("0x5f355f5500")));
     assert_eq!(made["to"], json!(account(1).create(0)));
@@ -205,7 +206,7 @@ fn the_tree_of_calls() {
     assert_eq!(gone["calls"][0]["to"], json!(account(3)));
 }
 
-/// Goal: an account that is delegated (EIP-7702) is traced with the code that it runs, and its difference has the delegation.
+/// Goal: the trace of a delegated account (EIP-7702) has the code that runs, and its diff has the delegation.
 #[test]
 fn delegated_accounts() {
     let (state, _, _) = chain();
@@ -219,7 +220,7 @@ fn delegated_accounts() {
     assert_eq!(after["nonce"], 1);
 }
 
-/// Goal: each of geth's tracers answers; what is none of them is refused by name.
+/// Goal: each of geth's tracers works; other names are refused by name.
 #[test]
 fn tracers_by_name() {
     let (state, _, env) = chain();
@@ -237,7 +238,7 @@ fn tracers_by_name() {
         named("prestateTracer")[account(1).to_string().to_lowercase()]["balance"],
         "0x56bc75e2d63100000"
     );
-    // geth ignores the configuration of those that have none.
+    // geth ignores the configuration of tracers without options.
     for none in [json!(null), json!({}), json!({ "onlyTopCall": true })] {
         let tracers = json!({ "callTracer": {}, "4byteTracer": none, "noopTracer": none });
         let mux = one(&state, counted(), json!({ "tracer": "muxTracer", "tracerConfig": tracers }));
@@ -258,7 +259,7 @@ fn tracers_by_name() {
     assert!(matches!(other, TraceError::UnknownTracer), "{other}");
 }
 
-/// Goal: parity's traces, and its differences of the state.
+/// Goal: parity's traces and state diffs are right.
 #[test]
 fn parity_traces() {
     let (state, _, env) = chain();
@@ -292,7 +293,7 @@ fn parity_traces() {
     assert_eq!(slot, &json!({ "from": B256::with_last_byte(3), "to": B256::with_last_byte(4) }));
 }
 
-/// Goal: a transaction that differs from its first execution has no trace, whichever it is.
+/// Goal: any transaction that differs from its first execution has no trace.
 #[test]
 fn what_differs_is_no_trace() {
     let (state, _, env) = chain();
@@ -322,14 +323,15 @@ fn what_differs_is_no_trace() {
             assert!(error.to_string().contains(&transactions[0].hash.to_string()), "{error}");
         }
     }
-    // On another state, as a damaged store may give it.
+    // On another state, as in a damaged store.
     let mut damaged = state.clone();
     damaged.insert(StateKey::Slot(COUNTER, B256::ZERO), StateValue::Slot(U256::from(9)));
     let mut rerun = Rerun::new(&damaged, &env, BYTES_MAX, &Interrupt::never()).unwrap();
     assert!(matches!(rerun.pass(&good[0]), Err(TraceError::Differs { .. })));
 }
 
-/// Goal: a trace ends when it would take too much memory, whatever fills it. The rest of the limit counts over the transactions of a batch.
+/// Goal: a trace ends when it would take too much memory, whatever fills it. The limit is shared by all transactions of
+/// a batch.
 #[test]
 fn traces_are_bounded() {
     let (state, _, env) = chain();

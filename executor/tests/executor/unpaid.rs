@@ -1,4 +1,5 @@
-//! Where nothing need be paid: accounts that exist by their nonce alone, and all that can tell whether an account exists.
+//! Tests without fees: accounts that exist by their nonce alone, and everything that can observe an account's
+//! existence.
 
 use std::sync::LazyLock;
 
@@ -13,20 +14,21 @@ use crate::{
     ways::Ways,
 };
 
-/// These contracts look at the account in their call data, and keep the result in the slot that their caller's address names. So
-/// two of them disturb each other only through that account.
+/// These contracts observe the account in their call data, and store the result in the slot that their caller's address
+/// names. So two of them conflict only through that account.
 ///
-/// The balance.
+/// Observes the balance.
 const BALANCE: Address = address!("0x00000000000000000000000000000000c0ffee21");
-/// The hash of the code: zero if there is no such account.
+/// Observes the hash of the code: zero if the account does not exist.
 const HASH: Address = address!("0x00000000000000000000000000000000c0ffee22");
-/// The length of the code.
+/// Observes the length of the code.
 const SIZE: Address = address!("0x00000000000000000000000000000000c0ffee23");
-/// Whether it took 1 wei, which costs more gas if there is no such account.
+/// Pays the account 1 wei, which costs more gas if the account does not exist. Stores whether that succeeded.
 const PAY: Address = address!("0x00000000000000000000000000000000c0ffee24");
-/// The contract's answer to a call.
+/// Calls the account as a contract, and stores its answer.
 const ASK: Address = address!("0x00000000000000000000000000000000c0ffee25");
-/// Creates a contract by CREATE2 with the value of the call. The salt is the first word of the call data, the code is the rest.
+/// Creates a contract by CREATE2 with the value of the call. The salt is the first word of the call data; the code is
+/// the rest.
 const MAKE: Address = address!("0x00000000000000000000000000000000c0ffee26");
 /// Runs until 100,000 gas are left.
 const BUSY: Address = address!("0x00000000000000000000000000000000c0ffee27");
@@ -46,25 +48,25 @@ const CODES: [(Address, &str); 8] = [
 
 const OBSERVERS: [Address; 5] = [BALANCE, HASH, SIZE, PAY, ASK];
 
-/// Code that creates a contract. It destroys itself at once, keeps a slot without code, keeps code that pays its balance to the
-/// account in its call data, or fails.
+/// Init codes. They destroy the contract at once, keep a slot without code, keep code that pays the balance to the
+/// account in its call data, or fail.
 const INIT_CODES: [&str; 4] = ["32ff", "600760015500", "625f35ff5f526003601df3", "5f5ffd"];
 
-/// An account that never sent and is empty.
+/// An empty account that has sent no transaction.
 const NOBODY: u8 = 9;
-/// The same.
+/// Another one.
 const NOBODY_ELSE: u8 = 10;
 /// Has delegated to [`NAMER`].
 const DELEGATED: u8 = 11;
 const SENDERS: [u8; 6] = [1, 2, 3, NOBODY, NOBODY_ELSE, DELEGATED];
-/// These can only send free transactions, until the batch has paid them.
+/// Accounts that can only send free transactions until the batch has paid them.
 const POOR: [u8; 2] = [NOBODY, NOBODY_ELSE];
-/// They send what keeps a thread at work, so that the others share out the rest.
+/// Senders of transactions that keep a thread busy, so that the other threads share the rest.
 const BUSY_SENDERS: [u8; 2] = [7, 8];
 
 static WAYS: LazyLock<Ways> = LazyLock::new(|| Ways::new(3));
 
-/// A state in which [`DELEGATED`] names contracts, and the environment of a batch that costs nothing.
+/// A state in which [`DELEGATED`] delegates to a contract, and the environment of a batch without fees.
 fn start() -> (MemoryState, BatchEnv) {
     let (mut state, _, env) = chain();
     for (address, code) in CODES {
@@ -92,7 +94,7 @@ enum What {
 #[derive(Clone, Debug)]
 struct Action {
     from: u8,
-    /// More than nothing.
+    /// Whether it pays a fee.
     pays: bool,
     what: What,
 }
@@ -107,12 +109,12 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (any::<u8>(), wei()).prop_map(|(form, wei)| What::Create { form, wei }),
         2 => (any::<u8>(), any::<u8>()).prop_map(|(about, with)| What::Call { about, with }),
     ];
-    // A poor payer ends the batch.
+    // A sender that cannot pay ends the batch.
     let pays = prop_oneof![20 => Just(false), 1 => Just(true)];
     (0..SENDERS.len(), pays, what).prop_map(|(from, pays, what)| Action { from: SENDERS[from], pays, what })
 }
 
-/// Accounts of every kind that the transactions here can make, empty or not.
+/// Accounts of every kind that the transactions here can create, empty or not.
 fn party(index: u8) -> Address {
     let parties = [
         account(NOBODY),
@@ -135,7 +137,7 @@ fn beneficiaries() -> [Address; 6] {
     [PROPOSER, account(NOBODY), made(0, 2), account(1).create(0), HASH, Address::repeat_byte(0xaa)]
 }
 
-/// Where [`MAKE`] creates a contract.
+/// The address at which [`MAKE`] creates a contract.
 fn made(salt: u8, form: usize) -> Address {
     MAKE.create2(U256::from(salt).to_be_bytes::<32>(), keccak256(bytes(INIT_CODES[form])))
 }
@@ -185,7 +187,7 @@ fn transaction(from: u8, nonce: u64, pays: bool, gas_limit: u64, sent: Sent) -> 
     decode(sign(from, tx))
 }
 
-/// The actions, with what keeps a thread at work at the beginning and in the middle.
+/// The actions, with transactions that keep a thread busy at the beginning and in the middle.
 fn transactions(actions: &[Action], all_pay: bool) -> Vec<Transaction> {
     let mut nonces = [0; DELEGATED as usize + 1];
     let mut transactions: Vec<_> = actions
@@ -213,11 +215,11 @@ fn random_graph(len: usize, noise: &[(u8, u8)]) -> Conflicts {
     Conflicts { predecessors, gas: vec![100_000; len] }
 }
 
-/// So many cases, or `PROPTEST_CASES`.
+/// The configuration for `cases` cases, or for `PROPTEST_CASES`.
 fn usually(cases: u32) -> ProptestConfig {
     match std::env::var_os("PROPTEST_CASES") {
         None => ProptestConfig::with_cases(cases),
-        // It reads the variable.
+        // The default reads the variable.
         Some(_) => ProptestConfig::default(),
     }
 }
@@ -225,8 +227,8 @@ fn usually(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(usually(48))]
 
-    /// Goal: all ways to execute a batch look the same from inside, whatever can be seen of an account: existence, nonce, code,
-    /// balance. That holds with and without fees, and for the fee recipient or an account made by the batch.
+    /// Goal: all ways to execute a batch give the same view of an account: existence, nonce, code, balance. That holds
+    /// with and without fees, and for the fee recipient or an account that the batch creates.
     #[test]
     fn every_way_has_one_outcome(
         actions in vec(action(), 1..24),
@@ -239,7 +241,7 @@ proptest! {
         let transactions = transactions(&actions, base_fee_wei > 0);
         let mut graphs = vec![random_graph(transactions.len(), &noise)];
         if let Ok(outcome) = execute(&state, &env, &transactions) {
-            // Of another batch.
+            // The access sets in reverse order, as if from another batch.
             let sets: Vec<_> = outcome.accesses.iter().rev().cloned().collect();
             graphs.push(conflicts(&sets, vec![100_000; sets.len()]));
         }
@@ -248,7 +250,7 @@ proptest! {
     }
 }
 
-/// Executes the batch again and again, for which thread takes what is up to chance.
+/// Executes the batch repeatedly, because chance decides which thread takes which transactions.
 fn agree_always(env: &BatchEnv, actions: &[Action]) -> Outcome {
     let (state, _) = start();
     let transactions = transactions(actions, false);
@@ -269,7 +271,7 @@ fn observe(from: u8, observer: Address, about: Address) -> Action {
     unpaid(from, What::Observe { observer, about, wei: 0 })
 }
 
-/// Goal: who sends a transaction for nothing exists from then on, for everybody.
+/// Goal: after an account has sent a free transaction, it exists for every observer.
 #[test]
 fn an_account_exists_by_its_nonce_alone() {
     let (_, env) = start();
@@ -284,12 +286,12 @@ fn an_account_exists_by_its_nonce_alone() {
     assert!(is_seen(&outcome), "the hash of no code is not zero");
     let before = agree_always(&env, &[hash, pay, send]);
     assert!(!is_seen(&before), "before its first transaction there is no such account");
-    // Places 0 and 2 are those of the transactions that keep a thread at work.
+    // Positions 0 and 2 are those of the transactions that keep a thread busy.
     let gas = |outcome: &Outcome, index: usize| outcome.receipts.receipts[index].gas_used;
     assert_eq!(gas(&before, 3) - gas(&outcome, 4), 25_000, "who pays nobody creates an account");
 }
 
-/// Goal: who is paid first and sends then was there before: its own transaction does not begin its existence.
+/// Goal: an account that is paid before it sends exists from the payment on, not only from its own transaction.
 #[test]
 fn an_account_that_was_paid_exists_before_its_nonce() {
     let (_, env) = start();
@@ -300,7 +302,7 @@ fn an_account_that_was_paid_exists_before_its_nonce() {
     agree_always(&env, &[send, pay]);
 }
 
-/// Goal: code that the batch puts where the fees go is seen by whoever calls it.
+/// Goal: calls see code that the batch deploys at the fee recipient.
 #[test]
 fn a_contract_can_be_made_at_the_fee_recipient() {
     let (_, env) = start();
@@ -312,7 +314,8 @@ fn a_contract_can_be_made_at_the_fee_recipient() {
     assert!(outcome.delta.entries().iter().any(|entry| entry.key == paid), "the contract ran");
 }
 
-/// Goal: a contract that one has delegated to sees one's nonce, which grows by one's own transactions.
+/// Goal: a contract that an account delegates to sees the account's nonce, which the account's own transactions
+/// increase.
 #[test]
 fn the_nonce_of_a_delegated_sender_is_seen() {
     let (_, env) = start();

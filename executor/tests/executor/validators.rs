@@ -1,4 +1,5 @@
-//! The validators contract: what its owner may change, what everybody is refused and why, and which set follows from its storage.
+//! Tests of the validators contract: what its owner may change, which calls it refuses and why, and which set follows
+//! from its storage.
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use alloy_sol_types::{SolCall, SolEvent};
@@ -66,7 +67,7 @@ impl Chain {
         .unwrap()
     }
 
-    /// Why a call is refused; the text that it reverts with.
+    /// Returns why a call is refused: the text of its revert.
     fn refusal(&self, sender: u8, data: Vec<u8>) -> String {
         let env = BatchEnv::new(&self.genesis.chain, &self.header, 2_500, PROPOSER);
         let request = CallRequest {
@@ -101,8 +102,8 @@ fn set_failures(any: u64, commission: u64) -> Vec<u8> {
     contract::setFailuresCall { any: U256::from(any), commission: U256::from(commission) }.abi_encode()
 }
 
-/// Goal: an added validator comes last, and a removed one leaves the others in their order. The batch ends its epoch with the set wanted
-/// then.
+/// Goal: an added validator comes last, and removing one keeps the order of the others. The batch ends its epoch with
+/// the resulting set.
 #[test]
 fn changes_end_the_epoch_with_their_batch() {
     let mut chain = Chain::new(4, 1);
@@ -119,7 +120,7 @@ fn changes_end_the_epoch_with_their_batch() {
     assert_eq!(chain.batch(&[]).1, None);
 }
 
-/// Goal: with longer epochs a change waits for the boundary, and what came until then counts.
+/// Goal: with longer epochs a change waits for the boundary, and all changes up to it count.
 #[test]
 fn changes_wait_for_the_boundary() {
     let mut chain = Chain::new(4, 5);
@@ -137,7 +138,8 @@ fn changes_wait_for_the_boundary() {
     (11..=15).for_each(|_| assert_eq!(chain.batch(&[]).1, None));
 }
 
-/// Goal: a change that would break the set, or that comes from somebody else, is refused by name and leaves the set.
+/// Goal: a change that would break the set, or that comes from anyone but the owner, is refused by name and leaves the
+/// set unchanged.
 #[test]
 fn what_is_refused_says_why() {
     let mut chain = Chain::new(4, 1);
@@ -171,7 +173,7 @@ fn what_is_refused_says_why() {
     assert!(outcome.receipts.receipts.iter().all(|receipt| !receipt.success));
     assert_eq!((next, chain.wanted()), (None, before));
 
-    // The last validator goes only where the set need bear no failure, and one always stays.
+    // The last validators can be removed only if the set tolerates no failures, and one always stays.
     let (_, next) = chain.batch(&[
         (OWNER, set_failures(0, 0)),
         (OWNER, remove(0)),
@@ -187,7 +189,8 @@ fn what_is_refused_says_why() {
     assert_eq!(succeeded, [true, true, false, true]);
 }
 
-/// Goal: a set may grow to what certificates can hold and no further. A change of the largest set costs less than any transaction may use.
+/// Goal: a set may grow to the limit of certificates and no further. A change of the largest set costs less than the
+/// gas limit of a transaction.
 #[test]
 fn the_largest_set() {
     let mut chain = Chain::new(limits::VALIDATORS_MAX, 1);
@@ -199,7 +202,8 @@ fn the_largest_set() {
     assert!(outcome.receipts.receipts[1].success && gas < limits::TRANSACTION_GAS_MAX / 4, "{gas}");
 }
 
-/// Goal: without a contract, and through it for those who only have deltas, the same answer.
+/// Goal: a chain without the contract keeps its validators. Nodes that only have deltas get the same answer from the
+/// contract's storage.
 #[test]
 fn a_chain_without_the_contract_keeps_its_validators() {
     let mut chain = Chain::new(4, 1);
@@ -229,7 +233,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// The rules, told once more: whether the change is made.
+/// A second implementation of the rules. Returns whether the change is made.
 fn apply(set: &mut ValidatorSet, change: &Change) -> bool {
     let mut list = set.validators.to_vec();
     let mut failures = set.failures;

@@ -1,4 +1,5 @@
-//! Goal: who executes on the values that hints ship waits for no row, and gets the right outcome however wrong they are.
+//! Goal: execution on the values that hints ship waits for no row, and gets the right outcome however wrong the values
+//! are.
 
 use std::sync::{
     Arc, LazyLock,
@@ -22,7 +23,7 @@ static WORKERS: LazyLock<[Workers; 2]> =
     LazyLock::new(|| [Eager::Ahead, Eager::Groups].map(|eager| Workers::new(2).unwrap().eager(eager)));
 static CASE: LazyLock<Case> = LazyLock::new(Case::new);
 
-/// A batch, the state before it, and what it does.
+/// A batch, the state before it, and its outcome.
 struct Case {
     state: MemoryState,
     env: BatchEnv,
@@ -43,7 +44,7 @@ impl Case {
                 invoke(5, nonce, COUNTER, &[]),
             ]
         };
-        // So that slots have values.
+        // Executes a first batch, so that slots have values.
         let state = after(&genesis, &execute(&genesis, &env, &transactions(0)).unwrap().delta);
         let transactions = transactions(1);
         let expected = execute(&state, &env, &transactions).unwrap();
@@ -75,7 +76,7 @@ fn wanted(decoded: &Decoded) -> Wanted {
     Wanted { values: decoded.values.clone(), ..Wanted::from(&decoded.hints) }
 }
 
-/// Another value of the same key.
+/// A different value for the same key.
 fn other(row: &RowBefore, seed: u8) -> Option<StateValue> {
     let number = U256::from_be_bytes([seed; 32]);
     match row {
@@ -142,14 +143,14 @@ proptest! {
             }
         };
         prop_assert_eq!(&outcome, &case.expected);
-        // The first key that execution asks for is never left out.
+        // The first key that execution reads is never left out.
         if let Some(first) = case.expected.hints.keys().next().filter(|key| changed.contains(key)) {
             prop_assert!(wrong.contains(&first));
         }
     }
 }
 
-/// A state whose rows cannot be read before it is opened; code can.
+/// A state whose rows cannot be read before it is opened; its code can.
 #[derive(Clone)]
 struct Closed {
     state: MemoryState,
@@ -180,8 +181,8 @@ impl StateReader for Closed {
     }
 }
 
-/// Goal: execution is done before the store has answered, with a pool that meets errors and with a sound one. Confirmation
-/// waits for the store.
+/// Goal: execution finishes before the store has answered, with a pool that gets errors and with a working one.
+/// Confirmation waits for the store.
 #[test]
 fn execution_does_not_wait_for_the_store() {
     let case = &*CASE;
@@ -204,7 +205,7 @@ fn execution_does_not_wait_for_the_store() {
     }
 }
 
-/// Goal: if hints ship no values, the store alone answers, and there is nothing to confirm.
+/// Goal: if hints ship no values, only the store answers, and nothing needs confirmation.
 #[test]
 fn hints_without_values_trust_nobody() {
     let case = &*CASE;

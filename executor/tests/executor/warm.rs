@@ -1,4 +1,4 @@
-//! Prefetching: hostile, missing and surplus hints cost time and memory within limits, and nothing else.
+//! Prefetching: hostile, missing and surplus hints cost only time and memory, within limits.
 
 use crate::support::*;
 use alloy_primitives::{Address, B256, Bytes, U256};
@@ -11,7 +11,7 @@ use slipstream_types::{
     limits::CODE_BYTES_MAX,
 };
 
-/// Reads ahead with so many threads; with 0 here and now.
+/// Reads ahead with `threads` threads; with 0 at once, on this thread.
 fn read_ahead(state: &MemoryState, hints: &Hints, threads: usize) -> Warm<MemoryState> {
     if threads == 0 {
         return Warm::complete(state.clone(), hints.into()).unwrap();
@@ -43,7 +43,7 @@ fn complete_hints_leave_nothing_to_read() {
     assert!(cold.stats().misses > 0);
 }
 
-/// Goal: "absent" is an answer too. A key known to have no row must not be read again.
+/// Goal: a key that is known to have no row is not read again.
 #[test]
 fn absent_keys_are_known_to_be_absent() {
     let (mut state, _, _) = chain();
@@ -61,7 +61,7 @@ fn absent_keys_are_known_to_be_absent() {
     assert_eq!((stats.hits, stats.misses, stats.claimed), (3, 0, 0));
 }
 
-/// Goal: hints of 32 bytes cannot make a node load 64 KiB each for ever.
+/// Goal: the code that hints of 32 bytes can make a node load, 64 KiB each, is bounded.
 #[test]
 fn hinted_code_is_bounded_in_bytes() {
     let (mut state, _, _) = chain();

@@ -1,5 +1,5 @@
-//! Every way to execute a batch gives the same: on one thread, ahead of turn, in groups, on shipped values alone, and under any claims
-//! about conflicts and values.
+//! Every way to execute a batch gives the same outcome: on one thread, ahead of turn, in groups, on shipped values
+//! alone, and under any claims about conflicts and values.
 
 use alloy_primitives::{Address, B256, Bytes, U256};
 use slipstream_executor::{
@@ -17,7 +17,7 @@ impl Ways {
         Ways([Eager::Ahead, Eager::Groups].map(|eager| Workers::new(threads).unwrap().eager(eager)))
     }
 
-    /// The outcome or the error that every way came to. The outer error names a way that came to something else.
+    /// Returns the outcome or the error that every way gives. The outer error names a way that gives something else.
     pub(crate) fn agree(
         &self,
         state: &MemoryState,
@@ -78,7 +78,8 @@ impl Ways {
     }
 }
 
-/// The values before the batch as hints ship them, or as they were read if the batch reads more than hints may name.
+/// The values before the batch as hints ship them. If the batch reads more keys than hints may name, the recorded
+/// values instead.
 fn shipped(
     outcome: &Outcome,
     env: &BatchEnv,
@@ -97,7 +98,7 @@ fn shipped(
     }
 }
 
-/// Nobody waits for anybody, and everybody is worth a thread.
+/// A graph in which no transaction waits for another, and each is worth a thread.
 fn hidden(transactions: &[Transaction]) -> Conflicts {
     let len = transactions.len();
     Conflicts { predecessors: vec![vec![]; len], gas: vec![200_000; len] }
@@ -130,7 +131,7 @@ fn same(
     Err(format!("{way}: other {differs:?}; {:?} instead of {:?}", found.accesses, expected.accesses))
 }
 
-/// A state whose rows nobody can read; code can be.
+/// A state whose rows cannot be read; its code can.
 #[derive(Clone)]
 struct Rowless(MemoryState);
 

@@ -1,8 +1,8 @@
-//! [`Draws`]: random choices from a secret, so that nobody foresees them and a test repeats them.
+//! [`Draws`]: random choices from a secret, so that outsiders cannot predict them and a test can repeat them.
 
 use slipstream_types::Digest;
 
-/// A stream of numbers from a secret.
+/// A stream of pseudo-random numbers from a secret.
 #[derive(Debug)]
 pub(crate) struct Draws {
     secret: [u8; 32],
@@ -22,7 +22,7 @@ impl Draws {
     }
 }
 
-/// A number that only who has the secret can compute. Each part is preceded by its length.
+/// A number that can be computed only with the secret. Each part is preceded by its length.
 pub(crate) fn keyed(secret: &[u8; 32], tag: &str, parts: &[&[u8]]) -> u64 {
     let mut bytes = secret.to_vec();
     for part in parts {

@@ -5,36 +5,37 @@ use slipstream_types::{CodecError, Digest, bounded::BoundedVec, codec};
 
 use super::record::{PeerRecord, UncheckedRecord};
 
-/// Bytes of a request: its asker's record is the largest part, at most 182.
+/// Most bytes of a request: the requester's record is the largest part, at most 182.
 pub(crate) const REQUEST_BYTES_MAX: usize = 256;
-/// Records of others in one answer: enough to find the next peers, so few that asking many times is the only way to learn all.
+/// Most records of others in one answer: enough to find the next peers, and few enough that learning all takes many
+/// questions.
 pub(crate) const RECORDS_MAX: usize = 16;
-/// Bytes of an answer: below what takes room.
+/// Most bytes of an answer: too few to need room.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 << 10;
-/// The form of both.
+/// Version of both messages.
 const VERSION: u8 = 1;
 
-/// "Who is there? And this is where I am."
+/// A question for other peers, with the requester's own addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     version: u8,
-    /// Digest of the genesis header: records of another chain are of no use.
+    /// Digest of the genesis header: records of another chain are useless.
     pub(crate) chain: Digest,
-    /// The asker's own record, if it is reached from outside.
+    /// The requester's own record, if it is reached from outside.
     pub(crate) own: Option<UncheckedRecord>,
 }
 
-/// Some of those that the answerer has met itself.
+/// Records of some peers that the answering node has met itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
     version: u8,
-    /// The answerer's own record, if it is reached from outside.
+    /// The answering node's own record, if it is reached from outside.
     pub(crate) own: Option<UncheckedRecord>,
     /// Records of other peers.
     pub(crate) others: BoundedVec<UncheckedRecord, RECORDS_MAX>,
 }
 
-/// Why a message is not taken.
+/// Why a message is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum MessageError {
     #[error(transparent)]
@@ -59,7 +60,7 @@ impl Request {
 }
 
 impl Answer {
-    /// Records above [`RECORDS_MAX`] are left out.
+    /// Makes an answer. Records beyond [`RECORDS_MAX`] are left out.
     pub(crate) fn new(
         own: Option<&PeerRecord>,
         others: impl Iterator<Item = PeerRecord>,
@@ -78,7 +79,7 @@ impl Answer {
     }
 }
 
-/// The version comes first, so that another one may go on as it likes.
+/// Checks the version, which comes first, so that other versions may differ in everything after it.
 fn check_version(bytes: &[u8]) -> Result<(), MessageError> {
     match bytes.first() {
         Some(&version) if version != VERSION => Err(MessageError::Version(version)),
@@ -98,7 +99,7 @@ mod tests {
 
     const CHAIN: Digest = Digest([7; 32]);
 
-    /// A record of the greatest length.
+    /// A record of maximum length.
     fn record(n: u8) -> PeerRecord {
         let address = |at: usize| SocketAddr::new([0x2a00, 0, 0, 0, 0, 0, n.into(), at as u16].into(), 7400);
         let addresses: Vec<_> = (0..RECORD_ADDRESSES_MAX).map(address).collect();
@@ -150,7 +151,7 @@ mod tests {
         for junk in [vec![], vec![1], vec![1; 100], vec![1; ANSWER_BYTES_MAX + 1]] {
             assert!(matches!(Answer::decode(&junk), Err(MessageError::Codec(_))), "{junk:?}");
         }
-        // Seventeen records are announced.
+        // The length field announces seventeen records.
         let bytes = [&[1, 0, 17], [0; 1_000].as_slice()].concat();
         assert!(matches!(Answer::decode(&bytes), Err(MessageError::Codec(_))));
     }

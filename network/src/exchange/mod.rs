@@ -1,17 +1,17 @@
-//! Peer exchange: finds peers outside of the configuration, so that no attacker can choose them.
+//! Peer exchange: finds peers outside the configuration, in such a way that no attacker can choose them.
 //!
 //! ```text
 //!   a peer's own word      PeerRecord ─▶ verified ─▶ Book: heard ──(dialled by this node)──▶ reached
 //!   (signed, for a chain)                              │                                      │
 //!                                                      ▼                                      ▼
-//!   Chooser: what happened, and when ─▶ dial, ask, drop          what was met by this node itself is passed on
+//!   Chooser: events with their times ─▶ dial, ask, drop          peers that this node has met are passed on
 //! ```
 //!
-//! Keys are free, addresses cost something, and words of strangers are free too. So the **blocks** (IPv4 /16, IPv6 /32) of the
-//! address and of its teller limit everything here, and a secret of the node distributes it.
+//! Keys are free, addresses cost something, and words of strangers are free too. So the **blocks** (IPv4 /16, IPv6 /32)
+//! of an address and of its teller limit everything here, and a secret of the node determines the distribution.
 //!
-//! The folder decides without I/O and clock: times come in with the events, and draws come from the secret. `quic/exchange.rs`
-//! moves the bytes.
+//! This folder decides without I/O and clock: times come with the events, and random draws come from the secret.
+//! `quic/exchange.rs` moves the bytes.
 
 mod book;
 mod chooser;
@@ -31,11 +31,11 @@ pub use status::{ExchangeEvent, ExchangeStatus};
 
 use tokio::time::Instant;
 
-/// A moment, by the clock that waits are measured with and by the one that records are dated with.
+/// A moment, on two clocks: one for waits, one for dates of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Now {
     /// For waits while the node runs.
     pub(crate) instant: Instant,
-    /// Milliseconds since 1970, for what outlasts it.
+    /// Milliseconds since 1970, for times that outlast the process.
     pub(crate) ms: u64,
 }

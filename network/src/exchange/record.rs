@@ -1,4 +1,4 @@
-//! [`PeerRecord`]: where a peer is reached, in its own words.
+//! [`PeerRecord`]: a peer's own statement of the addresses at which it is reached.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -10,7 +10,8 @@ use slipstream_types::{Digest, SecretKey, Signature, bounded::BoundedVec};
 
 use crate::PeerId;
 
-/// Addresses of one record: both families, and a change from one to another. More would make one key many targets.
+/// Most addresses of one record: both families, and a move from one address to another. More would turn one key into
+/// many targets.
 pub(crate) const RECORD_ADDRESSES_MAX: usize = 4;
 
 /// Tag of the signed digest; see [`Digest::tagged`].
@@ -18,7 +19,7 @@ const TAG: &str = "slipstream/peer-record/1";
 
 type Addresses = BoundedVec<SocketAddr, RECORD_ADDRESSES_MAX>;
 
-/// A record as it comes: nothing of it is checked but its bounds. BCS: id 32, issued_ms u64, addresses (0 ‖ 4 bytes or 1 ‖ 16 bytes,
+/// A received record: only its bounds are checked. BCS: id 32, issued_ms u64, addresses (0 ‖ 4 bytes or 1 ‖ 16 bytes,
 /// port u16), signature 64.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct UncheckedRecord {
@@ -28,7 +29,7 @@ pub(crate) struct UncheckedRecord {
     signature: Signature,
 }
 
-/// Where a peer is reached, signed by its own key for one chain. Every value of this type has a checked signature.
+/// A peer's addresses, signed by its own key for one chain. Every value of this type has a checked signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PeerRecord(Arc<UncheckedRecord>);
 
@@ -49,8 +50,8 @@ impl PeerRecord {
     /// Signs a record. The addresses are sorted.
     ///
     /// # Errors
-    /// If the addresses are empty, or include one that records may not have. Addresses above [`RECORD_ADDRESSES_MAX`] are
-    /// left out.
+    /// If the addresses are empty, or include one that records may not have. Addresses beyond [`RECORD_ADDRESSES_MAX`]
+    /// are left out.
     pub(crate) fn issue(
         key: &SecretKey,
         chain: &Digest,
@@ -68,7 +69,7 @@ impl PeerRecord {
         Ok(PeerRecord(Arc::new(record)))
     }
 
-    /// One that nobody signed.
+    /// A record without a valid signature, for tests.
     #[cfg(test)]
     pub(crate) fn made_up(id: PeerId, addresses: &[SocketAddr], issued_ms: u64) -> PeerRecord {
         let addresses = Addresses::new(addresses.to_vec()).unwrap();
@@ -79,17 +80,17 @@ impl PeerRecord {
         self.0.id
     }
 
-    /// When its peer signed it, in milliseconds since 1970.
+    /// When the peer signed it, in milliseconds since 1970.
     pub(crate) fn issued_ms(&self) -> u64 {
         self.0.issued_ms
     }
 
-    /// Ascending, at least one.
+    /// At least one address, in ascending order.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.0.addresses
     }
 
-    /// As it is sent and stored.
+    /// Returns the record in the form that is sent and stored.
     pub(crate) fn unchecked(&self) -> UncheckedRecord {
         UncheckedRecord::clone(&self.0)
     }
@@ -104,7 +105,7 @@ impl UncheckedRecord {
         self.issued_ms
     }
 
-    /// Checks form and signature: some 50 microseconds.
+    /// Checks form and signature: takes some 50 microseconds.
     pub(crate) fn check(self, chain: &Digest) -> Result<PeerRecord, RecordError> {
         self.check_form()?;
         if !self.id.verify(self.digest(chain).as_bytes(), &self.signature) {
@@ -113,13 +114,13 @@ impl UncheckedRecord {
         Ok(PeerRecord(Arc::new(self)))
     }
 
-    /// For what this node has checked once and kept on its own disk since: the form alone.
+    /// Checks only the form, for a record that this node checked before and stored on its own disk.
     pub(crate) fn check_kept(self) -> Result<PeerRecord, RecordError> {
         self.check_form()?;
         Ok(PeerRecord(Arc::new(self)))
     }
 
-    /// One record has one encoding.
+    /// Checks that the addresses are in canonical form: a record has only one encoding.
     fn check_form(&self) -> Result<(), RecordError> {
         if self.addresses.is_empty() {
             return Err(RecordError::Empty);
@@ -137,7 +138,7 @@ impl UncheckedRecord {
         }
     }
 
-    /// The signed digest: chain, key, time and addresses, the last as address family (4 or 6), IP and port.
+    /// The signed digest: chain, key, time and addresses, each as address family (4 or 6), IP and port.
     fn digest(&self, chain: &Digest) -> Digest {
         let mut signed = [chain.0.as_slice(), &self.id.0, &self.issued_ms.to_le_bytes()].concat();
         for address in self.addresses.iter() {
@@ -196,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: a record with any bit flipped is refused, wherever it is: decoding fails, or the form, or the signature.
+        /// Goal: a record with any flipped bit is refused: by decoding, by the form, or by the signature.
         #[test]
         fn a_flipped_bit_is_noticed(at in 0usize..8 * 131) {
             let mut bytes = codec::encode("record", &record()).unwrap();
@@ -207,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Goal: the format of docs/formats.md does not change unnoticed.
+    /// Goal: the format in docs/formats.md does not change unnoticed.
     #[test]
     fn the_format_is_pinned() {
         let bytes = codec::encode("record", &record()).unwrap();

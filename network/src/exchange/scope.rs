@@ -1,14 +1,14 @@
-//! [`Scope`] and [`Reach`]: which addresses somebody can be dialled at. A stranger's word must not have a node knock at the doors of
-//! its own house.
+//! [`Scope`] and [`Reach`]: which addresses a node may dial. A stranger's word must not make a node probe its own
+//! private network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// From where an address is reached.
+/// From where an address can be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
     /// Reachable from the machine itself: loopback.
     Machine,
-    /// Reachable from within a private network, or a provider's.
+    /// Reachable only within a private network, or a provider's.
     Private,
     /// Reachable from anywhere.
     Public,
@@ -31,7 +31,8 @@ impl Scope {
         match (a, b, c) {
             (127, _, _) => Some(Scope::Machine),
             (10, _, _) | (172, 16..=31, _) | (192, 168, _) | (100, 64..=127, _) => Some(Scope::Private),
-            // This network, link-local, protocol assignments and documentation, 6to4 relays, benchmarks, multicast and what follows.
+            // "This network", link-local, protocol assignments and documentation, 6to4 relays, benchmarks, multicast
+            // and everything after it.
             (0 | 224.., _, _)
             | (169, 254, _)
             | (192, 0, 0 | 2)
@@ -64,13 +65,14 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Of a node that is reached at these addresses.
+    /// The reach of a node that is reached at these addresses.
     pub(crate) fn of(own: &[SocketAddr]) -> Reach {
         let has = |scope| own.iter().any(|address| Scope::of(*address) == Some(scope));
         Reach { machine: has(Scope::Machine), private: has(Scope::Private), ipv6: true }
     }
 
-    /// The same of a node whose socket takes this kind of addresses: one for IPv4 reaches nobody by IPv6, one for IPv6 both.
+    /// Restricts the reach to the address family of the node's socket: an IPv4 socket cannot reach IPv6, an IPv6 socket
+    /// reaches both.
     pub(crate) fn from(self, listening: SocketAddr) -> Reach {
         Reach { ipv6: listening.is_ipv6(), ..self }
     }

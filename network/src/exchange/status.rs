@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::PeerId;
 
-/// How a node stands with peers that its configuration does not name.
+/// The state of peer exchange.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExchangeStatus {
-    /// Where this node tells others that it is reached; empty if it tells nothing.
+    /// The addresses that this node advertises; empty if it advertises none.
     pub advertised: Vec<SocketAddr>,
-    /// Connections of its own choice that it keeps at most: `network.outbound`, or half of what configured peers leave.
+    /// Most connections of its own choice: `network.outbound`, or half of the places that configured peers leave.
     pub outbound_max: usize,
-    /// Whom it chose and is connected with, the longest of them first.
+    /// The chosen peers that are connected, the longest-connected first.
     pub chosen: Vec<PeerId>,
-    /// Peers in the address book that others told of, or that came in.
+    /// Peers in the address book that others reported, or that connected to this node.
     pub heard: usize,
-    /// Peers in the address book that this node has dialled.
+    /// Peers in the address book that this node has dialled successfully.
     pub reached: usize,
-    /// How often each happened since the start.
+    /// The count of each event since the start.
     pub events: Vec<(ExchangeEvent, u64)>,
 }
 
-/// What happens in peer exchange.
+/// An event of peer exchange.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -31,23 +31,23 @@ pub struct ExchangeStatus {
 pub enum ExchangeEvent {
     /// A peer of the book was dialled for a place.
     Dialled,
-    /// A peer of the book was dialled only to see whether it is there.
+    /// A peer of the book was dialled only to see whether it answers.
     Felt,
     /// A peer that was dialled for either reason answered with its key.
     Reached,
-    /// Nobody answered, or the handshake failed.
+    /// No peer answered, or the handshake failed.
     Unreachable,
-    /// Another key answered; the peer's record is forgotten.
+    /// Another key answered; the peer's record is dropped.
     WrongKey,
-    /// A connection of this node's choice ended by itself.
+    /// A connection of this node's choice ended without being dropped by it.
     Lost,
-    /// A chosen peer made room for another one, as its turn was over or it was of no use.
+    /// A chosen peer made room for another one, because its turn was over or it was useless.
     Rotated,
-    /// A record of a peer that was not in the book, or of a new address of one that was.
+    /// A record of a peer that was not in the book, or a new address of one that was.
     Heard,
-    /// A record that was not kept: out of date, out of reach, or its slot was taken.
+    /// A record that was not kept: outdated, out of reach, or its slot was taken.
     NotKept,
-    /// An answer with a record that its peer did not sign, or that is none.
+    /// An answer with a record that its peer did not sign, or that is malformed.
     Forged,
     /// A peer's question was answered.
     Answered,
@@ -56,7 +56,7 @@ pub enum ExchangeEvent {
 }
 
 impl ExchangeEvent {
-    /// All of them.
+    /// All events.
     pub const ALL: [ExchangeEvent; 12] = [
         ExchangeEvent::Dialled,
         ExchangeEvent::Felt,
@@ -72,7 +72,7 @@ impl ExchangeEvent {
         ExchangeEvent::TooOften,
     ];
 
-    /// As it is serialized.
+    /// The serialized name.
     pub fn name(self) -> &'static str {
         match self {
             ExchangeEvent::Dialled => "dialled",
@@ -91,7 +91,7 @@ impl ExchangeEvent {
     }
 }
 
-/// How often each event happened.
+/// The count of each event.
 #[derive(Debug, Default)]
 pub(super) struct Counts([u64; ExchangeEvent::ALL.len()]);
 

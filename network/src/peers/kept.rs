@@ -1,34 +1,34 @@
-//! Chooses the strangers whose places do not go round. The earliest alone would be wrong: an attacker who comes before everybody else
-//! would keep them for ever.
+//! Chooses the strangers whose places do not rotate. Keeping only the earliest would be wrong: an attacker that comes
+//! before everybody else would keep them for ever.
 //!
 //! ```text
-//!   a fourth of all   who gave this node most of what it asked for, of late; a newcomer can earn it
-//!   the rest of half  who has been here longest, one of each block (IPv4 /16, IPv6 /32)
+//!   a quarter of all  peers that recently served this node most; a newcomer can earn a place
+//!   the rest of half  peers that have been here longest, one of each block (IPv4 /16, IPv6 /32)
 //! ```
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr};
 
 use crate::PeerId;
 
-/// The part of the strangers' places that goes round where all want one, one in so many.
+/// 1/`TURNS_PART` of the strangers' places rotates when all are wanted.
 const TURNS_PART: usize = 2;
-/// The part of the others that is kept for service, one in so many.
+/// 1/`SERVICE_PART` of the other places is kept for service.
 const SERVICE_PART: usize = 2;
-/// Bytes of answers that earn a place at least; a few headers are no service.
+/// Least bytes of answers that earn a place; a few headers are no service.
 const SERVED_MIN: f64 = (64 << 10) as f64;
 
-/// A stranger, as this choice sees it.
+/// A stranger, with the fields that this choice needs.
 pub(super) struct Stranger {
     pub(super) id: PeerId,
-    /// Connections have ascending numbers.
+    /// Number of the connection; numbers ascend.
     pub(super) number: u64,
-    /// `None` for loopback, where blocks say nothing.
+    /// `None` for loopback, where blocks mean nothing.
     pub(super) block: Option<IpAddr>,
-    /// Bytes of answers to this node, of late.
+    /// Bytes of recent answers to this node.
     pub(super) served: f64,
 }
 
-/// Chooses, of the strangers that have all places, those that keep them.
+/// Chooses the strangers that keep their places, when strangers use all places.
 pub(super) fn kept(mut strangers: Vec<Stranger>) -> BTreeSet<PeerId> {
     let most = strangers.len() - strangers.len().div_ceil(TURNS_PART);
     strangers.sort_unstable_by(|one, other| other.served.total_cmp(&one.served));

@@ -14,7 +14,7 @@ fn pair() -> (PeerId, PeerId) {
 
 const CROSSING: Duration = Duration::from_secs(10);
 
-/// A connection that is of use at a certain time, if ever.
+/// A connection that is useful at a certain time, if ever.
 impl Useful for &'static str {
     fn used(&self) -> Option<Instant> {
         None
@@ -31,7 +31,7 @@ fn table(local: PeerId, peers_max: usize, reserved: &[PeerId]) -> Peers<&'static
     Peers::new(local, peers_max, reserved.iter().copied(), CROSSING)
 }
 
-// Goal: whatever order the two crossing connections are seen in, both sides keep the same one.
+// Goal: in whatever order the two sides see the crossing connections, both keep the same one.
 #[test]
 fn both_sides_of_a_crossing_keep_the_same_connection() {
     use Direction::{Accepted, Dialled};
@@ -58,9 +58,9 @@ fn a_peer_that_lost_its_connection_gets_in_again() {
     let ((low, high), now) = (pair(), Instant::now());
     let mut peers = table(low, 8, &[]);
     assert_eq!(peers.admit(high, Direction::Accepted, None, "1", now).unwrap().replaced, None);
-    // It restarted and dials again at once.
+    // The peer restarted and dials again at once.
     assert_eq!(peers.admit(high, Direction::Accepted, None, "2", now).unwrap().replaced, Some("1"));
-    // Later this node's own attempt is not a crossing any more, nor is the peer's.
+    // Later, neither this node's attempt nor the peer's is a crossing any more.
     let later = now + CROSSING + Duration::from_millis(1);
     let third = peers.admit(high, Direction::Dialled, None, "3", later).unwrap();
     assert_eq!(third.replaced, Some("2"));
@@ -83,7 +83,7 @@ fn strangers_share_what_configured_peers_leave() {
     assert_eq!(peers.admit(id(0), Direction::Accepted, None, "", now), Err(Unwanted::Own));
 }
 
-// One host gets some places and no more, whatever keys it makes; its configured peer and a devnet are let in.
+// Goal: one host gets a bounded number of places, under any keys; its configured peer and a devnet are admitted.
 #[test]
 fn one_address_cannot_take_all_places() {
     let now = Instant::now();
@@ -119,7 +119,7 @@ fn bans_disconnect_and_expire() {
     assert!(peers.admit(id(1), Direction::Accepted, None, "", now + Duration::from_secs(9)).is_ok());
 }
 
-/// Goal: a place that is kept while the node runs is one that strangers lose, the newest of them first, and get back.
+/// Goal: strangers lose a place that is reserved at run time, the newest of them first, and regain it later.
 #[test]
 fn a_place_can_be_kept_while_the_node_runs() {
     let now = Instant::now();
@@ -143,7 +143,7 @@ fn from(text: &str) -> Option<IpAddr> {
     Some(text.parse().unwrap())
 }
 
-/// Goal: a network of ever new hosts gets a part of the places and no more, in either version of IP.
+/// Goal: a network with ever new hosts gets a part of the places and no more, in both versions of IP.
 #[test]
 fn one_network_cannot_take_all_places() {
     let now = Instant::now();
@@ -160,8 +160,8 @@ fn one_network_cannot_take_all_places() {
     }
 }
 
-/// Goal: a party that took all places first must make room for newcomers from elsewhere, until the places are spread evenly. Earlier
-/// peers stay, and a network cannot push out others by coming again and again.
+/// Goal: a party that took all places first must make room for newcomers from elsewhere, until the places are spread
+/// evenly. Earlier peers stay, and a network cannot push out others by returning again and again.
 #[test]
 fn newcomers_from_elsewhere_find_a_place() {
     let now = Instant::now();
@@ -188,7 +188,7 @@ fn newcomers_from_elsewhere_find_a_place() {
     assert_eq!(peers.iter().count(), 32);
 }
 
-/// Goal: whoever only sits there makes room for anybody; whoever is of use does not.
+/// Goal: a peer that does nothing makes room for any other; a useful one does not.
 #[test]
 fn a_peer_of_no_use_makes_room() {
     let start = Instant::now();
@@ -203,12 +203,12 @@ fn a_peer_of_no_use_makes_room() {
     assert_eq!(peers.admit(id(4), Direction::Accepted, None, later, later).unwrap_err(), Unwanted::Full);
 }
 
-/// Attackers from many networks, of which each comes again under a fresh key as soon as it is out, twice a second.
+/// Attackers from many networks. Each returns with a fresh key as soon as it is evicted, twice a second.
 struct Cycling {
-    /// Each one's address, and its key while it is in.
+    /// Each attacker's address, and its key while it is connected.
     attackers: Vec<(String, Option<PeerId>)>,
     keys: u32,
-    /// Until when they are of use.
+    /// Until when they are useful.
     used: Instant,
 }
 
@@ -235,8 +235,9 @@ impl Cycling {
     }
 }
 
-/// Lets attackers cycle for a minute beside an earlier peer. Then an honest newcomer knocks every eight seconds, which is how seldom a
-/// node dials in the end. Returns how long it waited for its first place, and how much of five minutes it had one.
+/// Lets attackers cycle for a minute beside an earlier peer. Then an honest newcomer knocks every eight seconds, which
+/// is how rarely a backed-off node dials. Returns how long it waited for its first place, and how much of five minutes
+/// it had one.
 fn siege(mut attackers: Cycling) -> (Duration, Duration) {
     let (start, step) = (Instant::now(), Duration::from_secs(2));
     let used = start + Duration::from_secs(3_600);
@@ -258,8 +259,8 @@ fn siege(mut attackers: Cycling) -> (Duration, Duration) {
     (waited.unwrap_or(Duration::MAX), had)
 }
 
-/// Goal: a newcomer from elsewhere soon gets a place, and has one most of the time. Meanwhile attackers with far more networks than there
-/// are places come again and again under fresh keys.
+/// Goal: a newcomer from elsewhere soon gets a place, and has one most of the time. Meanwhile attackers from far more
+/// networks than there are places return again and again under fresh keys.
 #[test]
 fn fresh_keys_from_many_networks_keep_nobody_out() {
     let one_block = || (0..100).map(|n| format!("10.9.{n}.1"));
@@ -273,13 +274,13 @@ fn fresh_keys_from_many_networks_keep_nobody_out() {
     }
 }
 
-/// Goal: a connection held for a day, which stays, does not shut out its block while others cycle through the table. A peer that had a
-/// place for ten days and restarts gets in again.
+/// Goal: a long-held connection that stays does not shut out its block while others cycle through the table. A peer
+/// that had a place for ten days and restarts is admitted again.
 #[test]
 fn a_long_stay_shuts_nobody_out() {
     let (start, step) = (Instant::now(), Duration::from_secs(2));
     let used = start + Duration::from_secs(1_000_000);
-    // Where all are at work, a newcomer waits for the end of such a turn.
+    // If all are at work, a newcomer waits for the end of a working peer's turn.
     for (leaves, wait_max) in [(false, TURN_AT_WORK.as_secs()), (true, 960)] {
         let mut peers = Peers::new(id(0), 32, [id(1)], CROSSING);
         let mut attackers = Cycling::new((0..100).map(|n| format!("10.{}.{n}.1", n % 40)));
@@ -299,7 +300,7 @@ fn a_long_stay_shuts_nobody_out() {
     }
 }
 
-/// Goal: a working peer keeps its place while an idle one can give its own, and has a longer turn than the idle one.
+/// Goal: a working peer keeps its place while an idle one can give up its own, and has a longer turn than the idle one.
 #[test]
 fn whoever_is_at_work_goes_last() {
     let start = Instant::now();
@@ -309,7 +310,8 @@ fn whoever_is_at_work_goes_last() {
         let admitted = peers.admit(id(n), Direction::Accepted, from(&format!("10.{n}.0.1")), used, at(now));
         admitted.map(|admitted| admitted.evicted)
     };
-    // The first two stay; the third is at work all the time, and the fourth, which came later, has told something once.
+    // The first two stay. The third is at work all the time, and the fourth, which came later, has reported something
+    // once.
     let (working, later, silent) = (at(1_000), at(1_001), at(15));
     for (n, used, now) in [(1, working, 0), (2, working, 0), (3, working, 10), (4, silent, 15)] {
         assert_eq!(admit(n, used, now), Ok(None));
@@ -322,7 +324,8 @@ fn whoever_is_at_work_goes_last() {
     assert_eq!(admit(8, later, 68), Ok(Some(silent)), "the sixth had more, and is at work");
 }
 
-/// Goal: where all are honest and more than there are places, each gets turns that grow, and half of them are never disturbed.
+/// Goal: if all peers are honest and outnumber the places, each gets turns that grow, and half of the places are never
+/// disturbed.
 #[test]
 fn turns_of_the_honest_grow() {
     let (start, mut evictions) = (Instant::now(), 0);

@@ -1,9 +1,9 @@
-//! [`Turns`]: how long strangers from where had places of late, so that places go round where more want one than there are.
+//! [`Turns`]: accounts of how long the homes of strangers have had places recently, so that scarce places rotate.
 //!
-//! Keys are free and a network of 24 or 48 bits is cheap, so a new one earns no place. A **block** costs something: it is the least that a
-//! provider gets. A newcomer from a block that had little gets its turn before one from a block that had much. Within a block, networks
-//! take turns in the same way. Each turn is at least as long as the one before. So places do not change hands all the time, and waiting
-//! peers get in eventually.
+//! Keys are free and a network of 24 or 48 bits is cheap, so a new one earns no place. A **block** costs something: it
+//! is the least that a provider gets. A newcomer from a block that had little gets its turn before one from a block
+//! that had much. Within a block, networks take turns in the same way. Each turn is at least as long as the one before.
+//! So places do not change hands all the time, and waiting peers get in eventually.
 
 use std::{collections::BTreeMap, f64::consts::LN_2, net::IpAddr, time::Duration};
 
@@ -11,21 +11,22 @@ use tokio::time::Instant;
 
 use crate::origin::block_of;
 
-/// The least worth of a place to its block before a newcomer's block has a better right to it.
+/// The least worth of a place to its block before a newcomer's block has a better claim to it.
 pub(super) const TURN_MIN: Duration = Duration::from_secs(5);
-/// The same of a place whose peer is at work, which may be in the middle of something long.
+/// The same for a place whose peer is at work, which may be in the middle of a long task.
 pub(super) const TURN_AT_WORK: Duration = Duration::from_secs(20);
-/// The time after which what was had counts half.
+/// Half-life of past stays.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Blocks and networks that are remembered, of each so many; those that had least are forgotten first, as if they had nothing.
+/// Most blocks, and most networks, that are remembered. Those that had least are forgotten first, as if they had
+/// nothing.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// Where a stranger comes from, as turns go.
+/// The origin of a stranger, for turns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Home {
-    /// The block, as [`block_of`] gives it.
+    /// The block, from [`block_of`].
     pub(super) block: IpAddr,
-    /// The network, as [`Origin::net`](crate::origin::Origin) gives it.
+    /// The network, from [`Origin::net`](crate::origin::Origin).
     pub(super) net: IpAddr,
 }
 
@@ -35,7 +36,7 @@ impl Home {
     }
 }
 
-/// Seconds of places that homes had, each stay as [`worth`] has it.
+/// Seconds of places that homes had, each stay valued by [`worth`].
 #[derive(Default)]
 pub(super) struct Turns {
     blocks: Accounts,
@@ -43,14 +44,14 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Notes a place that somebody had.
+    /// Records a place that a peer of this home had.
     pub(super) fn had(&mut self, home: Home, since: Instant, now: Instant) {
         let seconds = worth(since, now);
         self.blocks.add(home.block, seconds, now);
         self.nets.add(home.net, seconds, now);
     }
 
-    /// Sums up what all homes had, with the places taken now: for each its home, since when, and whether it goes round.
+    /// Adds the current places to the past ones: for each its home, its start, and whether it rotates.
     pub(super) fn tally(
         &self,
         taken: impl Iterator<Item = (Home, Instant, bool)>,
@@ -66,20 +67,20 @@ impl Turns {
     }
 }
 
-/// The places had up to a moment.
+/// The places that homes have had up to a moment.
 pub(super) struct Tally<'a> {
     past: &'a Turns,
     now: Instant,
-    /// Of the places that are taken.
+    /// Places in use now, by block.
     blocks: BTreeMap<IpAddr, Present>,
     nets: BTreeMap<IpAddr, Present>,
 }
 
-/// Seconds of the places that are taken.
+/// Seconds of the places in use now.
 #[derive(Clone, Copy, Default)]
 struct Present {
     all: f64,
-    /// The worth of the places that go round.
+    /// The worth of the places that rotate.
     round: f64,
 }
 
@@ -101,12 +102,13 @@ impl Tally<'_> {
         part(present) + self.past.nets.of(home.net, self.now)
     }
 
-    /// How a home stands among others: the greatest is the next to leave.
+    /// The rank of a home: the greatest is the next to lose a place.
     pub(super) fn rank(&self, home: Home) -> (f64, f64) {
         (self.of_block(home, |it| it.all), self.of_net(home, |it| it.all))
     }
 
-    /// Whether a place that one home has is a newcomer's turn: it had less by so much.
+    /// Whether a place passes from one home to a newcomer: the home must have had at least twice the newcomer's seconds
+    /// plus `turn`.
     pub(super) fn is_turn_of(&self, newcomer: Home, leaving: Home, turn: Duration) -> bool {
         let (less, more) = match newcomer.block == leaving.block {
             true => (self.of_net(newcomer, |it| it.round), self.of_net(leaving, |it| it.all)),
@@ -116,7 +118,7 @@ impl Tally<'_> {
     }
 }
 
-/// Seconds, and as of when.
+/// Seconds, each decayed to the given time.
 #[derive(Default)]
 struct Accounts(BTreeMap<IpAddr, (f64, Instant)>);
 
@@ -130,7 +132,7 @@ impl Accounts {
         self.0.insert(address, (seconds, now));
         if self.0.len() > REMEMBERED_MAX {
             let mut all: Vec<f64> = self.0.values().map(|account| faded(*account, now)).collect();
-            // Half of them at once, so that it is seldom.
+            // Drops half of them at once, so that it happens rarely.
             let (_, median, _) = all.select_nth_unstable_by(REMEMBERED_MAX / 2, f64::total_cmp);
             let median = *median;
             self.0.retain(|_, account| faded(*account, now) > median);
@@ -138,14 +140,14 @@ impl Accounts {
     }
 }
 
-/// The worth of a stay: its seconds, which fade while it lasts. A short stay counts almost whole, and the longest counts 866 seconds
-/// (the half-life by ln 2).
+/// The worth of a stay: its seconds, which decay while it lasts. A short stay counts almost fully, and the longest
+/// counts 866 seconds (the half-life divided by ln 2).
 fn worth(since: Instant, now: Instant) -> f64 {
     let full = HALF_LIFE.as_secs_f64() / LN_2;
     full - faded((full, since), now)
 }
 
-/// The rest of seconds that were counted at a moment.
+/// The decayed value of seconds that were counted at a moment.
 fn faded((seconds, at): (f64, Instant), now: Instant) -> f64 {
     let halves = now.saturating_duration_since(at).as_secs_f64() / HALF_LIFE.as_secs_f64();
     seconds * (-halves).exp2()
@@ -169,7 +171,7 @@ mod tests {
         assert_ne!(home("2001:db8:1::").block, home("2001:db9:1::").block);
     }
 
-    /// Goal: a block's turn comes before that of one that had more, whatever networks these come from; within a block networks count.
+    /// Goal: a block that had less gets its turn first, from any of its networks; within a block networks count.
     #[test]
     fn whoever_had_less_is_next() {
         let (start, mut turns) = (Instant::now(), Turns::default());
@@ -195,8 +197,8 @@ mod tests {
         assert!(!short.is_turn_of(home("192.1.1.0"), home("192.0.1.0"), TURN_MIN), "it has just come");
     }
 
-    /// Goal: ten days count as much as the same time in pieces. So an owner that held a place for long and lost it gets a turn again within
-    /// minutes. Time under way counts as it will when it ends.
+    /// Goal: ten days count as much as the same time in pieces. So an owner that held a place for long and lost it gets
+    /// a turn again within minutes. A current stay counts as it will when it ends.
     #[test]
     fn a_long_stay_fades_while_it_lasts() {
         let start = Instant::now();
@@ -221,7 +223,7 @@ mod tests {
         assert!(!turn(300) && turn(960), "where others came as it left");
     }
 
-    /// Goal: past stays are forgotten in time, and invented networks do not fill the memory.
+    /// Goal: past stays are forgotten over time, and invented networks do not fill the memory.
     #[test]
     fn accounts_fade_and_are_bounded() {
         let (start, mut turns) = (Instant::now(), Turns::default());

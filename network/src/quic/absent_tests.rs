@@ -1,4 +1,5 @@
-//! A peer that is silent for a while. Tests begin in the order of their names: this one waits longest, and stands before the others.
+//! Tests a peer that is silent for a while. Tests begin in the order of their names: this one waits longest, so its
+//! name puts it first.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -10,7 +11,8 @@ use crate::{
     tests::{LIMITS, WAIT, eventually, loopback},
 };
 
-/// Waits for so long. Returns whether this process itself stood for a second meanwhile, in which no keep-alive is sent.
+/// Waits for `time`. Returns whether this process itself was suspended for a second meanwhile, so that no keep-alive
+/// was sent.
 async fn stood_during(time: Duration) -> bool {
     let (began, mut looked, mut stood) = (Instant::now(), Instant::now(), false);
     while began.elapsed() < time {
@@ -21,7 +23,7 @@ async fn stood_during(time: Duration) -> bool {
     stood
 }
 
-// Goal: a peer that vanishes without a goodbye is noticed within the idle timeout, and comes back by itself.
+// Goal: a peer that vanishes without a goodbye is noticed within the idle timeout, and reconnects by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_peer_is_noticed() {
     let times = NetworkConfig { idle_timeout_ms: 4_000, keep_alive_interval_ms: 100, ..loopback() };

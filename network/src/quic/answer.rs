@@ -1,5 +1,5 @@
-//! The answering side of a request. Room for the answer is found before it is made, and given back when the asker has it. An
-//! asker that does not read fills only its own share of the memory.
+//! The answering side of a request. Room for the answer is reserved before it is made, and freed when the requester has
+//! it. A requester that does not read fills only its own share of the memory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,20 +16,21 @@ use super::{
 };
 use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, Refusal, TurnedAway, budget::Held};
 
-/// How long a request waits for room for its answer: an honest asker with many pieces in flight gets one as it takes another.
+/// How long a request waits for room for its answer. An honest requester with many pieces in flight frees room as it
+/// receives answers.
 const ROOM_WAIT: Duration = Duration::from_secs(4);
-/// Answers up to this length need no room: as many as a connection has streams take some MiB. Votes and summaries do not wait
-/// behind ranges.
+/// Answers up to this length need no room: one for each stream of a connection takes only some MiB. So votes and
+/// summaries do not wait behind ranges.
 const SHORT_ANSWER_BYTES: usize = 64 << 10;
-/// When a peer that filled its share is asked to come back.
+/// Retry delay for a peer that filled its share.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// A request that was read.
+/// A request that was read completely.
 struct Taken {
     protocol: Protocol,
     payload: Vec<u8>,
     answer_bytes_max: usize,
-    /// Counts the bytes of the request itself.
+    /// The reserved bytes of the request itself.
     held: Held,
 }
 
@@ -48,7 +49,7 @@ impl From<FrameError> for Untaken {
     }
 }
 
-/// An answer, or why there is none, and the room that it takes.
+/// An answer, or the reason that there is none, and its reserved room.
 struct Made {
     outcome: Result<Payload, Refusal>,
     room: Option<Held>,
@@ -80,8 +81,8 @@ impl Session {
                 return sender.abandon(code);
             }
         };
-        // The request may be only partly read, and the asker must stop sending it. An error means that the stream has ended
-        // already.
+        // The request may be only partly read, and the requester must stop sending it. An error means that the stream
+        // has already ended.
         let _ = receive.stop(code::CANCELLED);
         if self.send(&mut sender, made, answer_bytes_max).await {
             return sender.complete();
@@ -92,7 +93,7 @@ impl Session {
         sender.abandon(code::TOO_SLOW);
     }
 
-    /// Reads a request, within the time for a message and as long as the peer sends anything.
+    /// Reads a request, within the time for a message and while the connection receives enough bytes.
     async fn take(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
         let read = tokio::select! {
             biased;
@@ -105,8 +106,8 @@ impl Session {
         })
     }
 
-    /// If the budget has no room, refuses at once instead of waiting: unread bytes would hold the flow-control window that the
-    /// requests being read need.
+    /// Refuses at once, without waiting, if the budget has no room: unread bytes would hold the flow-control window
+    /// that other requests need.
     async fn read_request(&self, receive: &mut RecvStream) -> Result<Taken, Untaken> {
         let head = read_request_head(receive).await?;
         let bytes_max = self.handler.request_bytes_max(self.link.peer, head.protocol);
@@ -127,7 +128,7 @@ impl Session {
         Refusal::busy(pause, "there is no room for more requests of this peer or for more requests at all")
     }
 
-    /// Has the answer made, in the room that it will need.
+    /// Lets the handler make the answer, in the room that it will need.
     async fn make(&self, taken: Taken) -> Made {
         let Taken { protocol, payload, answer_bytes_max, held } = taken;
         let peer = self.link.peer;
@@ -144,7 +145,7 @@ impl Session {
         self.fit(outcome, room)
     }
 
-    /// Room for an answer of so many bytes; none if it is short.
+    /// Reserves room for an answer of `bytes` bytes; returns `None` if it is short and needs none.
     async fn room(&self, bytes: usize) -> Result<Option<Held>, Refusal> {
         if bytes <= SHORT_ANSWER_BYTES {
             return Ok(None);
@@ -157,7 +158,8 @@ impl Session {
         room.map(Some).map_err(|_| self.no_room(BUSY_PAUSE))
     }
 
-    /// Counts an answer by its true length. If that exceeds the estimate and there is no room, the answer is dropped.
+    /// Adjusts the room to the answer's true length. If that exceeds the estimate and room is missing, the answer is
+    /// dropped.
     fn fit(&self, outcome: Result<Payload, Refusal>, mut room: Option<Held>) -> Made {
         let bytes = outcome.as_ref().map_or(0, Payload::len);
         let share = &self.shares.answers;
@@ -177,7 +179,8 @@ impl Session {
         Refusal::busy(pause, "earlier answers have not been taken yet")
     }
 
-    /// Sends a response, and holds its room until the asker has it. False if the asker takes nothing, or is too slow.
+    /// Sends a response, and holds its room until the requester has it. Returns false if the requester takes nothing,
+    /// or is too slow.
     async fn send(&self, sender: &mut Sender, made: Made, answer_bytes_max: usize) -> bool {
         let deadline = Instant::now() + self.transfer_timeout;
         let Made { outcome, room } = made;

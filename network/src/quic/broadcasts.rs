@@ -1,4 +1,4 @@
-//! Broadcasts of one connection, both ways.
+//! Sends and receives the broadcasts of one connection.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{TurnedAway, meter::Verdict};
 
-/// Broadcasts of a connection that are written and that the peer may not have yet, whatever streams it grants.
+/// Most broadcasts of a connection that are written but perhaps not received yet, however many streams the peer grants.
 const SETTLING_MAX: usize = BROADCAST_STREAMS_MAX as usize;
 
-/// Why a broadcast was not taken.
+/// Why a broadcast was not accepted.
 enum Untaken {
     Frame(FrameError),
     TooMany,
@@ -40,7 +40,7 @@ impl From<FrameError> for Untaken {
 }
 
 impl Session {
-    /// Sends broadcasts one after another. Each counts until the peer has it; some wait for that at once.
+    /// Sends broadcasts one after another. Each counts until the peer has it; several wait for that concurrently.
     pub(super) async fn send_broadcasts(self: Arc<Self>, tracker: TaskTracker) {
         let mut settling = JoinSet::new();
         loop {
@@ -63,7 +63,8 @@ impl Session {
         }
     }
 
-    /// Opens a stream and writes a broadcast to it; none if the peer does not want it, or does not take it.
+    /// Opens a stream and writes a broadcast to it. Returns `None` if the peer does not want it, or does not receive
+    /// it.
     async fn send_broadcast(&self, payload: Bytes, deadline: Instant) -> Option<Sender> {
         let mut opened = None;
         let sending = async {
@@ -85,8 +86,9 @@ impl Session {
         None
     }
 
-    /// The peer did not take a broadcast. It would hold as much again at once, under another key too. A configured peer is presumed to have
-    /// a bad link.
+    /// Handles a broadcast that the peer did not receive. A stranger's connection is closed, and its party is barred:
+    /// otherwise it would hold the same amount again, even under another key. A configured peer is presumed to have a
+    /// bad link.
     fn left_untaken(&self, sender: Option<Sender>) {
         self.turned_away(TurnedAway::BroadcastUntaken, 1);
         if let Some(sender) = sender {
@@ -98,7 +100,7 @@ impl Session {
         }
     }
 
-    /// Takes broadcasts one after another, as fast as the peer may send them.
+    /// Receives broadcasts one after another, as fast as the peer may send them.
     pub(super) async fn receive_broadcasts(self: Arc<Self>) {
         while let Ok(mut stream) = self.link.connection.accept_uni().await {
             let taken = tokio::select! {
@@ -123,7 +125,7 @@ impl Session {
                 }
             };
             self.turned_away(reason, 1);
-            // An error means that the stream has ended already.
+            // An error means that the stream has already ended.
             let _ = stream.stop(code);
         }
     }

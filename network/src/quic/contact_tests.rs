@@ -1,4 +1,4 @@
-//! A node's reports of peers that do not connect, and of keys that more than one node uses.
+//! Tests the reports about peers that do not connect, and about keys that more than one node uses.
 
 use std::{net::UdpSocket, time::Duration};
 
@@ -8,7 +8,8 @@ use crate::{
     tests::{eventually, key, loopback},
 };
 
-/// Goal: each configured peer is there with its state, and who cannot be reached with the reason and the time of the next attempt.
+/// Goal: each configured peer is listed with its state. An unreachable one has the reason and the time of the next
+/// attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_configured_peer_has_a_state_with_its_reason() {
     let (a, _) = start(1, &loopback()).await;
@@ -21,7 +22,7 @@ async fn every_configured_peer_has_a_state_with_its_reason() {
     let names = |contacts: &Contacts| {
         contacts.configured.iter().map(|peer| peer.state.kind().name()).collect::<Vec<_>>()
     };
-    // Another attempt may end otherwise where the machine stands: what is looked at is this moment.
+    // On a slow machine another attempt may end differently, so only this snapshot is checked.
     let mut contacts = b.contacts();
     eventually("the states", || {
         contacts = b.contacts();
@@ -50,7 +51,8 @@ async fn every_configured_peer_has_a_state_with_its_reason() {
     eventually("the ban", || names(&b.contacts())[0] == "banned").await;
 }
 
-/// Goal: two nodes that run with one key are named at the peer that both connect to, and each of them learns of the other.
+/// Goal: if two nodes run with one key, a peer that both connect to reports the key, and each of them learns of the
+/// other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_key_on_two_nodes_is_named_on_both_sides() {
     let (server, _) = start(9, &loopback()).await;
@@ -70,7 +72,7 @@ async fn one_key_on_two_nodes_is_named_on_both_sides() {
     }
 }
 
-/// Goal: whoever connects with this node's own key proves that it is in use elsewhere.
+/// Goal: a connection with this node's own key proves that the key is in use elsewhere.
 #[tokio::test]
 async fn a_node_that_meets_its_own_key_says_so() {
     let (a, _) = start(1, &loopback()).await;

@@ -1,4 +1,4 @@
-//! Keeps a configured peer connected: dials, waits for the end of the connection, dials again.
+//! Keeps a configured peer connected: dials, waits for the end of the connection, and dials again.
 
 use std::{
     net::SocketAddr,
@@ -18,20 +18,20 @@ use crate::{BanEnd, ContactFailure, PeerAddress, PeerHost, PeerTarget, peers::Di
 
 /// Wait after the first failed attempt.
 const BACKOFF_FIRST: Duration = Duration::from_millis(250);
-/// Longest wait: a peer that comes back is found again within about this time.
+/// Longest wait: a peer that returns is found again within about this time.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// A connection that lasted this long was a success; a shorter one counts as a failed attempt. So a peer that accepts and
-/// then refuses (full, banned) is not dialled in a loop.
+/// A connection that lasted this long was a success; a shorter one counts as a failed attempt. So a peer that accepts
+/// and then refuses (full, banned) is not dialled in a tight loop.
 const STABLE: Duration = Duration::from_secs(10);
-/// How long a name may take to be resolved: a resolver that tries two servers twice answers in less.
+/// Timeout of resolving a name: a resolver that tries two servers twice answers in less.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(10);
-/// Addresses of a name that one attempt dials, one after another; a record may have very many.
+/// Most addresses of a name that one attempt dials, one after another; a record may have very many.
 const ADDRESSES_MAX: usize = 4;
 
 /// Dials until the node shuts down, which drops the future.
 pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
     loop {
-        // Before the look at the ban: one that is lifted in between is noticed.
+        // Before the ban is checked, so that a ban lifted in between is noticed.
         let unbanned = driver.unbanned.notified();
         if let Some(until) = driver.banned_until(target.id) {
             match until {
@@ -46,7 +46,7 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
         let came = match driver.connection(target.id) {
             Some(connection) => {
                 let end = End::of(&connection.closed().await);
-                // The task that serves the connection takes it out of the table at about this moment.
+                // The task that serves the connection removes it from the table at about this moment.
                 sleep(BACKOFF_FIRST / 10).await;
                 Ok(end)
             }
@@ -68,12 +68,12 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, target: PeerTarget) {
     }
 }
 
-/// Notes a failed attempt and waits until the next one is due.
+/// Records a failed attempt and waits until the next one is due.
 async fn wait_after(driver: &Driver, target: &PeerTarget, failure: ContactFailure, began: Instant) {
     debug!(peer = %target, ?failure, "cannot reach a peer");
     let next_attempt = {
         let mut ledger = driver.ledger.lock();
-        // Without randomness from the system the waits are merely less spread.
+        // Without randomness from the system, the waits are merely less spread.
         let wait = backoff(ledger.attempts.count(&target.id) + 1, getrandom::u32().unwrap_or(u32::MAX));
         let next_attempt = Instant::now() + wait;
         if let Some(problem) = ledger.attempts.failed(target, failure, began, next_attempt) {
@@ -84,14 +84,14 @@ async fn wait_after(driver: &Driver, target: &PeerTarget, failure: ContactFailur
     sleep_until(next_attempt).await;
 }
 
-/// One attempt at a configured peer: at all addresses that it has at this moment, until one leads to it.
+/// Makes one attempt at a configured peer: dials its current addresses one after another until one succeeds.
 async fn dial_target(driver: &Arc<Driver>, target: &PeerTarget) -> Result<End, ContactFailure> {
     let id = target.id;
     let mut last = None;
     for address in addresses(driver, target).await? {
         match dial(driver, PeerAddress { id, address }).await {
             Ok(end) => return Ok(end),
-            // The answer of one address says more than the silence of another.
+            // A wrong key at one address says more than silence at another.
             Err(ContactFailure::Unreachable(_)) if matches!(last, Some(ContactFailure::WrongKey(_))) => {}
             Err(failure) => last = Some(failure),
         }
@@ -99,7 +99,8 @@ async fn dial_target(driver: &Arc<Driver>, target: &PeerTarget) -> Result<End, C
     Err(last.unwrap_or_else(|| ContactFailure::Unreachable(format!("{} has no address", target.at))))
 }
 
-/// Where a peer is dialled now. A name is resolved anew at each attempt, so that a record that changes is followed.
+/// The addresses at which a peer is dialled now. A name is resolved at each attempt, so that changes of its record are
+/// followed.
 async fn addresses(driver: &Driver, target: &PeerTarget) -> Result<Vec<SocketAddr>, ContactFailure> {
     let (host, port) = match &target.at {
         PeerHost::Address(address) => return Ok(vec![*address]),
@@ -118,7 +119,7 @@ async fn addresses(driver: &Driver, target: &PeerTarget) -> Result<Vec<SocketAdd
     let usable: Vec<_> = found
         .into_iter()
         .filter(|address| !address.ip().is_unspecified())
-        // A socket of IPv4 reaches no address of IPv6.
+        // An IPv4 socket cannot reach IPv6 addresses.
         .filter(|address| address.is_ipv4() || !matches!(is_ipv4, Ok(true)))
         .take(ADDRESSES_MAX)
         .collect();
@@ -129,7 +130,7 @@ async fn addresses(driver: &Driver, target: &PeerTarget) -> Result<Vec<SocketAdd
     Ok(usable)
 }
 
-/// One attempt and, if it succeeds, the whole life of the connection.
+/// Makes one attempt. If it succeeds, serves the connection until it ends.
 pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<End, ContactFailure> {
     let unreachable = |error: &dyn std::error::Error| ContactFailure::Unreachable(error.to_string());
     let found = Arc::new(OnceLock::new());
@@ -154,7 +155,7 @@ pub(super) async fn dial(driver: &Arc<Driver>, target: PeerAddress) -> Result<En
     Ok(driver.run(link, Direction::Dialled).await)
 }
 
-/// Exponential, bounded, and spread over its upper half so that nodes which lost the same peer do not come back in step.
+/// Exponential, bounded, and spread over its upper half, so that nodes that lost the same peer do not return in step.
 fn backoff(failures: u32, random: u32) -> Duration {
     let full = BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX);
     full / 2 + (full / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))

@@ -2,15 +2,15 @@
 //! unknown.
 //!
 //! ```text
-//!   first packet ─▶ is the address proven, or is it quiet? ─▶ places left, or one to displace? ─▶ handshake, in less time
-//!                       │ no                                      │ no                            when it is crowded
-//!                     retry: a round trip that costs nothing here  ignore
+//!   first packet ─▶ is the address proven, or are few in progress? ─▶ a place left, or one to displace? ─▶ handshake, in less
+//!                       │ no                                              │ no                             time in a crowd
+//!                     retry: a round trip that costs nothing here       ignore
 //! ```
 //!
-//! An address that is not proven may be forged. It enters only where nobody is missed for it: wherever places are scarce, proven ones
-//! have them.
+//! An address that is not proven may be forged. It is admitted only where that shuts out no other peer: where places
+//! are scarce, proven addresses get them.
 //!
-//! A packet that is ignored is sent again by its sender, so that an honest one only waits.
+//! The sender repeats a packet that was ignored, so an honest one only waits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,54 +29,55 @@ use crate::{
     origin::{Origin, canonical, is_this_machine},
 };
 
-/// Inbound handshakes at once; a flood of connection attempts costs no more memory and CPU than that.
+/// Most inbound handshakes at once. It bounds the memory and CPU that a flood of connection attempts costs.
 pub(super) const HANDSHAKES_MAX: usize = 64;
-/// Handshakes of strangers; the rest is for the addresses of configured peers.
+/// Most handshakes of strangers; the rest is for the addresses of configured peers.
 const STRANGERS_MAX: usize = 48;
-/// Above this many, a stranger's address must be proven before any work is done for it: forged addresses get no further.
+/// Above this number of handshakes, a stranger's address must be proven before any work is done for it, so forged
+/// addresses get no further.
 const UNPROVEN_MAX: usize = 16;
-/// The same for one host, so that nobody fills a host's places in its name.
+/// The same for one host, so that an attacker cannot fill a host's places by forging its address.
 const UNPROVEN_PER_HOST_MAX: usize = 2;
-/// And for one network: less than its places, of those that are not proven.
+/// The same for one network: unproven handshakes, fewer than its places.
 const UNPROVEN_PER_NET_MAX: usize = 4;
-/// Handshakes of one host, of one network, and from this machine, where a whole devnet has one address.
+/// Most handshakes of one host, of one network, and from this machine, where a whole devnet has one address.
 const PER_HOST_MAX: usize = 8;
 const PER_NET_MAX: usize = 16;
 const PER_MACHINE_MAX: usize = 32;
-/// Handshakes from the very address of a configured peer: one, and another one if it has restarted.
+/// Most handshakes from the exact address of a configured peer: one, and another one after a restart.
 const PER_CONFIGURED_MAX: usize = 2;
-/// Handshakes of one network, per second and at once. A key exchange takes a third of a millisecond of CPU, and connections that end
-/// at once leave their places free.
+/// Handshakes of one network, per second and at once. A key exchange takes a third of a millisecond of CPU, and
+/// connections that end at once hold no places.
 const NET_PER_SECOND: f64 = 16.0;
 const NET_BURST: f64 = 128.0;
-/// The part of the burst that unproven addresses leave to proven ones.
+/// The part of the burst that is reserved for proven addresses.
 const NET_BURST_PROVEN: f64 = NET_BURST / 2.0;
 /// Networks whose rate is remembered; those that were quiet for some seconds are forgotten first.
 const RATES_MAX: usize = 4_096;
-/// Time in which a handshake around the world comes to its end if nothing is lost. An older one makes room for another.
+/// Time that a handshake around the world takes without packet loss. An older one makes room for another.
 const HANDSHAKE_USUAL: Duration = Duration::from_millis(600);
-/// Above this many handshakes each has a fourth of the time: enough for some round trips around the world.
+/// Above this number of handshakes, each gets a quarter of the time: enough for some round trips around the world.
 const CROWDED: usize = 24;
 
-/// The fate of a first packet.
+/// The decision on a first packet.
 pub(super) enum Welcome {
     Enter(Place),
     Prove,
     Ignore,
 }
 
-/// Counts the handshakes under way.
+/// Counts the handshakes in progress.
 pub(super) struct Door {
     configured: BTreeSet<SocketAddr>,
     state: Mutex<State>,
 }
 
-/// Addresses that are remembered of a configured peer whose name is resolved at each attempt.
+/// Most addresses that are remembered for a configured peer whose name is resolved at each attempt.
 const NAMED_ADDRESSES_MAX: usize = 4;
 
 #[derive(Default)]
 struct State {
-    /// Where the names of configured peers led when they were last resolved.
+    /// The addresses of configured peers' names when they were last resolved.
     named: BTreeMap<PeerId, Vec<SocketAddr>>,
     under_way: BTreeMap<u64, UnderWay>,
     next: u64,
@@ -96,7 +97,7 @@ struct UnderWay {
     displaced: CancellationToken,
 }
 
-/// The place of one handshake; given back when it is dropped.
+/// The place of one handshake, freed when it is dropped.
 pub(super) struct Place {
     door: Arc<Door>,
     number: u64,
@@ -106,25 +107,26 @@ pub(super) struct Place {
 }
 
 impl Door {
-    /// The addresses are those of configured peers, which dial from where they listen.
+    /// Makes a door. `configured` are the addresses of configured peers, which dial from the address that they listen
+    /// at.
     pub(super) fn new(configured: impl IntoIterator<Item = SocketAddr>) -> Arc<Door> {
         let configured = configured.into_iter().map(canonical).collect();
         Arc::new(Door { configured, state: Mutex::default() })
     }
 
-    /// Takes these as the current addresses of a configured peer that has a name. A host that answers for the name gets this
-    /// peer's places for handshakes alone: the key is proven as ever.
+    /// Sets the current addresses of a configured peer that has a name. A host that answers for the name gains only
+    /// this peer's places for handshakes: the key must still be proven.
     pub(super) fn expect(&self, peer: PeerId, addresses: &[SocketAddr]) {
         let addresses = addresses.iter().copied().map(canonical).take(NAMED_ADDRESSES_MAX).collect();
         self.state.lock().named.insert(peer, addresses);
     }
 
-    /// Nobody is expected any more where the name of a peer led.
+    /// Forgets the addresses of a peer's name.
     pub(super) fn forget(&self, peer: &PeerId) {
         self.state.lock().named.remove(peer);
     }
 
-    /// Decides on a first packet; quinn says whether its address is proven.
+    /// Decides on a first packet. `is_proven` is quinn's verdict on its address.
     pub(super) fn knock(self: &Arc<Self>, from: SocketAddr, is_proven: bool, now: Instant) -> Welcome {
         let from = canonical(from);
         let mut state = self.state.lock();
@@ -159,7 +161,7 @@ impl Door {
     }
 }
 
-/// The origin that has all the places it may have.
+/// The origin that has used all its places.
 #[derive(Clone, Copy)]
 enum Full {
     /// The address of a configured peer.
@@ -171,7 +173,7 @@ enum Full {
 }
 
 impl Full {
-    /// Whether a handshake has one of these places.
+    /// Whether a handshake holds one of these places.
     fn has(self, it: &UnderWay) -> bool {
         let Origin { host, net } = Origin::of(it.from.ip());
         match self {
@@ -185,7 +187,7 @@ impl Full {
 }
 
 impl State {
-    /// The smallest origin that has all its places taken, for a packet from there.
+    /// The narrowest origin of the packet's address that has used all its places.
     fn full_for(&self, from: SocketAddr, is_configured: bool) -> Option<Full> {
         if is_configured {
             let full = (count(&self.addresses, &from) >= PER_CONFIGURED_MAX).then_some(Full::Address(from));
@@ -202,8 +204,8 @@ impl State {
         bounds.into_iter().find_map(|(is_full, full)| is_full.then_some(full))
     }
 
-    /// The handshake that makes room for a proven one: the oldest that is not proven, of those that have the places. Of strangers
-    /// also one that makes room for one from elsewhere.
+    /// The handshake that makes room for a newcomer: the oldest unproven one that holds such a place. Among strangers,
+    /// a proven one may also make room for a newcomer from elsewhere.
     fn displaceable(&self, full: Full, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let unproven = self.under_way.iter().find(|(_, it)| !it.is_proven && full.has(it));
         unproven.map(|(number, _)| *number).or_else(|| match full {
@@ -212,8 +214,9 @@ impl State {
         })
     }
 
-    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network, if that
-    /// will have more than the newcomer's, or if it has had its time.
+    /// The stranger's handshake that makes room for one from elsewhere. It is the oldest of the most crowded network
+    /// if that network then still has at least as many as the newcomer's. Otherwise it is the oldest stranger's, if that
+    /// is overdue.
     fn displaceable_stranger(&self, newcomer: SocketAddr, now: Instant) -> Option<u64> {
         let net = |from: SocketAddr| Origin::of(from.ip()).net;
         let (crowd, most) = self.nets.iter().max_by_key(|(_, count)| **count)?;
@@ -226,7 +229,7 @@ impl State {
         oldest.or_else(|| strangers.clone().next().filter(|(_, it)| is_late(it))).map(|(number, _)| *number)
     }
 
-    /// Whether who comes from there has to prove its address first.
+    /// Whether an unproven packet from this address must prove it first.
     fn is_busy(&self, from: SocketAddr) -> bool {
         let Origin { host, net } = Origin::of(from.ip());
         let of_net = |it: &&UnderWay| !it.is_proven && Origin::of(it.from.ip()).net == net;
@@ -236,7 +239,8 @@ impl State {
             || self.under_way.values().filter(of_net).count() >= UNPROVEN_PER_NET_MAX
     }
 
-    /// Counts a handshake by its network; those of this machine have no limit. One that is not proven leaves some to those that are.
+    /// Counts a handshake against its network's rate; this machine's have no limit. An unproven one must leave part of
+    /// the rate to proven ones.
     fn is_within_rate(&mut self, from: SocketAddr, is_proven: bool, now: Instant) -> bool {
         let Some(Origin { net, .. }) = Origin::of_remote(from.ip()) else { return true };
         if self.rates.len() >= RATES_MAX {
@@ -265,7 +269,7 @@ impl State {
         (number, displaced)
     }
 
-    /// Gives a place back, once.
+    /// Frees a place, once.
     fn leave(&mut self, number: u64) -> Option<CancellationToken> {
         let UnderWay { from, is_configured, displaced, .. } = self.under_way.remove(&number)?;
         if is_configured {
@@ -281,7 +285,7 @@ impl State {
 }
 
 impl Place {
-    /// The time for this handshake, given the time for one when it is quiet.
+    /// The time for this handshake, given the time that one gets while few are in progress.
     pub(super) fn patience(&self, quiet: Duration) -> Duration {
         if self.is_crowded { quiet / 4 } else { quiet }
     }

@@ -1,4 +1,4 @@
-//! [`Driver`]: the common state of a network's tasks, and the life of a connection from its handshake to its end.
+//! [`Driver`]: the shared state of a network's tasks, and the life of a connection from its handshake to its end.
 
 use std::{
     net::SocketAddr,
@@ -31,19 +31,19 @@ use crate::{
     shared_keys::SharedKeys,
 };
 
-/// How long a peer that floods is not let in again.
+/// How long a peer that floods is banned.
 const FLOOD_BAN: Duration = Duration::from_secs(60);
 const FLOOD: &str = "a flood of broadcasts";
 
-/// Results of connections, for the status and for the log.
+/// Records of connections, for the status and for the log.
 pub(super) struct Ledger {
     pub(super) attempts: Attempts,
     pub(super) shared_keys: SharedKeys,
     pub(super) journal: Journal,
 }
 
-/// The state that the tasks share. It holds the handler, and lives only as long as a task. The handler does not hold it,
-/// because a handler may own the [`Network`](super::Network).
+/// The state that the tasks share. It holds the handler, and lives only as long as a task. The handler does not hold
+/// it, because a handler may own the [`Network`](super::Network).
 pub(super) struct Driver {
     pub(super) config: NetworkConfig,
     pub(super) identity: tls::Identity,
@@ -56,7 +56,7 @@ pub(super) struct Driver {
     pub(super) door: Arc<Door>,
     pub(super) resources: Resources,
     pub(super) exchange: Arc<Exchange>,
-    /// A ban was lifted before its end.
+    /// Notified when a ban is lifted before its end.
     pub(super) unbanned: Notify,
     pub(super) stop: CancellationToken,
     pub(super) failure: watch::Sender<Option<String>>,
@@ -126,13 +126,13 @@ impl Driver {
         Ok((connection, peer))
     }
 
-    /// An authenticated connection. Its address is where the handshake came from, or was sent to.
+    /// Wraps an authenticated connection. `address` is where the handshake came from, or was sent to.
     pub(super) fn link(&self, peer: PeerId, connection: quinn::Connection, address: SocketAddr) -> Arc<Link> {
         let outgoing = self.resources.outgoing(address.ip(), self.is_reserved(&peer));
         Arc::new(Link::new(peer, connection, address, outgoing, &self.config))
     }
 
-    /// Lets an authenticated connection in or not, and serves it to its end. Returns how it ended.
+    /// Admits or refuses an authenticated connection, and serves it to its end. Returns how it ended.
     pub(super) async fn run(self: &Arc<Self>, link: Arc<Link>, direction: Direction) -> End {
         let (peer, address, connection) = (link.peer, link.address, link.connection.clone());
         let now = Instant::now();
@@ -174,7 +174,7 @@ impl Driver {
         end
     }
 
-    /// Ends the connection that a newer one to the same peer takes the place of.
+    /// Ends the connection that a newer one to the same peer replaces.
     fn replace(&self, old: &Link, direction: Direction, address: SocketAddr) {
         let peer = old.peer;
         debug!(%peer, ?direction, "a newer connection to the same peer stays");
@@ -184,7 +184,7 @@ impl Driver {
         close(&old.connection, Goodbye::Duplicate, "another connection between the same two peers stays");
     }
 
-    /// Tells of the end of a connection. One that another one has taken the place of is of no interest: the peer is connected.
+    /// Logs the end of a connection. A replaced connection is of no interest, because the peer stays connected.
     fn tell_end(&self, peer: PeerId, end: &End, is_over: bool) {
         match is_over && self.ledger.lock().journal.tells(peer, Instant::now()) {
             true => info!(%peer, end = end.text, "connection ended"),
@@ -227,7 +227,7 @@ impl Driver {
         self.peers.lock().get(peer).map(|link| link.connection.clone())
     }
 
-    /// Whether the configuration, or the operator since, names a peer.
+    /// Whether the configuration or the operator names a peer.
     pub(super) fn is_reserved(&self, peer: &PeerId) -> bool {
         self.peers.lock().is_reserved(peer)
     }
@@ -247,7 +247,7 @@ impl Driver {
     }
 }
 
-/// Tells [`Network::failed`] when accepting ends, by a panic too, without having been told to.
+/// Reports to [`Network::failed`] if accepting ends without a shutdown, even by a panic.
 struct AcceptEnd<'a>(&'a Driver);
 
 impl Drop for AcceptEnd<'_> {
@@ -260,7 +260,7 @@ impl Drop for AcceptEnd<'_> {
     }
 }
 
-/// A connection's place in the table; given back however the task that serves it ends.
+/// A connection's entry in the table, removed however the task that serves it ends.
 struct Registration<'a> {
     driver: &'a Driver,
     peer: PeerId,
@@ -269,7 +269,7 @@ struct Registration<'a> {
 }
 
 impl Registration<'_> {
-    /// Gives the place back; false if another connection has taken it, or it was taken away.
+    /// Removes the entry. Returns false if another connection has replaced it, or it was removed before.
     fn end(&self) -> bool {
         self.driver.peers.lock().remove(self.peer, self.number, Instant::now())
     }

@@ -1,4 +1,4 @@
-//! The socket under the network, and quinn's settings on it: windows, streams, and what waits before a handshake.
+//! The socket of the network, and quinn's settings: windows, streams, and packets that wait before a handshake.
 
 use std::{
     io,
@@ -17,32 +17,35 @@ use tracing::debug;
 use super::{door::HANDSHAKES_MAX, runtime::TrackedRuntime, tls};
 use crate::{NetworkConfig, NetworkError};
 
-/// Receive windows for bulk transfer over 150 ms: 16 MiB a round trip is about 850 Mbit/s on one stream.
+/// Receive windows for bulk transfer over 150 ms: 16 MiB per round trip is about 850 Mbit/s on one stream.
 const STREAM_WINDOW_BYTES: u32 = 16 << 20;
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 32 << 20;
-/// The same for connections that strangers opened: their unread bytes are held, and strangers are many. Dialled and known peers
-/// have the larger window.
+/// The same for connections that strangers opened: their unread bytes are held, and strangers may be many. Dialled and
+/// known peers have the larger window.
 const STRANGER_WINDOW_BYTES: u32 = 8 << 20;
-/// Bytes on their way to such a connection: quinn holds them until they are acknowledged. One answer over 150 ms keeps its speed.
+/// Bytes in flight to such a connection: quinn holds them until they are acknowledged. One answer over 150 ms keeps its
+/// speed.
 const STRANGER_SEND_WINDOW_BYTES: u32 = STREAM_WINDOW_BYTES;
-/// Bytes sent before the first acknowledgement, paced. From the usual 14 KB a link of 150 ms takes a second to get to speed.
-/// In the first round trip of 150 ms this is 56 Mbit/s; a slower link loses some of it once and goes on as usual.
+/// Bytes sent before the first acknowledgement, paced. From the usual 14 KB, a link of 150 ms takes a second to get to
+/// full speed. This window is 56 Mbit/s in a first round trip of 150 ms. A slower link loses some of it once and then
+/// continues as usual.
 const INITIAL_WINDOW_BYTES: u64 = 1 << 20;
-/// Broadcasts that may be under way at once, each on a stream of its own: a peer can send so many a round trip. A batch in coded form takes
-/// some twenty; at ten batches a second and 300 ms that is 60. The windows bound their bytes.
+/// Broadcasts in flight at once, each on a stream of its own. So it is also the most that a peer can send per round
+/// trip. A batch in coded form takes some twenty; at ten batches a second and 300 ms that is 60. The windows bound
+/// their bytes.
 pub(super) const BROADCAST_STREAMS_MAX: u32 = 256;
-/// Packets that are acknowledged together, unless 25 ms pass before. Where they were two, a quarter of the datagrams between validators were
-/// acknowledgements.
+/// Packets that are acknowledged together, unless 25 ms pass before. With two, a quarter of the datagrams between
+/// validators were acknowledgements.
 const ACKNOWLEDGED_TOGETHER: u32 = 10;
-/// First guess of the round-trip time; a lost first packet is sent again after three times this.
+/// First guess of the round-trip time; a lost first packet is resent after three times this.
 const RTT_GUESS: Duration = Duration::from_millis(100);
-/// First packets that wait to be looked at, and what may be sent behind each of them.
+/// First packets that wait for a decision, and bytes that may follow each of them.
 const INCOMING_MAX: usize = 1_024;
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
-/// Size asked of the system for the socket's buffers; it may give less.
+/// Requested size of the socket's buffers; the system may give less.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// Opens the socket; a busy port is told apart because it is what operators meet.
+/// Opens the socket. A busy port has an error of its own, because operators meet it often.
 pub(super) fn open(
     address: SocketAddr,
     server: ServerConfig,
@@ -58,7 +61,7 @@ pub(super) fn open(
     Endpoint::new(EndpointConfig::default(), Some(server), socket, runtime).map_err(failed)
 }
 
-/// Opens an endpoint on a socket that is not the system's, with randomness from a seed.
+/// Opens an endpoint on a socket that the caller supplies, with randomness from a seed.
 pub(super) fn open_on(
     socket: Arc<dyn AsyncUdpSocket>,
     seed: [u8; 32],
@@ -71,7 +74,7 @@ pub(super) fn open_on(
     Endpoint::new_with_abstract_socket(endpoint, Some(server), socket, runtime)
 }
 
-/// For connections that others open, who are strangers until they prove a key.
+/// Settings for connections that others open. They are strangers until they prove a key.
 pub(super) fn server_config(
     config: &NetworkConfig,
     identity: &tls::Identity,
@@ -83,8 +86,8 @@ pub(super) fn server_config(
         .send_window(u64::from(STRANGER_SEND_WINDOW_BYTES));
     server
         .transport_config(Arc::new(strangers))
-        // A packet from another address would move the connection before that address is proven: whoever has one address could speak,
-        // and be counted, as any other. A peer whose address changes connects anew.
+        // A packet from another address would move the connection before that address is proven. A peer with one
+        // address could then speak, and be counted, as any other. A peer whose address changes reconnects.
         .migration(false)
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(INCOMING_BUFFER_BYTES)
@@ -92,7 +95,7 @@ pub(super) fn server_config(
     Ok(server)
 }
 
-/// For all connections, but for the windows of strangers.
+/// Settings for all connections, except the windows of strangers.
 pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
     let bounded = |n: usize| VarInt::from_u32(u32::try_from(n).expect("NetworkConfig::check bounds it"));
     let idle = Duration::from_millis(config.idle_timeout_ms);
@@ -102,7 +105,7 @@ pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
     let mut acknowledging = AckFrequencyConfig::default();
     acknowledging
         .ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGED_TOGETHER - 1))
-        // As without the extension: what comes out of order is acknowledged at once.
+        // As without the extension: packets out of order are acknowledged at once.
         .reordering_threshold(VarInt::from_u32(1));
     let mut quic = TransportConfig::default();
     quic.ack_frequency_config(Some(acknowledging));
@@ -120,8 +123,8 @@ pub(super) fn transport_config(config: &NetworkConfig) -> TransportConfig {
     quic
 }
 
-/// Bursts that the process is too busy to read wait in the socket's buffer. Best effort: a smaller buffer costs
-/// retransmissions only.
+/// Enlarges the socket's buffers, which hold bursts that the process is too busy to read. Best effort: a smaller buffer
+/// only costs retransmissions.
 fn enlarge_buffers(socket: &UdpSocket) {
     let enlarged = quinn::udp::UdpSocketState::new(socket.into()).and_then(|state| {
         state.set_recv_buffer_size(socket.into(), SOCKET_BUFFER_BYTES)?;

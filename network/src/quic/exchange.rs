@@ -1,4 +1,4 @@
-//! [`Exchange`]: peer exchange on the wire. `crate::exchange` decides what it means.
+//! [`Exchange`]: peer exchange on the wire. `crate::exchange` makes the decisions.
 //!
 //! ```text
 //!   a peer asks ─▶ Answering ─▶ rate ─▶ its own record checked ─▶ Chooser: heard, met ─▶ some records
@@ -30,17 +30,18 @@ use crate::{
     registry::Registry,
 };
 
-/// Questions of one party (an IPv4 address or an IPv6 /48) per second, and at once: a peer asks once a minute at most.
+/// Questions of one party (an IPv4 address or an IPv6 /48) per second, and at once. An honest peer asks at most once a
+/// minute.
 const PARTY_PER_SECOND: f64 = 0.5;
 const PARTY_BURST: f64 = 16.0;
-/// Questions of all: each costs the check of a signature at most, some 50 microseconds.
+/// Questions of all peers: each costs at most one signature check, some 50 microseconds.
 const ALL_PER_SECOND: f64 = 64.0;
 const ALL_BURST: f64 = 256.0;
-/// When a peer that asks too often may ask again.
+/// Retry delay for a peer that asks too often.
 const TOO_OFTEN_PAUSE: Duration = Duration::from_secs(10);
-/// When a peer that asks a starting node may ask again.
+/// Retry delay for a peer that asks while this node is starting.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
-/// A node signs its record anew when it is so old.
+/// Age at which a node signs its record again.
 const OWN_AGE_MS: u64 = 3_600_000;
 
 /// Peer exchange of one node.
@@ -48,11 +49,11 @@ pub(super) struct Exchange {
     key: SecretKey,
     rules: Rules,
     reach: Reach,
-    /// Places for the chosen, and for the one that is only looked at.
+    /// Places for chosen peers, and one for a feeler.
     places: usize,
     peers: Arc<Mutex<Peers<Arc<Link>>>>,
     opened: OnceLock<Opened>,
-    /// Something happened that the next step depends on.
+    /// Notified when something happens that the next step depends on.
     changed: Notify,
 }
 
@@ -114,13 +115,13 @@ impl Exchange {
         let chooser = Chooser::new(self.rules.clone(), book, Draws::new(secret()?), now);
         self.peers.lock().keep_places(self.places);
         let (chooser, own) = (Mutex::new(chooser), Mutex::default());
-        // The first call has opened it for good.
+        // The first call opens it permanently.
         let _ = self.opened.set(Opened { chain, clock, chooser, own, rates: Rates::new(now.instant) });
         self.notify();
         Ok(())
     }
 
-    /// Has the next step taken.
+    /// Wakes the task for its next step.
     pub(super) fn notify(&self) {
         self.changed.notify_one();
     }
@@ -149,7 +150,7 @@ impl Exchange {
         Some(self.opened.get()?.chooser.lock().status())
     }
 
-    /// This node's own record, if it is reached from outside.
+    /// This node's own record, if it advertises addresses.
     pub(super) fn own(&self, opened: &Opened, now: Now) -> Option<PeerRecord> {
         let mut own = opened.own.lock();
         let is_old = |record: &PeerRecord| now.ms.abs_diff(record.issued_ms()) >= OWN_AGE_MS;
@@ -160,7 +161,7 @@ impl Exchange {
         own.clone()
     }
 
-    /// Answers a peer's question, and takes its own record.
+    /// Answers a peer's question, and takes in its own record.
     fn answer(&self, peer: PeerId, payload: &[u8]) -> Result<Payload, Refusal> {
         let opened =
             self.opened.get().ok_or_else(|| Refusal::busy(STARTING_PAUSE, "this node is starting"))?;
@@ -191,7 +192,7 @@ impl Exchange {
     }
 }
 
-/// A peer's record of itself; none if it is known.
+/// Checks a peer's record of itself; `None` if it is known.
 fn check_own(opened: &Opened, peer: PeerId, record: UncheckedRecord) -> Result<Option<PeerRecord>, Refusal> {
     if record.id() != peer {
         return Err(Refusal::malformed("a peer tells its own record and no other"));
@@ -211,7 +212,7 @@ fn secret() -> Result<[u8; 32], NetworkError> {
     Ok(secret)
 }
 
-/// How often peers may ask.
+/// Limits how often peers may ask.
 struct Rates {
     all: Mutex<Bucket>,
     parties: Registry<Mutex<Bucket>>,
@@ -233,7 +234,7 @@ impl Rates {
     }
 }
 
-/// A handler that answers peer exchange itself, and leaves everything else to another one.
+/// A handler that answers peer exchange itself, and forwards everything else to another one.
 pub(super) struct Answering {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) exchange: Arc<Exchange>,

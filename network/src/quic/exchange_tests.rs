@@ -1,4 +1,4 @@
-//! Peer exchange over real sockets: who is found, what outlasts a restart, and what liars get.
+//! Tests peer exchange over real sockets: peers find each other, survive restarts, and liars are punished.
 
 use std::{
     net::SocketAddr,
@@ -36,7 +36,7 @@ impl Clock for Still {
     }
 }
 
-/// A node that says where it is, and knows these.
+/// A node that advertises its address, and has these configured peers.
 async fn node(n: u8, peers: Vec<PeerAddress>, saved: Option<&[u8]>) -> Arc<Network> {
     node_at(free_address(), n, peers, saved).await
 }
@@ -58,8 +58,8 @@ fn knows(network: &Network) -> usize {
     status.heard + status.reached
 }
 
-// Goal: a node that was told of one peer finds the others by it, and keeps connections of its own choice. After a restart it finds
-// them again, with the first one gone.
+// Goal: a node with one configured peer finds the others through it, and keeps connections of its own choice. After a
+// restart it finds them again, even with the first one gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_third_finds_the_second_by_the_first_and_again_without() {
     let a = node(1, vec![], None).await;
@@ -83,7 +83,7 @@ async fn the_third_finds_the_second_by_the_first_and_again_without() {
     assert!(!again.peers().contains(&gone.id));
 }
 
-// Goal: a book that is damaged, or of another chain, does not keep a node from starting.
+// Goal: a damaged book, or one of another chain, does not keep a node from starting.
 #[tokio::test]
 async fn a_book_that_cannot_be_used_is_left_alone() {
     for saved in [&b""[..], &[0; 100]] {
@@ -94,8 +94,8 @@ async fn a_book_that_cannot_be_used_is_left_alone() {
     assert!(silent.exchange().is_none() && silent.addresses().is_none(), "no chain, no exchange");
 }
 
-// Goal: nodes of two chains do not tell each other of peers. A node that listens everywhere does not dial this machine on a stranger's
-// word.
+// Goal: nodes of two chains do not tell each other about peers. A node that listens everywhere does not dial this
+// machine on a stranger's word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_chains_and_addresses_of_the_house_are_not_dialled() {
     let a = node(1, vec![], None).await;
@@ -118,7 +118,7 @@ async fn other_chains_and_addresses_of_the_house_are_not_dialled() {
 async fn asked(raw: &Raw, payload: &[u8]) -> (u8, Vec<u8>) {
     let framed = framed(Protocol::PEERS, payload.len() as u32, payload);
     let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
-    // It may be refused before it is read.
+    // The question may be refused before it is read.
     let _ = send.write_all(&framed).await;
     let _ = send.finish();
     let answer = receive.read_to_end(8_192).await.unwrap();
@@ -130,7 +130,8 @@ fn question(chain: Digest, of: u8, at: SocketAddr) -> Vec<u8> {
     Request::new(chain, Some(&record)).encode().unwrap()
 }
 
-// Goal: junk, other chains, other peers' records and too many questions are refused by their kind, and nothing of them is kept.
+// Goal: junk, other chains, other peers' records and too many questions are refused by their kind, and none of it is
+// kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_are_bounded_and_checked() {
     let a = node(1, vec![], None).await;
@@ -164,8 +165,8 @@ async fn questions_are_bounded_and_checked() {
     assert_eq!(count(&a, ExchangeEvent::TooOften), refused as u64);
 }
 
-// Goal: packets from another address do not move a connection: its peer is shown, counted and believed where it proved its key, and
-// the other address is nobody's. The peer comes back from there with a connection of its own.
+// Goal: packets from another address do not move a connection. Its peer is shown and counted at the address where it
+// proved its key; the other address belongs to no peer. The peer reconnects from there with a new connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_cannot_be_forged_after_the_handshake() {
     let a = node(1, vec![], None).await;
@@ -176,7 +177,7 @@ async fn an_address_cannot_be_forged_after_the_handshake() {
     let forged: SocketAddr = "127.0.0.3:7400".parse().unwrap();
     raw.move_to(forged);
     let answered = async {
-        // Told from an address of its record, it would count as met there, and be told to others.
+        // Sent from an address of its record, it would count as met there, and be passed on to others.
         let question = question(CHAIN, 5, forged);
         let (mut send, mut receive) = raw.connection.open_bi().await.ok()?;
         send.write_all(&framed(Protocol::PEERS, question.len() as u32, &question)).await.ok()?;
@@ -196,7 +197,7 @@ async fn an_address_cannot_be_forged_after_the_handshake() {
     drop(again);
 }
 
-/// A server that answers each question with these bytes, and counts the answers.
+/// A server that answers each question with these bytes, and counts its answers.
 fn liar(n: u8, answer: Vec<u8>) -> (PeerAddress, Arc<AtomicU64>) {
     let answers = Arc::<AtomicU64>::default();
     let counted = answers.clone();
@@ -222,7 +223,7 @@ fn liar(n: u8, answer: Vec<u8>) -> (PeerAddress, Arc<AtomicU64>) {
     (PeerAddress { id: key(n).public(), address }, answers)
 }
 
-// Goal: a peer that answers in another version is left alone, and keeps its connection.
+// Goal: a peer that answers in another version is not asked again, and keeps its connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_version_is_no_lie() {
     let mut later = Answer::new(None, std::iter::empty()).unwrap().encode().unwrap();
@@ -234,7 +235,7 @@ async fn another_version_is_no_lie() {
     assert_eq!((count(&a, ExchangeEvent::Forged), a.peers()), (0, vec![peer.id]));
 }
 
-// Goal: a peer that passes on forged records is cut off, except a configured one. Its words are dropped.
+// Goal: a peer that passes on forged records is banned, unless it is configured. Its words are dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_tells_of_forged_records_is_cut_off() {
     let at: SocketAddr = "127.0.0.1:1".parse().unwrap();
@@ -245,7 +246,7 @@ async fn who_tells_of_forged_records_is_cut_off() {
     eventually("it was told", || count(&a, ExchangeEvent::Forged) == 1).await;
     assert_eq!((knows(&a), a.peers()), (0, vec![liar.id]), "who is configured stays");
 
-    // The same one, told of by an honest peer.
+    // The same liar, reported by an honest peer.
     let b = node(2, vec![], None).await;
     let raw = Raw::connect(8, address_of(&b)).await;
     asked(&raw, &question(CHAIN, 8, liar.address)).await;
@@ -259,7 +260,7 @@ async fn who_tells_of_forged_records_is_cut_off() {
     ));
 }
 
-// Goal: a flood of identities, each from a block of its own, does not displace a peer that came before and is of use.
+// Goal: a flood of identities, each from its own block, does not displace an earlier peer that is useful.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_identities_does_not_displace_who_was_here() {
     let config = NetworkConfig { peers_max: 12, outbound: 2, ..loopback() };
@@ -280,7 +281,7 @@ async fn a_flood_of_identities_does_not_displace_who_was_here() {
             send.finish().unwrap();
             assert_eq!(receive.read_to_end(100).await.unwrap(), b"\x00\x02\x00\x00\x00ok");
         }
-        // Turns are over after some seconds.
+        // Turns end after some seconds.
         if n % 40 == 39 {
             sleep(Duration::from_secs(3)).await;
         }

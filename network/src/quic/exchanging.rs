@@ -1,4 +1,4 @@
-//! The task of peer exchange: brings the chooser what happened, and does what it says.
+//! The task of peer exchange: reports events to the chooser, and carries out its actions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
     peers::Useful,
 };
 
-/// Time between two steps: a flood of connections has the table looked through twenty times a second, and no more.
+/// Time between two steps: it bounds the cost of a flood of connections to twenty scans of the table per second.
 const STEP_EVERY: Duration = Duration::from_millis(50);
 /// Limits of one question.
 const LIMITS: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(5), response_bytes_max: ANSWER_BYTES_MAX };
-/// How long to bar a peer that passes on a record with a bad signature.
+/// How long to ban a peer that passes on a record with a bad signature.
 const FORGED_BAN: Duration = OWN_BAN_MAX;
 
 impl Driver {
@@ -83,7 +83,7 @@ impl Driver {
             Some(_) => Dialled::Unreachable,
             None => match dial::dial(&self, target).await {
                 Ok(_) => {
-                    // Of two attempts that crossed the other one may be the one that stays.
+                    // Of two attempts that crossed, the other one may have stayed.
                     while let Some(connection) = self.connection(target.id) {
                         connection.closed().await;
                         sleep(STEP_EVERY).await;
@@ -104,7 +104,7 @@ impl Driver {
         self.exchange.notify();
     }
 
-    /// Asks a peer whom it knows.
+    /// Asks a peer for other peers.
     async fn ask(self: Arc<Self>, peer: PeerId) {
         let opened = self.exchange.opened().await;
         let came = match self.question(opened, peer).await {
@@ -129,12 +129,13 @@ impl Driver {
         link.request(Protocol::PEERS, request, LIMITS).await
     }
 
-    /// Takes what a peer told. Honest peers check what they pass on, so that one word that nobody signed is a lie of its teller.
+    /// Takes in a peer's answer. Honest peers check the records that they pass on, so a single record with a bad
+    /// signature is a lie of the sender.
     fn take(&self, opened: &Opened, peer: PeerId, answer: Vec<u8>) -> Asked {
         let teller = self.peers.lock().get(peer).map(|link| link.address.ip());
         let Some(teller) = teller else { return Asked::Later };
         let records = match Answer::decode(&answer) {
-            // A peer of a later version than this one is no liar.
+            // A peer of a later version is no liar.
             Err(MessageError::Version(_)) => return Asked::Unwilling,
             Err(MessageError::Codec(error)) => Err(error.to_string()),
             Ok(answer) => checked(opened, peer, answer),
@@ -152,7 +153,7 @@ impl Driver {
         }
     }
 
-    /// A configured peer is presumed broken rather than hostile.
+    /// Bans a peer. A configured one is presumed broken rather than hostile.
     fn punish(&self, peer: PeerId, reason: &str) {
         let now = Instant::now();
         let is_configured = self.is_reserved(&peer);
@@ -168,7 +169,7 @@ impl Driver {
     }
 }
 
-/// The records of an answer that are not known yet, each checked.
+/// The unknown records of an answer, each checked.
 fn checked(opened: &Opened, peer: PeerId, answer: Answer) -> Result<Vec<PeerRecord>, String> {
     if answer.own.as_ref().is_some_and(|own| own.id() != peer) {
         return Err("the record of another peer in the place of its own".into());

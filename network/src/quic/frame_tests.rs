@@ -1,4 +1,4 @@
-//! Frames that lie, that do not fit, or that take for ever, in both directions.
+//! Frames that lie, that do not fit, or that never end, in both directions.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
-/// A node that gives up nothing that stands still while a test looks, however slow the machine is.
+/// A node that aborts no stalled transfer during a test, however slow the machine is.
 fn patient() -> NetworkConfig {
     NetworkConfig { transfer_timeout_ms: 1_200_000, ..loopback() }
 }
@@ -41,7 +41,7 @@ async fn a_length_that_lies_is_refused_unread() {
     let (mut send, mut receive) = raw.send(&request(4, b"two")).await;
     send.finish().unwrap();
     assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::MALFORMED));
-    // The same for broadcasts, which stop unanswered and leave the next one free.
+    // The same for broadcasts, which are stopped without an answer and do not block the next one.
     for bytes in [&u32::MAX.to_le_bytes()[..], &[1, 0, 0, 0, 7, 7], &[2, 0, 0, 0, 7], &[1, 0, 0, 0, 42]] {
         let mut stream = raw.connection.open_uni().await.unwrap();
         stream.write_all(bytes).await.unwrap();
@@ -52,14 +52,14 @@ async fn a_length_that_lies_is_refused_unread() {
     assert_eq!(probe.started(), 0, "nothing unsound reached the handler");
 }
 
-// Goal: the broadcasts of several coded batches are under way in one round trip, before any of them is acknowledged.
+// Goal: the broadcasts of several coded batches are in flight in one round trip, before any of them is acknowledged.
 #[tokio::test]
 async fn many_broadcasts_share_a_round_trip() {
     let (a, probe) = start(1, &patient()).await;
     let raw = Raw::connect(2, address_of(&a)).await;
     let mut streams = Vec::new();
     for _ in 0..200 {
-        // All stay partly read, so none makes room for another.
+        // All stay partly read, so none frees its stream for another.
         let stream = tokio::time::timeout(Duration::from_secs(60), raw.connection.open_uni()).await;
         let mut stream = stream.expect("a place for it").unwrap();
         stream.write_all(&2u32.to_le_bytes()).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_slow_sender_is_cut() {
     let (_send, mut receive) = raw.send(&request(1_000, b"the first bytes")).await;
     let started = Instant::now();
     assert_eq!(reset_code(receive.read_exact(&mut [0]).await.unwrap_err()), Some(code::TOO_SLOW));
-    // A sixth of the time for a message, and what a busy machine adds; a byte a minute would take hours.
+    // A sixth of the time for a message, plus the delay of a busy machine; a byte a minute would take hours.
     assert!(started.elapsed() < Duration::from_secs(60));
     drop((_send, receive));
     let (mut send, mut receive) = raw.send(&request(2, b"ok")).await;
@@ -99,12 +99,13 @@ async fn bytes_that_have_come_are_budgeted_per_peer() {
     eventually("all but one byte of it came", || link.received.total() == (40 << 20) - 1).await;
     let payload = vec![5; 10 << 20];
     let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
-    // It is told before it has sent all of it.
+    // The refusal arrives before it has sent everything.
     let _ = send.write_all(&request(10 << 20, &payload)).await;
     let response = receive.read_to_end(2_000).await.unwrap();
     let (head, retry_after) = (response[0], u32::from_le_bytes(response[5..9].try_into().unwrap()));
     assert_eq!((head, retry_after), (1, 500), "busy");
-    // Short requests need no room, another peer has a budget of its own, and this one has its budget back when it gives up.
+    // Short requests need no room, another peer has a budget of its own, and this one's budget is freed when it gives
+    // up.
     let (mut send, mut receive) = raw.send(&request(2, b"ok")).await;
     send.finish().unwrap();
     assert_eq!(receive.read_to_end(100).await.unwrap()[0], 0);
@@ -128,7 +129,7 @@ async fn bytes_that_have_come_are_budgeted_per_peer() {
     assert!(answer[5..] == payload);
 }
 
-// Goal: announced bytes that never come take no room; bytes that came do.
+// Goal: announced bytes that never arrive take no room; bytes that arrive do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_announced_takes_no_room() {
     let (a, probe) = start(1, &NetworkConfig { bytes_in_flight_total_max: 128 * MIB, ..patient() }).await;
@@ -157,7 +158,8 @@ async fn what_is_announced_takes_no_room() {
     assert!(a.turned_away().iter().all(|(_, count)| *count == 0), "{:?}", a.turned_away());
 }
 
-// Goal: after a stalled request its sender's long ones go unread for a while, under any key. Short ones are still read.
+// Goal: after a stalled request its sender's long requests are refused for a while, under any key. Short ones are still
+// read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_stalls_a_request_is_barred_from_long_ones() {
     let (a, _) = start(1, &NetworkConfig { transfer_timeout_ms: 18_000, ..loopback() }).await;
@@ -172,7 +174,7 @@ async fn who_stalls_a_request_is_barred_from_long_ones() {
     let again = from("127.0.0.9", 11).await;
     for (raw, length, status) in [(&again, 16 << 10, 0), (&again, MIB, 1), (&other, MIB, 0)] {
         let (mut send, mut receive) = raw.connection.open_bi().await.unwrap();
-        // A refused sender is told before it has sent everything.
+        // The refusal arrives before the sender has sent everything.
         let _ = send.write_all(&request(length as u32, &vec![7; length])).await;
         let _ = send.finish();
         assert_eq!(receive.read_to_end(2 * MIB).await.unwrap()[0], status, "{length} bytes");
@@ -211,7 +213,7 @@ async fn answers_that_lie_are_told_apart() {
         (b"\x07\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
         (b"\x00\x05\x00\x00\x00four", |e| matches!(e, NetworkError::Malformed { .. })),
         (b"\x00\x01\x00\x00\x00two", |e| matches!(e, NetworkError::Malformed { .. })),
-        // A peer's wanted wait is clamped, and its text is bounded.
+        // A peer's requested wait is clamped, and its text is bounded.
         (b"\x01\x04\x00\x00\x00\xff\xff\xff\xff", |e| is_busy(e, 10_000)),
         (b"\x01\x07\x00\x00\x00\x00\x00\x00\x00why", |e| is_busy(e, 20)),
         (b"\x01\x03\x00\x00\x00\x00\x00\x00", |e| matches!(e, NetworkError::Malformed { .. })),
@@ -228,7 +230,7 @@ async fn answers_that_lie_are_told_apart() {
     }
 }
 
-// A request that the handler refuses is refused by its head alone.
+// Goal: a request that the handler refuses is refused by its head alone.
 #[tokio::test]
 async fn an_unwanted_request_is_refused_unread() {
     let (a, probe) = start(1, &loopback()).await;

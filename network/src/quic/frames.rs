@@ -1,4 +1,4 @@
-//! The wire format on a stream: a head of fixed size, then a payload whose length was checked before it is read.
+//! The wire format of a stream: a head of fixed size, then a payload whose length is checked before it is read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,18 +11,18 @@ use crate::{MESSAGE_BYTES_MAX, Payload, Protocol, REFUSAL_BYTES_MAX, Refusal, Re
 pub(crate) mod code {
     use quinn::VarInt;
 
-    /// The asker does not want the answer any more, or a sender gave up.
+    /// The requester does not want the answer any more, or a sender gave up.
     pub(crate) const CANCELLED: VarInt = VarInt::from_u32(1);
     /// The other side took longer than the transfer timeout.
     pub(crate) const TOO_SLOW: VarInt = VarInt::from_u32(2);
-    /// The stream breaks the wire format, or announces more than is taken.
+    /// The stream breaks the wire format, or announces more than is accepted.
     pub(crate) const MALFORMED: VarInt = VarInt::from_u32(3);
 }
 
-/// Bytes read at once.
+/// Most bytes per read.
 const READ_STEP: usize = 64 * 1024;
 
-/// Why a stream's content could not be taken.
+/// Why a stream's content was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("{bytes} bytes exceed the limit of {bytes_max}")]
@@ -58,7 +58,7 @@ pub(crate) enum Status {
     Failed,
 }
 
-/// Bytes before the text of a busy peer: the milliseconds after which to ask again.
+/// Bytes before the text of a busy peer: the milliseconds after which to retry.
 const RETRY_AFTER_BYTES: usize = 4;
 
 impl Status {
@@ -83,7 +83,7 @@ impl Status {
         }
     }
 
-    /// Bytes of the payload behind it, where an answer may have so many.
+    /// Most bytes of the payload after this status, given the limit of an answer.
     fn bytes_max(self, answer_bytes_max: usize) -> usize {
         match self {
             Status::Answer => answer_bytes_max.min(MESSAGE_BYTES_MAX),
@@ -93,7 +93,7 @@ impl Status {
     }
 }
 
-/// A response as it is sent.
+/// Encodes an outcome as a response.
 pub(crate) fn response_frame(outcome: Result<Payload, Refusal>) -> (Status, Payload) {
     let refusal = match outcome {
         Ok(payload) if payload.len() <= MESSAGE_BYTES_MAX => return (Status::Answer, payload),
@@ -115,7 +115,7 @@ pub(crate) fn response_frame(outcome: Result<Payload, Refusal>) -> (Status, Payl
     }
 }
 
-/// The meaning of a response whose head and payload were read.
+/// Decodes a response whose head and payload were read.
 fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>, FrameError> {
     let text = String::from_utf8_lossy(&payload);
     let refusal = match status {
@@ -137,7 +137,7 @@ fn outcome(status: Status, payload: Vec<u8>) -> Result<Result<Vec<u8>, Refusal>,
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestHead {
     pub(crate) protocol: Protocol,
-    /// Bytes of the longest answer that the asker takes.
+    /// Most bytes of the answer that the requester accepts.
     pub(crate) answer_bytes_max: usize,
     /// Bytes of the payload.
     pub(crate) length: usize,
@@ -158,7 +158,7 @@ pub(crate) async fn read_request_head(stream: &mut RecvStream) -> Result<Request
     })
 }
 
-/// Reads a response, whose answer may have so many bytes: more is refused by the head alone.
+/// Reads a response. An answer longer than `answer_bytes_max` is refused by its head alone.
 pub(crate) async fn read_response(
     stream: &mut RecvStream,
     answer_bytes_max: usize,
@@ -169,7 +169,7 @@ pub(crate) async fn read_response(
     let length = read_length(stream).await?;
     let status = Status::from_byte(tag[0])?;
     let length = checked(length, status.bytes_max(answer_bytes_max))?;
-    // The asker has room for the answer that it asked for.
+    // The requester has room for the answer that it asked for.
     outcome(status, read_payload(stream, length, pace, |_| true).await?)
 }
 
@@ -189,8 +189,8 @@ fn checked(length: u32, bytes_max: usize) -> Result<usize, FrameError> {
     if bytes > bytes_max { Err(FrameError::TooLong { bytes, bytes_max }) } else { Ok(bytes) }
 }
 
-/// Reads a payload of a length that was checked, and the end of the stream behind it. Its memory grows with what has come, not with
-/// what was announced; above [`SHORT_BYTES`] `make_room` is told of each size before it is allocated.
+/// Reads a payload of a checked length, and the end of the stream after it. Its memory grows with the bytes that
+/// arrive, not with the announced length. Above [`SHORT_BYTES`], `make_room` approves each size before it is allocated.
 pub(crate) async fn read_payload(
     stream: &mut RecvStream,
     length: usize,
@@ -222,18 +222,18 @@ pub(crate) async fn read_payload(
     }
 }
 
-/// Orders the streams of a connection. Among equals, the stream that began first goes first: one whole answer is of use, halves
-/// of several are not.
+/// Orders the streams of a connection. Among equals, the stream that began first goes first: one whole answer is
+/// useful, halves of several are not.
 mod priority {
     pub(super) const BROADCAST: i32 = 2;
     pub(super) const SHORT: i32 = 1;
 }
 
-/// Messages up to this length do not wait behind long ones: requests, summaries, votes.
-/// Nor do they need room where they come in: a connection has as many at once as it has streams.
+/// Messages up to this length do not wait behind long ones: requests, summaries, votes. They need no reserved room at
+/// the receiver either: a connection has at most as many at once as it has streams.
 pub(crate) const SHORT_BYTES: usize = 16 << 10;
 
-/// A sending half that resets the stream unless it was completed. quinn by itself would finish a dropped stream, and a
+/// A sending half that resets the stream unless it was completed. quinn itself would finish a dropped stream, and a
 /// half-sent message would then look complete.
 pub(crate) struct Sender {
     stream: SendStream,
@@ -258,7 +258,7 @@ impl Sender {
         self.framed(head, payload).await
     }
 
-    /// Tells the asker how long the answer would be; the asker accepts less and reads no further.
+    /// Announces the length of a too long answer; the requester refuses it and reads no further.
     pub(crate) async fn response_too_long(&mut self, bytes: usize) -> Result<(), WriteError> {
         let head = [&[Status::Answer.byte()], length_of(bytes).as_slice()].concat();
         self.framed(head, Payload::default()).await
@@ -281,9 +281,9 @@ impl Sender {
         self.write(head, payload).await
     }
 
-    /// Goes before what is less urgent on the connection.
+    /// Prioritises this stream over less urgent ones of the connection.
     fn overtake(&self, priority: i32) {
-        // An error means that the stream has ended, which the next write says too.
+        // An error means that the stream has ended, which the next write reports too.
         let _ = self.stream.set_priority(priority);
     }
 
@@ -299,17 +299,17 @@ impl Sender {
         self.stream.finish().map_err(WriteError::from)
     }
 
-    /// Resolves when the peer has all that was written, does not want it, or is gone.
+    /// Resolves when the peer has received everything written, does not want it, or is gone.
     pub(crate) async fn settled(&self) {
         let _ = self.stream.stopped().await;
     }
 
-    /// Leaves the rest to quinn, which delivers what is written even after this is dropped.
+    /// Leaves the rest to quinn, which delivers the written bytes even after this is dropped.
     pub(crate) fn complete(mut self) {
         self.on_drop = None;
     }
 
-    /// Gives the message up for a reason that the other side is told.
+    /// Aborts the message with a code that the other side receives.
     pub(crate) fn abandon(mut self, code: VarInt) {
         self.on_drop = Some(code);
     }
@@ -318,7 +318,7 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         if let Some(code) = self.on_drop {
-            // An error means that the stream was reset before or is acknowledged to its end: nothing is left to do.
+            // An error means that the stream was already reset or fully acknowledged: nothing is left to do.
             let _ = self.stream.reset(code);
         }
     }

@@ -1,4 +1,4 @@
-//! [`Link`]: one live connection as its user sees it, and the asking side of a request.
+//! [`Link`]: one live connection, and the requesting side of a request.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -57,11 +57,12 @@ pub(crate) fn close(connection: &quinn::Connection, goodbye: Goodbye, text: &str
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) connection: quinn::Connection,
-    /// Where the peer proved its key: taken once, as all shares and words of the peer count by it.
+    /// The address where the peer proved its key. It never changes, because all shares and words of the peer count by
+    /// it.
     pub(crate) address: SocketAddr,
-    /// Broadcasts on their way to the peer.
+    /// Broadcasts waiting to be sent to the peer.
     pub(crate) outbox: Outbox<Bytes>,
-    /// Bytes of messages that move on the connection, each way.
+    /// Bytes of messages that move on the connection, in each direction.
     pub(crate) sent: Arc<Pace>,
     pub(crate) received: Pace,
     usefulness: Usefulness,
@@ -97,17 +98,17 @@ impl Link {
         }
     }
 
-    /// Notes that the peer sent so many bytes that were of use.
+    /// Credits the peer with this many useful bytes.
     pub(crate) fn credit(&self, bytes: usize) {
         self.usefulness.served(bytes, Instant::now());
     }
 
-    /// Notes that the peer asked, answered or told something.
+    /// Records that the peer asked, answered or reported something.
     pub(crate) fn used_now(&self) {
         self.usefulness.used(Instant::now());
     }
 
-    /// Puts a broadcast on its way, and returns how many had to go for it, itself included.
+    /// Queues a broadcast. Returns the number of dropped broadcasts, perhaps including this one.
     pub(crate) fn push(&self, message: Bytes, priority: Priority) -> usize {
         if message.len() > SHORT_BYTES && self.outbox.is_barred(Instant::now()) {
             return 1;
@@ -115,7 +116,7 @@ impl Link {
         self.outbox.push(priority, message)
     }
 
-    /// Asks the peer, within the limits.
+    /// Sends a request to the peer, within the limits.
     pub(crate) async fn request(
         &self,
         protocol: Protocol,
@@ -129,7 +130,7 @@ impl Link {
             Ok(Err(FrameError::Read(ReadError::Reset(reset)))) if reset == code::TOO_SLOW => Err(deadline),
             Ok(Err(error)) => Err(self.explain(error)),
             Ok(Ok(outcome)) => {
-                // Peers tell each other of peers whatever else they are good for.
+                // Answers of peer exchange earn no credit: any peer gives them.
                 if protocol != Protocol::PEERS {
                     let bytes = outcome.as_ref().map_or(0, Vec::len);
                     self.credit(bytes);
@@ -148,7 +149,7 @@ impl Link {
         let (send, mut receive) = self.connection.open_bi().await.map_err(ReadError::from)?;
         let mut sender = Sender::new(send, self.sent.clone());
         match sender.request(protocol, response_bytes_max, payload.into()).await {
-            // A peer that stops the request early says why in its response.
+            // A peer that stops the request early gives the reason in its response.
             Ok(()) | Err(WriteError::Stopped(_)) => {}
             Err(WriteError::ConnectionLost(error)) => return Err(ReadError::from(error).into()),
             Err(WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
@@ -193,7 +194,7 @@ impl Link {
 pub(crate) struct End {
     /// The reason in words; see [`describe`].
     pub(crate) text: String,
-    /// Whether the peer ended it because another one with this node's key stays.
+    /// Whether the peer ended it because another connection with this node's key stays.
     pub(crate) is_displaced: bool,
 }
 
@@ -206,7 +207,7 @@ impl End {
     }
 }
 
-/// The end of a connection in words for the log; a peer's own text is bounded and cleaned.
+/// Describes the end of a connection for the log; a peer's own text is bounded and cleaned.
 pub(crate) fn describe(error: &ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(close) => {

@@ -66,7 +66,7 @@ use crate::{
     peers::Peers, shared_keys::SharedKeys, turned_away::TurnedAwayCounts,
 };
 
-/// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to let the socket go.
+/// How long [`Network::shutdown`] waits for tasks and for goodbyes to arrive, and then for quinn to release the socket.
 const SHUTDOWN_TASKS: Duration = Duration::from_millis(1_500);
 const SHUTDOWN_SOCKET: Duration = Duration::from_millis(400);
 
@@ -74,12 +74,12 @@ pub use orders::{OrderError, Orders};
 
 /// The network over QUIC.
 ///
-/// The network dials configured peers, and dials again with growing waits when a connection is lost. It accepts strangers
-/// that prove a key while there is a free place. If two nodes dial each other at the same moment, both keep the connection
-/// that the lower id dialled, without a word about it. Requests in flight on the other one end with [`NetworkError::Closed`]
-/// and can be asked again.
+/// The network dials configured peers, and redials with growing waits when a connection is lost. It accepts strangers
+/// that prove a key while a place is free. If two nodes dial each other at the same moment, both keep the connection
+/// that the lower id dialled, without negotiating. Requests in flight on the other one end with
+/// [`NetworkError::Closed`] and can be retried.
 ///
-/// Dropping the last handle ends the tasks too, but waits for nothing; [`Network::shutdown`] waits.
+/// Dropping the last handle ends the tasks too, but without waiting; [`Network::shutdown`] waits.
 pub struct Network {
     local: PeerId,
     local_address: SocketAddr,
@@ -87,23 +87,24 @@ pub struct Network {
     ledger: Arc<Mutex<Ledger>>,
     /// The peers of `network.peers`.
     configured: Vec<PeerTarget>,
-    /// Those that are dialled: these without the ones that the operator removed, and those that it added.
+    /// The peers that are dialled: the configured ones, without those that the operator removed, and those that it
+    /// added.
     dialled: Mutex<BTreeMap<PeerId, Dialled>>,
-    /// Holds neither the handler nor its tasks.
+    /// Weak: the network holds neither the handler nor its tasks.
     driver: Weak<Driver>,
-    /// Gone after shutdown, so that the port is free again while somebody still holds this handle.
+    /// `None` after shutdown, so that the port is free even while a caller still holds this handle.
     endpoint: Mutex<Option<Endpoint>>,
     turned_away: Arc<TurnedAwayCounts>,
     exchange: Arc<Exchange>,
     stop: CancellationToken,
-    /// Why no connection is accepted any more, once that is so.
+    /// Why no connection is accepted any more, or `None` while connections are accepted.
     failure: watch::Receiver<Option<String>>,
     tasks: TaskTracker,
     quinn_tasks: TaskTracker,
 }
 
 impl Network {
-    /// Listens, accepts and starts to dial. Returns once the socket is open; connections come when they come.
+    /// Listens, accepts and starts to dial. Returns once the socket is open, before any connection is made.
     pub async fn start(
         config: &NetworkConfig,
         key: &SecretKey,
@@ -112,7 +113,7 @@ impl Network {
         Self::start_with(config, key, handler, Arc::new(SystemResolver::default())).await
     }
 
-    /// As [`Network::start`], with names that are resolved by somebody else than the system.
+    /// As [`Network::start`], with a resolver of the caller's instead of the system's.
     ///
     /// # Errors
     /// As [`Network::start`].
@@ -127,8 +128,8 @@ impl Network {
         })
     }
 
-    /// As [`Network::start`], with what the operator ordered before, and [whom](Network::own_bans) the node itself banned: it holds before
-    /// anybody is dialled or let in.
+    /// As [`Network::start`], with the operator's earlier orders and the node's [own bans](Network::own_bans). They
+    /// apply before any peer is dialled or admitted.
     ///
     /// # Errors
     /// As [`Network::start`].
@@ -145,8 +146,8 @@ impl Network {
         })
     }
 
-    /// As [`Network::start`], on a socket that is not the system's: a simulated network's. Under tokio's paused clock what it does follows from
-    /// `seed`, from what arrives when, and from what `resolver` says.
+    /// As [`Network::start`], on a socket of the caller's, such as a simulated network's. Under tokio's paused clock
+    /// its behaviour follows from `seed`, the arrivals and their times, and `resolver`.
     ///
     /// # Errors
     /// As [`Network::start`].
@@ -234,16 +235,17 @@ impl Network {
         }))
     }
 
-    /// The address that it listens on, with the port that was taken.
+    /// The address that the network listens on, with the actual port.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
 
-    /// Begins peer exchange on a chain, which is named by the digest of its genesis header, with the book that [`Network::addresses`] gave
-    /// before a restart. A book that cannot be used is left alone, and the log says why. The second call has no effect.
+    /// Begins peer exchange on a chain, identified by the digest of its genesis header. `saved` is the address book
+    /// from [`Network::addresses`] before a restart. An unusable book is ignored, and the log says why. The second call
+    /// has no effect.
     ///
     /// # Errors
-    /// If the operating system has no randomness to give.
+    /// If the operating system cannot supply randomness.
     pub fn begin_exchange(
         &self,
         chain: Digest,
@@ -253,13 +255,13 @@ impl Network {
         self.exchange.open(chain, clock, saved)
     }
 
-    /// The address book as a record to be kept, if it has changed since the last time.
+    /// The address book as a record to store, if it has changed since the last call.
     pub fn addresses(&self) -> Option<Result<Vec<u8>, CodecError>> {
         self.exchange.save()
     }
 
-    /// Resolves, with the reason, when the network has failed by itself: its socket is gone and no peer can connect any more.
-    /// A node should stop then. Never resolves because of [`Network::shutdown`].
+    /// Resolves, with the reason, when the network has failed by itself: its socket is gone and no peer can connect any
+    /// more. A node should stop then. Never resolves because of [`Network::shutdown`].
     pub async fn failed(&self) -> String {
         let mut failure = self.failure.clone();
         let failed = failure.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
@@ -270,8 +272,9 @@ impl Network {
         }
     }
 
-    /// Says goodbye to every peer, ends every task and frees the port, within two seconds. A connection stays for three timeouts after its
-    /// goodbye (RFC 9000, section 10.2), so with a distant peer the port may be free some seconds later.
+    /// Says goodbye to every peer, ends every task and frees the port, within two seconds. A connection stays for three
+    /// timeouts after its goodbye (RFC 9000, section 10.2). So with a distant peer the port may become free some
+    /// seconds later.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();

@@ -1,4 +1,4 @@
-//! Peers that are configured by a name.
+//! Tests peers that are configured by a name.
 
 use std::{
     io,
@@ -22,9 +22,9 @@ use crate::{
     tests::{Probe, eventually, key, loopback},
 };
 
-/// The present meaning of a name, and how often it was asked for.
+/// The current addresses of a name, and the number of lookups.
 struct Records {
-    /// None: whoever asks waits.
+    /// `None` makes lookups wait.
     addresses: Mutex<Option<io::Result<Vec<SocketAddr>>>>,
     asked: AtomicUsize,
 }
@@ -73,7 +73,7 @@ fn trouble(network: &Network) -> String {
     network.contacts().configured[0].trouble().unwrap_or_default()
 }
 
-/// Goal: a name is resolved at each attempt. A record that is missing at first, and wrong later, leads to the peer once it is
+/// Goal: a name is resolved at each attempt. A record that is first missing and then wrong leads to the peer once it is
 /// right, and again after the peer has moved.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_changes_is_followed() {
@@ -95,7 +95,7 @@ async fn a_record_that_changes_is_followed() {
     })
     .await;
 
-    // Of several addresses the first that leads to the peer is taken, within one attempt.
+    // If a name has several addresses, the first one that leads to the peer is used, within one attempt.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     records.set(vec![nobody.local_addr().unwrap(), a.local_address()]);
     connected(&a, &b).await;
@@ -116,7 +116,7 @@ async fn a_wrong_record_and_one_that_hangs_harm_nobody() {
     let b = follower(2, a.local(), &records).await;
     eventually("it is asked", || records.asked() == 1).await;
     assert_eq!(b.contacts().configured[0].state, ContactState::Connecting);
-    // It takes connections meanwhile.
+    // The node accepts connections meanwhile.
     let config = NetworkConfig {
         peers: vec![crate::PeerAddress { id: b.local(), address: b.local_address() }.into()],
         ..loopback()
@@ -132,14 +132,15 @@ async fn a_wrong_record_and_one_that_hangs_harm_nobody() {
     assert!(!b.peers().contains(&other.local()));
 }
 
-/// Goal: the system's resolver knows what every system knows, and a name that cannot exist is an error in bounded time.
+/// Goal: the system's resolver knows the names that every system knows. A name that cannot exist is an error in bounded
+/// time.
 #[tokio::test]
 async fn the_system_resolves() {
     let resolver = SystemResolver::default();
     let found = resolver.resolve("localhost", 7400).await.unwrap();
     assert!(found.iter().all(|address| address.ip().is_loopback() && address.port() == 7400), "{found:?}");
     assert!(!found.is_empty());
-    // As long as the system asks servers that do not answer, each of them for each domain that it searches.
+    // The wait covers a system that asks several unresponsive servers, each for every search domain.
     let missing =
         tokio::time::timeout(Duration::from_secs(300), resolver.resolve("name.invalid", 7400)).await;
     assert!(missing.unwrap().is_err());

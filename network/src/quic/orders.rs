@@ -1,8 +1,8 @@
-//! An operator's orders to a running network: whom to dial beside the configured peers, whom no more, and whom to bar. [`Orders`] is what of
-//! them lasts: the node keeps it over a restart.
+//! An operator's orders to a running network: extra peers to dial, peers to remove, and peers to ban. [`Orders`] is the
+//! part that lasts: the node stores it across restarts.
 //!
 //! ```text
-//!   orders and own bans of before ─▶ obey ─▶ Peers, and whom to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
+//!   earlier orders and own bans ─▶ obey ─▶ Peers, and peers to dial      dialled: add_peer, remove_peer      bans: ban_peer, unban_peer
 //! ```
 
 mod bans;
@@ -25,41 +25,41 @@ use crate::{
 /// Why an order was not carried out. The text says what to do instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OrderError {
-    /// The node's own key.
+    /// The order names the node's own key.
     #[error("{0} is this node's own key")]
     Own(PeerId),
-    /// The configuration names the peer, and its address.
+    /// The configuration names the peer, with its address.
     #[error(
         "{0} stands in network.peers, which says where it is dialled: change it there and start the node again; one that was removed \
          comes back with the address that stands there"
     )]
     Configured(PeerId),
-    /// Nobody can be dialled there.
+    /// No peer can be dialled at this address.
     #[error(
         "nobody can be dialled at {0}: that is where a peer listens, on any address of its machine; write the address, or the name, and the UDP port at \
          which it is reached from here, as KEY@HOST:PORT"
     )]
     NoAddress(PeerTarget),
-    /// As many peers were added as can be.
+    /// The most peers that can be added have been added.
     #[error(
         "{ADDED_MAX} peers have been added, and more cannot be: remove one, or list them in network.peers"
     )]
     TooMany,
-    /// As many peers are banned by order as can be.
+    /// The most bans that the operator can order are in effect.
     #[error(
         "{ORDERED_BANS_MAX} bans of the operator stand, and more cannot be: lift one with `slipstream peers unban`"
     )]
     TooManyBans,
-    /// All places are kept for somebody.
+    /// All places are reserved.
     #[error("there is no place to keep for another peer: raise network.peers_max and start the node again")]
     NoPlace,
-    /// The peer is not one that this node is told to dial.
+    /// The peer is not one that this node is ordered or configured to dial.
     #[error(
         "{0} was not added, and network.peers does not name it, or it is removed already: `slipstream peers list` shows whom this \
          node dials"
     )]
     NotAdded(PeerId),
-    /// It is not banned.
+    /// The peer is not banned.
     #[error("{0} is not banned: `slipstream peers list` shows who is")]
     NotBanned(PeerId),
     /// The network is shutting down.
@@ -67,19 +67,19 @@ pub enum OrderError {
     ShutDown,
 }
 
-/// What an operator has ordered and lasts.
+/// The lasting orders of an operator.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Orders {
     /// Peers that are dialled beside those of `network.peers`.
     pub added: Vec<PeerTarget>,
     /// Peers of `network.peers` that are not dialled.
     pub removed: BTreeSet<PeerId>,
-    /// The operator's bans that stand.
+    /// The operator's current bans.
     pub bans: Vec<Ban>,
 }
 
-/// Bars whom the orders bar, or the node itself did, and gives those that are to be dialled: the configured ones, then the added ones for
-/// which there is a place.
+/// Applies the bans of the orders and the node's own. Returns the peers to dial: the configured ones, then the added
+/// ones that have a place.
 pub(super) fn obey(
     peers: &mut Peers<Arc<Link>>,
     orders: &Orders,
@@ -105,11 +105,11 @@ pub(super) fn obey(
     }
     let configured = config.others(local).filter(|peer| !orders.removed.contains(&peer.id));
     let mut dialled: Vec<PeerTarget> = configured.cloned().collect();
-    // The configuration may name by now what was added before.
+    // The configuration may meanwhile name peers that were added before.
     let mut taken: BTreeSet<PeerId> = config.peers.iter().map(|peer| peer.id).chain([local]).collect();
     let is_new = |peer: &&PeerTarget| can_be_dialled(peer) && taken.insert(peer.id);
     for peer in orders.added.iter().filter(is_new).take(ADDED_MAX) {
-        // Nobody is connected yet, so nobody leaves.
+        // No peer is connected yet, so none is evicted.
         if peers.reserve(peer.id, now).is_ok() {
             dialled.push(peer.clone());
         } else {
@@ -120,7 +120,7 @@ pub(super) fn obey(
 }
 
 impl Network {
-    /// The orders that stand, to be kept for [`Network::start_with_orders`].
+    /// The current orders, to be stored for [`Network::start_with_orders`].
     pub fn orders(&self) -> Orders {
         let (named, removed) = self.named();
         let added = named.into_iter().filter_map(|(peer, is_added)| is_added.then_some(peer));
@@ -153,13 +153,13 @@ mod tests {
 
     pub(super) const LONG: Duration = Duration::from_secs(3_600);
 
-    /// A peer where nobody listens.
+    /// A peer at an address where none listens.
     pub(super) fn at(n: u8) -> PeerTarget {
         PeerAddress { id: key(n).public(), address: free_address() }.into()
     }
 
-    /// Goal: another network that begins with the orders of the first one obeys all of them, and the configuration wins where it names
-    /// by now what was added.
+    /// Goal: another network that begins with the orders of the first one obeys all of them. The configuration wins if
+    /// it meanwhile names an added peer.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn orders_hold_from_the_start() {
         let (b, _) = start(2, &loopback()).await;
@@ -198,8 +198,8 @@ mod tests {
         assert!(contacts.removed.is_empty() && a.orders().added.is_empty());
     }
 
-    /// Goal: orders of a file that somebody wrote by hand stay within the bounds of orders: each peer is dialled once, and the node's own
-    /// bans have room beside the operator's.
+    /// Goal: orders in a hand-written file stay within the bounds of orders: each peer is dialled once, and the node's
+    /// own bans have room beside the operator's.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn orders_of_a_file_are_bounded() {
         let (b, _) = start(2, &loopback()).await;
@@ -223,7 +223,7 @@ mod tests {
             id[..4].copy_from_slice(&n.to_le_bytes());
             Ban { peer: PublicKey(id), by: BannedBy::Operator, reason: "many".into(), until: BanEnd::Never }
         });
-        // Nor does a file make the node bar itself.
+        // A file cannot make the node ban itself either.
         let itself = Ban { peer: own.id, by: BannedBy::Node, reason: "itself".into(), until: BanEnd::Never };
         let own_bans: Vec<Ban> = [itself].into_iter().chain(strangers).collect();
         let started =
@@ -239,7 +239,7 @@ mod tests {
         assert!(a.bans().iter().any(|ban| ban.peer == key(6).public() && ban.by == BannedBy::Node));
         a.remove_peer(b.local()).unwrap();
         eventually("disconnected", || a.peers().is_empty()).await;
-        // A second task for the same peer would dial it again.
+        // A second task for the same peer would redial it.
         sleep(Duration::from_secs(1)).await;
         assert!(a.peers().is_empty());
     }

@@ -17,13 +17,13 @@ use crate::{
 
 /// Room for bytes, turns of the handler, and counts of what was turned away.
 pub(super) struct Resources {
-    /// Requests and broadcasts on their way in, from their heads until they are handled.
+    /// Incoming requests and broadcasts, from their heads until they are handled.
     requests: Budget,
-    /// Answers, from before they are made until their askers have them.
+    /// Answers, from before they are made until their requesters have them.
     answers: Budget,
     /// Broadcasts to peers, from when they are pushed until their peers have them.
     outgoing: Budget,
-    /// How fast whoever has many keys may broadcast.
+    /// Rates of broadcasts per party, which may have many keys.
     rates: Registry<Rate>,
     /// Broadcasts that wait for the handler.
     inboxes: Arc<Inboxes>,
@@ -62,7 +62,7 @@ impl Resources {
         }
     }
 
-    /// The share of a new connection in the room for broadcasts to peers.
+    /// A new connection's share of the room for broadcasts to peers.
     pub(super) fn outgoing(&self, address: IpAddr, is_configured: bool) -> Share {
         self.outgoing.share(Origin::of_remote(address), is_configured)
     }

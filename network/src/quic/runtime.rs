@@ -1,4 +1,4 @@
-//! [`TrackedRuntime`]: quinn's tasks under a tracker of ours, so that shutdown knows when the socket is gone.
+//! [`TrackedRuntime`]: runs quinn's tasks under a tracker, so that shutdown knows when the socket is released.
 
 use std::{future::Future, io, net::UdpSocket, pin::Pin, sync::Arc, time::Instant};
 

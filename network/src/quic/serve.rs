@@ -1,12 +1,13 @@
-//! The life of one connection: answers requests, passes broadcasts both ways, ends when the connection or the node does.
+//! The life of one connection: answers requests, forwards broadcasts both ways, and ends when the connection or the
+//! node does.
 //!
 //! ```text
-//!  accept_bi ─▶ slot ─▶ task per request: read ─▶ room for the answer ─▶ handler ─▶ write ─▶ the asker has it
+//!  accept_bi ─▶ slot ─▶ task per request: read ─▶ room for the answer ─▶ handler ─▶ write ─▶ requester has it
 //!  accept_uni ─▶ meter ─▶ read, in order ─▶ inbox (drops oldest) ─▶ turn ─▶ handler
 //!  outbox (drops oldest) ─▶ one stream after another
 //! ```
 //!
-//! All of it hangs on one [`JoinSet`]: when that goes, everything goes.
+//! One [`JoinSet`] owns all of these tasks: dropping it ends them.
 
 use std::{
     sync::{
@@ -38,18 +39,18 @@ pub(super) struct Session {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) transfer_timeout: Duration,
     pub(super) shares: Shares,
-    /// Whether the peer floods; its connection ends then.
+    /// Whether the peer floods. If so, its connection ends.
     pub(super) has_flooded: AtomicBool,
 }
 
 /// How a connection ended.
 pub(super) struct Served {
     pub(super) error: ConnectionError,
-    /// Whether it was ended because the peer sent more broadcasts than any honest one does.
+    /// Whether it ended because the peer sent more broadcasts than any honest one does.
     pub(super) has_flooded: bool,
 }
 
-/// Serves a connection until it ends, and says how it ended. Dropping the future aborts every task of it; the tracker
+/// Serves a connection until it ends, and returns how it ended. Dropping the future aborts all its tasks; the tracker
 /// knows when they are gone.
 pub(super) async fn serve(
     link: Arc<Link>,
@@ -74,14 +75,15 @@ pub(super) async fn serve(
         tokio::select! {
             biased;
             Some(ended) = tasks.join_next() => if let Err(error) = ended {
-                // Only a panic gets here: nothing aborts single tasks. It ends this connection, which is then made anew.
+                // Only a panic gets here: single tasks are never aborted. It ends this connection, which is then made
+                // again.
                 error!(peer = %session.link.peer, %error, "a task of a connection failed; ending the connection");
                 break ConnectionError::LocallyClosed;
             },
             stream = session.link.connection.accept_bi() => match stream {
                 Ok((send, receive)) => {
-                    // Bounds the handlers that run: the stream limit alone would not, because an asker that gives up
-                    // frees its stream while the handler goes on. Finished tasks are reaped below meanwhile.
+                    // Bounds the handlers that run. The stream limit alone would not: a requester that gives up frees
+                    // its stream while the handler continues. Finished tasks are reaped below meanwhile.
                     let slot = tokio::select! {
                         biased;
                         slot = slots.clone().acquire_owned() => slot.expect("the semaphore is never closed"),
@@ -98,10 +100,10 @@ pub(super) async fn serve(
 }
 
 impl Session {
-    /// Reads a message of the peer, and counts its bytes as they arrive: a mere announcement takes no room.
+    /// Reads a message of the peer, and counts its bytes as they arrive: announced bytes take no room.
     ///
     /// # Errors
-    /// Also if there is no room for so much of it, or if the peer is barred from long messages.
+    /// Also if room for the message is missing, or if the peer is barred from long messages.
     pub(super) async fn read_counted(
         &self,
         receive: &mut RecvStream,
@@ -116,9 +118,10 @@ impl Session {
         Ok((payload, held))
     }
 
-    /// Waits until the peer has all that was written to a stream. False if it takes nothing, or is too slow.
+    /// Waits until the peer has received everything written to a stream. Returns false if it receives nothing, or is
+    /// too slow.
     pub(super) async fn settles(&self, sender: &Sender, deadline: Instant) -> bool {
-        // quinn holds the sent bytes until the peer acknowledges them. To a silent peer it sends only probes.
+        // quinn holds the sent bytes until the peer acknowledges them. It sends only probes to a silent peer.
         let transmitted = || self.link.connection.stats().udp_tx.bytes;
         tokio::select! {
             biased;
@@ -127,8 +130,8 @@ impl Session {
         }
     }
 
-    /// Notes that a message stood still. For a while the sender's long messages go unread, or it would hold as much again at
-    /// once. A configured peer is presumed to have a bad link.
+    /// Records a stalled message. For a while the sender's long messages are refused, otherwise it would hold the same
+    /// amount again at once. A configured peer is presumed to have a bad link.
     pub(super) fn stood_still(&self, reason: TurnedAway) {
         self.turned_away(reason, 1);
         if !self.shares.is_configured {

@@ -1,4 +1,5 @@
-//! Attackers with keys, sockets and patience against a real node: what they hold, and what the honest notice of it.
+//! Attackers with keys, sockets and patience against a real node: the resources that they hold, and the effects on
+//! honest peers.
 
 use std::{
     net::SocketAddr,
@@ -23,17 +24,17 @@ use crate::{
 };
 
 const MIB: usize = 1 << 20;
-/// The time for a whole message where one stands still. A sixth of it is let pass.
+/// The time for a whole message in tests with stalled ones. A sixth of it may pass without progress.
 const MESSAGE_MS: u64 = 30_000;
-/// Well before that time is over, and long after the sixth of it: a busy machine is late.
+/// Well before that time is over, and long after a sixth of it: a busy machine is late.
 const SOON: Duration = Duration::from_secs(25);
 
-/// A request as it is on the wire.
+/// A request in its wire format.
 fn ask(protocol: Protocol, payload: &[u8]) -> Vec<u8> {
     framed(protocol, payload.len() as u32, payload)
 }
 
-/// Sends a request for so many bytes, whose answer may be read or not.
+/// Sends a request for an answer of `bytes` bytes, which the caller may read or not.
 async fn ask_for(raw: &Raw, bytes: usize) -> (SendStream, RecvStream) {
     let (mut send, receive) = raw.connection.open_bi().await.unwrap();
     send.write_all(&ask(TRACKED, &bytes.to_le_bytes())).await.unwrap();
@@ -41,7 +42,7 @@ async fn ask_for(raw: &Raw, bytes: usize) -> (SendStream, RecvStream) {
     (send, receive)
 }
 
-/// A client from a host of an attacker that grants next to no credit.
+/// A client from an attacker's host that grants next to no flow-control credit.
 async fn greedy(host: &str, n: u8, target: PeerAddress) -> Raw {
     let address = SocketAddr::new(host.parse().unwrap(), 0);
     let mut transport = TransportConfig::default();
@@ -50,8 +51,8 @@ async fn greedy(host: &str, n: u8, target: PeerAddress) -> Raw {
     Raw::connect_from(address, n, target, transport).await
 }
 
-// Goal: a peer that asks for much and reads nothing fills only a share of the node's memory, whatever keys it makes. Others are
-// answered meanwhile.
+// Goal: a peer that asks for much and reads nothing fills only a share of the node's memory, under any number of keys.
+// Others are answered meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_nobody_reads_are_bounded() {
     let (a, probe) = start(1, &loopback()).await;
@@ -74,7 +75,7 @@ async fn answers_that_nobody_reads_are_bounded() {
     eventually("the rest is refused", || a.turned_away().iter().any(refused)).await;
 }
 
-// Goal: many hosts together have a share of the node's memory held too, and configured peers have theirs.
+// Goal: many hosts together fill only a share of the node's memory too, and configured peers have theirs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_to_all_hosts_are_bounded_and_leave_configured_peers_their_room() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
@@ -100,7 +101,7 @@ async fn answers_to_all_hosts_are_bounded_and_leave_configured_peers_their_room(
     assert!(most <= 96 * MIB + 8 * MIB, "{} MiB were held", most / MIB);
 }
 
-// Goal: a host that left its answers untaken gets no further share under another key; others do.
+// Goal: a host that left its answers unread gets no further share under another key; other hosts do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_key_does_not_help_who_reads_nothing() {
     let config = NetworkConfig { transfer_timeout_ms: 18_000, ..loopback() };
@@ -125,7 +126,7 @@ async fn another_key_does_not_help_who_reads_nothing() {
     assert_eq!(probe.finished(), 2, "nothing was made for it");
 }
 
-// Goal: an unread answer is given up soon, well before the time for a whole message is over.
+// Goal: an unread answer is aborted soon, well before the time for a whole message is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_not_read_is_given_up_soon() {
     let config = NetworkConfig { transfer_timeout_ms: MESSAGE_MS, ..loopback() };
@@ -140,7 +141,7 @@ async fn an_answer_that_is_not_read_is_given_up_soon() {
     assert_eq!(reset_code(receive.read_exact(&mut rest).await.unwrap_err()), Some(code::TOO_SLOW));
 }
 
-// Goal: a reader that takes an answer byte by byte is no reader.
+// Goal: reading an answer byte by byte counts as not reading it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
     let config = NetworkConfig { transfer_timeout_ms: MESSAGE_MS, ..loopback() };
@@ -160,7 +161,7 @@ async fn an_answer_that_is_read_byte_by_byte_is_given_up_soon() {
 // Goal: an honest peer with many pieces in flight gets all of them, beside peers that read nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_pieces_in_flight_are_all_answered() {
-    // All are more than the peer's share, so that the last wait. A busy machine still moves the first in time.
+    // All are more than the peer's share, so that the last ones wait. A busy machine still moves the first in time.
     const PIECE: usize = 5 * MIB / 2;
     let (a, _) = start(1, &loopback()).await;
     let raw = greedy("127.0.0.9", 9, address_of(&a)).await;
@@ -180,8 +181,8 @@ async fn honest_pieces_in_flight_are_all_answered() {
     }
 }
 
-/// An attacker's host: it sends proper first packets from its own address and proves the address when asked. It never goes on
-/// with the handshake.
+/// An attacker's host: it sends proper first packets from its own address and proves the address when asked. It never
+/// continues the handshake.
 async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     for _ in 0..count {
@@ -197,7 +198,7 @@ async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<
                         client = Some(from);
                         let _ = outside.send(&there[..length]).await;
                     }
-                    // Only a Retry passes, which has type 3 of the long headers.
+                    // Only a Retry passes, which is type 3 of the long headers.
                     Ok(length) = outside.recv(&mut back) => {
                         if length > 0 && back[0] & 0xb0 == 0xb0 && let Some(client) = client {
                             let _ = inside.send_to(&back[..length], client).await;
@@ -219,12 +220,12 @@ async fn stall_handshakes(host: &str, target: PeerAddress, count: usize) -> Vec<
     endpoints
 }
 
-/// A node whose handshakes take far longer than [`LET_IN`], even where many of them shorten its patience to a fourth.
+/// A node whose handshakes may take far longer than [`LET_IN`], even when a crowd cuts the time to a quarter.
 fn besieged(friend: PeerAddress) -> NetworkConfig {
     NetworkConfig { handshake_timeout_ms: 240_000, idle_timeout_ms: 240_000, ..dialling(vec![friend]) }
 }
 
-/// The time for whoever is let in before the stalled handshakes end; a busy machine is late.
+/// The time for an honest peer to be admitted before the stalled handshakes end; a busy machine is late.
 const LET_IN: Duration = Duration::from_secs(40);
 
 // Goal: one host's endless handshakes shut out no other peer, stranger or configured.
@@ -245,8 +246,8 @@ async fn stalled_handshakes_of_one_host_keep_nobody_out() {
     drop(attacker);
 }
 
-// Goal: hosts of many networks stall as many handshakes as they can. They leave the places of configured peers alone, and make
-// room for strangers from elsewhere.
+// Goal: hosts of many networks stall as many handshakes as they can. They leave the places of configured peers alone,
+// and make room for strangers from elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshakes_of_many_hosts_keep_nobody_out() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
@@ -266,7 +267,7 @@ async fn stalled_handshakes_of_many_hosts_keep_nobody_out() {
     drop((friend, stranger));
 }
 
-// Goal: of an answer longer than its asker takes only the head is sent, and nothing is kept.
+// Goal: if an answer is longer than its requester accepts, only its head is sent, and nothing is kept.
 #[tokio::test]
 async fn an_answer_is_bounded_by_its_request() {
     let (a, probe) = start(1, &loopback()).await;
@@ -281,7 +282,7 @@ async fn an_answer_is_bounded_by_its_request() {
     eventually("it is let go of", || probe.live() == 0).await;
 }
 
-// Goal: a host has its places and no more, whatever keys it makes.
+// Goal: a host gets its places and no more, under any number of keys.
 #[tokio::test]
 async fn one_host_gets_some_places() {
     let (a, _) = start(1, &loopback()).await;
@@ -297,7 +298,7 @@ async fn one_host_gets_some_places() {
     drop((raws, other));
 }
 
-// Goal: who took all places first makes room for a peer from elsewhere, the newest first.
+// Goal: peers that took all places first make room for a peer from elsewhere, the newest first.
 #[tokio::test]
 async fn a_crowd_makes_room_for_a_peer_from_elsewhere() {
     let (a, _) = start(1, &NetworkConfig { peers_max: 4, ..loopback() }).await;
@@ -320,7 +321,8 @@ async fn a_crowd_makes_room_for_a_peer_from_elsewhere() {
     drop(newcomer);
 }
 
-// Goal: a flood of broadcasts costs what the rate lets through, ends the connection, and no broadcast of others is lost.
+// Goal: a flood of broadcasts costs only as much as the rate admits, and ends its connection. No broadcast of others is
+// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
     let (a, probe) = start(1, &loopback()).await;
@@ -357,7 +359,7 @@ async fn a_flood_of_broadcasts_ends_its_connection_and_nobody_elses() {
     assert!(a.peers().contains(&b.local()));
 }
 
-// Goal: streams that are opened and then left alone hold no place for long, requests and broadcasts alike.
+// Goal: streams that are opened and then stall hold no place for long, requests and broadcasts alike.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_stand_still_are_cut() {
     let config = NetworkConfig { transfer_timeout_ms: MESSAGE_MS, ..loopback() };
@@ -394,7 +396,7 @@ async fn streams_that_stand_still_are_cut() {
     assert_eq!(receive.read_to_end(100).await.unwrap(), b"\x00\x02\x00\x00\x00ok");
 }
 
-// Goal: datagrams that are no QUIC, empty ones too, are noise.
+// Goal: datagrams that are not QUIC, including empty ones, are ignored.
 #[tokio::test]
 async fn noise_on_the_port_is_ignored() {
     let (a, _) = start(1, &loopback()).await;

@@ -1,4 +1,4 @@
-//! Tests for which only a real network will do: keys, sockets, crossing attempts, and lost peers.
+//! Tests that need a real network: keys, sockets, crossing attempts, and lost peers.
 
 use std::{
     net::{SocketAddr, UdpSocket},
@@ -43,7 +43,8 @@ fn open_connections(network: &Network) -> usize {
     network.endpoint.lock().as_ref().map_or(0, Endpoint::open_connections)
 }
 
-/// A port that nobody uses, each one once. It lies below those that the system chooses by itself, so no other test is given it meanwhile.
+/// A port that no process uses, each returned once. It lies below the ports that the system chooses itself, so no other
+/// test is given it meanwhile.
 pub(super) fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() % 200 * 100;
@@ -52,12 +53,12 @@ pub(super) fn free_address() -> SocketAddr {
     addresses.take(1_000).find(|address| UdpSocket::bind(address).is_ok()).unwrap()
 }
 
-/// A UDP relay in front of `target`, one socket per client; while closed it keeps (at first) or drops datagrams.
+/// A UDP relay in front of `target`, one socket per client. While closed, it keeps datagrams (at first) or drops them.
 pub(super) struct Relay {
     pub(super) address: SocketAddr,
     open: watch::Sender<bool>,
     pub(super) dropping: Arc<AtomicBool>,
-    /// The latest client, once something came from one.
+    /// The latest client, once a datagram came from one.
     client: watch::Receiver<Option<SocketAddr>>,
 }
 
@@ -89,7 +90,7 @@ impl Relay {
             async move {
                 let mut buffer = vec![0; 65_536];
                 loop {
-                    // A refused datagram (nobody listens at the target) shows up as an error here.
+                    // A refused datagram (no process listens at the target) appears as an error here.
                     let Ok(length) = inside.recv(&mut buffer).await else { continue };
                     let to = *known.borrow();
                     if !dropping.load(Ordering::SeqCst) && gate.wait_for(|open| *open).await.is_ok() {
@@ -102,7 +103,7 @@ impl Relay {
     }
 }
 
-/// A QUIC client that speaks the handshake properly and then sends what it likes.
+/// A QUIC client that makes a proper handshake and then sends arbitrary bytes.
 pub(super) struct Raw {
     pub(super) connection: quinn::Connection,
     endpoint: Endpoint,
@@ -132,7 +133,7 @@ impl Raw {
         Raw { connection, endpoint }
     }
 
-    /// Goes on from another address, as who forges the source of its packets, or behind a NAT that forgot it.
+    /// Continues from another address, like a forger of packet sources, or a client behind a NAT that lost its mapping.
     pub(super) fn move_to(&self, address: SocketAddr) {
         self.endpoint.rebind(UdpSocket::bind(address).unwrap()).unwrap();
     }
@@ -145,7 +146,7 @@ impl Raw {
     }
 }
 
-/// A request as it is on the wire, for an answer of any length.
+/// A request in its wire format, for an answer of any length.
 pub(super) fn framed(protocol: Protocol, length: u32, payload: &[u8]) -> Vec<u8> {
     [&[protocol.0], [0xff; 4].as_slice(), length.to_le_bytes().as_slice(), payload].concat()
 }
@@ -248,7 +249,8 @@ async fn a_client_without_a_key_is_refused() {
     assert!(a.peers().is_empty());
 }
 
-/// Goal: a key is proved by a signature. Who shows another's key and signs with its own is nobody, whether it dials in or is dialled.
+/// Goal: a signature proves a key. A node that shows another's key and signs with its own is refused, whether it dials
+/// in or is dialled.
 #[tokio::test]
 async fn nobody_is_the_peer_whose_key_it_shows_without_having_it() {
     let (a, _) = start(1, &loopback()).await;
@@ -279,12 +281,12 @@ async fn nobody_is_the_peer_whose_key_it_shows_without_having_it() {
     assert!(serving.await.unwrap().is_err());
 }
 
-// Goal: both sides dial, the attempts cross, exactly one connection is left, the same on both sides.
+// Goal: if both sides dial and the attempts cross, exactly one connection stays, the same one on both sides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crossing_attempts_end_with_one_connection() {
     for round in 0..6u8 {
         let (address_a, address_b) = (free_address(), free_address());
-        // The relays hold both first packets back until both nodes are up and dialling.
+        // The relays hold both first packets until both nodes are up and dialling.
         let (to_a, to_b) = (Relay::start(address_a, false).await, Relay::start(address_b, false).await);
         let peer = |n, address| vec![PeerAddress { id: key(n).public(), address }.into()];
         let config_a =
@@ -315,7 +317,7 @@ async fn crossing_attempts_end_with_one_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_peer_is_found_again() {
-    // Not a port that the system would give to somebody else meanwhile.
+    // A port that the system will not give to another process meanwhile.
     let config = NetworkConfig { listen: free_address(), ..loopback() };
     let (a, _) = start(1, &config).await;
     let (b, _) = start(2, &dialling(vec![address_of(&a)])).await;
@@ -323,7 +325,7 @@ async fn a_restarted_peer_is_found_again() {
     a.shutdown().await;
     eventually("b knows", || b.peers().is_empty()).await;
     assert!(a.peers().is_empty());
-    // The old handle is still there, the port is free nevertheless.
+    // The old handle still exists; the port is free nevertheless.
     let (again, _) = start(1, &config).await;
     connected(&again, &b).await;
     assert_eq!(b.request(again.local(), ECHO, vec![1], LIMITS).await.unwrap(), [1]);
@@ -344,7 +346,7 @@ async fn strangers_do_not_take_reserved_places() {
     assert_eq!(a.peers().len(), 2);
 }
 
-// Goal: more requests than the peer handles at once wait for each other; none is lost.
+// Goal: requests beyond the number that the peer handles at once wait; none is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_beyond_the_limit_wait() {
     let (a, probe) = start(1, &NetworkConfig { request_concurrency_max: 4, ..loopback() }).await;
@@ -359,7 +361,7 @@ async fn requests_beyond_the_limit_wait() {
     eventually("the first four", || probe.started() == 4).await;
     sleep(Duration::from_millis(200)).await;
     assert_eq!(probe.started(), 4);
-    // An asker that gives up does not free a slot whose handler still runs.
+    // A requester that gives up does not free a slot whose handler still runs.
     waiting.iter().take(20).for_each(tokio::task::JoinHandle::abort);
     sleep(Duration::from_millis(200)).await;
     assert_eq!(probe.started(), 4);
@@ -381,7 +383,7 @@ async fn large_messages_pass_both_ways() {
     assert!(probe.broadcasts.lock()[0] == (b.local(), payload));
 }
 
-// Goal: shutdown does not wait for handlers, lets go of them, and says goodbye.
+// Goal: shutdown does not wait for handlers, drops them, and says goodbye.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_ends_everything_in_time() {
     let (a, probe) = start(1, &loopback()).await;
@@ -394,7 +396,7 @@ async fn shutdown_ends_everything_in_time() {
     eventually("in flight", || probe.started() == 1).await;
     let started = Instant::now();
     a.shutdown().await;
-    // Two seconds, and what a busy machine adds; the handler would never end.
+    // Two seconds, plus the delay of a busy machine; the handler would never end.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(matches!(asking.await.unwrap(), Err(NetworkError::Closed { .. })));
     eventually("no task is left", || Arc::strong_count(&probe) == 1 && a.tasks.is_empty()).await;
@@ -405,7 +407,7 @@ async fn shutdown_ends_everything_in_time() {
     a.shutdown().await;
 }
 
-// A network that stops by itself says so; one that is told to stop does not.
+// Goal: a network that stops by itself reports it; one that is told to stop does not.
 #[tokio::test]
 async fn a_lost_endpoint_is_a_failure() {
     let (told, _) = start(1, &loopback()).await;

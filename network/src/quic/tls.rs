@@ -1,4 +1,4 @@
-//! TLS 1.3 with raw ed25519 public keys (RFC 7250) on both sides: the key that a peer proves is the peer.
+//! TLS 1.3 with raw ed25519 public keys (RFC 7250) on both sides: a proven key identifies the peer.
 //!
 //! TLS uses neither session resumption nor early data, so every connection proves both keys afresh.
 
@@ -30,14 +30,14 @@ use crate::PeerId;
 /// The protocol and its version; a peer with another one fails in the handshake.
 pub(crate) const ALPN: &[u8] = b"slipstream/2";
 
-/// DER of an ed25519 SubjectPublicKeyInfo up to the key (RFC 8410): there is exactly one encoding.
+/// DER of an ed25519 SubjectPublicKeyInfo up to the key (RFC 8410), which has exactly one encoding.
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// DER of an ed25519 PKCS#8 v1 private key up to the seed (RFC 8410).
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// The server name that rustls wants. A ClientHello omits it (no SNI), and it is unchecked.
+/// The server name that rustls requires. A ClientHello omits it (no SNI), and it is not checked.
 pub(crate) const SERVER_NAME: &str = "slipstream.invalid";
 
 /// The identity that a node presents, and the configurations made from it.
@@ -57,7 +57,7 @@ impl Identity {
         Ok(Identity { provider, certified })
     }
 
-    /// Shows another's key, and signs with its own.
+    /// An identity that shows another's key, and signs with its own.
     #[cfg(test)]
     pub(crate) fn posing_as(peer: PeerId, key: &SecretKey) -> Identity {
         let Identity { provider, certified } = Identity::new(key).expect("a key");
@@ -77,7 +77,7 @@ impl Identity {
         QuicServerConfig::try_from(config).map(Arc::new).map_err(no_initial_suite)
     }
 
-    /// Accepts only the expected peer. `found` takes the key that the other side presents, proved or not.
+    /// Accepts only the expected peer. `found` receives the key that the other side presents, proven or not.
     pub(crate) fn client(
         &self,
         expected: PeerId,
@@ -116,7 +116,8 @@ pub(crate) fn peer_of(connection: &quinn::Connection) -> Option<PeerId> {
     }
 }
 
-/// Takes the key out of its only accepted encoding. A weak key is refused: anybody can sign for it, so it names nobody.
+/// Extracts the key from its only accepted encoding. Refuses a weak key: anybody can sign for it, so it identifies no
+/// peer.
 fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
     let bad = || Error::InvalidCertificate(CertificateError::BadEncoding);
     let key: [u8; 32] =
@@ -127,7 +128,7 @@ fn parse_spki(spki: &[u8]) -> Result<PeerId, Error> {
     }
 }
 
-/// The peer that a dialler wants, and the one that it met: rustls' error does not say.
+/// The peer that a dialler expects, and the one that it met, which rustls' error does not report.
 #[derive(Debug)]
 struct Expected {
     peer: PeerId,
@@ -273,7 +274,7 @@ mod tests {
         assert!(parse_spki(&[SPKI_PREFIX.as_slice(), &neutral].concat()).is_err());
     }
 
-    /// Goal: a peer shows one key, and a dialled one shows the key that was dialled; who dials learns which it met.
+    /// Goal: a peer presents one key, and a dialled one the key that was dialled; the dialler learns which key it met.
     #[test]
     fn a_peer_shows_one_key_and_the_dialled_one() {
         let [own, other] = [3, 4].map(|seed| SecretKey::from_seed([seed; 32]));

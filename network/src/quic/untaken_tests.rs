@@ -1,4 +1,4 @@
-//! Broadcasts to peers that do not take them: what they hold, and how long.
+//! Tests broadcasts to peers that do not receive them: the memory that they hold, and for how long.
 
 use std::{
     net::SocketAddr,
@@ -23,7 +23,7 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
-/// A message that is counted while anybody holds it.
+/// A message that is counted while any part of the program holds it.
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Counted {
@@ -56,8 +56,8 @@ fn count(network: &Network, reason: TurnedAway) -> u64 {
     network.turned_away().into_iter().find(|(it, _)| *it == reason).map_or(0, |(_, count)| count)
 }
 
-// Goal: broadcasts that peers leave untaken, on streams or before one opens, have one bound over all connections, and configured peers get
-// theirs meanwhile. The connections that stood still end, and nothing of it stays.
+// Goal: broadcasts that peers leave unread, on streams or before one opens, have one bound over all connections.
+// Configured peers get theirs meanwhile. The stalled connections end, and their broadcasts are freed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
     let friend = PeerAddress { id: key(2).public(), address: free_address() };
@@ -87,7 +87,7 @@ async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
         most = most.max(live.load(Ordering::SeqCst));
         sleep(Duration::from_millis(5)).await;
     }
-    // Half of the total, of which strangers leave a fourth; and the one that is being pushed.
+    // Half of the total, of which strangers leave a quarter; and the broadcast that is being pushed.
     assert!((64 * MIB..=97 * MIB).contains(&most), "{} MiB were held", most / MIB);
     assert!(count(&a, TurnedAway::BroadcastUnsent) > 0);
     a.send(friend.local(), vec![9; 8 * MIB].into(), Priority::Third);
@@ -100,7 +100,7 @@ async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
     assert!(count(&a, TurnedAway::BroadcastUntaken) >= 6);
     eventually("they are gone", || a.peers() == [friend.local()]).await;
 
-    // Under another key the same address gets nothing long for a while; another address does.
+    // Under another key the same address gets no long broadcasts for a while; another address does.
     let fresh = [
         unreading("127.9.0.1", 20, 100, address_of(&a)).await,
         unreading("127.9.9.1", 21, 100, address_of(&a)).await,
@@ -114,8 +114,8 @@ async fn broadcasts_that_nobody_takes_are_bounded_and_end_their_connections() {
     drop(fresh);
 }
 
-// Goal: a stranger that takes what it gets, slowly at times, is not held for one that does not, and its broadcasts are let go once it has
-// them.
+// Goal: a stranger that receives its broadcasts, sometimes slowly, is not taken for one that does not. The broadcasts
+// are freed once it has them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broadcasts_that_are_taken_are_let_go() {
     let (a, _) = start(1, &NetworkConfig { transfer_timeout_ms: 12_000, ..loopback() }).await;

@@ -1,4 +1,4 @@
-//! [`Probe`]: the handler that tests talk to.
+//! [`Probe`]: the handler that the tests send to.
 
 use std::{
     sync::{
@@ -15,17 +15,17 @@ use tokio::sync::Semaphore;
 use crate::{BoxFuture, Handler, MESSAGE_BYTES_MAX, Payload, PeerId, Protocol, Refusal};
 
 pub(crate) const ECHO: Protocol = Protocol(1);
-/// Refuses: the payload begins with the kind.
+/// Refuses; the payload begins with the kind.
 pub(crate) const REFUSE: Protocol = Protocol(2);
 /// Waits until the test opens the gate.
 pub(crate) const WAIT: Protocol = Protocol(3);
-/// Answers with as many zeros as the payload says.
+/// Answers with the number of zeros in the payload.
 pub(crate) const ZEROS: Protocol = Protocol(9);
 pub(crate) const PANIC: Protocol = Protocol(5);
-/// Takes [`SHORT_BYTES_MAX`] bytes and echoes them.
+/// Accepts at most [`SHORT_BYTES_MAX`] bytes and echoes them.
 pub(crate) const SHORT: Protocol = Protocol(6);
 pub(crate) const SHORT_BYTES_MAX: usize = 10;
-/// Is not taken at all.
+/// Is never accepted.
 pub(crate) const NOTHING: Protocol = Protocol(7);
 /// As [`ZEROS`]; the test sees how many of these bytes still exist.
 pub(crate) const TRACKED: Protocol = Protocol(8);
@@ -48,14 +48,14 @@ impl Drop for Tracked {
     }
 }
 
-/// A handler that does what the protocol says and remembers what it saw.
+/// A handler that follows the protocol of each request and records its calls.
 pub(crate) struct Probe {
     pub(crate) gate: Semaphore,
     pub(crate) broadcast_gate: Semaphore,
     pub(crate) started: AtomicUsize,
     pub(crate) finished: AtomicUsize,
     pub(crate) broadcasts: Mutex<Vec<(PeerId, Vec<u8>)>>,
-    /// Bytes of [`TRACKED`] answers now, and the most that there were.
+    /// Bytes of [`TRACKED`] answers now, and the maximum so far.
     live: Arc<AtomicUsize>,
     pub(crate) live_max: AtomicUsize,
 }
@@ -125,7 +125,7 @@ impl Handler for Probe {
         }
     }
 
-    /// Of [`TRACKED`] nothing is known before, of [`ZEROS`] something wrong.
+    /// Overestimates [`TRACKED`] answers, and is wrong about [`ZEROS`].
     fn answer_bytes_expected(&self, _peer: PeerId, protocol: Protocol, payload: &[u8]) -> usize {
         if protocol == TRACKED { MESSAGE_BYTES_MAX } else { payload.len() }
     }

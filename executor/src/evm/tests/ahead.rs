@@ -1,4 +1,5 @@
-//! What ran ahead of its turn is taken only if it is what the turn brings. Here nothing runs at once: a seed says what each transaction saw.
+//! A result from running ahead is accepted only if the turn itself would give the same. These tests use one thread: a
+//! seed decides which values each transaction saw.
 
 use alloy_consensus::{SignableTransaction as _, TxEip1559};
 use alloy_eips::eip2718::Encodable2718 as _;
@@ -15,30 +16,30 @@ use crate::{
 
 const GAS_LIMIT: u64 = 250_000;
 const BASE_FEE_WEI: u64 = 2;
-/// Caps of the fee, far above the price too: what a sender must have is more than what it pays.
+/// Fee caps, well above the price too: then a sender must have more than it pays.
 const CAPS_WEI: [u64; 3] = [3, 9, 60];
-/// The most that one transaction must have, without its value.
+/// The most that a sender must have for one transaction, without its value.
 const COST_MAX: u64 = GAS_LIMIT * 60;
 
-/// Contracts, which others' delegated accounts run too. The account in their call data is whom they look at, or pay.
+/// Contracts, which delegated accounts run too. Their call data names the account that they read or pay.
 const CODES: [&str; 11] = [
-    // Keep in slot 0 its balance, its code hash, and its code's length.
+    // Store the account's balance, code hash, or code length in slot 0.
     "5f35315f5500",
     "5f353f5f5500",
     "5f353b5f5500",
-    // Pays 1 wei, and keeps whether that went well; or keeps nothing.
+    // Pay 1 wei, and store whether that succeeded, or nothing.
     "5f5f5f5f60015f355af15f5500",
     "5f5f5f5f60015f355af15000",
-    // Keeps its own balance, and pays all of it.
+    // Stores its own balance, and pays all of it.
     "475f555f5f5f5f475f355af100",
-    // Creates a contract, and keeps its address or nothing.
+    // Create a contract, and store its address, or nothing.
     "5f5f5ff05f5500",
     "5f5f5ff000",
     // Counts in slot 0.
     "5f546001015f5500",
-    // Gives all to the account.
+    // Destroys itself in favour of the account.
     "5f35ff",
-    // Asks for more balances than are noted, then keeps the account's.
+    // Reads more balances than can be recorded, then stores the account's.
     "60285b80315060019003806002575f35315f5500",
 ];
 const USERS: u8 = 8;
@@ -54,7 +55,7 @@ fn user(index: u8) -> Address {
     Address::with_last_byte(0x10 + index)
 }
 
-/// Some accounts have just enough, some have nothing, and some have a balance at which sums could overflow.
+/// Some accounts have just enough, some nothing, and some a balance at which sums could overflow.
 fn start(random: &mut Random) -> MemoryState {
     let mut state = MemoryState::default();
     let mut hashes = Vec::new();
@@ -83,15 +84,15 @@ fn start(random: &mut Random) -> MemoryState {
     state
 }
 
-/// Every other transaction of a batch calls one contract, which so has conflicts with itself.
+/// Every other transaction of a batch calls one contract, so they conflict there.
 fn transaction(random: &mut Random, favourite: Address, nonces: &mut [u64]) -> Transaction {
     let from = random.below(USERS.into()) as usize;
     let anybody = |random: &mut Random| match random.below(6) {
         0 => contract(random.below(CODES.len() as u64) as usize),
         1 => favourite,
-        // What the batch may create.
+        // An address that the batch may create.
         2 => user(random.below(USERS.into()) as u8).create(random.below(2)),
-        // Who is there or not, after somebody paid.
+        // An account that may exist, or only after a payment.
         _ => user(random.below(u64::from(USERS) + 2) as u8),
     };
     let cap_wei = CAPS_WEI[random.below(3) as usize];
@@ -111,7 +112,7 @@ fn transaction(random: &mut Random, favourite: Address, nonces: &mut [u64]) -> T
         nonce: nonces[from],
         gas_limit: GAS_LIMIT,
         max_fee_per_gas: cap_wei.into(),
-        // Of some the cap of the fee decides what the proposer gets.
+        // For some, the fee cap decides the proposer's tip.
         max_priority_fee_per_gas: random.below(cap_wei + 1).into(),
         to,
         value: U256::from([0, 0, 0, 0, 1, 5, COST_MAX][random.below(7) as usize]),
@@ -138,7 +139,8 @@ pub(crate) fn draw(random: &mut Random) -> (MemoryState, BatchEnv, Vec<Transacti
     (state, env, transactions)
 }
 
-/// The transactions run in an order that the seed draws, each on what those before it in that order did. Returns what each did.
+/// Runs the transactions in an order that the seed draws, each on the changes of those before it in that order. Returns
+/// the result of each.
 fn run_ahead(
     random: &mut Random,
     versions: &Versions<'_>,
@@ -158,13 +160,13 @@ fn run_ahead(
     ahead
 }
 
-/// Whether both did the same, as far as anybody can tell.
+/// Whether both results look the same from outside.
 fn alike(one: &Executed, other: &Executed) -> bool {
     (one.success, one.gas_used, &one.logs, &one.output)
         == (other.success, other.gas_used, &other.logs, &other.output)
 }
 
-/// Counts of what was taken: as it was, brought up to date, and not at all.
+/// Counts of results: accepted unchanged, accepted after an update, and refused.
 #[derive(Default, Debug)]
 struct Taken {
     holds: usize,
@@ -217,7 +219,7 @@ fn check(seed: u64, taken: &mut Taken) {
             (Err(RunError::Rejected(reason)), Some(_)) => {
                 panic!("seed {seed}: transaction {index} is taken, and its turn refuses it: {reason}")
             }
-            // The batch has no outcome.
+            // The batch is invalid.
             (Err(_), None) => return,
             (Err(RunError::Failed(error)), Some(_)) => panic!("seed {seed}: {error}"),
         }
@@ -227,8 +229,9 @@ fn check(seed: u64, taken: &mut Taken) {
     assert_eq!((other.hints, other.touched), (one.hints, one.touched), "seed {seed}");
 }
 
-/// Goal: whatever a transaction saw before its turn, it is taken only if one thread would do the same: above all where senders have little
-/// more than they must, others make them pay, and somebody looks at what fees change.
+/// Goal: whatever a transaction saw before its turn, it is accepted only if one thread would do the same. This matters
+/// most where senders have little more than they need, others make them pay, and transactions read balances that fees
+/// change.
 #[test]
 fn what_ran_ahead_is_taken_only_if_its_turn_does_the_same() {
     let mut taken = Taken::default();

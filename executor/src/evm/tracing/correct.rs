@@ -1,4 +1,4 @@
-//! What geth's own tracers tell otherwise than the inspectors that stand for them here.
+//! Corrects traces where geth's own tracers differ from the inspectors that replace them here.
 
 use alloy_rpc_types_trace::geth::{CallFrame, DefaultFrame, GethTrace, PreStateFrame};
 use revm::{DatabaseRef, bytecode::opcode};
@@ -9,12 +9,12 @@ use revm_inspectors::tracing::{
 
 use super::super::words;
 
-/// Counts gas as geth's struct logger does. The cost of a creation is without the gas that its code gets. Refunds are those of the whole
-/// transaction so far, where revm counts them for each frame, and an SSTORE has its own already.
+/// Counts gas as geth's struct logger does. A creation's cost excludes the gas that its code gets. Refunds are those of
+/// the whole transaction so far, and an SSTORE includes its own already. revm counts them per frame.
 pub(super) fn count_gas(inspector: &mut TracingInspector) {
     let nodes = inspector.traces_mut().nodes_mut();
     let limits: Vec<u64> = nodes.iter().map(|node| node.trace.gas_limit).collect();
-    // Refunds before the frame began; a frame may take back what was refunded before, so the sums wrap.
+    // Refunds before the frame began. A frame may take back earlier refunds, so the sums wrap.
     let mut refunds = vec![0_u64; nodes.len()];
     for (index, node) in nodes.iter_mut().enumerate() {
         let before = refunds[index];
@@ -37,7 +37,7 @@ pub(super) fn count_gas(inspector: &mut TracingInspector) {
     }
 }
 
-/// The frames that a frame began, each with the place of the instruction that did.
+/// The frames that a frame began, each with the index of the instruction that began it.
 fn calls(node: &CallTraceNode) -> Vec<(usize, usize)> {
     let (mut last, mut calls) = (None, Vec::new());
     for member in &node.ordering {
@@ -50,10 +50,10 @@ fn calls(node: &CallTraceNode) -> Vec<(usize, usize)> {
     calls
 }
 
-/// Gives a trace geth's words, and leaves out what geth leaves out.
+/// Gives a trace geth's texts, and leaves out what geth leaves out.
 ///
 /// # Errors
-/// If the state before it cannot be read.
+/// If the state before the transaction cannot be read.
 pub(super) fn correct<DB: DatabaseRef>(
     trace: &mut GethTrace,
     gas_used: u64,
@@ -62,7 +62,7 @@ pub(super) fn correct<DB: DatabaseRef>(
     match trace {
         GethTrace::Default(frame) => correct_steps(frame),
         GethTrace::CallTracer(frame) => correct_call(frame),
-        // Its gas limit is the transaction's, and so is the gas that it used.
+        // The first call's gas limit is the transaction's, and so is the gas used.
         GethTrace::FlatCallTracer(calls) => {
             if let Some(first) = calls.first_mut() {
                 first.set_gas_used(gas_used);
@@ -97,11 +97,11 @@ fn correct_steps(frame: &mut DefaultFrame) {
     }
 }
 
-/// Calls are at most 1,024 deep.
+/// Corrects a call and its inner calls, which are at most 1,024 deep.
 fn correct_call(frame: &mut CallFrame) {
     if let Some(error) = &mut frame.error {
         *error = words::call(error).to_owned();
-        // They were undone.
+        // A failed call's logs were undone.
         frame.logs.clear();
     }
     frame.calls.iter_mut().for_each(correct_call);
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a step tells what geth tells: an error of its own words, and nothing that is empty.
+    /// Goal: a step shows geth's fields: an error in geth's words, and no empty fields.
     #[test]
     fn steps_are_as_geths() {
         let step = StructLog {

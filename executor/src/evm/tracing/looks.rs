@@ -1,4 +1,4 @@
-//! The ways to look at a transaction, and what each keeps of it.
+//! The kinds of traces, and the weights of the records that each keeps.
 
 use std::fmt::Display;
 
@@ -17,7 +17,7 @@ use revm_inspectors::tracing::{
 use super::{Done, Look, correct, meter::Weights};
 use crate::trace::{TraceError, TraceTypes};
 
-/// Tracers in one `muxTracer`: each keeps its own.
+/// Most tracers in one `muxTracer`: each keeps its own records.
 const MUX_MAX: usize = 8;
 
 /// Traces with one of geth's tracers.
@@ -29,10 +29,10 @@ pub(crate) struct Calls;
 /// Traces for parity's replays.
 pub(crate) struct Replay<'a>(pub(crate) &'a TraceTypes);
 
-/// Weights of a tracer that keeps calls alone. Data is kept once, and is two digits a byte in the text.
+/// Weights of a tracer that keeps only calls. Data is kept once, and takes two digits per byte in the text.
 const CALLS: Weights = Weights { call: 4_096, depth: 24, data_byte: 4, ..Weights::NONE };
 
-/// Of a `vmTrace`: an instruction's pushes and its writes to memory, and for each call its code.
+/// Weights of a `vmTrace`: an instruction's pushes and its writes to memory, and the code of each call.
 const VM_STEPS: Weights = Weights { step: 1_536, written_byte: 4, code_byte: 4, ..Weights::NONE };
 
 fn tracer_error(error: impl Display) -> TraceError {
@@ -40,12 +40,12 @@ fn tracer_error(error: impl Display) -> TraceError {
 }
 
 impl Geth<'_> {
-    /// None is the struct logger, which an empty name means, too.
+    /// Returns the tracer. `None` is the struct logger, which an empty name selects too.
     fn tracer(&self) -> Option<&GethDebugTracerType> {
         self.0.tracer.as_ref().filter(|tracer| !tracer.as_str().is_empty())
     }
 
-    /// The tracers of a `muxTracer`. Those that have nothing to configure take no configuration here, and ignore any in geth.
+    /// The tracers of a `muxTracer`. Tracers without options ignore their configuration in geth, so it is removed here.
     fn mux(&self) -> Result<MuxConfig, TraceError> {
         use GethDebugBuiltInTracerType as BuiltIn;
         let mut config = self.0.tracer_config.clone().into_mux_config().map_err(tracer_error)?;
@@ -168,7 +168,7 @@ impl Look for Replay<'_> {
     }
 
     fn shows_state(&self) -> bool {
-        // A `vmTrace` shows the code of what it ran.
+        // A `vmTrace` shows the code that ran.
         self.0.contains(&TraceType::StateDiff) || self.0.contains(&TraceType::VmTrace)
     }
 
@@ -184,8 +184,8 @@ impl Look for Replay<'_> {
     }
 }
 
-/// Weights of the struct logger. A word is kept, copied into the answer, and there 66 characters with quotes and comma; a slot is two
-/// of them.
+/// Weights of the struct logger. A word is kept, then copied into the answer, where it takes 66 characters with quotes
+/// and comma. A slot is two words.
 fn step_weights(config: &GethDefaultTracingOptions) -> Weights {
     let if_shown = |is_shown: bool, bytes: usize| if is_shown { bytes } else { 0 };
     Weights {

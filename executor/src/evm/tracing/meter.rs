@@ -1,8 +1,9 @@
-//! [`Meter`]: an inspector around another one, which counts what that one keeps and ends the execution when it is too much.
+//! [`Meter`]: an inspector around another one. It counts the bytes that the inner one keeps, and ends the execution if
+//! they exceed a limit.
 //!
-//! The memory of a trace has little to do with gas. An instruction for 3 gas leaves a copy of the stack, and of the memory on request. A
-//! call for 100 gas leaves its input, which may be a megabyte. So the meter weighs each piece before the tracer sees it, with all copies:
-//! the tracer's, the answer's and its text.
+//! The memory of a trace has little to do with gas. An instruction for 3 gas records a copy of the stack, and of the
+//! memory on request. A call for 100 gas records its input, which may be a megabyte. So the meter weighs each piece
+//! before the tracer sees it, with all copies: the tracer's, the answer's and its text.
 
 use alloy_primitives::{Address, B256, Log, U256, map::HashMap};
 use revm::{
@@ -22,7 +23,7 @@ use revm::{
 use super::super::recorder::ReadError;
 use crate::error::ExecuteError;
 
-/// Bytes that each piece of a trace takes in the end; 0 for what a tracer does not keep.
+/// Bytes that each piece of a trace takes in total; 0 for pieces that a tracer does not keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Weights {
     /// Bytes for an instruction.
@@ -33,11 +34,11 @@ pub(crate) struct Weights {
     pub(super) memory_byte: usize,
     /// Bytes for a byte that the last call returned, at each instruction.
     pub(super) returned_byte: usize,
-    /// Of a slot, at each access to one: it shows all that the contract accessed before.
+    /// Bytes for a slot, at each access to one: the trace shows all slots that the contract accessed before.
     pub(super) slot: usize,
     /// Bytes for a call.
     pub(super) call: usize,
-    /// Of each call that a call is in.
+    /// Bytes for each enclosing call of a call.
     pub(super) depth: usize,
     /// Bytes for a byte of input, output, created code or a log's data.
     pub(super) data_byte: usize,
@@ -86,19 +87,19 @@ impl std::ops::Add for Weights {
     }
 }
 
-/// See the module.
+/// The metering inspector; see the module.
 pub(super) struct Meter<I> {
     pub(super) inner: I,
     weights: Weights,
-    /// The bytes left. `None` once a trace was too large: from then on the tracer sees nothing, even of the frames that it
-    /// saw begin.
+    /// The bytes left. `None` once a trace was too large: from then on the tracer sees nothing, not even the ends of
+    /// frames that it saw begin.
     left: Option<usize>,
     /// Accesses to slots so far, by contract.
     accessed: HashMap<Address, usize>,
     /// Instructions so far.
     steps: u64,
-    /// A contract that just destroyed itself in favour of itself, and its balance. revm tells of a destruction that moves or burns ether
-    /// alone; geth's and parity's traces show this one, too.
+    /// A contract that just destroyed itself in favour of itself, and its balance. revm reports only destructions that
+    /// move or burn ether; geth's and parity's traces show this one, too.
     destroyed: Option<(Address, U256)>,
 }
 
@@ -108,12 +109,12 @@ impl<I> Meter<I> {
         Meter { inner, weights, left, accessed, steps: 0, destroyed: None }
     }
 
-    /// Bytes that are left; none if it was too much.
+    /// Bytes that are left, or `None` if the trace was too large.
     pub(super) fn left(&self) -> Option<usize> {
         self.left
     }
 
-    /// Whether so much more may be kept.
+    /// Takes `bytes` from the budget. Returns whether they fit.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         self.left = self.left.and_then(|left| left.checked_sub(bytes));
         self.left.is_some()
@@ -128,7 +129,7 @@ impl<I> Meter<I> {
         self.take(call) && self.take_data(len)
     }
 
-    /// Tells of a destruction that revm did not tell of, before its call ends.
+    /// Reports a destruction that revm did not report, before its call ends.
     fn tell_destroyed<C>(&mut self, result: InstructionResult)
     where
         I: Inspector<C>,

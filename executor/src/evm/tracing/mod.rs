@@ -1,4 +1,4 @@
-//! [`Tracing`]: a machine whose transactions and calls can be looked at by the tracers of geth and of parity.
+//! [`Tracing`]: a machine that runs transactions and calls under the tracers of geth and of parity.
 
 mod correct;
 mod looks;
@@ -27,32 +27,32 @@ use crate::{
     transaction::Transaction,
 };
 
-/// Bytes of an account and a slot in a state trace, before and after, as text too.
+/// Most bytes of an account and of a slot in a state trace, with the values before and after, and their text.
 const ACCOUNT_BYTES: usize = 1_024;
 const SLOT_BYTES: usize = 512;
-/// A byte of code: in the tracer's hands, in the answer, and two digits of its text.
+/// Bytes per byte of code: one in the tracer, one in the answer, and two digits in its text.
 const CODE_BYTE: usize = 4;
-/// Code that a tracer has yet to load is as long as code may be.
+/// Assumed length of code that a tracer has yet to load: the most that code may have.
 const CODE_BYTES_MAX: usize = 0x6000;
 
-/// A way to look at a transaction.
+/// A kind of trace.
 pub(crate) trait Look {
-    /// The inspector that watches.
+    /// The inspector that observes the execution.
     type Inspector: for<'a> Inspector<Seen<'a>>;
     /// The trace that the inspector makes.
     type Trace;
 
     /// # Errors
-    /// If there is no such tracer.
+    /// If the tracer does not exist.
     fn inspector(&self) -> Result<Self::Inspector, TraceError>;
 
     /// The weights of the inspector's records.
     ///
     /// # Errors
-    /// If there is no such tracer.
+    /// If the tracer does not exist.
     fn weights(&self) -> Result<Weights, TraceError>;
 
-    /// Whether it shows accounts and slots, so that these count, too.
+    /// Whether the trace shows accounts and slots, so that these count, too.
     fn shows_state(&self) -> bool;
 
     /// # Errors
@@ -65,7 +65,7 @@ pub(crate) trait Look {
     ) -> Result<Self::Trace, TraceError>;
 }
 
-/// A transaction that is done and not committed yet.
+/// A transaction that has run and is not committed yet.
 pub(crate) struct Done<'a> {
     tx: &'a TxEnv,
     block: &'a BlockEnv,
@@ -73,7 +73,7 @@ pub(crate) struct Done<'a> {
     result: &'a ResultAndState,
 }
 
-/// See the module. After an error it is finished.
+/// A machine that traces, with a limit in bytes. After an error it cannot be used any more.
 pub(crate) struct Tracing<'a> {
     machine: Machine<'a>,
     bytes_max: usize,
@@ -81,22 +81,22 @@ pub(crate) struct Tracing<'a> {
 }
 
 impl<'a> Tracing<'a> {
-    /// All traces together may take so many bytes.
+    /// Limits all traces together to `bytes_max`.
     pub(crate) fn new(machine: Machine<'a>, bytes_max: usize) -> Tracing<'a> {
         Tracing { machine, bytes_max, bytes_left: bytes_max }
     }
 
-    /// Bytes that further traces may take.
+    /// Bytes left for further traces.
     pub(crate) fn bytes_left(&self) -> usize {
         self.bytes_left
     }
 
-    /// Runs a transaction that nobody looks at.
+    /// Runs a transaction without a trace.
     pub(crate) fn run(&mut self, transaction: &Transaction) -> Result<Executed, RunError> {
         self.machine.run(transaction)
     }
 
-    /// Runs a transaction that is looked at.
+    /// Runs a transaction and traces it.
     pub(crate) fn trace<L: Look>(
         self,
         transaction: &Transaction,
@@ -106,7 +106,7 @@ impl<'a> Tracing<'a> {
         self.look(adapter::tx_env(transaction), info, look)
     }
 
-    /// Runs a call that is looked at. Its fee is its own: of one that offers none BASEFEE is zero.
+    /// Runs a call and traces it. The call sets its own fee: without one, BASEFEE is zero.
     pub(crate) fn call<L: Look>(
         mut self,
         request: &CallRequest,
@@ -120,7 +120,7 @@ impl<'a> Tracing<'a> {
         self.look(adapter::call_env(request, env, gas_limit), info, look)
     }
 
-    /// Makes what it did part of the state.
+    /// Adds the result to the state.
     pub(crate) fn commit(&mut self, executed: Executed) {
         self.machine.commit(executed);
     }
@@ -133,7 +133,7 @@ impl<'a> Tracing<'a> {
     ) -> Result<(Tracing<'a>, Executed, L::Trace), TraceError> {
         let Tracing { machine, bytes_max, bytes_left } = self;
         let too_long = TraceError::TooLong { max: bytes_max };
-        // The weights first: they say best what is no tracer.
+        // Weights come first: they give the best error for an unknown tracer.
         let weights = look.weights()?;
         let mut machine = machine.inspected_by(Meter::new(look.inspector()?, weights, bytes_left));
         let result = machine.inspect(tx.clone());
@@ -154,7 +154,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// Most bytes that a trace of what a transaction loaded and changed takes.
+/// Most bytes that a trace of a transaction's loaded and changed rows takes.
 fn state_bytes(state: &EvmState) -> usize {
     let account = |account: &revm::state::Account| {
         let code = match &account.info.code {

@@ -1,4 +1,4 @@
-//! Groups whose threads are dealt out beforehand: so nothing depends on who comes first.
+//! Tests with components assigned to threads beforehand, so that nothing depends on timing.
 
 use super::*;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     outcome::execute,
 };
 
-/// Goal: groups are put together only if one thread does the same, whatever they have to do with each other: contracts that several call,
-/// accounts that one pays and another asks for, that pay in both, that one makes and another sees.
+/// Goal: groups are joined only if one thread gets the same result, however they are related: by contracts that several
+/// call, by accounts that one group pays and another reads, that pay in both, or that one creates and another sees.
 #[test]
 fn groups_are_joined_only_if_one_thread_does_the_same() {
     let workers = Workers::new(2).unwrap();

@@ -1,13 +1,13 @@
-//! [`Sets`]: sets of jump targets, each kept once, so that equal ones cost no memory and unions are made once.
+//! [`Sets`]: interned sets of jump targets: equal sets share memory, and each union is computed once.
 
 use alloy_primitives::map::HashMap;
 
 use super::TARGETS_MAX;
 
-/// Sets of jump targets in one analysis, so that it is bounded in memory.
+/// Most sets of jump targets in one analysis, to bound its memory.
 const SETS_MAX: usize = 65_536;
 
-/// Sets of blocks, each kept once and named by a number; 0 is the empty one.
+/// Sets of blocks, each stored once and named by a number; 0 is the empty one.
 pub(super) struct Sets {
     sets: Vec<Vec<u32>>,
     numbers: HashMap<Vec<u32>, u32>,
@@ -15,7 +15,7 @@ pub(super) struct Sets {
 }
 
 impl Sets {
-    /// The empty set alone.
+    /// Holds only the empty set.
     pub(super) fn new() -> Sets {
         let mut sets = Sets { sets: Vec::new(), numbers: HashMap::default(), unions: HashMap::default() };
         sets.number(Vec::new());

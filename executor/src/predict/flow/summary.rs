@@ -9,7 +9,7 @@ use super::{
     ENTRIES,
 };
 
-/// A stack word as far as jumps are concerned.
+/// A stack word, as far as it matters to jumps.
 #[derive(Clone, Copy)]
 pub(super) enum Word {
     Entry(u16),
@@ -26,7 +26,7 @@ pub(super) struct Summary {
     pub(super) fails: bool,
 }
 
-/// Traces a block for it.
+/// Traces a block and summarizes it.
 pub(super) fn summarize(blocks: &Blocks<'_>, at: usize, constants: &mut Constants) -> Summary {
     let block = blocks.get(at);
     let mut tracer = Tracer::new(blocks, constants);
@@ -40,8 +40,8 @@ pub(super) fn summarize(blocks: &Blocks<'_>, at: usize, constants: &mut Constant
         }
         _ => Word::Other,
     };
-    // Compilers write all labels with one width. So in code of more than 256 bytes a PUSH1 is a number, even if it equals a
-    // position.
+    // Compilers write all labels with one width. So in code of more than 256 bytes a PUSH1 is a number, even if it
+    // equals a position.
     let is_long = blocks.code().len() > 256;
     let stack_word = |operand: Operand| match word(operand) {
         Word::Target(_) if is_long && tracer.is_narrow(operand) => Word::Other,

@@ -1,4 +1,4 @@
-//! [`Claim`]: the part of a [`Load`] that one thread reads. The thread has it alone; others that need it wait.
+//! [`Claim`]: the part of a [`Load`] that one thread reads exclusively. Other threads that need it wait.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -8,14 +8,14 @@ use slipstream_types::{Digest, StateValue, state::ROW_BYTES_MAX};
 use super::{ABSENT, Cell, Code, FOUND, Load, QUEUED};
 use crate::reader::StateReader;
 
-/// Keys that one thread reads. Dropped before it publishes, after an error or a panic, they are queued again.
+/// Keys that one thread reads. If it is dropped before it publishes, after an error or a panic, they are queued again.
 pub(super) struct Claim<'a, R: StateReader> {
     load: &'a Load<R>,
     places: Vec<usize>,
 }
 
 impl<'a, R: StateReader> Claim<'a, R> {
-    /// Claims places that this thread turned from queued to loading.
+    /// Claims indexes that this thread changed from queued to loading.
     pub(super) fn new(load: &'a Load<R>, places: Vec<usize>) -> Self {
         Self { load, places }
     }
@@ -29,7 +29,7 @@ impl<'a, R: StateReader> Claim<'a, R> {
         self.load.bytes.fetch_add(places.len() * (size_of::<Cell>() + ROW_BYTES_MAX), Relaxed);
         for (place, row) in places.into_iter().zip(rows) {
             let cell = &self.load.cells[place];
-            // Nobody else claimed it, so it is set once.
+            // No other thread claimed it, so it is set once.
             cell.row.get_or_init(|| row);
             cell.state.store(if row.is_some() { FOUND } else { ABSENT }, SeqCst);
         }
@@ -45,14 +45,14 @@ impl<R: StateReader> Drop for Claim<'_, R> {
     }
 }
 
-/// As [`Claim`], of code.
+/// As [`Claim`], for code.
 pub(super) struct CodeClaim<'a, R: StateReader> {
     load: &'a Load<R>,
     hashes: Vec<Digest>,
 }
 
 impl<'a, R: StateReader> CodeClaim<'a, R> {
-    /// Claims code that this thread noted as loading.
+    /// Claims code that this thread marked as loading.
     pub(super) fn new(load: &'a Load<R>, hashes: Vec<Digest>) -> Self {
         Self { load, hashes }
     }

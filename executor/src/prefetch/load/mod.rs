@@ -1,4 +1,4 @@
-//! [`Load`]: the keys of one batch, each with its state.
+//! [`Load`]: the keys of one batch, each with its loading state.
 
 mod claim;
 
@@ -26,17 +26,19 @@ use self::claim::{Claim, CodeClaim};
 use super::{Backend, Pace, Wanted, shipped::Shipped};
 use crate::reader::StateReader;
 
-/// Keys that are put in the order of the table, so that neighbours on disk are read together; of a multi-get the most.
+/// Keys that are sorted in the order of the table, so that neighbours on disk are read together; also the most of a
+/// multi-get.
 pub(super) const SORTED_KEYS: usize = 256;
-/// Of multi-gets, those are timed by a read before them that begin at a multiple of so many keys: about one a batch.
+/// Interval in keys between timed multi-gets: one that begins at a multiple is timed by a single read before it. That
+/// is about one per batch.
 const TIMED: usize = 4_096;
-/// Code that is read at a time.
+/// Number of codes that are read at a time.
 const CODES: usize = 16;
-/// Bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a limit hostile hints
-/// could fill the memory. Mainnet blocks execute 1-3 MB.
+/// Most bytes of code that one batch's hints may load. A hint of 32 bytes names up to 64 KiB of code, so without a
+/// limit hostile hints could fill the memory. Mainnet blocks execute 1-3 MB.
 const CODE_BYTES_MAX: usize = 32 << 20;
 
-/// States of a key. Only whoever turned it from queued to loading may read it.
+/// States of a key. Only the thread that changed it from queued to loading may read it.
 const QUEUED: u8 = 0;
 const LOADING: u8 = 1;
 const FOUND: u8 = 2;
@@ -49,7 +51,7 @@ struct Cell {
     row: OnceLock<Option<StateValue>>,
 }
 
-/// Code that a thread reads or has read; unclaimed code is absent here.
+/// Code that a thread is reading or has read; unclaimed code has no entry.
 #[derive(Clone, Debug)]
 enum Code {
     Loading,
@@ -59,7 +61,7 @@ enum Code {
 #[derive(Debug, Default)]
 struct Codes {
     by_hash: B256Map<Code>,
-    /// The next one last. May name what is read already.
+    /// The next one is last. Some may have been read already.
     queued: Vec<Digest>,
     bytes: usize,
 }
@@ -67,15 +69,15 @@ struct Codes {
 /// How a read was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// It was there.
+    /// The row was loaded.
     Ready,
-    /// After waiting for the thread that was reading it.
+    /// The read waited for the thread that was loading the row.
     Waited,
-    /// Nobody had begun to read it.
+    /// The read loaded the row itself, because no thread had begun to.
     Claimed,
-    /// As [`Answer::Claimed`], and nobody had asked for it to be read ahead.
+    /// As [`Answer::Claimed`], for a key that was not wanted.
     Unwanted,
-    /// By what the hint says, because it was not read yet.
+    /// The hint's value answered, because the row was not loaded yet.
     Shipped,
 }
 
@@ -83,7 +85,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct Load<R> {
     pub(super) reader: R,
-    /// In the order in which they are read.
+    /// Keys in the order in which they are read.
     keys: Vec<StateKey>,
     cells: Vec<Cell>,
     accounts: AddressMap<u32>,
@@ -92,11 +94,11 @@ pub(super) struct Load<R> {
     shipped: Shipped,
     /// Whether some reads are timed.
     is_timed: bool,
-    /// Keys below this one were handed out.
+    /// Index of the next key to hand out.
     next: AtomicUsize,
     pub(super) bytes: AtomicUsize,
     codes: Mutex<Codes>,
-    /// Readers that wait for [`Load::progress`].
+    /// Number of readers that wait for [`Load::progress`].
     waiting: AtomicUsize,
     progress: Condvar,
     turn: Mutex<()>,
@@ -136,7 +138,7 @@ impl<R: StateReader> Load<R> {
         };
         load.shipped = Shipped::new(wanted.values, load.keys(), |key| load.place(key));
         let told = wanted.codes_of.iter().filter_map(|address| load.shipped_code(address));
-        // Taken from the end.
+        // Reversed, because codes are taken from the end.
         let mut queued: Vec<Digest> = wanted.codes.into_iter().chain(told).collect();
         queued.reverse();
         load.codes.get_mut().queued = queued;
@@ -144,7 +146,7 @@ impl<R: StateReader> Load<R> {
         load
     }
 
-    /// The code that an account has if what is shipped is right.
+    /// The code that an account has if its shipped row is right.
     fn shipped_code(&self, address: &Address) -> Option<Digest> {
         match self.shipped.value(self.place(&StateKey::Account(*address))?)? {
             Some(StateValue::Account(account)) => account.code_hash,
@@ -156,7 +158,7 @@ impl<R: StateReader> Load<R> {
         self.keys.len()
     }
 
-    /// The place of a key, or `None` if it was not wanted.
+    /// The index of a key, or `None` if it was not wanted.
     pub(super) fn place(&self, key: &StateKey) -> Option<usize> {
         let place = match key {
             StateKey::Account(address) => self.accounts.get(address),
@@ -165,7 +167,7 @@ impl<R: StateReader> Load<R> {
         place.map(|place| *place as usize)
     }
 
-    /// The row of a key: as it was read, as it was shipped, after waiting for it, or by reading it.
+    /// The row of a key: loaded, shipped, after waiting for it, or by reading it.
     pub(super) fn row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
         match self.shipped.answer(place, || self.is_read(place)) {
             Some(row) => Ok((row, Answer::Shipped)),
@@ -177,7 +179,7 @@ impl<R: StateReader> Load<R> {
         matches!(self.cells[place].state.load(SeqCst), FOUND | ABSENT)
     }
 
-    /// As [`Load::row`], whatever was shipped.
+    /// As [`Load::row`], without shipped values.
     fn own_row(&self, place: usize) -> Result<(Option<StateValue>, Answer), StorageError> {
         let cell = &self.cells[place];
         let mut answer = Answer::Ready;
@@ -199,7 +201,7 @@ impl<R: StateReader> Load<R> {
         }
     }
 
-    /// Code, in the same ways. Code that nobody wanted is read here too, once.
+    /// Returns code in the same ways. Code that was not wanted is read here too, once.
     pub(super) fn code(&self, hash: &Digest) -> Result<(Option<Bytes>, Answer), StorageError> {
         let key = B256::from(*hash);
         let mut answer = Answer::Ready;
@@ -225,13 +227,13 @@ impl<R: StateReader> Load<R> {
         }
     }
 
-    /// Whether every row that was answered by what is shipped has been read.
+    /// Whether every row that a shipped value answered has been loaded.
     pub(super) fn is_confirmable(&self) -> bool {
         self.shipped.told().all(|(place, _)| self.is_read(place))
     }
 
-    /// The keys that were answered by what is shipped, and wrongly. Reads those that nobody has begun to read, many at a
-    /// time, and waits for the others.
+    /// Returns the keys with wrong shipped answers. Reads the rows that no thread has begun to read, many at a time,
+    /// and waits for the others.
     pub(super) fn confirm(&self) -> Result<Vec<StateKey>, StorageError> {
         let unread = self.shipped.told().map(|(place, _)| place).filter(|place| !self.is_read(*place));
         for places in unread.collect::<Vec<_>>().chunks(SORTED_KEYS) {
@@ -246,24 +248,25 @@ impl<R: StateReader> Load<R> {
         Ok(wrong)
     }
 
-    /// Answers nothing by what is shipped from here on.
+    /// Stops answering with shipped values.
     pub(super) fn distrust(&self) {
         self.shipped.distrust();
     }
 
-    /// Keys and code that nobody has begun to read.
+    /// Keys and code whose read no thread has begun.
     pub(super) fn left(&self) -> usize {
         self.keys.len().saturating_sub(self.next.load(Relaxed)) + self.codes.lock().queued.len()
     }
 
-    /// Reads at most so many more keys, or some code, and returns how many. Returns `None` if no read is left to begin.
+    /// Reads at most `keys_max` more keys, or some code, and returns the number. Returns `None` if no read is left to
+    /// begin.
     pub(super) fn read_some(
         &self,
         backend: Backend,
         keys_max: usize,
         pace: Option<&Pace>,
     ) -> Result<Option<usize>, StorageError> {
-        // With the values at hand, execution waits for code alone.
+        // With the values available, execution waits only for code.
         if !self.shipped.is_empty()
             && let Some(codes) = self.read_codes()?
         {
@@ -278,7 +281,7 @@ impl<R: StateReader> Load<R> {
         self.read_codes()
     }
 
-    /// Reads those of some keys that nobody has claimed, and says how many.
+    /// Reads those of `places` that no thread has claimed, and returns their number.
     fn read_places(
         &self,
         places: impl Iterator<Item = usize>,
@@ -310,7 +313,7 @@ impl<R: StateReader> Load<R> {
         Ok(count)
     }
 
-    /// Of the accounts that were read, the code that was asked for beside them.
+    /// Queues the wanted code of the accounts that were read.
     fn queue_codes(&self, places: &[usize], rows: &[Option<StateValue>]) {
         if self.codes_of.is_empty() {
             return;
@@ -324,7 +327,7 @@ impl<R: StateReader> Load<R> {
         self.codes.lock().queued.extend(wanted);
     }
 
-    /// Reads some code and returns how much; `None` if no read is left to begin.
+    /// Reads some code and returns the number of codes; `None` if no read is left to begin.
     fn read_codes(&self) -> Result<Option<usize>, StorageError> {
         let mut hashes = Vec::new();
         {
@@ -333,7 +336,8 @@ impl<R: StateReader> Load<R> {
                 let Some(hash) = codes.queued.pop() else { break };
                 if let Entry::Vacant(free) = codes.by_hash.entry(hash.into()) {
                     free.insert(Code::Loading);
-                    // Until its length is known it counts as the longest, so that threads together stay below the limit.
+                    // Until its length is known it counts as the longest, so that all threads together stay below the
+                    // limit.
                     codes.bytes += slipstream_types::limits::CODE_BYTES_MAX;
                     hashes.push(hash);
                 }
@@ -353,7 +357,7 @@ impl<R: StateReader> Load<R> {
         Ok(Some(count))
     }
 
-    /// How many keys have a row, and how much code was read and was left out.
+    /// Number of keys with a row, of codes read, and of codes skipped.
     pub(super) fn tally(&self) -> (usize, usize, usize) {
         let found = self.cells.iter().filter(|cell| cell.state.load(Relaxed) == FOUND).count();
         let codes = self.codes.lock();
@@ -369,7 +373,7 @@ impl<R: StateReader> Load<R> {
     }
 
     fn wait(&self, is_loading: impl Fn() -> bool) {
-        // Counts before looking: a thread that publishes after the look then sees the waiter.
+        // Counts itself before checking: a thread that publishes after the check then sees the waiter.
         self.waiting.fetch_add(1, SeqCst);
         let mut turn = self.turn.lock();
         while is_loading() {
@@ -381,7 +385,7 @@ impl<R: StateReader> Load<R> {
 
     fn wake(&self) {
         if self.waiting.load(SeqCst) > 0 {
-            // A waiter that has looked and does not sleep yet holds this lock.
+            // A waiter that has checked and does not sleep yet holds this lock.
             drop(self.turn.lock());
             self.progress.notify_all();
         }

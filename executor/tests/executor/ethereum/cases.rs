@@ -1,4 +1,4 @@
-//! A case: the state before, blocks, and the state afterwards.
+//! A test case: the state before, blocks, and the state afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -44,20 +44,21 @@ pub(super) struct Account {
 #[derive(Deserialize)]
 pub(super) struct Block {
     rlp: Bytes,
-    /// Why Ethereum refuses it.
+    /// The reason for which Ethereum refuses it.
     #[serde(rename = "expectException")]
     pub(super) expect_exception: Option<String>,
 }
 
-/// The parts of a block beside its transactions.
+/// The parts of a block other than its transactions.
 pub(super) struct Outside {
     pub(super) header: Header,
-    /// The payments after its transactions: withdrawals, and before the Merge the miner's reward. No batch of ours has either.
+    /// The payments after its transactions: withdrawals, and before the Merge the miner's reward. A Slipstream batch
+    /// has neither.
     pub(super) payments: Vec<(Address, U256)>,
 }
 
 impl Case {
-    /// A block's environment, its transactions and the rest.
+    /// Decodes a block into its environment, its transactions and the rest.
     pub(super) fn decode(&self, block: &Block) -> Result<(BatchEnv, Vec<Transaction>, Outside), String> {
         let decoded = alloy_consensus::Block::<Envelope>::decode(&mut &block.rlp[..]);
         let alloy_consensus::Block { header, body } = decoded.map_err(|error| error.to_string())?;
@@ -73,7 +74,7 @@ impl Case {
     }
 }
 
-/// The rules of a network of theirs at a time. Petersburg undid of Constantinople what differs.
+/// The rules of a network in the test suite at a time. Petersburg reverted Constantinople's relevant change.
 fn spec(network: &str, timestamp_s: u64) -> Result<SpecId, String> {
     Ok(match network {
         "Constantinople" | "ConstantinopleFix" => SpecId::PETERSBURG,
@@ -101,7 +102,7 @@ pub(super) fn state(accounts: &BTreeMap<Address, Account>) -> MemoryState {
     state
 }
 
-/// Unpacks one file after the other.
+/// Unpacks the archive file by file.
 pub(super) fn for_each_file(archive: &Path, mut take: impl FnMut(PathBuf, Vec<u8>)) {
     let file = File::open(archive).unwrap();
     for entry in tar::Archive::new(GzDecoder::new(file)).entries().unwrap() {

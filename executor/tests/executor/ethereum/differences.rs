@@ -1,4 +1,5 @@
-//! The deliberate differences, and their reasons. A name stands for every case that begins with it, all of which differ.
+//! The deliberate differences from Ethereum, and their reasons. A name covers every case that begins with it, all of
+//! which differ.
 
 const SELFDESTRUCT: &str =
     "before Cancun a destroyed contract loses slots that the batch has not read, which a delta cannot name";

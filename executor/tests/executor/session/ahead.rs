@@ -1,4 +1,4 @@
-//! What a session reads ahead: where it is used, what need not be read, and wrong values.
+//! Tests of a session's read-ahead: where it is used, what it skips, and wrong values.
 
 use alloy_primitives::B256;
 use slipstream_executor::seal_hints_with_values;
@@ -6,7 +6,7 @@ use slipstream_types::{StateKey, StateValue};
 
 use super::*;
 
-/// Goal: the read-ahead from an older state serves a batch as long as the layers tell the changes since. Afterwards it is
+/// Goal: the read-ahead from an older state serves a batch while the layers hold the changes since. Afterwards it is
 /// harmless.
 #[test]
 fn what_was_read_ahead_is_used_where_the_state_covers_it() {
@@ -30,7 +30,7 @@ fn what_was_read_ahead_is_used_where_the_state_covers_it() {
     }
 }
 
-/// Goal: what the cache or a layer has is not read again.
+/// Goal: rows in the cache or in a layer are not read again.
 #[test]
 fn what_is_at_hand_is_not_read_ahead() {
     for threads in [0, 2] {
@@ -48,7 +48,7 @@ fn what_is_at_hand_is_not_read_ahead() {
             node.keep(&next, executed.outcome);
             named.push(executed.ahead.named);
             if round == 2 {
-                // From layers to cache.
+                // Moves the rows from the layers to the cache.
                 (0..3).for_each(|_| _ = node.commit());
                 node.overlay = Overlay::default();
                 node.ahead.clear();
@@ -68,7 +68,7 @@ fn what_is_at_hand_is_not_read_ahead() {
     }
 }
 
-/// Goal: values that hints tell wrongly are found before anything is made of them, and only who asked for them meets them.
+/// Goal: wrong values of hints are found before their results are used. Only a caller that trusts values is affected.
 #[test]
 fn wrong_values_stay_with_who_believes_them() {
     for threads in [0, 2] {
@@ -90,7 +90,7 @@ fn wrong_values_stay_with_who_believes_them() {
         let mut believing = node.prepare(&batch, Some(&hints), Trust::Values);
         let executed = node.execute(&believing, &batch, Way::Fitting).unwrap();
         let wrong = believing.confirm().unwrap();
-        // With threads the row may have been there first.
+        // With threads the row may have been read first.
         assert_eq!(wrong.is_empty(), executed.outcome == expected);
         assert!(threads > 0 || wrong == [counter]);
         believing.distrust();

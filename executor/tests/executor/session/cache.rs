@@ -1,4 +1,4 @@
-//! The rows that a session keeps of commits: told late, twice, or of many batches at once.
+//! Tests of the session's cache after commits that are reported late, twice, or for many batches at once.
 
 use std::{
     sync::mpsc::{Receiver, Sender, channel},
@@ -13,7 +13,7 @@ use slipstream_types::AccountValue;
 
 use super::*;
 
-/// Goal: two engines of one node tell of the same commits, each as soon as it can.
+/// Goal: two engines of one node report the same commits, each as soon as it can.
 #[test]
 fn commits_told_twice_or_late_change_nothing() {
     let mut node = Node::new(&config());
@@ -25,7 +25,7 @@ fn commits_told_twice_or_late_change_nothing() {
         node.session.committed(late);
     }
     assert_eq!(node.session.hot_stats(), stats);
-    // By its delta, too, and the one after it starts from there.
+    // A commit reported by its delta works too, and the next one continues from there.
     let Batch { header, outcome, .. } = &node.ahead[0];
     node.session.applied(header, &outcome.delta);
     node.session.applied(header, &outcome.delta);
@@ -38,7 +38,7 @@ fn commits_told_twice_or_late_change_nothing() {
 
     node.session.forget();
     assert_eq!(node.rows(), 0);
-    // A batch that does not continue the cache begins it anew; a delta alone does not.
+    // A batch that does not continue the cache restarts it; a delta alone does not.
     let Batch { header, outcome, .. } = &node.ahead[0];
     node.session.applied(header, &outcome.delta);
     assert_eq!(node.rows(), 0);
@@ -46,7 +46,7 @@ fn commits_told_twice_or_late_change_nothing() {
     assert!(node.rows() > 0);
 }
 
-/// Goal: a cache that was moved on in layers of several batches has what one of single batches has.
+/// Goal: a cache that advanced by layers of several batches holds the same as one that advanced by single batches.
 #[test]
 fn a_layer_of_many_batches_is_as_good_as_many_layers() {
     let mut node = Node::new(&config());
@@ -59,7 +59,7 @@ fn a_layer_of_many_batches_is_as_good_as_many_layers() {
     let layer = Arc::clone(together.newest().unwrap());
     assert_eq!((layer.batches(), layer.header()), (4, &node.ahead[3].header));
     let next = transactions(4, 4);
-    // Half of it was told by who was faster.
+    // The faster engine reported half of it.
     let single = Arc::clone(node.overlay.up_to(BatchNumber::new(1)).unwrap().newest().unwrap());
     other.committed(&single);
     other.committed(&layer);
@@ -75,7 +75,7 @@ fn a_layer_of_many_batches_is_as_good_as_many_layers() {
     assert_eq!(run(&other), (after.0, after.1 - before));
 }
 
-/// A state whose first read waits for a word.
+/// A state whose first read waits until it is released.
 struct Slow {
     state: MemoryState,
     asked: Mutex<Option<(Sender<()>, Receiver<()>)>>,

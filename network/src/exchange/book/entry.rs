@@ -1,4 +1,4 @@
-//! [`Entry`]: the knowledge of one peer that may be dialled.
+//! [`Entry`]: the node's knowledge about one peer that may be dialled.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,38 +9,39 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// A record is passed on for so long after it was signed: its peer signs a new one every hour while it runs.
+/// How long after its signature a record is passed on: its peer signs a new one every hour while it runs.
 pub(crate) const PASSED_ON_MS: u64 = DAY_MS;
-/// A record is dialled for so long, or its peer for so long after it was last reached.
+/// How long a record is dialled after its signature, or after its peer was last reached.
 pub(crate) const KEPT_MS: u64 = 14 * DAY_MS;
 /// How far ahead of this node's clock a record may be dated.
 pub(crate) const AHEAD_MS: u64 = 10 * MINUTE_MS;
 /// A peer that was reached this recently keeps its slot in the table of reached peers, and is not dialled for it.
 pub(crate) const FRESH_MS: u64 = 4 * HOUR_MS;
 
-/// Wait after the first attempt that failed, then twice as long each time.
+/// Wait after the first failed attempt; it doubles each time.
 const RETRY_MS: u64 = MINUTE_MS;
 const RETRY_MS_MAX: u64 = 4 * HOUR_MS;
-/// Failed attempts in a row that make an address worthless: one that was never reached, or was last reached long ago.
+/// Failed attempts in a row that make an entry worthless: one that was never reached, and one that was last reached
+/// long ago.
 const FAILURES_HEARD_MAX: u32 = 3;
 const FAILURES_REACHED_MAX: u32 = 10;
 const REACHED_LONG_AGO_MS: u64 = 7 * DAY_MS;
 
-/// This node's own knowledge of a peer, beside the peer's record.
+/// This node's own experience with a peer, beside the peer's record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
-    /// Another peer told of it.
+    /// Another peer reported it.
     Heard,
-    /// It came from an address of its record, with its key.
+    /// It connected from an address of its record, with its key.
     Met,
-    /// It was dialled there.
+    /// This node dialled it there.
     Reached {
-        /// When last, in milliseconds since 1970.
+        /// Last time, in milliseconds since 1970.
         at_ms: u64,
     },
 }
 
-/// In which table an entry is.
+/// The table and cell of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
     Heard(Cell),
@@ -50,22 +51,22 @@ pub(super) enum At {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) record: PeerRecord,
-    /// The block of whoever told of it.
+    /// The block of the peer that reported it.
     pub(super) teller: IpAddr,
-    /// The host by which it has its slot.
+    /// The host that its slot is counted for.
     pub(super) host: Host,
     pub(super) standing: Standing,
-    /// Attempts in a row that failed.
+    /// Number of failed attempts in a row.
     pub(super) failures: u32,
-    /// When it is dialled again at the earliest, in milliseconds since 1970.
+    /// Earliest time of the next attempt, in milliseconds since 1970.
     pub(super) not_before_ms: u64,
-    /// Whether it was a neighbour for long when the book was saved.
+    /// Whether it was a long-standing neighbour when the book was saved.
     pub(super) is_anchor: bool,
     pub(super) at: At,
 }
 
 impl Entry {
-    /// Where it is dialled next: each of its addresses in turn, of those within reach.
+    /// The address to dial next: those of its addresses that are within reach, in turn.
     pub(super) fn address(&self, reach: Reach) -> Option<SocketAddr> {
         let within: Vec<_> =
             self.record.addresses().iter().filter(|address| reach.allows(**address)).collect();
@@ -73,7 +74,7 @@ impl Entry {
         within.get(turn).map(|address| **address)
     }
 
-    /// Notes an attempt that came to nothing. It only counts against the peer if this node is connected at all.
+    /// Records a failed attempt. It counts against the peer only if this node is connected at all.
     pub(super) fn failed(&mut self, counts: bool, now_ms: u64) {
         self.failures = self.failures.saturating_add(counts.into());
         let wait = RETRY_MS << self.failures.saturating_sub(1).min(16);
@@ -84,12 +85,12 @@ impl Entry {
         (self.standing, self.failures) = (Standing::Reached { at_ms: now_ms }, 0);
     }
 
-    /// Whether it is too early to dial it again. A wait that is longer than any can only come of a clock that was set back.
+    /// Whether it is too early to dial it again. A wait above the maximum can only come from a clock that was set back.
     pub(super) fn rests(&self, now_ms: u64) -> bool {
         (1..=RETRY_MS_MAX).contains(&self.not_before_ms.saturating_sub(now_ms))
     }
 
-    /// When this node last knew by itself that it is there; 0 if never.
+    /// When this node last reached the peer; 0 if never.
     pub(super) fn reached_ms(&self) -> u64 {
         match self.standing {
             Standing::Reached { at_ms } => at_ms,
@@ -103,7 +104,7 @@ impl Entry {
             && now_ms.saturating_sub(self.record.issued_ms()) <= PASSED_ON_MS
     }
 
-    /// Whether it is not worth its place any more.
+    /// Whether it is no longer worth its slot.
     pub(super) fn is_spent(&self, now_ms: u64) -> bool {
         let since = |ms: u64| now_ms.saturating_sub(ms);
         if since(self.record.issued_ms().max(self.reached_ms())) > KEPT_MS {

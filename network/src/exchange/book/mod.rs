@@ -1,14 +1,14 @@
 //! [`Book`]: the peers that this node may dial beside the configured ones.
 //!
 //! ```text
-//!   heard    128 buckets of 16   bucket by secret, block of the address, block of the teller     hearsay, and who came in
+//!   heard    128 buckets of 16   bucket by secret, block of the address, block of the teller     hearsay, and peers that connected
 //!   reached   64 buckets of 16   bucket by secret, block of the address, host                    dialled by this node
 //! ```
 //!
-//! Buckets work as in Bitcoin's address manager (`addrman`). A pair of blocks (the address's and the teller's) has one bucket of
-//! hearsay, the block of one teller an eighth of them. One block's addresses have a thirty-second of the reached buckets; a host has
-//! one slot in a bucket. An entry keeps its slot until it is spent. A reached one also loses it if dialling fails when another entry
-//! wants the slot.
+//! Buckets work as in Bitcoin's address manager (`addrman`). Each pair of blocks (the address's and the teller's) maps
+//! to one bucket of hearsay, and one teller's block to an eighth of them. One block's addresses map to a thirty-second
+//! of the reached buckets; a host has one slot in a bucket. An entry keeps its slot until it is spent. A reached entry
+//! also loses it if dialling fails while another entry wants the slot.
 
 mod entry;
 mod saved;
@@ -27,19 +27,19 @@ use table::{Bucket, Cell, HEARD_BUCKETS, Host, REACHED_BUCKETS, Table, heard_buc
 use super::{Draws, PeerRecord, Reach};
 use crate::{PeerAddress, PeerId, origin::block_of};
 
-/// Slots of the reached that two peers want, kept until the one that is there has been dialled again.
+/// Most contested slots in the reached table. Each waits until its holder has been dialled again.
 const CONTESTS_MAX: usize = 16;
 
-/// The fate of a record.
+/// The result for a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// It is in the book now.
     New,
-    /// It takes the place of an older one of its peer.
+    /// It replaces an older record of its peer.
     Renewed,
     /// The book has it, or a newer one.
     Known,
-    /// It is out of date, of the future, of this node itself, or has no address within reach.
+    /// It is outdated, from the future, about this node itself, or has no address within reach.
     Useless,
     /// Its slot is taken.
     NoRoom,
@@ -62,7 +62,7 @@ pub(crate) struct Book {
     reached: Table,
     /// Peers that hold a slot, each with the peer that wants it.
     contests: VecDeque<(PeerId, PeerId)>,
-    /// Whether anything is to be saved.
+    /// Whether the book has unsaved changes.
     is_changed: bool,
 }
 
@@ -80,7 +80,7 @@ impl Book {
         }
     }
 
-    /// Takes a record that somebody at an address told of, the peer itself or another one.
+    /// Takes in a record that a peer at `teller` reported: its own or another's.
     pub(crate) fn hear(&mut self, record: PeerRecord, teller: IpAddr, now_ms: u64) -> Heard {
         let is_dated =
             record.issued_ms() <= now_ms + AHEAD_MS && now_ms.saturating_sub(record.issued_ms()) <= KEPT_MS;
@@ -96,7 +96,7 @@ impl Book {
                 self.is_changed = true;
                 return Heard::Renewed;
             }
-            // Elsewhere it has to show itself again. Where it cannot be written down, what is known of it stays.
+            // A peer at a new address must prove itself again. If the new record finds no slot, the old one stays.
             return match self.enter(record, block_of(teller), now_ms) {
                 Heard::New => Heard::Renewed,
                 other => other,
@@ -123,8 +123,8 @@ impl Book {
         if self.place_heard(entry, bucket, now_ms) { Heard::New } else { Heard::NoRoom }
     }
 
-    /// Puts an entry into its bucket of hearsay, if it finds a slot; the former entry of its peer goes then. The slot must be free, or
-    /// its holder worth less: spent, or never met while the newcomer was.
+    /// Puts an entry into its bucket of hearsay, if it finds a slot, and drops the former entry of its peer. The slot
+    /// must be free, or its holder worth less: spent, or never met while the newcomer was.
     fn place_heard(&mut self, entry: Entry, bucket: Bucket, now_ms: u64) -> bool {
         let id = entry.record.id();
         let cell = self.slot(&self.heard, bucket, &id, entry.host, now_ms);
@@ -145,7 +145,7 @@ impl Book {
         true
     }
 
-    /// Notes that a peer came in from an address. Only one of its record says anything.
+    /// Records that a peer connected from an address, which only matters if its record has the address.
     pub(crate) fn met(&mut self, id: &PeerId, from: SocketAddr) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         if entry.standing == Standing::Heard && entry.record.addresses().contains(&from) {
@@ -154,7 +154,7 @@ impl Book {
         }
     }
 
-    /// Notes that a peer was dialled at an address, and answered with its key.
+    /// Records that a peer was dialled at an address, and answered with its key.
     pub(crate) fn reached(&mut self, id: &PeerId, address: SocketAddr, now_ms: u64) {
         self.contests.retain(|(incumbent, _)| incumbent != id);
         let Some(entry) = self.entries.get_mut(id) else { return };
@@ -167,8 +167,8 @@ impl Book {
         }
     }
 
-    /// The slot for a peer in a bucket. It is its host's if that has one, else the peer's own, a free or a spent one, else one that
-    /// it must contest.
+    /// The slot for a peer in a bucket. In order: the slot of its host, its own slot or a free or spent one, or else
+    /// one that it must contest.
     fn slot(&self, table: &Table, bucket: Bucket, peer: &PeerId, host: Host, now_ms: u64) -> Cell {
         let holders =
             || table.bucket(bucket).map(|(cell, id)| (cell, id.and_then(|id| self.entries.get(&id))));
@@ -178,7 +178,8 @@ impl Book {
         own.or_else(free).map_or(bucket.wanted(), |(cell, _)| cell)
     }
 
-    /// Moves an entry to the reached, unless its slot there is taken by one that was reached lately, or that has to be asked first.
+    /// Moves an entry to the reached table, unless the holder of its slot was reached recently, or must be dialled
+    /// first.
     fn promote(&mut self, id: PeerId, cell: Cell, host: Host, now_ms: u64) {
         if let Some(incumbent) = self.reached.at(cell) {
             let is_fresh = self
@@ -199,7 +200,7 @@ impl Book {
         self.reached.put(cell, id);
     }
 
-    /// Notes that dialling a peer came to nothing; whether that counts against it.
+    /// Records that dialling a peer failed. `counts` says whether that counts against it.
     pub(crate) fn failed(&mut self, id: &PeerId, counts: bool, now_ms: u64) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.failed(counts, now_ms);
@@ -217,7 +218,7 @@ impl Book {
         }
     }
 
-    /// Gives the slot of one that is not there any more to one that is.
+    /// Gives the slot of an unreachable peer to a reachable one.
     fn yield_slot(&mut self, loser: PeerId, winner: PeerId, now_ms: u64) {
         let Some(mut entry) = self.entries.get(&loser).cloned() else { return };
         let At::Reached(cell) = entry.at else { return };
@@ -226,7 +227,7 @@ impl Book {
         if let Some(address) = address {
             self.promote(winner, cell, Host::of(address), now_ms);
         }
-        // It may come back, as hearsay.
+        // The loser may return, as hearsay.
         entry.standing = Standing::Heard;
         let first = entry.record.addresses().iter().find(|address| self.reach.allows(**address));
         if let Some(address) = first.copied() {
@@ -236,14 +237,14 @@ impl Book {
         }
     }
 
-    /// Lets a peer rest: it is dialled again at the earliest at a time.
+    /// Does not dial a peer again before a time.
     pub(crate) fn rest(&mut self, id: &PeerId, until_ms: u64) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.not_before_ms = entry.not_before_ms.max(until_ms);
         }
     }
 
-    /// Takes a peer out: another key answers where it said that it is.
+    /// Removes a peer, for example because another key answers at its address.
     pub(crate) fn forget(&mut self, id: &PeerId) {
         let Some(entry) = self.entries.remove(id) else { return };
         match entry.at {
@@ -254,7 +255,7 @@ impl Book {
         self.is_changed = true;
     }
 
-    /// Draws a peer of a part that may be dialled now and is wanted there.
+    /// Draws a peer from a part of the book that may be dialled now and is wanted.
     pub(crate) fn draw(
         &self,
         part: Part,
@@ -270,7 +271,7 @@ impl Book {
         self.candidate(&id, now_ms)
     }
 
-    /// Where a peer is dialled, if it may be now.
+    /// The address at which a peer may be dialled now, or `None`.
     pub(crate) fn candidate(&self, id: &PeerId, now_ms: u64) -> Option<PeerAddress> {
         let entry = self.entries.get(id)?;
         if entry.rests(now_ms) || entry.is_spent(now_ms) {
@@ -279,34 +280,34 @@ impl Book {
         Some(PeerAddress { id: *id, address: entry.address(self.reach)? })
     }
 
-    /// Those that were neighbours for long before the restart.
+    /// The peers that were long-standing neighbours before the restart.
     pub(crate) fn anchors(&self) -> Vec<PeerId> {
         self.entries.iter().filter(|(_, entry)| entry.is_anchor).map(|(id, _)| *id).collect()
     }
 
-    /// The peers that have to be dialled because others want their slots, the longest waiting first.
+    /// The peers that must be dialled because others want their slots, the longest waiting first.
     pub(crate) fn contested(&self) -> impl Iterator<Item = PeerId> {
         self.contests.iter().map(|(incumbent, _)| *incumbent)
     }
 
-    /// The records that are told to others: of peers that this node has met itself, so that nothing made up spreads.
+    /// The records that are passed on: of peers that this node has met itself, so that invented ones do not spread.
     pub(crate) fn passed_on(&self, now_ms: u64) -> impl Iterator<Item = &PeerRecord> {
         self.entries.values().filter(move |entry| entry.is_passed_on(now_ms)).map(|entry| &entry.record)
     }
 
-    /// Whether the book has this very record, whose signature need not be checked again then.
+    /// Whether the book has this record or a newer one, so that its signature need not be checked.
     pub(crate) fn has(&self, id: &PeerId, issued_ms: u64) -> bool {
         self.entries.get(id).is_some_and(|entry| entry.record.issued_ms() >= issued_ms)
     }
 
-    /// Forgets what is spent.
+    /// Drops spent entries.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         let spent: Vec<_> =
             self.entries.iter().filter(|(_, entry)| entry.is_spent(now_ms)).map(|(id, _)| *id).collect();
         spent.iter().for_each(|id| self.forget(id));
     }
 
-    /// Entries of each part: heard, reached.
+    /// Number of entries in each part: heard, reached.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.heard.len(), self.reached.len())
     }

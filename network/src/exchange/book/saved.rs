@@ -14,15 +14,15 @@ use crate::{
     exchange::{Reach, record::UncheckedRecord},
 };
 
-/// The form of the record.
+/// Version of the record.
 const VERSION: u8 = 1;
-/// Some 130 bytes an entry, at most 220.
+/// Most bytes of the record. An entry takes some 130 bytes, at most 220.
 const BYTES_MAX: usize = 64 + ENTRIES_MAX * 256;
 
 #[derive(Serialize, Deserialize)]
 struct Saved {
     version: u8,
-    /// Of another chain nothing is taken.
+    /// A record of another chain is refused.
     chain: Digest,
     secret: [u8; 32],
     entries: BoundedVec<SavedEntry, ENTRIES_MAX>,
@@ -42,7 +42,7 @@ struct SavedEntry {
 enum SavedStanding {
     Heard,
     Met,
-    /// In which table it stood: one whose slot was taken is among the heard.
+    /// `has_slot` is false for an entry that has no slot in the reached table and stands among the heard.
     Reached {
         at_ms: u64,
         has_slot: bool,
@@ -50,7 +50,8 @@ enum SavedStanding {
 }
 
 impl Book {
-    /// The book as a record, if it changed since the last time; peers for which `is_anchor` holds are dialled first after a restart.
+    /// Returns the book as a record, if it has changed since the last call. Peers for which `is_anchor` holds are
+    /// dialled first after a restart.
     pub(crate) fn save(
         &mut self,
         chain: &Digest,
@@ -83,7 +84,7 @@ impl Book {
     /// Restores the book from a record. Entries that are outdated, out of reach or without a slot are left out.
     ///
     /// # Errors
-    /// If it is no such record, of another version, or of another chain.
+    /// If the bytes are no such record, or one of another version or chain.
     pub(crate) fn restore(
         bytes: &[u8],
         chain: &Digest,

@@ -1,4 +1,4 @@
-//! [`Table`]: places for entries, of which nobody but this node can say who gets which.
+//! [`Table`]: slots for entries; only this node can predict which entry gets which slot.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,31 +8,31 @@ use crate::{
     origin::{Origin, block_of},
 };
 
-/// Entries of one bucket.
+/// Slots of one bucket.
 const SLOTS: usize = 16;
-/// Buckets for what was heard, and how many of them one block can fill by what it tells, whatever it tells of: an eighth.
+/// Buckets of the heard table, and the number of them that one teller's block can fill, whatever it reports: an eighth.
 pub(super) const HEARD_BUCKETS: usize = 128;
 pub(super) const HEARD_BUCKETS_PER_TELLER: usize = 16;
-/// Buckets for what was reached, and how many of them the addresses of one block can fill: a thirty-second.
+/// Buckets of the reached table, and the number of them that the addresses of one block can fill: a thirty-second.
 pub(super) const REACHED_BUCKETS: usize = 64;
 pub(super) const REACHED_BUCKETS_PER_BLOCK: usize = 2;
-/// Entries of both tables.
+/// Most entries of both tables.
 pub(super) const ENTRIES_MAX: usize = (HEARD_BUCKETS + REACHED_BUCKETS) * SLOTS;
 
-/// A place in a table.
+/// A slot's position in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cell(usize);
 
-/// Where an address may be in a table.
+/// The bucket of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bucket {
     index: usize,
-    /// Whose slot it wants if all are taken.
+    /// The slot that it contests if all are taken.
     slot: usize,
 }
 
 impl Bucket {
-    /// The slot that it wants if all are taken.
+    /// The slot that it contests if all are taken.
     pub(super) fn wanted(self) -> Cell {
         Cell(self.index * SLOTS + self.slot)
     }
@@ -43,8 +43,8 @@ impl Bucket {
     }
 }
 
-/// The host of an address, as slots are counted: an IPv4 address or an IPv6 network of 64 bits. On loopback, where a whole devnet has one
-/// address, the port counts too.
+/// The host of an address, for counting slots: an IPv4 address or an IPv6 network of 64 bits. On loopback, where a
+/// whole devnet has one address, the port counts too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Host(IpAddr, u16);
 
@@ -61,7 +61,7 @@ impl Host {
     }
 }
 
-/// Buckets of slots, each slot with one peer or none.
+/// Buckets of slots, each slot with at most one peer.
 pub(super) struct Table {
     cells: Vec<Option<PeerId>>,
 }
@@ -75,7 +75,7 @@ impl Table {
         self.cells[cell.0]
     }
 
-    /// The cells of a bucket with who is in them.
+    /// The cells of a bucket, each with the peer in it.
     pub(super) fn bucket(&self, bucket: Bucket) -> impl Iterator<Item = (Cell, Option<PeerId>)> {
         let first = bucket.index * SLOTS;
         (first..first + SLOTS).map(|cell| (Cell(cell), self.cells[cell]))
@@ -85,15 +85,15 @@ impl Table {
         self.cells[cell.0] = Some(peer);
     }
 
-    /// Takes a peer out of its cell, if it is there.
+    /// Removes a peer from its cell, if it is there.
     pub(super) fn take(&mut self, cell: Cell, peer: PeerId) {
         if self.cells[cell.0] == Some(peer) {
             self.cells[cell.0] = None;
         }
     }
 
-    /// Draws a bucket among those with a wanted entry, then one of its wanted entries. So an attacker who fills a few buckets is
-    /// drawn no more often than others with single entries in as many buckets.
+    /// Draws a bucket among those with a wanted entry, then one of its wanted entries. So an attacker that fills a few
+    /// buckets is drawn no more often than peers with single entries in as many buckets.
     pub(super) fn draw(&self, draws: &mut Draws, is_wanted: impl Fn(&PeerId) -> bool) -> Option<PeerId> {
         let wanted = |bucket: &[Option<PeerId>]| -> Vec<PeerId> {
             bucket.iter().flatten().filter(|peer| is_wanted(peer)).copied().collect()
@@ -118,7 +118,7 @@ impl Table {
     }
 }
 
-/// The bucket of an address that somebody of a block told of. A pair of blocks has one.
+/// The bucket of an address that a peer of the block `teller` reported. Each pair of blocks has one bucket.
 pub(super) fn heard_bucket(secret: &[u8; 32], address: SocketAddr, teller: IpAddr) -> Bucket {
     let (block, teller) = (bytes_of(block_of(address.ip())), bytes_of(teller));
     let turn = keyed(secret, "slipstream/heard-turn/1", &[&block, &teller]) % HEARD_BUCKETS_PER_TELLER as u64;

@@ -16,7 +16,7 @@ const NOW_MS: u64 = 1_700_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 
-/// Entries of a bucket.
+/// Slots of a bucket.
 const SLOTS: usize = ENTRIES_MAX / (HEARD_BUCKETS + REACHED_BUCKETS);
 const HEARD_MAX: usize = HEARD_BUCKETS * SLOTS;
 const REACHED_MAX: usize = REACHED_BUCKETS * SLOTS;
@@ -45,7 +45,7 @@ fn attacker(n: u32) -> (u32, [u8; 4]) {
     (1_000_000 + n, [[45, 46, 47][n as usize % 3], 7, c, d])
 }
 
-/// The n-th of 200 honest peers, two of each of a hundred blocks.
+/// The n-th of 200 honest peers, two in each of a hundred blocks.
 fn honest(n: u32) -> (u32, [u8; 4]) {
     (n, [60 + (n % 100) as u8, 9, (n / 100) as u8, 1])
 }
@@ -59,8 +59,8 @@ fn share_of(book: &Book, part: &Table) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Goal: 10,000 identities in three blocks, each of which tells of itself, have at most nine of the 128 buckets, 7 % of the book.
-    /// Of what four honest peers tell, the book keeps as much as their slots let in.
+    /// Goal: 10,000 identities in three blocks, each of which reports itself, fill at most nine of the 128 buckets, 7 %
+    /// of the book. The book keeps all reports of four honest peers that their slots allow.
     #[test]
     fn three_blocks_fill_nine_buckets(secret: u8, comes_first: bool) {
         let mut book = book(secret);
@@ -84,7 +84,8 @@ proptest! {
         prop_assert!(honest >= 170, "{honest} of 200");
     }
 
-    /// Goal: a teller of 10,000 peers in as many blocks fills an eighth of the book, from however many hosts of its block.
+    /// Goal: a teller that reports 10,000 peers in as many blocks fills an eighth of the book, from any number of hosts
+    /// of its block.
     #[test]
     fn one_teller_fills_an_eighth(secret: u8, hosts in 1u8..=255) {
         let mut book = book(secret);
@@ -98,8 +99,8 @@ proptest! {
         prop_assert!(told > HEARD_MAX / 16, "{told}: what it tells is not lost either");
     }
 
-    /// Goal: if all of the 10,000 can be reached, three blocks have a tenth of the reached table. Peers reached before them keep
-    /// their places.
+    /// Goal: even if all of the 10,000 can be reached, three blocks get a tenth of the reached table. Peers reached
+    /// before them keep their slots.
     #[test]
     fn three_blocks_are_a_tenth_of_the_reached(secret: u8) {
         let mut book = book(secret);
@@ -117,7 +118,7 @@ proptest! {
         prop_assert!(before.is_subset(&book.reached.cells().collect()));
     }
 
-    /// Goal: who fills few buckets to the brim is drawn by buckets and not by heads.
+    /// Goal: an attacker that fills few buckets to the brim is drawn by its number of buckets, not of entries.
     #[test]
     fn draws_go_by_buckets(secret: u8) {
         let mut book = book(secret);
@@ -137,7 +138,8 @@ proptest! {
         prop_assert!(attackers <= 60, "{attackers} of 300");
     }
 
-    /// Goal: whatever is heard, met, reached, failed and forgotten, each entry has the one cell that it says it has, and no cell more.
+    /// Goal: under any sequence of hearing, meeting, reaching, failing and forgetting, each entry has exactly the cell
+    /// that it claims.
     #[test]
     fn tables_and_entries_agree(events in prop::collection::vec((0u32..40, 0u8..7, 0u64..200), 1..400)) {
         let mut book = book(1);
@@ -179,7 +181,7 @@ fn a_host_has_one_slot_in_a_bucket_whatever_its_keys() {
         book.reached(&id(n), at([45, 7, 1, 1]), NOW_MS);
     }
     assert_eq!(book.len(), (1, 1));
-    // On a machine of its own, ports tell nodes apart.
+    // On loopback, ports tell nodes apart.
     let mut book = Book::new([1; 32], id(u32::MAX), Reach::of(&[at([127, 0, 0, 1])]));
     for n in 0..10 {
         let address = SocketAddr::from(([127, 0, 0, 1], 7400 + n as u16));
@@ -216,7 +218,7 @@ fn only_dated_records_within_reach_are_kept() {
     assert_eq!(book.len(), (0, 0));
 }
 
-/// Goal: a newer record that finds no place, or leads nowhere, does not cost the peer the place that it has.
+/// Goal: a newer record without a slot, or without a usable address, does not cost the peer its existing slot.
 #[test]
 fn a_newer_record_without_a_place_leaves_the_older_one() {
     let (mut book, teller) = (book(1), IpAddr::from([9, 9, 9, 9]));
@@ -240,7 +242,7 @@ fn a_newer_record_without_a_place_leaves_the_older_one() {
     assert_eq!((book.candidate(&id(1), NOW_MS).unwrap().address, book.len()), (port, (2, 0)));
 }
 
-/// Goal: hearsay is not passed on. Peers that were met or reached are, for as long as they sign their records anew.
+/// Goal: hearsay is not passed on. Peers that were met or reached are, while they keep signing new records.
 #[test]
 fn hearsay_is_not_passed_on() {
     let mut book = book(1);
@@ -279,11 +281,11 @@ fn who_does_not_answer_waits_longer_each_time_and_goes() {
     assert_eq!(book.len(), (0, 0));
 }
 
-/// Goal: a slot of the reached goes to another peer only after its holder was dialled in vain.
+/// Goal: a slot of the reached table goes to another peer only after dialling its holder failed.
 #[test]
 fn a_reached_peer_is_tried_before_it_is_evicted() {
     let mut book = book(1);
-    // Hosts of one block whose bucket is the same: one more than it has slots.
+    // Hosts of one block that map to the same bucket: one more than it has slots.
     let bucket = |d: u32| reached_bucket(&[1; 32], at([60, 1, 1, d as u8]));
     let alike = |d: &u32| bucket(*d).is_of(bucket(1));
     let hosts: Vec<u32> = (1..255).filter(alike).take(SLOTS + 1).collect();
@@ -347,7 +349,7 @@ fn a_restart_keeps_the_book() {
     }
 }
 
-/// Goal: the fullest book is within the bound of its record.
+/// Goal: the fullest book fits in its record.
 #[test]
 fn the_fullest_book_can_be_saved() {
     let mut book = book(1);

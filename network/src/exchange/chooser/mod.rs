@@ -1,13 +1,13 @@
-//! [`Chooser`]: the peers that this node dials by its own choice, those that it asks for others, and the chosen ones that
-//! have to go.
+//! [`Chooser`]: chooses the peers that this node dials on its own initiative, the peers that it asks for others, and
+//! the chosen ones that must leave.
 //!
 //! ```text
-//!   outbound places   half kept by age, a fourth by service, a fourth goes round; who is of no use keeps none
-//!   feeler            one more, every two minutes, only to see whether somebody in the book is there
+//!   outbound places   half kept by age, a quarter by service, a quarter rotates; useless peers keep none
+//!   feeler            one more, every two minutes, only to see whether a peer of the book answers
 //! ```
 //!
-//! Chosen peers of public addresses are all of different blocks, so an attacker with a few blocks gets as many places. The chooser
-//! sets the number of attempts; the words of strangers only fill the book.
+//! Chosen peers with public addresses are all in different blocks, so an attacker with a few blocks gets at most as
+//! many places. The chooser sets the number of attempts; the words of strangers only fill the book.
 
 #[cfg(test)]
 mod rig;
@@ -37,47 +37,47 @@ use super::{
 };
 use crate::{PeerAddress, PeerId};
 
-/// Attempts for places under way at once, and the time between two. A starting node has its places within seconds, and attackers
-/// cannot have it knock at many doors at once.
+/// Concurrent attempts for places, and the time between two. A starting node fills its places within seconds, and
+/// attackers cannot make it dial many hosts at once.
 const DIALS_MAX: usize = 2;
 const DIAL_EVERY: Duration = Duration::from_millis(500);
-/// When the book is looked through again that had nobody to dial.
+/// Wait before the book is searched again after it had no peer to dial.
 const DIAL_IDLE: Duration = Duration::from_secs(10);
-/// Time between two feelers, as in Bitcoin: every day some seven hundred addresses are seen to be true or not.
+/// Time between two feelers, as in Bitcoin: some seven hundred addresses are verified per day.
 const FEELER_EVERY: Duration = Duration::from_secs(120);
 /// How long a feeler waits for an answer.
 const FEELER_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two questions to one peer, while this node knows few others and when it knows many.
+/// Time between two questions to one peer, while this node knows few others and once it knows many.
 const ASK_SOON: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_secs(1_800);
-/// When a peer that does not take part is asked again.
+/// Wait before a peer that does not take part is asked again.
 const ASK_UNWILLING: Duration = Duration::from_secs(3_600);
-/// As many known addresses for each place are enough.
+/// This number of known addresses for each place is enough.
 const KNOWN_PER_PLACE: usize = 8;
-/// When one of the places that go round changes hands; each of them does in its turn.
+/// Interval at which one of the rotating places changes hands.
 const TURN_EVERY: Duration = Duration::from_secs(1_800);
-/// A chosen peer that was of no use for so long makes room for another.
+/// A chosen peer that was useless for this long makes room for another.
 const IDLE_MAX: Duration = Duration::from_secs(600);
-/// A connection that lasted so long was one; a shorter one was a refusal.
+/// A connection that lasted this long was real; a shorter one was a refusal.
 const STABLE: Duration = Duration::from_secs(10);
-/// How long a peer rests that refused, or that made room, in milliseconds.
+/// How long a peer is not dialled after it refused, or made room, in milliseconds.
 const REFUSED_REST_MS: u64 = 600_000;
 const ROTATED_REST_MS: u64 = 3_600_000;
-/// Time between two searches for what is out of date.
+/// Time between two searches for outdated entries.
 const EXPIRE_EVERY: Duration = Duration::from_secs(600);
 
 /// The rules of the chooser, from the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// Places of its own choice.
+    /// Places for chosen peers.
     pub(crate) outbound: usize,
-    /// Peers that are dialled by configuration, whatever is chosen here.
+    /// Peers that are dialled by configuration, independently of the choice here.
     pub(crate) configured: BTreeSet<PeerId>,
-    /// Where this node tells others that it is reached.
+    /// The addresses that this node advertises.
     pub(crate) advertised: Vec<SocketAddr>,
 }
 
-/// A connection that is there.
+/// A current connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neighbour {
     pub(crate) id: PeerId,
@@ -85,18 +85,18 @@ pub(crate) struct Neighbour {
     /// Whether this node dialled.
     pub(crate) is_dialled: bool,
     pub(crate) since: Instant,
-    /// When it last asked, answered or told something.
+    /// When it last asked, answered or reported something.
     pub(crate) used: Option<Instant>,
-    /// Bytes of its answers to this node, of late.
+    /// Bytes of its recent answers to this node.
     pub(crate) served: f64,
 }
 
-/// The next action for the driver.
+/// An action for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// Dial a peer, and report the result by [`Chooser::dialled`].
     Dial(PeerAddress),
-    /// Ask a peer for others that it knows, and report the result by [`Chooser::asked`].
+    /// Ask a peer for other peers, and report the result by [`Chooser::asked`].
     Ask(PeerId),
     /// End the connection to a peer.
     Drop(PeerId),
@@ -107,7 +107,7 @@ pub(crate) enum Action {
 pub(crate) enum Dialled {
     Unreachable,
     WrongKey,
-    /// There was a connection, which has ended.
+    /// The connection was made, and has ended.
     Ended,
 }
 
@@ -122,7 +122,7 @@ pub(crate) enum Asked {
     Unwilling,
 }
 
-/// A peer that is only looked at.
+/// A peer that is dialled only to see whether it answers.
 #[derive(Clone, Copy, Debug)]
 enum Feeler {
     Dialling(PeerAddress),
@@ -138,7 +138,7 @@ impl Feeler {
     }
 }
 
-/// The decisions; see the module.
+/// The chooser of peers; see the module.
 pub(crate) struct Chooser {
     rules: Rules,
     book: Book,
@@ -146,11 +146,11 @@ pub(crate) struct Chooser {
     seats: Seats,
     feeler: Option<Feeler>,
     knocks: Knocks,
-    /// Long-standing neighbours of before the restart, which have not been dialled since.
+    /// Long-standing neighbours from before the restart that have not been dialled since.
     anchors: Vec<PeerId>,
-    /// The neighbours of the last step, and since when.
+    /// The neighbours at the last step, each with the time of its connection.
     known: BTreeMap<PeerId, Instant>,
-    /// When to ask each peer next; `None` while a question is under way.
+    /// When to ask each peer next; `None` while a question is in flight.
     asks: BTreeMap<PeerId, Option<Instant>>,
     shown: Shown,
     next_dial: Instant,
@@ -182,7 +182,7 @@ impl Chooser {
         }
     }
 
-    /// Returns the next actions, given these connections. Callers call it when a connection comes or goes, when a peer told
+    /// Returns the next actions, given these connections. Call it when a connection comes or goes, when a peer reported
     /// something, and at [`Chooser::wake_at`].
     pub(crate) fn step(&mut self, neighbours: &[Neighbour], now: Now) -> Vec<Action> {
         let mut actions = Vec::new();
@@ -213,7 +213,7 @@ impl Chooser {
         timers.into_iter().flatten().min().unwrap_or(self.next_expiry)
     }
 
-    /// The peers that are dialled or connected by choice, which have places of their own.
+    /// The peers that are dialled or connected by choice, which have reserved places.
     pub(crate) fn chosen(&self) -> BTreeSet<PeerId> {
         self.seats.ids().chain(self.feeler.map(|feeler| feeler.id())).collect()
     }
@@ -222,7 +222,7 @@ impl Chooser {
         let before = std::mem::take(&mut self.known);
         self.known = neighbours.iter().map(|peer| (peer.id, peer.since)).collect();
         if before.keys().any(|id| !self.known.contains_key(id)) {
-            // A peer that was connected anyway may now be dialled.
+            // The lost peer may now be dialled.
             self.next_dial = self.next_dial.min(now.instant + DIAL_EVERY);
         }
         for peer in neighbours.iter().filter(|peer| before.get(&peer.id) != Some(&peer.since)) {
@@ -231,7 +231,7 @@ impl Chooser {
                 false => self.book.met(&peer.id, peer.address),
             }
             if self.is_asked(peer) {
-                // Reconnecting does not make a peer be asked more often.
+                // A reconnect does not make a peer be asked more often.
                 self.asks.entry(peer.id).or_insert(Some(now.instant));
             }
         }
@@ -247,7 +247,8 @@ impl Chooser {
         self.asks.retain(|id, at| self.known.contains_key(id) || at.is_none_or(|at| at > now.instant));
     }
 
-    /// Strangers who come in are not asked: they would choose whom this node knows.
+    /// Whether a peer is asked for others. Strangers that connect are not: they would choose the peers that this node
+    /// knows.
     fn is_asked(&self, peer: &Neighbour) -> bool {
         let takes_part = self.rules.outbound > 0 || !self.rules.advertised.is_empty();
         takes_part && (peer.is_dialled || self.rules.configured.contains(&peer.id))
@@ -270,7 +271,7 @@ impl Chooser {
         }
     }
 
-    /// Gives the place of one chosen peer to another one, if there is one to take it.
+    /// Replaces one chosen peer, if a candidate for its place exists.
     fn turn(&mut self, now: Now, actions: &mut Vec<Action>) {
         if now.instant < self.next_turn {
             return;
@@ -314,7 +315,7 @@ impl Chooser {
         None
     }
 
-    /// From each part of the book with the same chance, if it has any that is wanted.
+    /// Draws from either part of the book with equal chance, falling back to the other part.
     fn draw_for_place(&mut self, now: Now) -> Option<PeerAddress> {
         let parts = match self.draws.below(2) {
             0 => [Part::Heard, Part::Reached],
@@ -339,7 +340,7 @@ impl Chooser {
         self.is_new(peer, now) && !self.seats.has_block_of(peer.address)
     }
 
-    /// Whether a peer is neither connected nor under way, and its host was left alone for a while.
+    /// Whether a peer is neither connected nor being dialled, and its host was not dialled recently.
     fn is_new(&self, peer: &PeerAddress, now: Now) -> bool {
         !self.known.contains_key(&peer.id)
             && !self.seats.has(&peer.id)
@@ -357,7 +358,7 @@ impl Chooser {
         if self.feeler.is_some() {
             return;
         }
-        // One that rests, or that this node is configured to dial anyway, holds up no other.
+        // A peer that rests, or that is configured anyway, does not hold up the others.
         let contested = self.book.contested().filter_map(|id| self.book.candidate(&id, now.ms));
         let contested: Vec<PeerAddress> = contested.collect();
         if let Some(peer) = contested.iter().find(|peer| self.known.contains_key(&peer.id)) {

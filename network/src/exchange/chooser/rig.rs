@@ -1,4 +1,4 @@
-//! A script for the chooser: a world of peers that answer or not, in virtual time.
+//! A test rig for the chooser: a world of peers that answer or not, in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,9 @@ use slipstream_types::PublicKey;
 use super::*;
 use crate::exchange::Reach;
 
-/// When every script begins.
+/// Start time of every test.
 pub(super) const START_MS: u64 = 1_700_000_000_000;
-/// How long it takes to see that nobody answers.
+/// Time until an unanswered attempt is noticed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn id(n: u32) -> PeerId {
@@ -22,7 +22,7 @@ pub(super) fn at(ip: [u8; 4]) -> SocketAddr {
     SocketAddr::from((ip, 7400))
 }
 
-/// How somebody at an address behaves.
+/// How a peer at an address behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Manner {
     /// Takes connections.
@@ -33,16 +33,16 @@ pub(super) enum Manner {
     Stranger,
 }
 
-/// The chooser in its world. Peers outside of the world stay silent.
+/// The chooser in its world. Peers outside the world stay silent.
 pub(super) struct Rig {
     pub(super) chooser: Chooser,
     pub(super) world: BTreeMap<SocketAddr, Manner>,
     pub(super) neighbours: Vec<Neighbour>,
-    /// Peers of no use.
+    /// Peers that are useless.
     pub(super) idle: BTreeSet<PeerId>,
-    /// Everything that was done, and when.
+    /// All actions with their times.
     pub(super) done: Vec<(Duration, Action)>,
-    /// Attempts that nobody answers, and when that is noticed.
+    /// Attempts that get no answer, and when that is noticed.
     vain: Vec<(Instant, PeerAddress)>,
     start: Instant,
     now: Instant,
@@ -70,7 +70,7 @@ impl Rig {
             start,
             now: start,
         };
-        // The configured peer is always there, and not by choice.
+        // The configured peer is always connected, and not by choice.
         rig.connect(id(0), at([9, 9, 9, 9]), true);
         rig
     }
@@ -80,7 +80,7 @@ impl Rig {
         Now { instant: self.now, ms: START_MS + passed.as_millis() as u64 }
     }
 
-    /// Somebody at `teller` tells of peers.
+    /// Reports peers from a peer at `teller`.
     pub(super) fn tell(&mut self, teller: [u8; 4], peers: impl IntoIterator<Item = (u32, [u8; 4])>) {
         let now = self.now();
         let record = |(n, ip)| PeerRecord::made_up(id(n), &[at(ip)], now.ms);
@@ -95,7 +95,7 @@ impl Rig {
         self.neighbours.retain(|peer| peer.id != id);
     }
 
-    /// One step, and all that follows at once.
+    /// Makes one step, with everything that follows at once.
     pub(super) fn step(&mut self) {
         for peer in self.neighbours.iter_mut().filter(|peer| !self.idle.contains(&peer.id)) {
             peer.used = Some(self.now);
@@ -136,12 +136,12 @@ impl Rig {
         }
     }
 
-    /// The peers that it chose and is connected with.
+    /// The peers that the chooser chose and is connected with.
     pub(super) fn chosen(&self) -> Vec<PeerId> {
         self.chooser.status().chosen
     }
 
-    /// The peers that it dialled since `from`.
+    /// The peers that the chooser dialled since index `from` of `done`.
     pub(super) fn dialled(&self, from: usize) -> Vec<PeerAddress> {
         let dialled = self.done[from..].iter().filter_map(|(_, action)| match action {
             Action::Dial(peer) => Some(*peer),

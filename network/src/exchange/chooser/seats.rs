@@ -1,4 +1,4 @@
-//! [`Seats`]: the places of this node's own choice, and [`Knocks`]: at which doors it has been of late.
+//! [`Seats`]: the places of chosen peers, and [`Knocks`]: the hosts dialled recently.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -15,15 +15,15 @@ use crate::{
     origin::{Origin, block_of},
 };
 
-/// The part of the places that goes round, and the part that is kept for service, one in so many each; age keeps the others.
+/// 1/`ROUND_PART` of the places rotates, and the same share is kept for service; age keeps the others.
 const ROUND_PART: usize = 4;
-/// The part of the places, one in so many, that anchors get first after a restart. By causing a restart, an attacker cannot choose
-/// all neighbours.
+/// 1/`ANCHOR_PART` of the places goes to anchors first after a restart. So by causing a restart, an attacker cannot
+/// choose all neighbours.
 const ANCHOR_PART: usize = 2;
-/// A host is not dialled twice within this time, whatever keys are said to be there.
+/// A host is not dialled twice within this time, whatever keys are reported there.
 const KNOCK_EVERY: Duration = Duration::from_secs(60);
 
-/// A peer that has a place, or is dialled for one.
+/// A peer that has a place, or is being dialled for one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     address: SocketAddr,
@@ -40,7 +40,7 @@ enum State {
 struct Connected {
     since: Instant,
     used: Instant,
-    /// Bytes of answers, of late.
+    /// Bytes of recent answers.
     served: f64,
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Lost {
     pub(super) since: Instant,
 }
 
-/// The places.
+/// The places of chosen peers.
 pub(super) struct Seats {
     most: usize,
     seats: BTreeMap<PeerId, Seat>,
-    /// Connections that were made since this was last asked for.
+    /// Connections made since the last query.
     arrived: usize,
 }
 
@@ -102,7 +102,7 @@ impl Seats {
         self.seats.extend(seat.map(|seat| (id, seat)));
     }
 
-    /// Brings the places up to date with the connections that there are; returns those that are gone.
+    /// Updates the places from the current connections; returns the lost ones.
     pub(super) fn observe(&mut self, neighbours: &[Neighbour]) -> Vec<Lost> {
         let mut lost = Vec::new();
         for peer in neighbours {
@@ -125,7 +125,7 @@ impl Seats {
         std::mem::take(&mut self.arrived)
     }
 
-    /// Those that are connected, the longest first.
+    /// The connected peers, the longest-connected first.
     fn by_age(&self) -> Vec<(PeerId, Connected)> {
         let connected = self.seats.iter().filter_map(|(id, seat)| match seat.state {
             State::Connected(it) => Some((*id, it)),
@@ -140,8 +140,8 @@ impl Seats {
         self.by_age().into_iter().map(|(id, _)| id).collect()
     }
 
-    /// The peer that gives its place to another when all are taken. It is one that was of no use for long. Otherwise, if a turn is over,
-    /// it is the longest-standing of those whose places go round: the young ones that served least.
+    /// The peer that gives up its place when all are taken: one that was useless for long. Otherwise, if a turn is
+    /// over, the longest-standing of the peers with rotating places, which are the young ones that served least.
     pub(super) fn leaving(&self, now: Instant, turn: Duration, idle_max: Duration) -> Option<PeerId> {
         let by_age = self.by_age();
         if by_age.len() < self.most {
@@ -158,7 +158,7 @@ impl Seats {
         (now.saturating_duration_since(it.since) >= turn).then_some(*id)
     }
 
-    /// Those that are dialled first after a restart: the oldest half, of those that have been here for a while.
+    /// The peers that are dialled first after a restart: the oldest half, if they have been connected for a while.
     pub(super) fn anchors(&self, now: Instant, age_min: Duration) -> BTreeSet<PeerId> {
         let is_old = |it: &Connected| now.saturating_duration_since(it.since) >= age_min;
         let old = self.by_age().into_iter().filter(|(_, it)| is_old(it));

@@ -1,5 +1,5 @@
-//! [`Shown`]: the part of the book that others see. One block sees the same part for a while, so nobody learns the whole book by
-//! asking often or under many keys.
+//! [`Shown`]: the part of the book that others see. One block sees the same part for a while, so a peer cannot learn
+//! the whole book by asking often or under many keys.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -11,12 +11,12 @@ use crate::{
     origin::block_of,
 };
 
-/// How long a block is told the same.
+/// How long a block is shown the same records.
 const SAME_MS: u64 = 600_000;
-/// How old the order may be if it has more than one answer takes: peers met since are not in it.
+/// Maximum age of the order if it has more records than one answer holds: peers met since are not in it.
 const ORDER_AGE_MAX: Duration = Duration::from_secs(5);
 
-/// The records that may be told, in an order of this node's own.
+/// The records that may be shown, in an order derived from this node's secret.
 #[derive(Default)]
 pub(super) struct Shown {
     order: Vec<PeerRecord>,
@@ -24,7 +24,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// The records that an asker sees: as many as fit, from a place in the order that its block has for a while.
+    /// The records that a requester sees: as many as fit, starting at a position that stays the same for its block for
+    /// a while.
     pub(super) fn to(&mut self, book: &Book, asker: &PeerId, from: IpAddr, now: Now) -> Vec<PeerRecord> {
         let is_old = |made: Instant| now.instant.saturating_duration_since(made) > ORDER_AGE_MAX;
         let period = (now.ms / SAME_MS).to_le_bytes();

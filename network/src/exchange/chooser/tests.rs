@@ -9,10 +9,10 @@ use super::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// An attacker's identities have numbers from here.
+/// Numbers of an attacker's identities start here.
 const ATTACKERS: u32 = 1_000_000;
 
-/// The n-th honest peer, each in a block of its own.
+/// The n-th honest peer, each in its own block.
 fn honest(n: u32) -> (u32, [u8; 4]) {
     (1 + n, [60 + n as u8, 9, 1, 1])
 }
@@ -27,7 +27,7 @@ fn attackers_of(chosen: &[PeerId]) -> usize {
     chosen.iter().filter(|peer| peer.0[..4] >= ATTACKERS.to_be_bytes()[..]).count()
 }
 
-/// A rig that knows so many honest peers, all of which are there.
+/// A rig that knows `peers` honest peers, all of which answer.
 fn among(outbound: usize, peers: u32) -> Rig {
     let mut rig = Rig::new(outbound);
     rig.world.extend((0..peers).map(|n| (at(honest(n).1), Manner::Open)));
@@ -59,7 +59,7 @@ fn a_node_without_places_dials_nobody_and_only_tells_of_itself() {
     assert_eq!(rig.done.iter().map(|(_, action)| *action).collect::<Vec<_>>(), [Action::Ask(id(0))]);
 }
 
-/// Goal: strangers who come in do not choose whom this node knows, whatever they do.
+/// Goal: strangers that connect cannot choose the peers that this node knows.
 #[test]
 fn who_comes_in_is_not_asked() {
     let mut rig = Rig::new(8);
@@ -72,8 +72,8 @@ fn who_comes_in_is_not_asked() {
     assert!(times.len() > 30 && times.windows(2).all(|pair| pair[1] - pair[0] >= ASK_SOON), "{times:?}");
 }
 
-/// Goal: 10,000 identities in three blocks that all answer have at most three of eight places at any time, through all turns. They
-/// have less than that in the book's own share; the rest are honest.
+/// Goal: 10,000 identities in three blocks that all answer get at most three of eight places at any time, through all
+/// turns. Honest peers get the rest.
 #[test]
 fn three_blocks_have_three_places_at_most() {
     let mut rig = among(8, 40);
@@ -92,8 +92,8 @@ fn three_blocks_have_three_places_at_most() {
     assert!(rig.count(ExchangeEvent::Rotated) > 20);
 }
 
-/// Goal: the same of one peer that tells everything: of 10,000 peers in as many blocks that it made up, of which none answers. Places
-/// are filled all the same, within minutes, by those that others told of.
+/// Goal: one peer that reports 10,000 invented peers in as many blocks, none of which answers, only causes a delay.
+/// Places are still filled within minutes, by peers that others reported.
 #[test]
 fn one_teller_of_lies_delays_by_minutes() {
     let mut rig = Rig::new(8);
@@ -110,7 +110,8 @@ fn one_teller_of_lies_delays_by_minutes() {
     assert_eq!((rig.chosen().len(), attackers_of(&rig.chosen())), (8, 0));
 }
 
-/// Goal: a teller that speaks for all blocks, and is right about its own keys alone, gets only as many places as it has blocks.
+/// Goal: a teller that reports peers in all blocks, but only its own keys answer, gets only as many places as it has
+/// blocks.
 #[test]
 fn one_teller_of_its_own_has_as_many_places_as_blocks() {
     let mut rig = among(8, 12);
@@ -122,7 +123,7 @@ fn one_teller_of_its_own_has_as_many_places_as_blocks() {
     }
 }
 
-/// Goal: a fourth of the places goes round, each half an hour one of it; the others stay.
+/// Goal: a quarter of the places rotates, one of them every half hour; the others stay.
 #[test]
 fn some_places_go_round_and_the_others_stay() {
     let mut rig = among(8, 60);
@@ -136,7 +137,7 @@ fn some_places_go_round_and_the_others_stay() {
     assert_eq!(last.len(), 8);
 }
 
-/// Goal: who gives this node what it asks for keeps a place that would go round.
+/// Goal: a peer that answers this node's requests keeps a place that would otherwise rotate.
 #[test]
 fn service_keeps_a_place() {
     let mut rig = among(8, 60);
@@ -156,7 +157,7 @@ fn nobody_has_to_go_for_nobody() {
     assert_eq!((rig.chosen().len(), rig.count(ExchangeEvent::Rotated)), (8, 0));
 }
 
-/// Goal: a peer of no use makes room at the next turn, however old it is.
+/// Goal: a useless peer makes room at the next turn, however old it is.
 #[test]
 fn a_chosen_peer_of_no_use_makes_room() {
     let mut rig = among(4, 30);
@@ -168,7 +169,7 @@ fn a_chosen_peer_of_no_use_makes_room() {
     assert_eq!(rig.chosen().len(), 4);
 }
 
-/// Goal: a lost peer is replaced within seconds, by somebody else if it does not come back.
+/// Goal: a lost peer is replaced within seconds, by another one if it does not return.
 #[test]
 fn a_lost_peer_is_replaced() {
     let mut rig = among(4, 30);
@@ -181,7 +182,7 @@ fn a_lost_peer_is_replaced() {
     assert!(!rig.chosen().contains(&lost));
 }
 
-/// Goal: a peer that refuses is left alone for a while, one that another key answers for is forgotten.
+/// Goal: a peer that refuses is not dialled for a while; one for which another key answers is dropped.
 #[test]
 fn refusals_and_wrong_keys_are_not_dialled_again_and_again() {
     let mut rig = among(8, 2);
@@ -195,7 +196,8 @@ fn refusals_and_wrong_keys_are_not_dialled_again_and_again() {
     assert_eq!((heard, reached), (0, 1));
 }
 
-/// Goal: who signs that ten thousand keys are at one host has it dialled once a minute, not ten thousand times.
+/// Goal: if an attacker signs that ten thousand keys are at one host, nodes dial it once a minute, not ten thousand
+/// times.
 #[test]
 fn a_host_is_dialled_once_a_minute() {
     let mut rig = Rig::new(8);
@@ -207,7 +209,7 @@ fn a_host_is_dialled_once_a_minute() {
     assert!((30..=60).contains(&dialled.len()), "{}", dialled.len());
 }
 
-/// Goal: feelers see which of the book are there, without keeping them.
+/// Goal: feelers find out which peers of the book answer, without keeping their connections.
 #[test]
 fn feelers_tell_the_true_from_the_made_up() {
     let mut rig = among(2, 30);
@@ -240,7 +242,8 @@ fn anchors_are_dialled_first() {
     assert_eq!(again.chosen().len(), 8);
 }
 
-/// Goal: to one block the same is told for a while, so that nobody learns the book by asking under many keys.
+/// Goal: one block is shown the same records for a while, so that a peer cannot learn the book by asking under many
+/// keys.
 #[test]
 fn a_block_is_told_the_same_for_a_while() {
     let mut rig = among(0, 100);
@@ -270,7 +273,7 @@ fn a_block_is_told_the_same_for_a_while() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Goal: under any events the chooser keeps within its places, has at most one peer of a block, and never spins.
+    /// Goal: under any events the chooser stays within its places, has at most one peer per block, and never spins.
     #[test]
     fn bounds_hold_whatever_happens(events in prop::collection::vec((0u8..8, 0u32..60, 1u64..400), 1..120)) {
         let mut rig = among(5, 20);

@@ -1,15 +1,15 @@
-//! The reports that the [`Chooser`] takes, and the answers that it gives.
+//! The reports that the [`Chooser`] receives, and the answers that it gives.
 
 use super::*;
 
 impl Chooser {
-    /// Notes the result of an attempt to connect.
+    /// Records the result of an attempt to connect.
     pub(crate) fn dialled(&mut self, peer: &PeerAddress, came: Dialled, now: Now) {
         let is_feeler = matches!(self.feeler, Some(Feeler::Dialling(it)) if it.id == peer.id);
         if is_feeler {
             self.feeler = None;
         } else if !self.seats.is_dialling(&peer.id) {
-            // A connection that was seen: its end will be seen too.
+            // The connection was made and observed: its end will be observed too.
             return;
         } else {
             self.seats.release(&peer.id);
@@ -31,7 +31,7 @@ impl Chooser {
         }
     }
 
-    /// Takes records that a peer at an address told of.
+    /// Takes in records that a peer at an address reported.
     pub(crate) fn hear(&mut self, records: impl IntoIterator<Item = PeerRecord>, teller: IpAddr, now: Now) {
         for record in records {
             match self.book.hear(record, teller, now.ms) {
@@ -45,12 +45,12 @@ impl Chooser {
         }
     }
 
-    /// Notes where a peer that told its own record comes from.
+    /// Records the address of a peer that sent its own record.
     pub(crate) fn met(&mut self, id: &PeerId, from: SocketAddr) {
         self.book.met(id, from);
     }
 
-    /// Notes the result of a question.
+    /// Records the result of a question.
     pub(crate) fn asked(&mut self, id: &PeerId, came: Asked, now: Now) {
         let (heard, reached) = self.book.len();
         let is_rich = heard + reached >= KNOWN_PER_PLACE * self.rules.outbound;
@@ -68,12 +68,12 @@ impl Chooser {
         }
     }
 
-    /// Notes something that happened beside the decisions.
+    /// Counts an event outside the chooser's decisions.
     pub(crate) fn count(&mut self, event: ExchangeEvent) {
         self.counts.add(event);
     }
 
-    /// Whether the book has this very record of a peer, or a newer one.
+    /// Whether the book has this record of a peer, or a newer one.
     pub(crate) fn has(&self, id: &PeerId, issued_ms: u64) -> bool {
         self.book.has(id, issued_ms)
     }
@@ -83,7 +83,7 @@ impl Chooser {
         self.shown.to(&self.book, asker, from, now)
     }
 
-    /// The book as a record, if it changed since the last time.
+    /// The book as a record, if it has changed since the last call.
     pub(crate) fn save(&mut self, chain: &Digest, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
         let anchors = self.seats.anchors(now, IDLE_MAX);
         self.book.save(chain, |id| anchors.contains(id))

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::*;
 
-/// The moment at which a test begins, the same for all: knocks come at once, also where the machine stands still between them.
+/// The moment at which all tests begin: knocks are simultaneous, even if the machine pauses between them.
 fn now() -> Instant {
     static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
     *NOW
@@ -14,7 +14,7 @@ fn at(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// Knocks so often from ever new ports, and proves the address when asked to. Keeps the places.
+/// Knocks `times` times from new ports, and proves the address when asked to. Returns the places.
 fn knock(door: &Arc<Door>, ip: &str, times: u16) -> Vec<Place> {
     let enter = |port| match door.knock(at(ip, port), true, now()) {
         Welcome::Enter(place) => Some(place),
@@ -23,7 +23,7 @@ fn knock(door: &Arc<Door>, ip: &str, times: u16) -> Vec<Place> {
     (0..times).filter_map(enter).collect()
 }
 
-/// Goal: a host, a network and all strangers have some places and no more; configured peers have theirs whatever happens.
+/// Goal: a host, a network and all strangers get a bounded number of places; configured peers always have theirs.
 #[test]
 fn places_are_shared_by_host_by_network_and_kept_for_configured_peers() {
     let friend = at("198.51.100.7", 7400);
@@ -51,7 +51,8 @@ fn places_are_shared_by_host_by_network_and_kept_for_configured_peers() {
     assert!(state.hosts.is_empty() && state.nets.is_empty() && state.addresses.is_empty());
 }
 
-/// Goal: a forger of addresses gets a few places and leaves those of others. A proven address is not asked again.
+/// Goal: a forger of addresses gets a few places and leaves those of others. A proven address is not asked to prove
+/// itself again.
 #[test]
 fn an_address_has_to_be_proven_when_it_is_busy() {
     let door = Door::new([]);
@@ -74,7 +75,8 @@ fn an_address_has_to_be_proven_when_it_is_busy() {
     assert!(matches!(door.knock(at("198.51.100.1", 1), true, now()), Welcome::Enter(_)));
 }
 
-/// Goal: who forges the address of a configured peer, or addresses of a network, fills places of nobody who proves its own.
+/// Goal: a forger of a configured peer's address, or of a network's addresses, takes no place from a peer that proves
+/// its own.
 #[test]
 fn forged_addresses_make_room_for_proven_ones() {
     let (friend, now) = (at("198.51.100.7", 7400), now());
@@ -103,7 +105,7 @@ fn forged_addresses_make_room_for_proven_ones() {
     assert!(proven.iter().all(|place| !place.displaced.is_cancelled()));
 }
 
-/// Goal: forged handshakes that end at once leave a network its rate.
+/// Goal: forged handshakes that end at once leave a network part of its rate.
 #[test]
 fn forged_handshakes_leave_proven_ones_a_rate() {
     let (door, now) = (Door::new([at("198.51.100.7", 7400)]), now());
@@ -114,8 +116,8 @@ fn forged_handshakes_leave_proven_ones_a_rate() {
     }
 }
 
-/// Goal: stalled handshakes in all places make room for newcomers from elsewhere. That happens at once where a network has
-/// many, and after the usual time of a handshake where each has one.
+/// Goal: stalled handshakes in all places make room for newcomers from elsewhere. That happens at once where a network
+/// has many, and after the usual time of a handshake where each has one.
 #[test]
 fn who_stalls_makes_room_for_others() {
     let (door, start) = (Door::new([]), now());
@@ -141,7 +143,8 @@ fn who_stalls_makes_room_for_others() {
     assert_eq!(door.state.lock().strangers, STRANGERS_MAX);
 }
 
-/// Goal: a network whose handshakes end at once, and so hold no places, has a rate. Forging networks does not fill the memory.
+/// Goal: a network whose handshakes end at once, and so hold no places, has a rate. Forged networks do not fill the
+/// memory.
 #[test]
 fn handshakes_that_end_at_once_have_a_rate() {
     let (door, start) = (Door::new([]), now());
@@ -157,14 +160,14 @@ fn handshakes_that_end_at_once_have_a_rate() {
     assert!(enters("198.51.100.1", later + Duration::from_secs(1)), "they are forgotten");
 }
 
-/// Goal: a devnet on one machine may start at once.
+/// Goal: a whole devnet on one machine may start at once.
 #[test]
 fn this_machine_may_be_many_hosts() {
     let door = Door::new([]);
     assert_eq!(knock(&door, "127.0.0.1", 100).len(), PER_MACHINE_MAX);
 }
 
-/// The place of a handshake whose address may be forged.
+/// Takes the place of a handshake whose address may be forged.
 #[track_caller]
 fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> Place {
     match door.knock(from, false, now) {
@@ -173,7 +176,7 @@ fn forged(door: &Arc<Door>, from: SocketAddr, now: Instant) -> Place {
     }
 }
 
-/// Goal: a newcomer to a full host or network takes an unproven place of its own, and leaves those of others.
+/// Goal: a newcomer to a full host or network takes an unproven place of that origin, and leaves those of others.
 #[test]
 fn who_has_all_places_makes_room_among_its_own() {
     for (hosts, times, places) in [(1, 100, PER_HOST_MAX), (40, 1, PER_NET_MAX)] {
@@ -189,7 +192,7 @@ fn who_has_all_places_makes_room_among_its_own() {
     }
 }
 
-/// Goal: if strangers have all their places, an unproven stranger makes room, or else the network that has the most.
+/// Goal: if strangers use all their places, an unproven stranger makes room, or otherwise the network with the most.
 #[test]
 fn strangers_make_room_among_themselves() {
     let (friend, now) = (at("203.0.113.1", 7400), now());
@@ -208,7 +211,7 @@ fn strangers_make_room_among_themselves() {
     assert!(crowd[0].displaced.is_cancelled(), "its oldest");
 }
 
-/// Goal: while as many networks are counted as may be, those that are known are, and no other enters.
+/// Goal: when the most networks are counted, known ones still enter, and no other does.
 #[test]
 fn no_more_networks_are_counted_than_may_be() {
     let (door, now) = (Door::new([]), now());
@@ -222,7 +225,7 @@ fn no_more_networks_are_counted_than_may_be() {
     assert_eq!(door.state.lock().rates.len(), RATES_MAX);
 }
 
-/// Goal: handshakes have the whole time until it is crowded.
+/// Goal: handshakes have the full time until many are in progress.
 #[test]
 fn handshakes_have_less_time_when_it_is_crowded() {
     let (door, quiet) = (Door::new([]), Duration::from_secs(4));

@@ -1,4 +1,4 @@
-//! Whom the operator bars, and lets in again; and the node's own bans, which are kept as well.
+//! Bans by the operator, and lifting them; and the node's own bans, which are stored as well.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::{
     },
 };
 
-/// How long a ban lasts for which the operator names no time.
+/// Duration of a ban if the operator names none.
 const BAN_DEFAULT: Duration = Duration::from_secs(3_600);
 
 impl Network {
-    /// Bans a peer in the operator's name, and ends its connection. Without a duration the ban of a configured peer holds until
-    /// [`Network::unban_peer`], that of another one for an hour.
+    /// Bans a peer in the operator's name, and ends its connection. Without a duration, a configured peer's ban lasts
+    /// until [`Network::unban_peer`], any other for an hour.
     ///
     /// # Errors
     /// See [`OrderError`].
@@ -42,20 +42,20 @@ impl Network {
         info!(%peer, reason, ?duration, "the operator banned a peer");
         peers.bans.add(peer, BannedBy::Operator, reason, until, now);
         if let Some(link) = peers.disconnect(peer, now) {
-            // The reason is the operator's own business.
+            // The reason stays private to the operator.
             close(&link.connection, Goodbye::Banned, "banned by the node's operator");
         }
         // `None` only for a ban of zero length.
         peers.bans.of(peer, now).ok_or(OrderError::NotBanned(peer))
     }
 
-    /// The node's own bans that stand, and the operator's that it prolonged, to be kept for [`Network::start_with_orders`]: 1,024 at
-    /// most, of more those that end last.
+    /// The node's own current bans, and the operator's that it prolonged, to be stored for
+    /// [`Network::start_with_orders`]. At most 1,024; of more, those that end last.
     pub fn own_bans(&self) -> Vec<Ban> {
         self.peers.lock().bans.own(Instant::now())
     }
 
-    /// Resolves once the node's own bans have changed since it resolved last. For one who waits.
+    /// Resolves once the node's own bans have changed since it last resolved. For a single waiter.
     pub async fn own_bans_changed(&self) {
         let changed = self.peers.lock().bans.changed();
         changed.notified().await;
@@ -64,7 +64,7 @@ impl Network {
     /// Ends a ban, the operator's or the node's own.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the peer is not banned.
     pub fn unban_peer(&self, peer: PeerId) -> Result<(), OrderError> {
         if !self.peers.lock().bans.lift(peer, Instant::now()) {
             return Err(OrderError::NotBanned(peer));
@@ -89,7 +89,8 @@ mod tests {
         tests::{eventually, key, loopback},
     };
 
-    /// Goal: a ban ends the connection and is shown. An added peer comes back once its ban is lifted, and places do not run out.
+    /// Goal: a ban ends the connection and is listed. An added peer returns once its ban is lifted, and places do not
+    /// run out.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn bans_end_connections_and_can_be_lifted() {
         let (b, _) = start(2, &loopback()).await;

@@ -1,4 +1,4 @@
-//! Whom the operator has dialled beside the configured peers, and whom no more.
+//! Peers that the operator adds to the configured ones, or removes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,17 +16,17 @@ use crate::{
     },
 };
 
-/// Peers that are added at once: each is dialled for good, and has a place kept for it.
+/// Most added peers at once: each is dialled permanently, and has a place reserved for it.
 pub(super) const ADDED_MAX: usize = 64;
 
-/// A peer that is dialled, and what ends its task.
+/// A peer that is dialled, and the token that ends its task.
 pub(in crate::quic) struct Dialled {
     peer: PeerTarget,
     stop: CancellationToken,
 }
 
 impl Dialled {
-    /// Dials a peer, and dials it again whenever the connection is lost.
+    /// Dials a peer, and redials it whenever the connection is lost.
     pub(in crate::quic) fn begin(driver: &Arc<Driver>, peer: PeerTarget) -> Dialled {
         let stop = CancellationToken::new();
         let (stopped, dialling) = (stop.clone(), dial::keep_connected(Arc::clone(driver), peer.clone()));
@@ -37,7 +37,7 @@ impl Dialled {
     }
 }
 
-/// Whether a peer can listen there: not on every address of its machine, nor on no port.
+/// Whether a peer can listen there: an unspecified address or port 0 cannot be dialled.
 pub(super) fn can_be_dialled(peer: &PeerTarget) -> bool {
     match &peer.at {
         PeerHost::Address(address) => !address.ip().is_unspecified() && address.port() != 0,
@@ -46,8 +46,9 @@ pub(super) fn can_be_dialled(peer: &PeerTarget) -> bool {
 }
 
 impl Network {
-    /// Dials a peer, and dials it again whenever the connection is lost, until [`Network::remove_peer`]. Its place is kept like that of a
-    /// configured one. Another address for a peer that was added takes the place of the first. A configured peer that was removed comes back.
+    /// Dials a peer, and redials it whenever the connection is lost, until [`Network::remove_peer`]. Its place is
+    /// reserved like that of a configured one. For a peer that was added before, the new address replaces the old one.
+    /// A configured peer that was removed returns.
     ///
     /// # Errors
     /// See [`OrderError`].
@@ -80,7 +81,8 @@ impl Network {
         Ok(())
     }
 
-    /// Dials a peer no more, keeps no place for it, and ends the connection. A configured one stays removed until [`Network::add_peer`].
+    /// Stops dialling a peer, frees its place, and ends the connection. A configured one stays removed until
+    /// [`Network::add_peer`].
     ///
     /// # Errors
     /// See [`OrderError`].
@@ -102,7 +104,8 @@ impl Network {
         Ok(())
     }
 
-    /// The peers that are dialled, the configured ones first, each with whether it was added; and those that were removed.
+    /// The peers that are dialled, the configured ones first, each with whether it was added; and those that were
+    /// removed.
     pub(in crate::quic) fn named(&self) -> (Vec<(PeerTarget, bool)>, Vec<PeerTarget>) {
         let dialled = self.dialled.lock();
         let (kept, removed): (Vec<_>, Vec<_>) =
@@ -135,7 +138,7 @@ mod tests {
         tests::{eventually, loopback},
     };
 
-    /// Goal: a peer that is added is dialled, shown and kept like a configured one, and gone when it is removed.
+    /// Goal: an added peer is dialled, listed and kept like a configured one, and gone when it is removed.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn peers_come_and_go_by_order() {
         let quick = NetworkConfig { handshake_timeout_ms: 300, ..loopback() };
@@ -166,7 +169,8 @@ mod tests {
         b.shutdown().await;
     }
 
-    /// Goal: an operator removes and bans a configured peer too, its address is the configuration's word, and it comes back by order.
+    /// Goal: an operator removes and bans a configured peer too, and an order brings it back. Only the configuration
+    /// sets its address.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn configured_peers_are_removed_and_banned() {
         let (b, _) = start(2, &loopback()).await;
