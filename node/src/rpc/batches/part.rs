@@ -1,4 +1,4 @@
-//! [`Part`]: the body of a batch and its receipts, as they are open: apart, because hardly anybody needs both.
+//! [`Part`]: the body or the receipts of a batch, unpacked. The two open separately, because few callers need both.
 
 use std::{mem::size_of, sync::OnceLock};
 
@@ -6,11 +6,11 @@ use alloy_primitives::{B256, Bloom, keccak256};
 use serde::de::DeserializeOwned;
 use slipstream_types::{BatchHeader, BlobKind, Body, Log, Receipt, Receipts, batch::RawTransaction, limits};
 
-/// Gas of one byte of a log's data, the least that a byte of receipts beside their heads costs.
+/// Gas per byte of a log's data, the cheapest way to add bytes to receipts apart from their heads.
 const LOG_BYTE_GAS: u64 = 8;
-/// Bytes of a receipt without logs, in its encoding.
+/// Bytes of an encoded receipt without logs.
 const RECEIPT_BYTES: u64 = 16;
-/// What the allocator adds to a piece of memory.
+/// The allocator's overhead per allocation.
 const ALLOCATION_BYTES: usize = 16;
 
 /// A part of a batch that is opened by itself.
