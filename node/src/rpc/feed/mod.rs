@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  store's head ────▶ the head as JSON ──────────┐
-//!  pool's arrivals ─▶ copied, once in 10 ms ─────┼─▶ told, on a low-priority thread ─▶ every socket checks what its subscriptions lack
-//!  health ──────────▶ checked once a second ─────┘                                               └─▶ logs: in the lanes of callers, cached here for
-//!                                                                                                    other subscriptions with the same criteria
+//!  pool's arrivals ─▶ copied, once in 10 ms ─────┼─▶ told, at low priority ─▶ every socket checks what its subscriptions lack
+//!  health ──────────▶ checked once a second ─────┘                            └─▶ logs: in the lanes of callers, cached here
+//!                                                                                 for subscriptions with the same criteria
 //! ```
 //!
 //! Subscriptions have no queues. Like a filter, a subscription is a position in the ledger or in the pool's arrivals.
