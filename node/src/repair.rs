@@ -14,8 +14,8 @@ use slipstream_types::BatchNumber;
 
 use crate::{api::starting::Starting, error::NodeError, node::open_database, tasks::TaskFailure};
 
-/// Opens the store. First repairs its state if a repair is due or if its rows do not match the head. With `sync.repair:
-/// off` it performs only a repair that an operator requested, even if something else was recorded before.
+/// Opens the store. First repairs its state if a repair is due or if its rows do not match the head. With
+/// `sync.repair: off` it performs only a repair that an operator requested, even if something else was recorded before.
 ///
 /// # Errors
 /// As [`Store::open`]; [`SyncError::Unrepaired`].

@@ -73,11 +73,11 @@ metrics! {
     "process_resident_memory_bytes" process_memory_bytes: IntGauge;
     /// Bytes of address space that the process has taken.
     "process_virtual_memory_bytes" process_virtual_bytes: IntGauge;
-    ///  Seconds of CPU time since the process started, summed over all cores.
+    /// Seconds of CPU time since the process started, summed over all cores.
     "process_cpu_seconds_total" process_cpu_seconds: Counter;
-    ///  Open files of the process, including sockets.
+    /// Open files of the process, including sockets.
     "process_open_fds" process_open_files: IntGauge;
-    ///  Open files that the system allows the process.
+    /// Open files that the system allows the process.
     "process_max_fds" process_open_files_max: IntGauge;
     /// Threads of the process.
     "process_threads" process_threads: IntGauge;
@@ -85,29 +85,29 @@ metrics! {
     "process_start_time_seconds" process_start_seconds: Gauge;
     /// Number of the last committed batch.
     "slipstream_head_number" head_number: IntGauge;
-    ///  Forks that peers' schedules have and this node's schedule lacks.
+    /// Forks that peers' schedules have and this node's schedule lacks.
     "slipstream_unknown_forks" unknown_forks: IntGauge;
     /// Seconds since the timestamp of the last committed batch, by this node's clock; NaN before the first batch.
     "slipstream_head_age_seconds" head_age_seconds: Gauge;
-    ///  1 while the node is ready, according to GET /health.
+    /// 1 while the node is ready, according to GET /health.
     "slipstream_ready" ready: IntGauge;
-    ///  1 for the reason why the node is not ready.
+    /// 1 for the reason why the node is not ready.
     "slipstream_blocker" blocker: IntGaugeVec ["reason"];
-    ///  Number of the newest batch with a stored certificate.
+    /// Number of the newest batch with a stored certificate.
     "slipstream_certificate_number" certificate_number: IntGauge;
     /// Epoch of the batch after the head.
     "slipstream_epoch" epoch_number: IntGauge;
-    ///  Validators in that epoch.
+    /// Validators in that epoch.
     "slipstream_epoch_validators" epoch_validators: IntGauge;
-    ///  Highest certified batch that peers have announced since start, or the waypoint's.
+    /// Highest certified batch that peers have announced since start, or the waypoint's.
     "slipstream_sync_target_number" sync_target_number: IntGauge;
-    ///  1 for the current phase of the sync daemon.
+    /// 1 for the current phase of the sync daemon.
     "slipstream_sync_phase" sync_phase: IntGaugeVec ["phase"];
     /// Batches committed by following, since start.
     "slipstream_sync_batches_total" sync_batches: IntCounter;
     /// Batches executed by following, since start.
     "slipstream_sync_batches_replayed_total" sync_batches_replayed: IntCounter;
-    ///  Batches that arrived completely over the mesh, so that nothing was fetched, since start.
+    /// Batches that arrived completely over the mesh, so that nothing was fetched, since start.
     "slipstream_sync_batches_announced_total" sync_batches_announced: IntCounter;
     /// Transactions in the batches committed by following, since start.
     "slipstream_sync_transactions_total" sync_transactions: IntCounter;
@@ -115,165 +115,165 @@ metrics! {
     "slipstream_sync_received_bytes_total" sync_received_bytes: IntCounter;
     /// Keys and code read ahead because hints named them, since start.
     "slipstream_hints_named_total" hints_named: IntCounter;
-    ///  Of these, requested by execution.
+    /// Of these, requested by execution.
     "slipstream_hints_used_total" hints_used: IntCounter;
-    ///  Keys and code that execution of hinted batches requested, since start.
+    /// Keys and code that execution of hinted batches requested, since start.
     "slipstream_hints_reads_total" hints_reads: IntCounter;
-    ///  Rows with wrong values in hints, so that a batch was executed again, since start.
+    /// Rows with wrong values in hints, so that a batch was executed again, since start.
     "slipstream_hints_values_wrong_total" hints_values_wrong: IntCounter;
     /// Keys and code read ahead because predictors named them, for batches without hints, since start.
     "slipstream_predictors_named_total" predictors_named: IntCounter;
-    ///  Of these, requested by execution.
+    /// Of these, requested by execution.
     "slipstream_predictors_used_total" predictors_used: IntCounter;
-    ///  Keys and code that execution of these batches requested, since start.
+    /// Keys and code that execution of these batches requested, since start.
     "slipstream_predictors_reads_total" predictors_reads: IntCounter;
     /// Reads of execution that the hot cache answered, since start.
     "slipstream_hot_cache_hits_total" hot_cache_hits: IntCounter;
-    ///  Reads of execution that missed the hot cache, since start.
+    /// Reads of execution that missed the hot cache, since start.
     "slipstream_hot_cache_misses_total" hot_cache_misses: IntCounter;
-    ///  Approximate memory of the hot cache, in bytes.
+    /// Approximate memory of the hot cache, in bytes.
     "slipstream_hot_cache_bytes" hot_cache_bytes: IntGauge;
-    ///  Reads of execution that waited for the disk, the database or a read-ahead thread, since start.
+    /// Reads of execution that waited for the disk, the database or a read-ahead thread, since start.
     "slipstream_execute_stalls_total" execute_stalls: IntCounter;
-    ///  Seconds that executing threads waited for these reads, since start.
+    /// Seconds that executing threads waited for these reads, since start.
     "slipstream_execute_stalled_seconds_total" execute_stalled_seconds: Counter;
-    ///  Gas per second that this machine executes on one core, as measured, by kind of work.
+    /// Gas per second that this machine executes on one core, as measured, by kind of work.
     "slipstream_execute_gas_per_second" execute_gas_per_second: IntGaugeVec ["work"];
-    ///  Seconds that this machine needs for a batch that spends the gas limit on the slowest kind of work; 0 until measured.
+    /// Seconds that this machine needs for a batch that spends the gas limit on the slowest kind of work; 0 until measured.
     "slipstream_execute_batch_max_seconds" execute_batch_seconds_max: Gauge;
-    ///  Seconds that each stage of the sync pipeline was busy, since start; concurrent jobs each count.
+    /// Seconds that each stage of the sync pipeline was busy, since start; concurrent jobs each count.
     "slipstream_sync_stage_busy_seconds_total" sync_stage_busy_seconds: CounterVec ["stage"];
-    ///  Bytes that each stage of the sync pipeline processed, since start.
+    /// Bytes that each stage of the sync pipeline processed, since start.
     "slipstream_sync_stage_bytes_total" sync_stage_bytes: IntCounterVec ["stage"];
-    ///  Bytes queued for each stage of the sync pipeline.
+    /// Bytes queued for each stage of the sync pipeline.
     "slipstream_sync_stage_queue_bytes" sync_stage_queue_bytes: IntGaugeVec ["stage"];
-    ///  Requests to peers in flight.
+    /// Requests to peers in flight.
     "slipstream_sync_requests" sync_requests: IntGauge;
-    ///  Requests repeated to a second peer because the first was late, since start.
+    /// Requests repeated to a second peer because the first was late, since start.
     "slipstream_sync_hedges_total" sync_hedges: IntCounter;
-    ///  Batches applied by their deltas and re-executed in the background, since start.
+    /// Batches applied by their deltas and re-executed in the background, since start.
     "slipstream_sync_audited_total" sync_audited: IntCounter;
-    ///  Batches selected for an audit and skipped because too many waited, since start.
+    /// Batches selected for an audit and skipped because too many waited, since start.
     "slipstream_sync_audits_skipped_total" sync_audits_skipped: IntCounter;
-    ///  1 while there is an alarm: an audit found a certified batch that execution does not reproduce.
+    /// 1 while there is an alarm: an audit found a certified batch that execution does not reproduce.
     "slipstream_sync_alarm" sync_alarm: IntGauge;
-    ///  Bytes that the last repair of the state transferred; 0 if there was none.
+    /// Bytes that the last repair of the state transferred; 0 if there was none.
     "slipstream_sync_repair_bytes" sync_repair_bytes: IntGauge;
     /// Rows and codes that the last repair of the state changed.
     "slipstream_sync_repair_rows" sync_repair_rows: IntGauge;
-    ///  Completed share of the node's present work, 0 to 1: the head over the newest certified batch, or the rows of a restore.
+    /// Completed share of the node's present work, 0 to 1: the head over the newest certified batch, or the rows of a restore.
     "slipstream_progress_ratio" progress_ratio: Gauge;
-    ///  Completed share of the running or last restore, 0 to 1; 0 if there was none.
+    /// Completed share of the running or last restore, 0 to 1; 0 if there was none.
     "slipstream_sync_restore_ratio" sync_restore_ratio: Gauge;
-    ///  Batches of the history window still to be fetched in the background; 0 if none is missing.
+    /// Batches of the history window still to be fetched in the background; 0 if none is missing.
     "slipstream_sync_backfill_batches_left" sync_backfill_batches_left: IntGauge;
-    ///  Compressed bytes of history stored per second; 0 while the backfill is idle.
+    /// Compressed bytes of history stored per second; 0 while the backfill is idle.
     "slipstream_sync_backfill_bytes_per_second" sync_backfill_bytes_per_second: Gauge;
-    ///  Seconds until the history window is complete; 0 if nothing is missing, NaN while the backfill is idle.
+    /// Seconds until the history window is complete; 0 if nothing is missing, NaN while the backfill is idle.
     "slipstream_sync_backfill_eta_seconds" sync_backfill_eta_seconds: Gauge;
-    ///  Past states within the window that a peer has and this node lacks.
+    /// Past states within the window that a peer has and this node lacks.
     "slipstream_sync_past_states_left" sync_past_states_left: IntGauge;
-    ///  Seconds to the target at the present rate; 0 at the head of a chain that advances, NaN while unknown.
+    /// Seconds to the target at the present rate; 0 at the head of a chain that advances, NaN while unknown.
     "slipstream_sync_eta_seconds" sync_eta_seconds: Gauge;
     /// Answers to peers that sync from this node, since start.
     "slipstream_serve_answers_total" serve_answers: IntCounter;
     /// Bytes of these answers.
     "slipstream_serve_bytes_total" serve_bytes: IntCounter;
-    ///  Parts of answers that were cached, or were being built for another peer.
+    /// Parts of answers that were cached, or were being built for another peer.
     "slipstream_serve_cache_hits_total" serve_cache_hits: IntCounter;
-    ///  Parts of answers that had to be built.
+    /// Parts of answers that had to be built.
     "slipstream_serve_cache_misses_total" serve_cache_misses: IntCounter;
-    ///  Bytes of the cached parts.
+    /// Bytes of the cached parts.
     "slipstream_serve_cache_bytes" serve_cache_bytes: IntGauge;
-    ///  Requests refused because their peer exceeded its rate.
+    /// Requests refused because their peer exceeded its rate.
     "slipstream_serve_refused_busy_total" serve_refused_busy: IntCounter;
-    ///  Keys read from the store, singly or in groups, since start.
+    /// Keys read from the store, singly or in groups, since start.
     "slipstream_storage_keys_read_total" storage_keys_read: IntCounter;
-    ///  Data blocks read from the store's files because the block cache lacked them, since start.
+    /// Data blocks read from the store's files because the block cache lacked them, since start.
     "slipstream_storage_blocks_read_total" storage_blocks_read: IntCounter;
-    ///  Syncs of the store's log since start: each durable write waits for one.
+    /// Syncs of the store's log since start: each durable write waits for one.
     "slipstream_storage_syncs_total" storage_syncs: IntCounter;
     /// Bytes that the store wrote since start: to its log, and to files of rows by flushes and compactions.
     "slipstream_storage_written_bytes_total" storage_written_bytes: IntCounter;
     /// Bytes free on the file system of the database.
     "slipstream_storage_disk_free_bytes" storage_disk_free_bytes: IntGauge;
-    ///  Free bytes below which the node stops; 0 means no limit.
+    /// Free bytes below which the node stops; 0 means no limit.
     "slipstream_storage_disk_free_min_bytes" storage_disk_free_min_bytes: IntGauge;
-    ///  Files that can still be created on the file system of the database; -1 if it does not count them.
+    /// Files that can still be created on the file system of the database; -1 if it does not count them.
     "slipstream_storage_disk_free_inodes" storage_disk_free_inodes: IntGauge;
-    ///  Bytes that the data directory uses on disk, by part.
+    /// Bytes that the data directory uses on disk, by part.
     "slipstream_storage_disk_used_bytes" storage_disk_used_bytes: IntGaugeVec ["part"];
-    ///  Snapshots that are kept and served.
+    /// Snapshots that are kept and served.
     "slipstream_storage_snapshots" storage_snapshots: IntGauge;
-    ///  Batch of the newest snapshot; 0 if there is none.
+    /// Batch of the newest snapshot; 0 if there is none.
     "slipstream_storage_snapshot_number" storage_snapshot_number: IntGauge;
-    ///  Log lines that could not be written, or were dropped because their reader was slow, since start.
+    /// Log lines that could not be written, or were dropped because their reader was slow, since start.
     "slipstream_log_lines_lost_total" log_lines_lost: IntCounter;
     /// Connected peers.
     "slipstream_network_peers" network_peers: IntGauge;
-    ///  Peers from network.peers or added by the operator, by state: connected, connecting, unreachable, wrong key, ended or banned.
+    /// Peers from network.peers or added by the operator, by state: connected, connecting, unreachable, wrong key, ended or banned.
     "slipstream_network_configured_peers" network_configured_peers: IntGaugeVec ["state"];
-    ///  1 while this peer, from network.peers or added by the operator, is connected.
+    /// 1 while this peer, from network.peers or added by the operator, is connected.
     "slipstream_network_configured_peer_up" network_configured_peer_up: IntGaugeVec ["peer"];
-    ///  Connected peers that the node chose itself, by peer exchange.
+    /// Connected peers that the node chose itself, by peer exchange.
     "slipstream_network_chosen_peers" network_chosen_peers: IntGauge;
-    ///  Peers in the address book: heard of, or reached.
+    /// Peers in the address book: heard of, or reached.
     "slipstream_network_addresses" network_addresses: IntGaugeVec ["part"];
     /// Events of peer exchange, by event, since start.
     "slipstream_network_exchange_total" network_exchange: IntCounterVec ["event"];
     /// Keys that more than one node used within the last minute.
     "slipstream_network_shared_keys" network_shared_keys: IntGauge;
-    ///  Bytes sent on the currently open connections.
+    /// Bytes sent on the currently open connections.
     "slipstream_network_open_sent_bytes" network_sent_bytes: IntGauge;
-    ///  Bytes received on the currently open connections.
+    /// Bytes received on the currently open connections.
     "slipstream_network_open_received_bytes" network_received_bytes: IntGauge;
-    ///  Refusals of the network to its peers, by reason, since start.
+    /// Refusals of the network to its peers, by reason, since start.
     "slipstream_network_turned_away_total" network_turned_away: IntCounterVec ["reason"];
     /// Bytes of all messages that the mesh sent, since start.
     "slipstream_mesh_sent_bytes_total" mesh_sent_bytes: IntCounter;
-    ///  Bytes of mesh messages about unknown batches, since start.
+    /// Bytes of mesh messages about unknown batches, since start.
     "slipstream_mesh_useless_bytes_total" mesh_useless_bytes: IntCounter;
     /// Payloads for which the mesh had no room, since start.
     "slipstream_mesh_refused_total" mesh_refused: IntCounter;
-    ///  Bytes of chunks of new batches, by part: sent, or received and useful, duplicate or useless, since start.
+    /// Bytes of chunks of new batches, by part: sent, or received and useful, duplicate or useless, since start.
     "slipstream_mesh_chunk_bytes_total" mesh_chunk_bytes: IntCounterVec ["part", "kind"];
-    ///  New batches that the mesh delivered: complete, or incomplete so that the body is fetched, since start.
+    /// New batches that the mesh delivered: complete, or incomplete so that the body is fetched, since start.
     "slipstream_mesh_batches_total" mesh_batches: IntCounterVec ["outcome"];
-    ///  Payloads assembled, by the seconds from the batch's certificate to their last byte, as histogram buckets, since start.
+    /// Payloads assembled, by the seconds from the batch's certificate to their last byte, as histogram buckets, since start.
     "slipstream_mesh_decode_seconds_bucket" mesh_decode_bucket: IntCounterVec ["codec", "le"];
-    ///  All assembled payloads, since start.
+    /// All assembled payloads, since start.
     "slipstream_mesh_decode_seconds_count" mesh_decode_count: IntCounterVec ["codec"];
     /// The sum of these times, since start.
     "slipstream_mesh_decode_seconds_sum" mesh_decode_sum: CounterVec ["codec"];
-    ///  Requests to a peer for missing chunks, since start.
+    /// Requests to a peer for missing chunks, since start.
     "slipstream_mesh_pulls_total" mesh_pulls: IntCounter;
-    ///  Peers muted for a while because they sent mostly useless messages, since start.
+    /// Peers muted for a while because they sent mostly useless messages, since start.
     "slipstream_mesh_muted_total" mesh_muted: IntCounter;
-    ///  Peers banned because they sent what no honest node sends, since start.
+    /// Peers banned because they sent what no honest node sends, since start.
     "slipstream_mesh_banned_total" mesh_banned: IntCounter;
     /// False payloads that validators signed, since start.
     "slipstream_mesh_false_plans_total" mesh_false_plans: IntCounter;
-    ///  Current view of this validator; the view determines the primary.
+    /// Current view of this validator; the view determines the primary.
     "slipstream_consensus_view" consensus_view: IntGauge;
     /// 1 while this node is the primary, which orders the batches.
     "slipstream_consensus_primary" consensus_primary: IntGauge;
-    ///  1 for the reason why this node, configured as a validator, signs nothing; 0 for the others.
+    /// 1 for the reason why this node, configured as a validator, signs nothing; 0 for the others.
     "slipstream_consensus_silence" consensus_silence: IntGaugeVec ["reason"];
     /// 1 while this validator wants another primary, or waits for the next view to begin.
     "slipstream_consensus_unsettled" consensus_unsettled: IntGauge;
-    ///  Validators known to have prepared the next batch, or committed to it.
+    /// Validators known to have prepared the next batch, or committed to it.
     "slipstream_consensus_votes" consensus_votes: IntGaugeVec ["kind"];
-    ///  Votes needed to decide a batch.
+    /// Votes needed to decide a batch.
     "slipstream_consensus_quorum" consensus_quorum: IntGauge;
-    ///  Validators heard from within the last 10 seconds, including this one.
+    /// Validators heard from within the last 10 seconds, including this one.
     "slipstream_consensus_validators_heard" consensus_validators_heard: IntGauge;
-    ///  Batches that the other validators decided with another outcome than this one's, in this epoch since start.
+    /// Batches that the other validators decided with another outcome than this one's, in this epoch since start.
     "slipstream_consensus_divergences_total" consensus_divergences: IntCounter;
     /// Messages and orders of other validators that this one refused, in this epoch since start.
     "slipstream_consensus_refused_total" consensus_refused: IntCounter;
-    ///  Orders of other validators that this one did not need and did not unpack, in this epoch since start.
+    /// Orders of other validators that this one did not need and did not unpack, in this epoch since start.
     "slipstream_consensus_unwanted_total" consensus_unwanted: IntCounter;
-    ///  Proofs that a validator made two statements where it may make one.
+    /// Proofs that a validator made two statements where it may make one.
     "slipstream_consensus_evidence" consensus_evidence: IntGauge;
     /// Executable transactions in the pool.
     "slipstream_pool_pending" pool_pending: IntGauge;
@@ -281,25 +281,25 @@ metrics! {
     "slipstream_pool_queued" pool_queued: IntGauge;
     /// Bytes of all transactions in the pool.
     "slipstream_pool_bytes" pool_bytes: IntGauge;
-    ///  Lowest tip in wei per gas that the pool accepts; 0 unless the pool was full recently.
+    /// Lowest tip in wei per gas that the pool accepts; 0 unless the pool was full recently.
     "slipstream_pool_tip_min_wei" pool_tip_min_wei: IntGauge;
-    ///  Bytes of the journal of transactions that users submitted to this node.
+    /// Bytes of the journal of transactions that users submitted to this node.
     "slipstream_pool_journal_bytes" pool_journal_bytes: IntGauge;
-    ///  Transactions refused or dropped, by reason, since start; "known" ones were already here.
+    /// Transactions refused or dropped, by reason, since start; "known" ones were already here.
     "slipstream_pool_refused_total" pool_refused: IntCounterVec ["reason"];
-    ///  Open WebSockets.
+    /// Open WebSockets.
     "slipstream_ws_sockets" ws_sockets: IntGauge;
-    ///  WebSockets closed, by reason, since start.
+    /// WebSockets closed, by reason, since start.
     "slipstream_ws_closed_total" ws_closed: IntCounterVec ["reason"];
-    ///  Current subscriptions of all WebSockets, by kind.
+    /// Current subscriptions of all WebSockets, by kind.
     "slipstream_ws_subscriptions" ws_subscriptions: IntGaugeVec ["kind"];
-    ///  Notifications produced for them, by kind, since start.
+    /// Notifications produced for them, by kind, since start.
     "slipstream_ws_notifications_total" ws_notifications: IntCounterVec ["kind"];
-    ///  Callers refused by the API, by the missing resource: connection, call, socket, room, operator token.
+    /// Callers refused by the API, by the missing resource: connection, call, socket, room, operator token.
     "slipstream_api_refused_total" api_refused: IntCounterVec ["missing"];
-    ///  JSON-RPC calls by method and outcome (ok or error); unknown methods count as "unknown".
+    /// JSON-RPC calls by method and outcome (ok or error); unknown methods count as "unknown".
     "slipstream_rpc_requests_total" rpc_requests: IntCounterVec ["method", "outcome"];
-    ///  Duration of JSON-RPC calls, by method.
+    /// Duration of JSON-RPC calls, by method.
     "slipstream_rpc_seconds" rpc_seconds: HistogramVec ["method"];
 }
 

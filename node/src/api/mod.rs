@@ -1,7 +1,7 @@
-//! The HTTP side, on one port: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, and a page for people at `GET
-//! /`. For reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`, `GET /v1/events`, `GET
-//! /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics` and `GET /health`. `/v1/operator/…` is for
-//! callers with the operator's token.
+//! The HTTP side, on one port: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, and a page for people at
+//! `GET /`. For reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics` and `GET /health`.
+//! `/v1/operator/…` is for callers with the operator's token.
 //!
 //! `/health`, also as `/health/ready`, is readiness: whether to send callers here. `/health/live` is liveness: whether
 //! the process works. A halted chain is no reason to restart a node.

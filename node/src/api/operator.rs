@@ -2,11 +2,11 @@
 //! refused before any of the request's body is read.
 //!
 //! ```text
-//!    GET, PUT      /v1/operator/log/filter       the log's filter
-//!    GET           /v1/operator/log/recent       the log's last lines
-//!    PUT, DELETE   /v1/operator/peers/KEY        a peer that the node dials and keeps, like those of network.peers
-//!    GET           /v1/operator/peers/KEY/ping   a request to a connected peer
-//!    PUT, DELETE   /v1/operator/bans/KEY         a banned peer
+//!   GET, PUT      /v1/operator/log/filter       the log's filter
+//!   GET           /v1/operator/log/recent       the log's last lines
+//!   PUT, DELETE   /v1/operator/peers/KEY        a peer that the node dials and keeps, like those of network.peers
+//!   GET           /v1/operator/peers/KEY/ping   a request to a connected peer
+//!   PUT, DELETE   /v1/operator/bans/KEY         a banned peer
 //! ```
 //!
 //! Orders about peers are written to the data directory before they are answered, and survive a restart. So does the

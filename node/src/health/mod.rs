@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
-//!                                                          └──▶ Teller ─▶ one line in ten seconds, and a warning on alerts
+//!                                                         └──▶ Teller ─▶ one line in ten seconds, and a warning on alerts
 //! ```
 
 mod judge;

@@ -5,8 +5,8 @@
 //! ```text
 //!  store, follower, seat, network, pool ─┐
 //!  Health (judged)  ─────────────────────┼─▶ StatusSource::read ─▶ NodeStatus ─┬─▶ /v1/status ─▶ slipstream status, wait
-//!   Resources (sampled apart) ────────────┘                                      ├─▶ sample ─▶ /metrics
-//!                                                                               └─▶ watch ─▶ the log, /v1/events
+//!  Resources (sampled apart) ────────────┘                                     ├─▶ sample ─▶ /metrics
+//!                                                                              └─▶ watch ─▶ the log, /v1/events
 //! ```
 //!
 //! The document contains only numbers that are kept anyway, because anyone who can reach the API may request it.

@@ -2,7 +2,7 @@
 //! files, and browsers are told to refuse every other source.
 //!
 //! ```text
-//!   page.js (requests, listens) ─▶ sections.js (what is shown) ─▶ dom.js (how), text.js (in which words)
+//!  page.js (requests, listens) ─▶ sections.js (what is shown) ─▶ dom.js (how), text.js (in which words)
 //! ```
 
 use axum::{

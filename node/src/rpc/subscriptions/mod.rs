@@ -9,8 +9,6 @@
 //! A subscription is a position in the ledger or in the pool's arrivals. The news after it is read when its socket has
 //! room. So a slow reader costs only as much memory as a fast one. A reader that falls too far behind is disconnected
 //! with a reason; nothing is ever silently left out.
-//! slow reader costs only as much memory as a fast one. One who falls too far behind is closed and told why; nothing is ever left
-//! out in silence.
 
 mod set;
 #[cfg(test)]
