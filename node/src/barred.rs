@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use slipstream_network::{Ban, PeerId};
 use slipstream_types::ValidatorSet;
 
-/// Describes the validators that this one bans and the quorum that remains. `None` if this node does not validate, or
-/// bans no validator.
+/// Describes the validators that this one bans and the quorum that remains. `None` for a node outside the set, or
+/// without banned validators.
 pub(crate) fn barred(set: &ValidatorSet, own: PeerId, bans: &[Ban]) -> Option<String> {
     set.index_of(&own)?;
     let banned: BTreeSet<PeerId> = bans.iter().map(|ban| ban.peer).collect();

@@ -156,8 +156,8 @@ mod tests {
         FORM.read(dir, |text| Ok(String::from_utf8_lossy(text).into_owned()))
     }
 
-    /// Goal: whatever lies in the file's place, a start neither blocks on it nor reads it without end, and leaves it
-    /// unchanged.
+    /// Goal: whatever lies in the file's place, a start reads only a bounded part of it, without blocking, and leaves
+    /// it unchanged.
     #[test]
     fn what_is_no_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();

@@ -71,8 +71,8 @@ impl fmt::Debug for OperatorToken {
 }
 
 impl OperatorToken {
-    /// Returns the token of a data directory whose lock is held: the existing one, or a new one if the existing one is
-    /// missing or not secret.
+    /// Returns the token of a data directory whose lock is held. Creates a new one if the existing one is missing or
+    /// not secret.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -155,7 +155,7 @@ mod tests {
             let text = OperatorToken::load(&path).unwrap_err().to_string();
             assert!(text.ends_with("which is 64 hexadecimal digits"), "{text}");
         }
-        // The leftover of a crash gets in nobody's way.
+        // The leftover of a crash does no harm.
         fs::write(small_file::aside(&path), "half").unwrap();
         assert!(!new.is(OperatorToken::establish(dir.path()).unwrap().reveal().as_bytes()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

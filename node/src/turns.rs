@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: only the allowed number of turns runs at once, the address with the least use is next, and a thread that
+    /// Goal: only the allowed number of turns runs at once, and the address with the least use is next. A thread that
     /// gives up frees its place.
     #[test]
     fn whoever_used_least_is_next() {

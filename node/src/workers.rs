@@ -1,7 +1,7 @@
 //! [`Workers`]: threads for callers' work, separate from those of the node's own work, to which they yield.
 //!
 //! Callers' work takes all cores if there is enough of it. The operating system gives these threads less of a core than
-//! those that commit, execute and verify; while a core is free they run at full speed. Work that turns out to be long
+//! those that commit, execute and verify. While a core is free they run at full speed. Work that turns out to be long
 //! lowers its priority once more ([`step_back`]), below short work.
 
 use std::{

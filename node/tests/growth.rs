@@ -1,5 +1,5 @@
-//! The cost of a batch for a node, measured by counters, must not grow with unrelated things: the accounts of the
-//! genesis, earlier batches and epochs, waiting transactions in the pool, and listeners.
+//! The cost of a batch for a node, measured by counters, must not grow with unrelated things. These are the accounts of
+//! the genesis, earlier batches and epochs, waiting transactions in the pool, and listeners.
 //!
 //! A single test, because the counters belong to the process. With `SLIPSTREAM_GROWTH=full` in its environment it uses
 //! the sizes of a large chain, and takes minutes.

@@ -1,7 +1,7 @@
 //! The host names under which a node may be called.
 //!
-//! A web page may make its own name resolve to this node's address, even loopback, and call the node as if it were the
-//! page's own server. The browser's rules then admit the page, and only the `Host` header reveals it.
+//! A web page may make its own name resolve to this node's address, even loopback. It can then call the node as if it
+//! were the page's own server. The browser's rules then admit the page, and only the `Host` header reveals it.
 
 use std::{collections::HashSet, net::IpAddr};
 

@@ -249,7 +249,7 @@ async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::resul
     }
 }
 
-/// Whether a node that is ending may hold what this one needs: its directory, or its UDP port, which QUIC keeps for
+/// Whether a node that is ending may hold what this one needs: its directory or its UDP port. QUIC keeps the port for
 /// three timeouts of its most distant connection.
 fn is_held(error: &NodeError) -> bool {
     matches!(
@@ -270,9 +270,8 @@ struct Signals {
 }
 
 impl Signals {
-    /// Listens for the first signal. The second one ends the process in the signal handler itself, because all threads
-    /// of a node that does not stop may be waiting for a disk. The store is written atomically, so nothing committed is
-    /// lost.
+    /// Listens for the first signal. The second one ends the process in the signal handler itself: if a node does not
+    /// stop, all its threads may be waiting for a disk. The store is written atomically, so nothing committed is lost.
     fn listen(log: &Log) -> std::result::Result<Signals, NodeError> {
         let failed = |source| NodeError::Io { action: "listen for signals", source };
         let listen = |kind| signal(kind).map_err(failed);

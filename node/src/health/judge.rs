@@ -194,7 +194,7 @@ impl Judge {
         })
     }
 
-    /// Whether the head is too old. A head that moves here counts as new whatever its timestamp: a clock may be wrong,
+    /// Whether the head is too old. A head that moves here counts as new whatever its timestamp. A clock may be wrong,
     /// or the chain's time may be catching up after a pause. A head that was too old is new again if its timestamp is
     /// much nearer, or if it moves twice in time. A single step of a nearly stuck node is not enough.
     fn is_old(&self, signs: &Signs, now: Instant) -> bool {

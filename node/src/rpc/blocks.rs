@@ -79,8 +79,8 @@ impl RpcContext {
         batch.ok_or_else(|| self.batches.missing("header", number)).map(Some)
     }
 
-    /// The pending batch. Nobody knows which transactions its proposer will take, so it has none here, and no state
-    /// root after them.
+    /// The pending batch. Its transactions are unknown until its proposer chooses them, so it is shown without
+    /// transactions and state root.
     fn pending_batch(&self) -> Result<Batch, RpcError> {
         let head = self.store.head()?;
         let header = BatchHeader {

@@ -1,4 +1,4 @@
-//! A JSON-RPC context over a store without a node: one validator that never answers, nothing that follows, and no
+//! A JSON-RPC context over a store, without a node. Its only validator never answers, and it has neither a follower nor
 //! ports.
 
 use std::{sync::Arc, time::Duration};

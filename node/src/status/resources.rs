@@ -1,5 +1,5 @@
-//! [`Resources`]: the process's use of the machine. A background task samples it, and callers get the last sample,
-//! because the size of a data directory requires a look at each of its files.
+//! [`Resources`]: the process's use of the machine. A background task samples it, and callers get the last sample:
+//! measuring a data directory requires a look at each of its files.
 
 use std::{
     collections::BTreeSet,

@@ -89,7 +89,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     );
 }
 
-/// Goal: a reload by systemd ends no node, not even one without a log file.
+/// Goal: a node survives a reload by systemd, even without a log file.
 #[test]
 fn a_reload_ends_no_service() {
     let chain = Chain::new();

@@ -324,7 +324,7 @@ fn read_late(node: &Running) -> Duration {
     longest
 }
 
-/// Goal: a client that sends many requests and reads the answers late gets all of them as fast as it reads: nothing
+/// Goal: a client that sends many requests and reads the answers late gets all of them as fast as it reads. No answer
 /// waits for a timer.
 #[test]
 fn a_late_reader_gets_all() {

@@ -187,8 +187,8 @@ impl JsonRpc {
         self.handle_weighed(caller, |_| Ok(None), begins, body).await.unwrap_or_default()
     }
 
-    /// The same for a caller that `weigh` grants or denies the time its body may take, and again if the body turns out
-    /// to be long. The grant may be on probation.
+    /// The same with a check of how long the body may take: `weigh` grants or denies that, possibly on probation. It is
+    /// asked again if the body turns out to be long.
     pub(super) async fn handle_weighed(
         &self,
         caller: impl Into<Caller>,
@@ -228,7 +228,8 @@ impl JsonRpc {
         Ok(answer.finish())
     }
 
-    /// How long a body may take, if this caller's history shows it. The operator's own hosts are exempt from probation.
+    /// How long a body may take: on probation if this caller's history does not show it. The operator's own hosts are
+    /// exempt.
     fn weight_for(&self, origin: Origin, asked: &Asked<'_>, weight: Weight) -> Weight {
         let is_open = |lane| origin.is_stranger() && !self.table.is_known_long(lane, origin);
         if asked.open_lane().is_some_and(is_open) { Weight::Probation } else { weight }

@@ -271,8 +271,8 @@ async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room)
     serde_json::from_slice(&answered.unwrap()).unwrap()
 }
 
-/// Goal: an endless call on probation is refused once it is long, if no place for long calls is free; otherwise it gets
-/// its full time. Then its caller is known for long calls, and is no longer on probation.
+/// Goal: an endless call on probation is refused once it is long, unless a place for long calls is free. With a place
+/// it gets its full time. Then its caller is known for long calls, and is no longer on probation.
 #[tokio::test]
 async fn endless_calls_on_probation_are_refused_or_have_their_time() {
     let (server, long) = (server(), Room::new(1, 0));

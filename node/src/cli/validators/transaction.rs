@@ -60,7 +60,7 @@ pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -
         nonce: nonce.to(),
         // The batch that includes it may have a longer list than the estimate saw.
         gas_limit: gas.to::<u64>().saturating_add(gas.to::<u64>() / 4),
-        // The base fee is fixed; the cap leaves room for tips to double meanwhile.
+        // The base fee changes only with forks; the caps leave room for a higher tip than suggested.
         max_fee_per_gas: price.saturating_mul(2),
         max_priority_fee_per_gas: price,
         to: TxKind::Call(to),

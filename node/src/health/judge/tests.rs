@@ -88,8 +88,7 @@ fn a_halted_chain_is_named() {
     assert!(rig.wait(1).ready);
 }
 
-/// Goal: a slow clock shows like a fast one: the age is reported with its sign, and a head that does not move is not
-/// new.
+/// Goal: a slow clock shows like a fast one. The age is reported with its sign, and only a head that moves is new.
 #[test]
 fn a_head_ahead_of_the_clock_is_told() {
     let mut rig = Rig::at_head(RULES, 970);
@@ -188,8 +187,8 @@ fn a_node_before_its_waypoint_is_not_ready() {
     assert!(rig.look().ready);
 }
 
-/// Goal: a node without peers reports so within seconds, with the reason of one peer; a restart of its only peer is too
-/// short for that.
+/// Goal: a node without peers reports that within seconds, with the reason of one peer. A restart of its only peer is
+/// too short for that.
 #[test]
 fn a_node_without_peers_says_so() {
     let mut rig = Rig::new(RULES);

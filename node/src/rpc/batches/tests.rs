@@ -152,7 +152,7 @@ fn only_what_is_asked_for_is_opened() {
     assert!(batch.receipts().is_err() && batch.hashes().eq(hashes));
 }
 
-/// Goal: a long answer is built on threads for long work, in memory that is reserved until it is written; an answer too
+/// Goal: a long answer is built on threads for long work, in memory that is reserved until it is written. An answer too
 /// long to send is refused.
 #[test]
 fn long_answers_are_weighed() {

@@ -123,7 +123,7 @@ impl RpcContext {
         }
     }
 
-    /// The validators' signed statement about a batch. Statements that end epochs are cached for good.
+    /// The validators' signed statement about a batch. Statements that end epochs are kept for good.
     fn ledger_info(&self, number: BatchNumber) -> Result<LedgerInfo, RpcError> {
         let head = self.store.head()?.header.number;
         if number > head {

@@ -97,7 +97,7 @@ impl Watched {
         head.bloom.as_ref().is_some_and(|bloom| !self.criteria.may_match(bloom))
     }
 
-    /// The block numbers that the filter names. Tags name the moving head and are left out.
+    /// The range that the filter names by number. A tag means the moving head, and does not limit the range.
     fn range(&self) -> (BatchNumber, Option<BatchNumber>) {
         let FilterBlockOption::Range { from_block, to_block } = self.criteria.filter().block_option else {
             return Default::default();

@@ -52,7 +52,7 @@ async fn full_batches_tell_what_is_paid() {
     };
     commit(with_tips([500_000_000; 3]), gas_limit / 2 - 1);
     assert_eq!(tip(), 0);
-    // The best first: ten that pay much, then 32 of which the last ones pay least.
+    // The best first: ten that pay much, then 32, of which the last ones pay least.
     let tips = [900_000_000; 10].into_iter().chain((1..=32).rev().map(|tip| tip * 10_000_000));
     let number = commit(with_tips(tips), gas_limit / 2);
     assert_eq!(tip(), 200_000_000, "six of ten of the last 32 pay less");

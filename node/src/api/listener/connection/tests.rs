@@ -282,8 +282,8 @@ impl Connected<IncomingStream<'_, One>> for Seat {
     }
 }
 
-/// Goal: the end reaches every client at once: one that leaves a long answer unread, one that is silent, and one that
-/// reads nothing at all.
+/// Goal: the end reaches every client at once. This includes a client that leaves a long answer unread, a silent one,
+/// and one that reads nothing at all.
 #[tokio::test(start_paused = true)]
 async fn the_end_comes_to_everybody() {
     let seats = Seats::new(Limits { calls: 8, spare: 0, reserved: 0, per_address: 8 });

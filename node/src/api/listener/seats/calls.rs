@@ -165,7 +165,7 @@ mod tests {
     }
 
     /// Goal: however many addresses make long calls, a quarter of the places circulates among callers with small
-    /// requests, and the operator finds places of each kind.
+    /// requests. The operator finds places of each kind.
     #[test]
     fn long_calls_of_many_addresses_leave_places_to_short_ones() {
         let calls = Calls::new(256);

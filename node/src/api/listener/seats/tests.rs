@@ -68,8 +68,8 @@ async fn calls_are_counted_apart() {
     first.call_read().unwrap();
 }
 
-/// Goal: a call that may take long holds a place among such calls until its answer has been read, and no place is left
-/// for a second one.
+/// Goal: a call that may take long holds a place among such calls until its answer has been read. A second call then
+/// finds none.
 #[tokio::test]
 async fn long_calls_have_fewer_places() {
     let seats = seats(4, 0);
@@ -117,8 +117,8 @@ async fn a_refused_call_has_no_place() {
     assert!(taken[3].has_to_go(), "nobody else may");
 }
 
-/// Goal: a call on probation holds its place until its answer is read or its connection ends, and until its work ends
-/// if that is later. A refused one holds none while its caller reads the refusal.
+/// Goal: a call on probation holds its place until its answer is read or its connection ends. If its work ends later,
+/// it holds the place until then. A refused one holds none while its caller reads the refusal.
 #[tokio::test]
 async fn places_on_probation_come_back() {
     let seats = seats(8, 0);
