@@ -219,7 +219,7 @@ metrics! {
     "slipstream_network_chosen_peers" network_chosen_peers: IntGauge;
     /// Peers in the address book: heard of, or reached.
     "slipstream_network_addresses" network_addresses: IntGaugeVec ["part"];
-    /// Events of peer exchange, by event, since start.
+    /// Peer exchange events, by kind, since start.
     "slipstream_network_exchange_total" network_exchange: IntCounterVec ["event"];
     /// Keys that more than one node used within the last minute.
     "slipstream_network_shared_keys" network_shared_keys: IntGauge;

@@ -127,7 +127,7 @@ impl Log {
         self.queues().map(Queue::lines_lost).sum()
     }
 
-    /// Waits up to [`FLUSH_PATIENCE`] until the last lines are written; later ones are dropped.
+    /// Waits at most a second until the last lines are written; later ones are dropped.
     pub fn close(&self) {
         let deadline = Instant::now() + FLUSH_PATIENCE;
         self.queues().for_each(Queue::close);

@@ -53,8 +53,7 @@ pub use self::{
 use crate::health::about;
 use crate::{health::Health, speed::SpeedStatus};
 
-/// A validator unheard for longer does not count towards the quorum: sync asks each connected one for its head twice a
-/// second.
+/// A validator unheard for longer than this counts as silent: sync asks each connected one for its head twice a second.
 pub(crate) const HEARD_WITHIN_MS: u64 = 10_000;
 
 /// A node's state and work, as `/v1/status` serves it.

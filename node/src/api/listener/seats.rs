@@ -133,9 +133,9 @@ pub(super) struct Seats {
 /// No seat is free now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Full {
-    /// Only for this address, which has reached its limit.
+    /// Whether only this address is refused, because it has reached its limit.
     pub(super) is_of_address: bool,
-    /// A connection is leaving, so a seat becomes free soon: [`Seats::changed`] signals it.
+    /// Whether a connection is leaving, so that a seat becomes free soon: [`Seats::changed`] signals it.
     pub(super) is_one_leaving: bool,
 }
 
