@@ -15,7 +15,7 @@ use crate::{clock::SystemClock, rpc::client_version};
 pub(crate) const FAILURE_FILE: &str = "last_failure.txt";
 /// The last panic, with its backtrace if there was one.
 pub(crate) const PANIC_FILE: &str = "last_panic.txt";
-/// Most bytes of a note.
+/// Maximum bytes of a note.
 const NOTE_BYTES_MAX: usize = 64 << 10;
 
 /// Writes a note, if the data directory exists. A failure to write it is ignored.

@@ -5,9 +5,9 @@
 //! to the address that holds the fewest.
 //!
 //! Places for work ([`Places::metered`]) also track the load of each address. Among addresses that hold equally many,
-//! the one with the shorter work comes first, then the one that used less recently. A quarter of the places is left to
-//! addresses that used little. Work that turns out to be long releases its place and continues in a place for long work
-//! ([`Place::lengthen`]), if one is free. So a short call does not wait for the long calls of many.
+//! the one with the shorter work comes first, then the one with less use in the recent past. A quarter of the places is
+//! left to addresses that used little. Work that turns out to be long releases its place and continues in a place for
+//! long work ([`Place::lengthen`]), if one is free. So a short call does not wait for the long calls of many.
 //!
 //! If no place for long work is free, the work keeps its own. A quarter of the places must still keep becoming free:
 //! they admit only work on probation, which ends when it is long ([`Place::settle`]). Otherwise a stream of new
@@ -33,7 +33,7 @@ const LEFT_PART: usize = 4;
 const UNKNOWN: Duration = Duration::from_millis(5);
 /// How much each further piece of work changes the estimate, as a divisor.
 const NEWS_PART: f64 = 4.0;
-/// Most addresses with recorded use. Beyond that, the half with the least use is forgotten.
+/// Maximum number of addresses with recorded use. Beyond that, the half with the least use is forgotten.
 const USERS_MAX: usize = 4_096;
 
 /// Places to take and release. Cheap to clone.

@@ -1,7 +1,7 @@
 //! [`Turns`]: runs callers' long work in time slices, on fewer threads than cores, so that short work finds a core.
 //!
-//! A thread that has finished a slice queues again if another thread waits. The address with the least recent use goes
-//! first. So the long call of a modest caller does not queue behind those of a greedy one.
+//! A thread that has finished a slice queues again if another thread waits. The address that used the least CPU time
+//! recently goes first. So the long call of a modest caller does not queue behind those of a greedy one.
 
 use std::{
     collections::BTreeMap,

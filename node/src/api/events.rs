@@ -23,8 +23,8 @@ use serde_json::json;
 use super::{Api, listener::Seat, room::Share};
 use crate::events::{Heard, Listener};
 
-/// Most listeners at once; each holds one of the API's connections. This is half of the connections that are not
-/// reserved for calls.
+/// Maximum number of listeners at once; each holds one of the API's connections. This is half of the connections that
+/// are not reserved for calls.
 pub(super) const LISTENERS_MAX: usize = 8;
 /// The listeners' places that strangers leave to this machine and to `api.trusted_addresses`.
 pub(super) const LISTENERS_RESERVED: usize = 2;

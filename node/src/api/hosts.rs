@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, header::HOST, uri::Authority};
 
 /// Matches every name.
 const ANY: &str = "*";
-/// Most characters of a name that a refusal repeats.
+/// Maximum characters of a name that a refusal repeats.
 const SHOWN_MAX: usize = 64;
 
 /// The accepted names, besides addresses and `localhost`, which no page can have.

@@ -11,7 +11,7 @@ use axum::{
 use super::room::{Room, Share};
 use crate::origin::Origin;
 
-/// Most bytes of long bodies that are being read or processed: 16 of the default longest, each in a buffer of 8 MiB.
+/// Maximum bytes of long bodies that are being read or processed: 16 of the default longest, each in a buffer of 8 MiB.
 const INCOMING_BYTES_MAX: usize = 128 << 20;
 /// Bodies up to this length are free, so long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
@@ -20,7 +20,7 @@ const SHORT_BYTES_MAX: usize = 64 << 10;
 const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
 /// The bytes of a client's control frame besides its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
 const CONTROL_HEAD_BYTES: usize = 6;
-/// Most bytes of the buffers that sockets have read long messages into and keep until they close.
+/// Maximum bytes of the buffers that sockets have read long messages into and keep until they close.
 const KEPT_BYTES_MAX: usize = 128 << 20;
 /// The part of both budgets that strangers leave to the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
@@ -125,7 +125,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Counts `bytes` arrived bytes.
+    /// Counts bytes that have arrived.
     ///
     /// # Errors
     /// If the message should have ended before, or if the budget has no room for it.

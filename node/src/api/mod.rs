@@ -80,8 +80,8 @@ const JSON_TYPES: [&str; 3] = ["application/json", "application/json-rpc", "appl
 /// same process waits for the store.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
-/// Most operators' requests that run at once. They are separate from callers' requests, so that a busy node can still
-/// be inspected.
+/// Maximum number of operators' requests that run at once. They are separate from callers' requests, so that a busy
+/// node can still be inspected.
 const OPERATORS_MAX: usize = 4;
 
 /// Connections besides those with calls: for operators, and for callers that are refused for lack of a call place.

@@ -42,15 +42,15 @@ use crate::{
     sparse::Sparse, status::peers::BanStatus,
 };
 
-/// Most bytes of a body: a filter of the greatest length with every character escaped.
+/// Maximum bytes of a body: a filter of the greatest length with every character escaped.
 const BODY_BYTES_MAX: usize = 32 << 10;
 /// How long a peer may take to answer a ping.
 const PING_DEADLINE: Duration = Duration::from_secs(3);
-/// Most bytes of a pong: a peer's summary of itself is some KiB.
+/// Maximum bytes of a pong: a peer's summary of itself is some KiB.
 const PONG_BYTES_MAX: usize = 1 << 20;
 /// The shortest and longest ban in seconds: up to a year.
 pub(crate) const BAN_SECONDS: std::ops::RangeInclusive<u64> = 1..=365 * 24 * 3_600;
-/// Most bytes of the reason of a ban.
+/// Maximum bytes of the reason of a ban.
 pub(crate) const WHY_BYTES_MAX: usize = 256;
 
 /// The parts of a node that an operator may change.

@@ -18,7 +18,7 @@ use super::{Api, listener::Seat};
 
 /// How long a batch with votes may take to be committed: enough for a view change without a further failure.
 const WAIT_MAX: Duration = Duration::from_secs(4);
-/// Most epoch ends in one answer.
+/// Maximum number of epoch ends in one answer.
 pub(crate) const EPOCH_ENDS_MAX: usize = 64;
 
 /// The query's parameters.

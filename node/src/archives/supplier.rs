@@ -20,8 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// The shorter interval after an archive was unreachable. An archive with a wrong manifest, which may be long, keeps
 /// the usual interval.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Most snapshots of one archive that are offered: a restore continues with one while the next one is already there.
-/// Bounds the lists in memory.
+/// Maximum number of snapshots of one archive that are offered: a restore continues with one while the next one is
+/// already there. Bounds the lists in memory.
 const SNAPSHOTS_MAX: usize = 2;
 
 pub(super) struct Supplier {

@@ -19,9 +19,9 @@ use crate::operator_token::OperatorToken;
 
 /// Time limit for an answer. A running node answers at once. A long answer gets more time: see [`Stream`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of the head of a streamed answer.
+/// Maximum bytes of the head of a streamed answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of an answer that are read: a status with thousands of peers fits.
+/// Maximum bytes of an answer that are read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// The JSON-RPC error codes of a busy node: geth's "request timed out" and EIP-1474's "limit exceeded".

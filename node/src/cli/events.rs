@@ -19,7 +19,7 @@ use super::{
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Pause before a request for a new stream after one has ended.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
-/// Most bytes of a line of the stream: a reason of a few KiB fits.
+/// Maximum bytes of a line of the stream: a reason of a few KiB fits.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, Args)]

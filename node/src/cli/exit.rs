@@ -32,7 +32,7 @@ impl Diagnostic for Failed {
     }
 }
 
-/// Most characters of text that are shown. The text may quote the answer of a hostile node.
+/// Maximum characters of text that are shown. The text may quote the answer of a hostile node.
 const TEXT_CHARS_MAX: usize = 8_192;
 
 impl Failed {

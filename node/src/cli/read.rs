@@ -25,9 +25,9 @@ use crate::{
     genesis_file,
 };
 
-/// Most bytes of a certificate, more than one of the largest set has.
+/// Maximum bytes of a certificate, more than one of the largest set has.
 const CERTIFICATE_BYTES_MAX: usize = 1 << 20;
-/// Most attempts while the head moves and answers therefore disagree.
+/// Maximum number of attempts while the head moves and answers therefore disagree.
 const ATTEMPTS: usize = 5;
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use crate::{
     status::{Names, NodeStatus},
 };
 
-/// Most peers that one status reports: only an attack exceeds it, and the ring is for other events too.
+/// Maximum number of peers that one status reports: only an attack exceeds it, and the ring is for other events too.
 const PEERS_TOLD_MAX: usize = 64;
 
 /// The previous status, with which the next one is compared.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Event;
 
-/// Most bytes of kept events: some minutes of ten batches a second, longer than a reconnecting listener is away.
+/// Maximum bytes of kept events: some minutes of ten batches a second, longer than a reconnecting listener is away.
 const RING_BYTES_MAX: usize = 1 << 20;
 /// The memory of an event besides its text.
 const ENTRY_BYTES: usize = 64;

@@ -12,8 +12,8 @@ use crate::status::{HEARD_WITHIN_MS, NodeStatus};
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How long a change of state must last before it is reported.
 const CHANGED_FOR: Duration = Duration::from_secs(1);
-/// Most changes of state that are reported within [`CHANGES_WITHIN`]: enough for a start. Further ones show in the
-/// routine line.
+/// Maximum number of changes of state that are reported within [`CHANGES_WITHIN`]: enough for a start. Further ones
+/// show in the routine line.
 const CHANGES_MAX: usize = 4;
 const CHANGES_WITHIN: Duration = Duration::from_secs(60);
 /// How long an alert must be over, or replaced by another one, before that is reported. A flapping connection takes

@@ -5,7 +5,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 
 /// The longest filter in bytes: one level for each of a hundred modules.
 pub const FILTER_BYTES_MAX: usize = 4_096;
-/// Most characters of a wrong part that are quoted.
+/// Maximum characters of a wrong part that are quoted.
 const PART_CHARS_MAX: usize = 80;
 
 /// Why a filter was refused.

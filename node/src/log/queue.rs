@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Most bytes of lines that wait to be written: some thousand lines. A stalled reader cannot use more memory.
+/// Maximum bytes of lines that wait to be written: some thousand lines. A stalled reader cannot use more memory.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// A handle to the queue; all clones write to the same one.

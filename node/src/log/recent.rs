@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Most bytes of kept lines, some thousand: a few minutes of a node at debug level, a day of a healthy one.
+/// Maximum bytes of kept lines, some thousand: a few minutes of a node at debug level, a day of a healthy one.
 const BYTES_MAX: usize = 1 << 20;
-/// Most bytes of one line; the rest is cut.
+/// Maximum bytes of one line; the rest is cut.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
 /// The lines, oldest first.

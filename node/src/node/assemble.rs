@@ -44,7 +44,8 @@ use crate::{
 
 /// The file in the data directory that journals the transactions that users submitted to this node.
 const JOURNAL: &str = "transactions.journal";
-/// Most decided batches that wait to be announced. When the queue is full, consensus waits, which bounds its memory.
+/// Maximum number of decided batches that wait to be announced. When the queue is full, consensus waits, which bounds
+/// its memory.
 const DECIDED_MAX: usize = 16;
 /// Time between two pruning runs. Each run costs the commits one small write, and the disk does not fill within
 /// seconds.

@@ -151,7 +151,7 @@ pub(crate) enum RpcError {
     Codec(#[from] CodecError),
 }
 
-/// Most bytes that a call may return or revert with; the EVM would allow more than 10 MB for one request.
+/// Maximum bytes that a call may return or revert with; the EVM would allow more than 10 MB for one request.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// The selectors of Solidity's `Error(string)` and `Panic(uint256)`; other data is a contract's own error, or not text.

@@ -23,11 +23,12 @@ use super::{
     table::Asker,
 };
 
-/// Most batches in one fee history, as in geth.
+/// Maximum number of batches in one fee history, as in geth.
 const HISTORY_MAX: u64 = 1_024;
-/// Most batches whose transactions are opened for their tips; an answer may cover fewer batches than requested.
+/// Maximum number of batches whose transactions are opened for their tips; an answer may cover fewer batches than
+/// requested.
 const HISTORY_WITH_TIPS_MAX: u64 = 64;
-/// Most percentiles in one request, as in geth.
+/// Maximum number of percentiles in one request, as in geth.
 const PERCENTILES_MAX: usize = 100;
 
 /// The lowest possible price of a unit of blob gas, given although the chain has no blobs.

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::{blocking::Blocking, turns::Turns, workers::Rank};
 
-/// Most threads that cheap calls take at once. These calls wait for the disk, which gains nothing from more
-/// parallelism.
+/// Maximum number of threads that cheap calls take at once. These calls wait for the disk, which gains nothing from
+/// more parallelism.
 const READS_MAX: usize = 48;
 /// Threads of calls that compute, besides one for each core; and extra ones for such calls that turn out to be long and
 /// take turns. They bound the answers and EVM memories that exist at once. Each waiting call holds only what it could
@@ -30,7 +30,7 @@ const LONG_BATCHES_MAX: usize = 4;
 /// Threads that check incoming transactions: one sender recovery takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Most bytes of a filter that is read as cheap work. A filter of a thousand topics has 68,000, takes a millisecond,
+/// Maximum bytes of a filter that is read as cheap work. A filter of a thousand topics has 68,000, takes a millisecond,
 /// and recurs often.
 const SHORT_FILTER_BYTES_MAX: usize = 8 << 10;
 

@@ -19,7 +19,7 @@ use super::{
     table::Asker,
 };
 
-/// Most slots in one `eth_getStorageValues`, as in geth: each is a disk read.
+/// Maximum number of slots in one `eth_getStorageValues`, as in geth: each is a disk read.
 const SLOTS_MAX: usize = 1_024;
 
 impl RpcContext {

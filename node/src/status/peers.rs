@@ -17,7 +17,7 @@ use crate::{
     clock::SystemClock,
 };
 
-/// Most bans that the status lists; it also states the total.
+/// Maximum number of bans that the status lists; it also states the total.
 const BANS_SHOWN_MAX: usize = 256;
 
 /// Where this node knows a peer from.
@@ -220,7 +220,7 @@ impl From<&SharedKey> for SharedKeyStatus {
 pub struct PeerExchangeStatus {
     /// The addresses that the node advertises for itself.
     pub advertised: Vec<String>,
-    /// Most connections of its own choice that it keeps.
+    /// Maximum number of connections of its own choice that it keeps.
     pub outbound_max: usize,
     /// The connected peers that it chose, longest connected first.
     pub chosen: Vec<PeerId>,

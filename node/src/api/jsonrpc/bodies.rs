@@ -10,8 +10,8 @@ use crate::{
     rpc::{Caller, Lane},
 };
 
-/// Most cheap bodies that are processed at once, each with its answers so far. More wait. The bodies of one address let
-/// those of others pass.
+/// Maximum number of cheap bodies that are processed at once, each with its answers so far. More wait. The bodies of
+/// one address let those of others pass.
 pub(super) const CHEAP_BODIES_MAX: usize = 32;
 /// The same for costly bodies of sockets, and for those whose only costly calls are searches. As many run as there are
 /// threads; a few more keep these busy. The rest waits here, instead of ahead of HTTP calls in the threads' queue.
@@ -22,7 +22,7 @@ const SOCKET_SEARCH_BODIES_MAX: usize = 8;
 /// The same for bodies that wait for receipts: they need no thread, but wait so long that others would queue behind
 /// them.
 const WAITING_BODIES_MAX: usize = 64;
-/// Most requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
+/// Maximum number of requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 pub(super) const CHEAP_REQUESTS_MAX: usize = 32;
 
 /// The lane of a request; an invalid request is refused at once.
@@ -93,7 +93,7 @@ struct State<'a> {
 }
 
 impl<'a> Standing<'a> {
-    /// For a body of this weight, still without a place.
+    /// Creates the standing of a body of this weight, still without a place.
     pub(super) fn new(bodies: &'a Bodies, weight: Weight, weigh: Box<Weigh<'a>>) -> Standing<'a> {
         Standing { bodies, state: Mutex::new(State { place: None, weight, weigh }) }
     }

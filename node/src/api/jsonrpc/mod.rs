@@ -28,16 +28,16 @@ use crate::{
     rpc::{self, Caller, Effect, Lane, Reply, RpcContext, Table, send_sync},
 };
 
-/// Most requests in one array: as many as viem's batch transport sends, and as geth accepts.
+/// Maximum number of requests in one array: as many as viem's batch transport sends, and as geth accepts.
 const ARRAY_MAX: usize = 1_000;
-/// Most bytes of the answers to one array, as in geth; each request after that is refused individually.
+/// Maximum bytes of the answers to one array, as in geth; each request after that is refused individually.
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
 /// Time limit for the answers to one body. It is below the HTTP side's limit, so that the client learns which requests
 /// were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// Most bytes of an id that an answer repeats when there is no room.
+/// Maximum bytes of an id that an answer repeats when there is no room.
 const ID_SHOWN_MAX: usize = 1 << 10;
-/// Most bytes of long answers that are being built or sent: some of the largest blocks with their receipts.
+/// Maximum bytes of long answers that are being built or sent: some of the largest blocks with their receipts.
 const OUTGOING_BYTES_MAX: usize = 128 << 20;
 /// How long a body's answer is delayed if one of its answers found no room. Building a long answer is costly, and this
 /// one was wasted. A client that retries at once would have it built again and again.
@@ -51,10 +51,10 @@ const LIMIT_EXCEEDED_CODE: i32 = -32005;
 /// The methods whose effect must be on disk before they are answered.
 const SENDING: &str = rpc::SEND_RAW;
 const SENDING_SYNC: &str = send_sync::NAME;
-/// Most transactions of an array that one thread processes in a row. 64 transfers take two milliseconds, and other
-/// callers can wait that long.
+/// Maximum number of transactions of an array that one thread processes in a row. 64 transfers take two milliseconds,
+/// and other callers can wait that long.
 const RUN_MAX: usize = 64;
-/// Most characters of a method's name that an answer repeats.
+/// Maximum characters of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
 /// The requests of an HTTP body.

@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::seats::Seat;
 
-/// The interval at which a slow reader is checked, and the bytes that it must have read in each: 17 kbit/s.
+/// The interval at which a slow reader is checked, and the bytes that it must have read in each: at least 17 kbit/s.
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
 /// A reader that reads nothing for this long releases the places of its call, which others need. It keeps its seat

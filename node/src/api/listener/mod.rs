@@ -31,10 +31,10 @@ use crate::{
 /// The send buffer requested from the kernel for each connection. By default the kernel takes up to 4 MiB, and reports
 /// reads so seldom that a slow reader looks like a stopped one.
 const SEND_BUFFER_BYTES: u32 = 256 << 10;
-/// Most connections in the kernel's queue, as in the standard library.
+/// Maximum number of connections in the kernel's queue, as in the standard library.
 const BACKLOG: u32 = 1_024;
-/// Most accepted connections that wait for a seat, in total and of one address, and how long they wait. They wait here
-/// instead of in the kernel's queue, so that strangers do not block the operator.
+/// Maximum number of accepted connections that wait for a seat, in total and of one address, and how long they wait.
+/// They wait here instead of in the kernel's queue, so that strangers do not block the operator.
 const WAITING_MAX: usize = 64;
 const WAITING_PER_ADDRESS_MAX: usize = 4;
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// For the operator's own hosts and, within the limits, for strangers, until `end`.
+    /// Creates a listener for the operator's own hosts and, within the limits, for strangers, until `end`.
     pub(crate) fn new(
         listener: TcpListener,
         limits: Limits,

@@ -24,7 +24,7 @@ use crate::{origin::Origin, probation::Probation};
 
 /// Time limit for the head of a request, from its first byte or, for the first head, from the start of the connection.
 pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
-/// Most bytes of a head. By default the HTTP side accepts 400 KiB from each connection.
+/// Maximum bytes of a head. By default the HTTP side accepts 400 KiB from each connection.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a connection may be idle, and how long a request may take from its head to the answer's first byte. This is
 /// above the API's own deadline for an answer.
@@ -47,13 +47,13 @@ const WAITS: u8 = 4;
 /// The limits on connections and calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Most calls at once.
+    /// Maximum number of calls at once.
     pub(crate) calls: usize,
     /// Connections besides those with calls.
     pub(crate) spare: usize,
     /// The connections that strangers leave to the operator's own hosts.
     pub(crate) reserved: usize,
-    /// Most connections of one address, unless it is the operator's.
+    /// Maximum number of connections of one address, unless it is the operator's.
     pub(crate) per_address: usize,
 }
 
@@ -219,8 +219,8 @@ impl Seat {
         self.0.seats.changed.notify_one();
     }
 
-    /// Counts `bytes` arrived bytes. Only the first byte of a request starts its clock: a request that arrives byte by
-    /// byte gets no extra time.
+    /// Counts bytes that have arrived. Only the first byte of a request starts its clock: a request that arrives byte
+    /// by byte gets no extra time.
     pub(super) fn heard(&self, bytes: usize) {
         let begins = self.0.state.lock().doing == Doing::Idle;
         if begins {

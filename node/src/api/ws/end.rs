@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::{
 
 use crate::rpc::Lost;
 
-/// Most bytes of a reason that fit in a frame.
+/// Maximum bytes of a reason that fit in a frame.
 const REASON_BYTES_MAX: usize = 123;
 
 /// Why a session ends.

@@ -24,14 +24,14 @@ use tokio_tungstenite::tungstenite::{
 
 use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
 
-/// Most bytes of news that wait for a reader: some batches of ordinary news, and little enough that other sockets soon
-/// get their turn.
+/// Maximum bytes of news that wait for a reader: some batches of ordinary news, and little enough that other sockets
+/// soon get their turn.
 pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
 /// Queued bytes above which no further request is read: a client that sends requests must read.
 const ANSWERS_BYTES_MAX: usize = 256 << 10;
 /// Bytes of messages that are written together.
 pub(super) const WRITE_BYTES: usize = 16 << 10;
-/// Most bytes of a frame.
+/// Maximum bytes of a frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
 /// The memory of a message besides its text.
 const MESSAGE_BYTES: usize = 64;

@@ -8,7 +8,7 @@ use axum::http::{
     header::{HOST, ORIGIN},
 };
 
-/// Most characters of an origin that a refusal repeats.
+/// Maximum characters of an origin that a refusal repeats.
 const SHOWN_MAX: usize = 64;
 
 /// A page of another site.

@@ -26,8 +26,8 @@ use crate::{
     rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions, Turn},
 };
 
-/// Most messages of one socket that run at once; more wait in the kernel. A message that waits for a receipt delays few
-/// others.
+/// Maximum number of messages of one socket that run at once; more wait in the kernel. A message that waits for a
+/// receipt delays few others.
 const CALLS_MAX: usize = 8;
 /// How often a waiting call checks for a free place.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -23,10 +23,10 @@ use crate::{
     orders_file::ORDERS_FILE,
 };
 
-/// Most bytes from the end of the log file, and of RocksDB's own log.
+/// Maximum bytes from the end of the log file, and of RocksDB's own log.
 const LOG_TAIL_BYTES: u64 = 2 << 20;
 const ROCKSDB_TAIL_BYTES: u64 = 512 << 10;
-/// Most bytes of a file with orders or bans; only a damaged one is longer.
+/// Maximum bytes of a file with orders or bans; only a damaged one is longer.
 const KEPT_BYTES: u64 = 4 << 20;
 
 /// A node's public pages, and the names of their parts.

@@ -11,7 +11,7 @@ use crate::{
     operator_token::{OperatorToken, TOKEN_FILE},
 };
 
-/// Most bytes of an environment: the kernel allows some MiB.
+/// Maximum bytes of an environment: the kernel allows some MiB.
 const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 
 /// Returns a mask that hides them. Files that this user cannot read cannot get into the bundle.

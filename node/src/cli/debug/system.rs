@@ -8,9 +8,9 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Most bytes of one file of /proc.
+/// Maximum bytes of one file of /proc.
 const FACT_BYTES_MAX: usize = 64 << 10;
-/// Most files of a directory that are listed, and the greatest depth.
+/// Maximum number of files of a directory that are listed, and the greatest depth.
 const FILES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 8;
 

@@ -24,7 +24,7 @@ use crate::{
 /// Milliseconds from 1970 to the year 9999, the last one with four digits.
 const YEAR_9999_MS: u64 = 253_370_764_800_000;
 
-/// Most reasons of a score that are shown, newest first: the rest is in the JSON.
+/// Maximum number of reasons of a score that are shown, newest first: the rest is in the JSON.
 const REASONS_SHOWN: usize = 5;
 
 /// Describes the connected peers, the expected ones, and why one is missing.

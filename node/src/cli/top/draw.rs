@@ -24,7 +24,7 @@ use crate::{
 const WIDE: u16 = 150;
 /// Columns between the two.
 const GAP: u16 = 2;
-/// Most lines of faults, so that the rest stays visible.
+/// Maximum number of lines of faults, so that the rest stays visible.
 const WRONG_MAX: usize = 6;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {

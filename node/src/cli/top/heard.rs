@@ -16,7 +16,7 @@ use crate::{
     events::{Event, PeerChange},
 };
 
-/// Most events that are kept and shown; the page shows as many.
+/// Maximum number of events that are kept and shown; the page shows as many.
 pub(super) const EVENTS_MAX: usize = 20;
 
 /// News from the stream of events.

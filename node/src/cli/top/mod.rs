@@ -52,7 +52,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest delay of a key or a signal.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
-/// Most readings whose rates are drawn.
+/// Maximum number of readings whose rates are drawn.
 const RATES_MAX: usize = 240;
 
 #[derive(Debug, Args)]

@@ -20,9 +20,9 @@ use crate::{
     },
 };
 
-/// Most reasons of a score that are shown; the rest is in the JSON.
+/// Maximum number of reasons of a score that are shown; the rest is in the JSON.
 const REASONS_SHOWN: usize = 4;
-/// Most bans and removed peers that are shown; `slipstream peers list` shows all.
+/// Maximum number of bans and removed peers that are shown; `slipstream peers list` shows all.
 const BANS_SHOWN: usize = 8;
 
 /// A cell in the default style.

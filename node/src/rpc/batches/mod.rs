@@ -41,7 +41,7 @@ const BODIES: [Budget; 2] = [
 ];
 /// The same for answers under construction. A longer answer is refused: it could not be sent.
 const ANSWERS_BYTES_MAX: [usize; 2] = [32 << 20, 128 << 20];
-/// Most memory of an answer that is built on a thread for short work.
+/// Maximum memory of an answer that is built on a thread for short work.
 const SMALL_ANSWER_BYTES_MAX: usize = 2 << 20;
 /// Memory of a log in an answer and its text, without the log's data; and of a receipt or a transaction. Each byte of
 /// data is held once raw and again as text, which grows by doubling.

@@ -17,7 +17,8 @@ const ALLOCATION_BYTES: usize = 16;
 pub(crate) trait Part: Sized {
     type Content: DeserializeOwned;
     const KIND: BlobKind;
-    /// Most bytes of memory per byte of content while it is unpacked: its compressed form, the content, and the result.
+    /// Maximum bytes of memory per byte of content while it is unpacked: its compressed form, the content, and the
+    /// result.
     const UNPACKED_FACTOR: usize;
 
     /// The most bytes that the content can have, judged by the header.

@@ -26,9 +26,9 @@ use super::{
 };
 use crate::rpc::errors::RpcError;
 
-/// Most bytes of content of a part that a thread for short work opens; opening it takes about ten milliseconds.
+/// Maximum bytes of content of a part that a thread for short work opens; opening it takes about ten milliseconds.
 pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
-/// Most small parts in the cache; a client that polls receipts is seldom further behind.
+/// Maximum number of small parts in the cache; a client that polls receipts is seldom further behind.
 const KEPT_MAX: usize = 32;
 /// How long short work waits for the shelf's lock. A low-priority thread may be suspended while it holds the lock; then
 /// it is faster to open a small part once more.
@@ -41,9 +41,9 @@ const SHARED_MAX: usize = 256;
 /// Memory limits for the small, or the large, parts of a kind.
 #[derive(Clone, Copy)]
 pub(super) struct Budget {
-    /// Most bytes of parts that are open, or being opened, at once.
+    /// Maximum bytes of parts that are open, or being opened, at once.
     pub(super) open_bytes_max: usize,
-    /// Most bytes of parts that stay cached without a holder.
+    /// Maximum bytes of parts that stay cached without a holder.
     pub(super) kept_bytes_max: usize,
 }
 

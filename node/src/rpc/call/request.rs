@@ -10,7 +10,8 @@ use slipstream_executor::{CALL_GAS_MAX, CallRequest};
 
 use crate::rpc::{errors::RpcError, params::Strict};
 
-/// Most authorizations in one call. More would cost more gas than a call may use, and each needs a signature recovery.
+/// Maximum number of authorizations in one call. More would cost more gas than a call may use, and each needs a
+/// signature recovery.
 const AUTHORIZATIONS_MAX: usize = (CALL_GAS_MAX / PER_EMPTY_ACCOUNT_COST) as usize;
 
 /// A call as clients describe it. Unknown fields are ignored, as in geth, because libraries add some.

@@ -22,7 +22,8 @@ use slipstream_executor::Transaction;
 
 use crate::rpc::{errors::RpcError, transactions};
 
-/// Most hashes that are kept as text, some 6 MiB: some seconds of the heaviest load, minutes of an ordinary one.
+/// Maximum number of hashes that are kept as text, some 6 MiB: some seconds of the heaviest load, minutes of an
+/// ordinary one.
 const HASHES_MAX: usize = 65_536;
 /// Approximate memory limit for the transactions that are kept in full.
 const WHOLE_BYTES_MAX: usize = 16 << 20;

@@ -48,7 +48,7 @@ use super::{
 };
 use crate::api::room::Room;
 
-/// Most heads that are kept as text, some 200 KiB. A listener further behind builds them again.
+/// Maximum number of heads that are kept as text, some 200 KiB. A listener further behind builds them again.
 const HEADS_MAX: u64 = 128;
 /// Memory limit for logs that are cached as text for listeners with the same criteria.
 const MATCHES_BYTES_MAX: u64 = 8 << 20;

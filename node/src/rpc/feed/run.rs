@@ -33,7 +33,7 @@ use crate::{
 const GATHERED: Duration = Duration::from_millis(10);
 /// How often the feed checks whether the node is syncing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Most arrivals that are copied from the pool at once, while the pool is blocked.
+/// Maximum number of arrivals that are copied from the pool at once, while the pool is blocked.
 const COPIED_MAX: usize = 256;
 
 /// The threads of the feed.

@@ -34,9 +34,9 @@ const HEADER_COST_BYTES: usize = 1 << 10;
 pub(in crate::rpc) struct Budget {
     /// Uncompressed bytes of the receipts and transactions that are opened: about a second's work.
     pub(in crate::rpc) work_bytes: usize,
-    /// Most logs that are returned.
+    /// Maximum number of logs that are returned.
     pub(in crate::rpc) logs: usize,
-    /// Most bytes of their data; the answer has twice as many, because it is hexadecimal.
+    /// Maximum bytes of their data; the answer has twice as many, because it is hexadecimal.
     pub(in crate::rpc) data_bytes: usize,
 }
 

@@ -16,7 +16,7 @@ use crate::rpc::{
 
 /// The number of topic positions in a log.
 const TOPICS_MAX: usize = 4;
-/// Most values at one position of a filter, as in geth: each is looked up in every batch's filter.
+/// Maximum number of values at one position of a filter, as in geth: each is looked up in every batch's filter.
 const POSITION_VALUES_MAX: usize = 1_000;
 
 /// `{ fromBlock, toBlock, blockHash, address, topics }`, all optional. Other fields are ignored, as in geth, because

@@ -20,10 +20,10 @@ use super::{
     table::Asker,
 };
 
-/// Most blocks in one request, as in geth; blocks that fill a gap in the numbers count, too.
+/// Maximum number of blocks in one request, as in geth; blocks that fill a gap in the numbers count, too.
 const BLOCKS_MAX: u64 = 256;
-/// Most bytes that all calls of a request return and log. They stay in memory until the last call is done, and again as
-/// text.
+/// Maximum bytes that all calls of a request return and log. They stay in memory until the last call is done, and again
+/// as text.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
 /// The execution APIs' codes for calls that cannot be simulated.

@@ -17,7 +17,7 @@ use crate::rpc::{
     params::{AtMost, BlockParam, args, part},
 };
 
-/// Most calls in one request: the gas that they share pays for no more.
+/// Maximum number of calls in one request: the gas that they share pays for no more.
 const CALLS_MAX: usize = (CALL_GAS_MAX / 21_000) as usize;
 
 /// The request as received. Its blocks are parsed one by one, so a request of many small calls is refused before it

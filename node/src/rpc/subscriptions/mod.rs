@@ -38,7 +38,7 @@ use super::{
     table::{Asker, Table},
 };
 
-/// Most characters of an unknown kind that the error repeats.
+/// Maximum characters of an unknown kind that the error repeats.
 const NAME_SHOWN_MAX: usize = 64;
 
 /// `eth_subscribe`

@@ -23,10 +23,11 @@ use crate::{
     },
 };
 
-/// Most subscriptions of one socket: more than a page or an indexer has, few enough that a scan of all takes no time.
+/// Maximum number of subscriptions of one socket: more than a page or an indexer has, few enough that a scan of all
+/// takes no time.
 const SUBSCRIPTIONS_MAX: usize = 256;
-/// Most subscriptions of one socket of a kind without criteria. More would repeat the same news and let a client draw
-/// much traffic for little.
+/// Maximum number of subscriptions of one socket of a kind without criteria. More would repeat the same news and let a
+/// client draw much traffic for little.
 const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 
 /// Bytes of a notice besides its result: the rest of its message, and its place in the socket's queue.

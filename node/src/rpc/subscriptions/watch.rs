@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// Most batches that a subscriber may be behind: more than a minute of an ordinary chain.
+/// Maximum number of batches that a subscriber may be behind: more than a minute of an ordinary chain.
 pub(super) const BEHIND_MAX: u64 = 1_024;
 /// The part of one batch's logs that is produced at once; the rest continues from there.
 const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 << 10 };
-/// Most arrivals that are examined together.
+/// Maximum number of arrivals that are examined together.
 const HASHES_MAX: usize = 128;
 const WHOLE_MAX: usize = 64;
 /// The memory of a subscription besides its criteria.

@@ -18,9 +18,9 @@ use crate::rpc::{
     table::Asker,
 };
 
-/// Most blocks in one request: each is executed.
+/// Maximum number of blocks in one request: each is executed.
 const BLOCKS_MAX: u64 = 100;
-/// Most addresses in each of the two lists.
+/// Maximum number of addresses in each of the two lists.
 const ADDRESSES_MAX: usize = 1_000;
 
 type Addresses = AtMost<Strict<Address>, ADDRESSES_MAX>;
@@ -35,7 +35,7 @@ struct Filter {
     mode: Option<Mode>,
     /// Number of traces to skip.
     after: Option<u64>,
-    /// Most traces to return.
+    /// Maximum number of traces to return.
     count: Option<u64>,
 }
 

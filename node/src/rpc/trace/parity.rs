@@ -22,7 +22,7 @@ use crate::rpc::{
     transactions,
 };
 
-/// Most calls in one `trace_callMany`: the gas that they share pays for no more.
+/// Maximum number of calls in one `trace_callMany`: the gas that they share pays for no more.
 const CALLS_MAX: usize = (slipstream_executor::CALL_GAS_MAX / 21_000) as usize;
 /// The number of trace types; each may appear once.
 const TYPES_MAX: usize = 3;

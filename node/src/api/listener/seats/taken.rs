@@ -19,7 +19,7 @@ const YOUNG: u8 = 2;
 /// So old connections are not protected by opening ever new ones.
 const CALLER_MAX: Duration = Duration::from_secs(10);
 const CALLER_SEATS_MAX: usize = 8;
-/// Most remembered callers. Beyond that, no further one is remembered.
+/// Maximum number of remembered callers. Beyond that, no further one is remembered.
 const CALLERS_MAX: usize = 4_096;
 
 /// All taken seats. [`Taken::insert`] and [`Taken::remove`] maintain the counts.

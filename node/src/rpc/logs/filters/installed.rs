@@ -17,7 +17,7 @@ use crate::{origin::Origin, rpc::errors::RpcError};
 const UNPOLLED_MAX: Duration = Duration::from_secs(5 * 60);
 /// The same while all places are taken: a client that uses a filter polls it every few seconds.
 const UNPOLLED_CROWDED_MAX: Duration = Duration::from_secs(30);
-/// Most filters at once, and most bytes of their criteria: bounds the memory.
+/// Maximum number of filters at once, and of the bytes of their criteria: bounds the memory.
 const FILTERS_MAX: usize = 1_024;
 const FILTERS_BYTES_MAX: usize = 16 << 20;
 /// The same for one address that is not the operator's.

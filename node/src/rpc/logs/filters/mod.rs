@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Most hashes in one answer; the next answer has the rest.
+/// Maximum number of hashes in one answer; the next answer has the rest.
 const HASHES_MAX: usize = 10_000;
 
 /// The answer to a poll.

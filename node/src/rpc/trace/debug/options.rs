@@ -11,7 +11,7 @@ use slipstream_executor::trace::GethDebugTracingOptions;
 
 use crate::rpc::call::overrides::{AccountsObject, BlockObject};
 
-/// Most bytes of options, besides overrides. Parsing takes 32 bytes of memory for as little as two of text.
+/// Maximum bytes of options, besides overrides. Parsing takes 32 bytes of memory for as little as two of text.
 const OPTIONS_BYTES_MAX: usize = 64 << 10;
 
 /// The tracer and its configuration.
