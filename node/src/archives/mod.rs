@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A peer's id is its key, and an archive has no key. Its id is derived from its URL, and is never the encoding of a
-//! point of the curve ([`PublicKey::is_usable`]). So nobody can prove to own such a key, and a peer cannot pose as an
-//! archive.
+//! point of the curve ([`PublicKey::is_usable`]). So nobody can prove ownership of such a key, and a peer cannot pose
+//! as an archive.
 //!
 //! An archive becomes a peer once its manifest is loaded and checked, in the background, so that a slow one delays
 //! nobody. It keeps no batches, so it is a peer only while its snapshot is ahead of the head. Sync checks its answers

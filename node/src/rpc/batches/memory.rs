@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer};
 /// How often waiting threads check whether they still have to wait.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A budget of bytes. Takers hold no lock on it: a low-priority thread may be suspended anywhere.
+/// A budget of bytes. Takers hold no lock on it: a low-priority thread may be suspended at any point.
 pub(crate) struct Memory {
     bytes_max: usize,
     used: AtomicUsize,

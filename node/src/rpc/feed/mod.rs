@@ -11,9 +11,9 @@
 //! The feed builds a head for each batch, and the JSON of each transaction, once for all listeners, and only while
 //! somebody listens. Work that grows with subscriptions runs in their owners' names.
 //!
-//! A low-priority thread serves the sockets and may be suspended anywhere for long. It therefore reads neither pool nor
-//! store. The data it reads here is written by another low-priority thread, so no other thread waits for a lock that it
-//! holds.
+//! A low-priority thread serves the sockets and may be suspended at any point for long. It therefore reads neither pool
+//! nor store. The data it reads here is written by another low-priority thread, so no other thread waits for a lock
+//! that it holds.
 
 mod arrived;
 mod receipts;

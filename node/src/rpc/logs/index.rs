@@ -97,7 +97,7 @@ pub(super) fn section_of(number: BatchNumber) -> u64 {
     number.get() / SECTION_BATCHES
 }
 
-/// The first section whose receipts are all stored, given the lowest stored batch. The genesis needs none.
+/// The first section whose receipts are all stored, given the lowest stored batch. The genesis needs no receipts.
 fn first_whole(lowest: BatchNumber) -> u64 {
     if lowest.get() <= 1 { 0 } else { lowest.get().div_ceil(SECTION_BATCHES) }
 }

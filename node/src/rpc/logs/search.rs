@@ -74,7 +74,7 @@ impl Criteria {
         self.entries.iter().map(Vec::len).sum()
     }
 
-    /// Their approximate memory, for those who store them.
+    /// The approximate memory of the criteria, for callers that store them.
     pub(in crate::rpc) fn bytes(&self) -> usize {
         256 + 64 * self.values()
     }

@@ -16,7 +16,7 @@ pub(super) const GRACE: Duration = Duration::from_millis(250);
 /// The step that recent use adds to a rank.
 const YOUNG: u8 = 2;
 /// How long an address counts as a caller after it has read an answer, and the most connections it may have meanwhile.
-/// So old connections are not protected by opening ever new ones.
+/// So a client cannot protect its old connections by opening ever new ones.
 const CALLER_MAX: Duration = Duration::from_secs(10);
 const CALLER_SEATS_MAX: usize = 8;
 /// Maximum number of remembered callers. Beyond that, no further one is remembered.
