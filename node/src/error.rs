@@ -103,7 +103,7 @@ pub enum NodeError {
         /// The genesis file of the other chain.
         genesis: PathBuf,
     },
-    /// A time in the chain's files is so far ahead that its unit, or the machine's clock, must be wrong.
+    /// A time in the chain's files is so far from now that its unit, or the machine's clock, must be wrong.
     #[error(
         "{}: {what} is {timestamp_ms} ms since 1970, {} years from now by this machine's clock: write milliseconds, or set the clock",
         path.display(),

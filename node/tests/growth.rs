@@ -71,7 +71,7 @@ const SUBSCRIPTIONS_OF_ONE: usize = 8;
 
 /// The sizes of things that a batch does not involve.
 struct Sizes {
-    /// Accounts of the genesis.
+    /// Accounts of a large genesis.
     accounts: u64,
     /// Batches that each end an epoch, and batches after them.
     epochs: u64,

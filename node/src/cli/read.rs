@@ -1,5 +1,5 @@
-//! `slipstream read`: an answer on which enough validators agree that at least one of them is honest. The answer is as
-//! recent as the request.
+//! `slipstream read`: an answer from enough validators that at least one of them is honest. The answer is as recent as
+//! the request.
 //!
 //! Validators answer reads without ordering them (the Eve paper, section 4.3). An answer must reflect everything that
 //! was certified before the request. So each validator of a quorum waits until it has every batch it voted for, and

@@ -102,7 +102,7 @@ fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {
 }
 
 /// The log filter from the configuration, or from `RUST_LOG` if that is set, and its text. Both must be valid, so that
-/// an error in one does not appear only when the variable is removed.
+/// an error in the configuration shows even while the variable overrides it.
 fn log_filter(log: &LogConfig) -> std::result::Result<(EnvFilter, String), NodeError> {
     let configured = configured_filter(log)?;
     match std::env::var_os(EnvFilter::DEFAULT_ENV).filter(|text| !text.is_empty()) {

@@ -130,7 +130,7 @@ pub(crate) async fn tell_heads(
                     timestamp_ms: head.header.timestamp_ms,
                 });
             }
-            // A task that writes to the store meets the same error, and stops the node with a better location.
+            // A task that writes to the store meets the same error, and stops the node with a more specific message.
             Err(error) => tracing::debug!(%error, "the head cannot be read"),
         }
     }

@@ -65,7 +65,7 @@ pub struct DiskStatus {
     pub used: Option<DiskUse>,
 }
 
-/// The disk usage of a data directory, by part. Shared blocks of files count once.
+/// The disk usage of a data directory, by part. A file with several hard links counts once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskUse {
     /// The whole directory.
@@ -142,7 +142,7 @@ impl Resources {
         sampled.process = process;
         match room {
             Ok(room) => sampled.room = room,
-            // A task that writes to the store meets the same error, and stops the node with a better location.
+            // A task that writes to the store meets the same error, and stops the node with a more specific message.
             Err(error) => tracing::debug!(%error, "the free space of the disk cannot be read"),
         }
         if let Some(used) = used {

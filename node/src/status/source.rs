@@ -175,7 +175,7 @@ pub(crate) async fn watch(
                 teller.tell(&status, now);
                 changes.look(&status, &source.names).iter().for_each(|event| ring.tell(event));
             }
-            // A task that writes to the store meets the same error, and stops the node with a better location.
+            // A task that writes to the store meets the same error, and stops the node with a more specific message.
             Err(error) => tracing::debug!(%error, "the node's status cannot be read"),
         }
     }

@@ -30,7 +30,7 @@ pub(super) type Hash = Strict<B256>;
 /// [`RpcError::InvalidParams`] if a parameter is missing, wrong or surplus. The error names its position, and the field
 /// in it.
 pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
-    // Like geth, null means no parameters.
+    // As in geth, null means no parameters.
     let text = params.as_str().filter(|text| *text != "null").unwrap_or("[]");
     let list =
         json_list::read(text, P::COUNT).map_err(|_| RpcError::InvalidParams("non-array args".into()))?;

@@ -6,7 +6,7 @@ use slipstream_types::Delta;
 use super::*;
 use crate::rpc::{Batches, logs::tests::commit};
 
-/// Commits an empty batch with a certificate, without which headers would stay.
+/// Commits an empty batch with a certificate, because pruning keeps headers without one.
 fn commit_certified(store: &Store) {
     let head = store.head().unwrap();
     let header = BatchHeader { number: head.header.number.next(), parent: head.digest, ..head.header };
