@@ -1,4 +1,4 @@
-//! The address book of peer exchange in the node's store: read when the chain is known, written as it changes.
+//! The address book of peer exchange in the node's store: read when the chain is known, and written as it changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{error::NodeError, tasks::TaskError};
 
 /// The name of the store's record.
 const KEY: &str = "network/addresses";
-/// How often a changed book is written: a crash costs at most what was learned since.
+/// How often a changed book is written: a crash loses at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(300);
 
-/// Begins peer exchange on the chain, with the book of the last run.
+/// Starts peer exchange on the chain, with the book of the previous run.
 pub(crate) fn open(
     network: &Network,
     store: &Store,

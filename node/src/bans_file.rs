@@ -1,5 +1,5 @@
-//! The node's own bans in a [file](crate::kept_file) of the data directory, so that a peer that was proved wrong gains nothing by a restart.
-//! A task writes it soon after a change, beside everything else that the node does.
+//! The node's own bans in a [file](crate::kept_file) of the data directory, so that a peer that was proven wrong gains
+//! nothing from a restart. A background task writes the file soon after a change.
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 
@@ -15,19 +15,19 @@ use crate::{
     tasks::TaskError,
 };
 
-/// Its name in the data directory.
+/// The file's name in the data directory.
 pub(crate) const BANS_FILE: &str = "node.bans.json";
 
 const FORM: Form = Form {
     name: BANS_FILE,
     damaged_name: "node.bans.damaged",
     version: 1,
-    // As many bans as are kept, each of the greatest length, take a fourth of it.
+    // The maximum number of bans, each of the greatest length, takes a quarter of it.
     bytes_max: 4 << 20,
     loss: "the bans that this node spoke before its start cannot be read and hold no more: it bans again whom it proves wrong again; \
            `slipstream peers ban` bars those that the log before the start names",
 };
-/// Time between two writings: whoever lies under ever new keys keeps the disk less busy than a batch a second does.
+/// Time between two writes, so that an attacker with ever new keys causes less disk load than one batch a second.
 const WRITE_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub(crate) fn read(data_dir: &Path) -> Kept<Vec<Ban>> {
     FORM.read(data_dir, |text| decode(text, SystemClock.now_ms(), Instant::now()))
 }
 
-/// The bans of a file's text; those that have ended meanwhile are left out.
+/// Parses the bans; those that have ended meanwhile are left out.
 fn decode(text: &[u8], now_ms: u64, now: Instant) -> serde_json::Result<Vec<Ban>> {
     let ban = |SavedBan { peer, reason, until_ms }: SavedBan| {
         let until = ban_end(until_ms, OWN_BAN_MAX, now_ms, now)?;
@@ -69,14 +69,14 @@ fn encode(bans: Vec<Ban>, now_ms: u64, now: Instant) -> serde_json::Result<Strin
     serde_json::to_string_pretty(&Saved { version: FORM.version, bans })
 }
 
-/// The file of a data directory whose lock is held.
+/// The file in a data directory whose lock is held.
 pub(crate) struct BansFile(KeptFile);
 
 impl BansFile {
-    /// The file that [`read`] has read, out of the way if it is damaged.
+    /// Takes over the file that [`read`] has read, and sets it aside if it is damaged.
     ///
     /// # Errors
-    /// If it holds something else by now: the bans of another process would be lost.
+    /// If the file's content has changed since: the bans of another process would be lost.
     pub(crate) fn establish(data_dir: &Path, kept: Kept<Vec<Ban>>) -> io::Result<BansFile> {
         let file = FORM.establish(data_dir, &kept)?;
         if !kept.content.is_empty() {
@@ -88,18 +88,18 @@ impl BansFile {
         Ok(BansFile(file))
     }
 
-    /// Writes the bans that stand now as a whole. Of several writers the last one writes the newest.
+    /// Writes all bans in force. With concurrent writers, the last one writes the newest bans.
     pub(crate) fn write(&self, bans: impl FnOnce() -> Vec<Ban>) -> io::Result<()> {
         self.0.write(|| encode(bans(), SystemClock.now_ms(), Instant::now()))
     }
 
-    /// Where it lies.
+    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 }
 
-/// Writes the network's own bans as they change, and at the end. What cannot be written is tried again.
+/// Writes the network's own bans as they change, and at the end. Failed writes are retried.
 pub(crate) async fn keep(
     network: Arc<Network>,
     file: Arc<BansFile>,
@@ -150,7 +150,8 @@ mod tests {
         Ban { peer, by: BannedBy::Node, reason: "a \"proven\" lie".into(), until }
     }
 
-    /// Goal: the form of the file is pinned, times are those of the clock, and none that jumped makes a ban longer than the node's longest.
+    /// Goal: the form of the file is fixed, times follow the clock, and no clock jump makes a ban longer than the
+    /// node's longest.
     #[test]
     fn the_form_is_pinned() {
         let now = Instant::now();
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(decode(text.as_bytes(), 1_000, now).unwrap(), bans);
         let later = decode(text.as_bytes(), 3_500, now).unwrap();
         assert_eq!(later.iter().map(|ban| ban.peer).collect::<Vec<_>>(), [bans[0].peer]);
-        // The clock was ahead when it was written.
+        // The clock was ahead when the file was written.
         let ahead = encode(bans.clone(), 1 << 50, now).unwrap();
         let read = decode(ahead.as_bytes(), 1_000, now).unwrap();
         assert!(read.len() == 2 && read.iter().all(|ban| ban.until == BanEnd::At(now + OWN_BAN_MAX)));
@@ -190,7 +191,8 @@ mod tests {
         }
     }
 
-    /// Goal: bans come back, as many of the greatest length as there can be; a damaged file costs these alone, and is set aside as it is.
+    /// Goal: bans are restored, up to the maximum number at the greatest length. A damaged file loses only these, and
+    /// is set aside unchanged.
     #[test]
     fn bans_come_back_and_a_damaged_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,13 @@
-//! What bans take from a validator's quorum. A ban of another validator is allowed, and nobody should overlook what it costs.
+//! The cost of bans to a validator's quorum. A ban of another validator is allowed, but its cost should not go
+//! unnoticed.
 
 use std::collections::BTreeSet;
 
 use slipstream_network::{Ban, PeerId};
 use slipstream_types::ValidatorSet;
 
-/// The validators that this one bans, and what is left of agreement, for people. None if this node does not validate, or bans no validator.
+/// Describes the validators that this one bans and the quorum that remains. `None` for a node outside the set, or
+/// without banned validators.
 pub(crate) fn barred(set: &ValidatorSet, own: PeerId, bans: &[Ban]) -> Option<String> {
     set.index_of(&own)?;
     let banned: BTreeSet<PeerId> = bans.iter().map(|ban| ban.peer).collect();
@@ -35,7 +37,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a validator is told when its bans touch its quorum; strangers, and a node that only follows, are nobody's quorum.
+    /// Goal: a validator is warned when its bans affect its quorum; bans of strangers, and bans by a fullnode, affect
+    /// none.
     #[test]
     fn bans_of_validators_are_told() {
         let keys: Vec<SecretKey> = (1..=4).map(|seed| SecretKey::from_seed([seed; 32])).collect();

@@ -1,4 +1,4 @@
-//! Threads for callers' work that may block: a fixed number of their own, shared fairly by the addresses that call.
+//! Dedicated threads for callers' work that may block: a fixed number, shared fairly by the calling addresses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
     workers::{Rank, WorkError, Workers},
 };
 
-/// How long work on probation waits for its turn among others of its kind.
+/// How long work on probation waits for its turn among its kind.
 const PROBATION_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A fixed number of places for work that blocks. If all are taken, callers wait without a thread.
+/// A fixed number of places for blocking work. If all are taken, callers wait without a thread.
 #[derive(Clone)]
 pub(crate) struct Blocking {
     places: Places,
@@ -26,12 +26,12 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
-    /// So many places, on threads of a name, for work that is always short.
+    /// `places` places, on threads called `name`, for work that is always short.
     pub(crate) fn new(name: &'static str, places: usize, rank: Rank) -> Blocking {
         Blocking::with_long(name, (places, 0), rank, Turns::new(places))
     }
 
-    /// So many places, and further ones for work that is long already and takes turns.
+    /// `places` places, and `long` extra ones for long work that takes turns.
     pub(crate) fn with_long(
         name: &'static str,
         (places, long): (usize, usize),
@@ -42,8 +42,8 @@ impl Blocking {
         Blocking { places: Places::metered(places, long), workers, turns }
     }
 
-    /// Runs `work` on a thread that may block. Work that has begun cannot be stopped: when the caller goes away it runs on, and
-    /// keeps its place until it ends.
+    /// Runs `work` on a thread that may block. Work that has started cannot be stopped: when its caller goes away it
+    /// continues, and keeps its place until it ends.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         origin: Origin,
@@ -52,8 +52,9 @@ impl Blocking {
         self.begin(origin, None, CancellationToken::new(), |_| work()).await
     }
 
-    /// As [`Blocking::run`], for work that asks its leash now and then, and ends once that is cut. The leash is cut when the caller
-    /// has gone, or has waited as long as it may, or when work on probation turns out to be long and may not.
+    /// As [`Blocking::run`], for work that checks its leash now and then, and ends once that is cut. The leash is cut
+    /// when the caller is gone or its time is over. It is also cut when work on probation turns out to be long without
+    /// permission.
     pub(crate) async fn run_while_awaited<T: Send + 'static>(
         &self,
         origin: Origin,
@@ -77,8 +78,8 @@ impl Blocking {
         self.workers.run(move || work(&Leash::begin(Some(place), probation, turns, gone))).await
     }
 
-    /// A place for work. Work on probation that waits for one holds a place of few meanwhile: after a while it needs one for long calls,
-    /// and waits as these do. Without one it is refused.
+    /// Returns a place for work. Work on probation also holds one of the few probation places while it waits. So after
+    /// a while it needs a place for long calls, and then waits as long work does. Without such a place it is refused.
     async fn place(
         &self,
         origin: Origin,
@@ -92,7 +93,7 @@ impl Blocking {
         }
     }
 
-    /// Whether work of this caller took long here of late.
+    /// Whether this caller's recent work took long here.
     pub(crate) fn is_known_long(&self, origin: Origin) -> bool {
         self.places.is_known_long(origin)
     }
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
     use crate::api::room::Room;
 
-    /// Goal: asking and going away does not get a caller more threads than there are places.
+    /// Goal: a caller that repeatedly calls and disconnects never gets more threads than there are places.
     #[tokio::test(flavor = "multi_thread")]
     async fn abandoned_work_keeps_its_place() {
         let blocking = Blocking::new("test", 1, Rank::Own);
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
     }
 
-    /// Goal: work that can end early does so when its caller goes away, and gives its place back.
+    /// Goal: work that can end early does so when its caller goes away, and releases its place.
     #[tokio::test(flavor = "multi_thread")]
     async fn abandoned_work_is_told() {
         let blocking = Blocking::new("test", 1, Rank::Own);
@@ -158,8 +159,8 @@ mod tests {
         assert_eq!(blocking.run(Origin::Trusted, || 7).await.unwrap(), 7);
     }
 
-    /// Goal: work on probation holds its place of few for a moment, also while it waits for a thread. Then it waits as long work, or is
-    /// refused.
+    /// Goal: work on probation holds its probation place only briefly, even while it waits for a thread. Then it waits
+    /// as long work, or is refused.
     #[tokio::test(start_paused = true)]
     async fn waiting_on_probation_has_an_end() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));
@@ -185,7 +186,8 @@ mod tests {
         waits.await.unwrap();
     }
 
-    /// Goal: however work on probation ends, it leaves its places to others: refused, abandoned while it waits, finished, or panicked.
+    /// Goal: however work on probation ends, it releases its places: refused, abandoned while it waits, finished, or
+    /// panicked.
     #[tokio::test(flavor = "multi_thread")]
     async fn work_on_probation_leaves_its_places() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Own, Turns::new(1));
@@ -215,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Goal: work that takes much CPU time leaves its place to others before it ends, and one that waits as long does not.
+    /// Goal: work that takes much CPU time releases its place before it ends; work that merely waits as long does not.
     #[tokio::test(flavor = "multi_thread")]
     async fn long_work_leaves_its_place() {
         let blocking = Blocking::with_long("test", (1, 1), Rank::Behind, Turns::new(1));

@@ -1,4 +1,4 @@
-//! The real clock: the one place of the node that asks the operating system for the time of day.
+//! The real clock: the only place in the node that asks the operating system for the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -18,7 +18,7 @@ use crate::{
 /// Milliseconds of a year of 365 days.
 pub(crate) const YEAR_MS: u64 = 365 * 24 * 3_600 * 1_000;
 
-/// Why a node did not start, or had to stop. The text says what, where and what to do.
+/// Why a node did not start, or had to stop. The text names the fault, its place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The configuration is missing or wrong.
@@ -30,7 +30,7 @@ pub enum NodeError {
     /// The genesis file is missing or wrong.
     #[error(transparent)]
     GenesisFile(#[from] GenesisFileError),
-    /// The schedule of forks.
+    /// The file with the schedule of forks is missing or wrong.
     #[error(transparent)]
     ScheduleFile(#[from] ScheduleFileError),
     /// The schedule does not fit the chain.
@@ -41,13 +41,13 @@ pub enum NodeError {
         /// The rule that the schedule breaks.
         source: ScheduleError,
     },
-    /// The data directory's lock.
+    /// The data directory is in use, or cannot be locked.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// A log filter is wrong.
     #[error("{place}: {source}")]
     LogFilter {
-        /// The configuration's key, or the environment's variable.
+        /// The configuration key or environment variable that holds the filter.
         place: &'static str,
         /// The fault of the filter.
         source: FilterError,
@@ -60,10 +60,10 @@ pub enum NodeError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The operator's token cannot be read or made.
+    /// The operator's token cannot be read or created.
     #[error(transparent)]
     OperatorToken(#[from] TokenError),
-    /// The node's key is not one of the genesis' validators.
+    /// The node's key is not one of the genesis's validators.
     #[error(
         "this node is configured as a validator, but its key {peer} is not in the validator set of {}; use the key file that \
          belongs to the set, or `role: fullnode`",
@@ -75,7 +75,7 @@ pub enum NodeError {
         /// The genesis file with the validator set.
         genesis: PathBuf,
     },
-    /// The genesis file is of another ledger than the waypoint.
+    /// The genesis file belongs to another ledger than the waypoint.
     #[error(
         "{} is not the genesis of the ledger that waypoint {waypoint} names, whose batch 0 is {expected}: use the right file, or \
          leave `genesis` out and let peers send it",
@@ -84,7 +84,7 @@ pub enum NodeError {
     GenesisNotOfWaypoint {
         /// The operator's waypoint.
         waypoint: Waypoint,
-        /// Digest of batch 0 by the waypoint.
+        /// The digest of batch 0 according to the waypoint.
         expected: Digest,
         /// The genesis file of the other ledger.
         genesis: PathBuf,
@@ -103,20 +103,20 @@ pub enum NodeError {
         /// The genesis file of the other chain.
         genesis: PathBuf,
     },
-    /// A time of the chain is so far ahead that its unit, or the clock, must be wrong.
+    /// A time in the chain's files is so far from now that its unit, or the machine's clock, must be wrong.
     #[error(
         "{}: {what} is {timestamp_ms} ms since 1970, {} years from now by this machine's clock: write milliseconds, or set the clock",
         path.display(),
         timestamp_ms.abs_diff(*now_ms) / YEAR_MS
     )]
     WrongTime {
-        /// The file that has the time.
+        /// The file that contains the time.
         path: PathBuf,
-        /// Which time it is.
+        /// The name of the time, for the message.
         what: String,
-        /// The time.
+        /// The time, in milliseconds since 1970.
         timestamp_ms: u64,
-        /// The machine's time.
+        /// The machine's time, in milliseconds since 1970.
         now_ms: u64,
     },
     /// The process may open fewer files than a node needs.
@@ -124,9 +124,9 @@ pub enum NodeError {
         "this process may open {limit} files, and a node needs {min} at least: raise the limit (`ulimit -n`, LimitNOFILE of systemd)"
     )]
     FewFiles {
-        /// What it may open.
+        /// The process's limit on open files.
         limit: u64,
-        /// What it needs.
+        /// The fewest open files that a node needs.
         min: u64,
     },
     /// The API's port is taken.
@@ -160,19 +160,19 @@ pub enum NodeError {
     /// The validator cannot start, or failed.
     #[error(transparent)]
     Consensus(#[from] ConsensusError),
-    /// The journal of users' transactions.
+    /// The journal of users' transactions cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A genesis that cannot be encoded.
+    /// The genesis cannot be encoded.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The API could not be put together, which is a bug.
+    /// The API could not be set up, which is a bug.
     #[error("cannot set up the API: {0}")]
     Api(String),
-    /// A task ended while the node ran.
+    /// A task ended while the node was running.
     #[error(transparent)]
     Task(#[from] TaskFailure),
-    /// The operating system refused something that always works.
+    /// The operating system refused something that normally works.
     #[error("cannot {action}: {source}")]
     Io {
         /// The attempted action, for the message.

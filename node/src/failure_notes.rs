@@ -1,5 +1,5 @@
-//! The last failure and the last panic of a node, in its data directory. After the node has gone somebody wants to know, and the
-//! log may be gone too.
+//! The last failure and the last panic of a node, in its data directory. They help an investigation after the node has
+//! ended, when the log may be gone too.
 
 use std::{
     fs,
@@ -11,14 +11,14 @@ use slipstream_types::Clock as _;
 
 use crate::{clock::SystemClock, rpc::client_version};
 
-/// Why the node last ended by itself.
+/// Why the node last stopped by itself.
 pub(crate) const FAILURE_FILE: &str = "last_failure.txt";
-/// Where it last panicked, with the backtrace if there was one.
+/// The last panic, with its backtrace if there was one.
 pub(crate) const PANIC_FILE: &str = "last_panic.txt";
-/// Bytes of a note.
+/// Maximum bytes of a note.
 const NOTE_BYTES_MAX: usize = 64 << 10;
 
-/// Writes a note, if there is a data directory. A failure to write it is ignored.
+/// Writes a note, if the data directory exists. A failure to write it is ignored.
 pub(crate) fn note(data_dir: &Path, file: &str, text: &str) {
     if !data_dir.is_dir() {
         return;

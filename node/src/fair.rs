@@ -1,16 +1,17 @@
-//! [`Places`]: a fixed number of places, shared fairly by those who ask for them.
+//! [`Places`]: a fixed number of places, shared fairly by the addresses that request them.
 //!
-//! A semaphore gives its places to whoever came first, so that one caller with many requests takes them all. Here an address holds
-//! at most half of the places that it leaves free ([`Origin::may_take`]). A place that becomes free goes to the address that holds
-//! the fewest.
+//! A semaphore serves requests in order of arrival, so that one caller with many requests takes everything. Here an
+//! address holds at most half as many places as it leaves free ([`Origin::may_take`]). A place that becomes free goes
+//! to the address that holds the fewest.
 //!
-//! Places for work ([`Places::metered`]) also know the load of each address. Among addresses that hold as many, the one with the
-//! shorter work comes first, then the one that used less of late. A quarter of the places is left to those that used little. Work
-//! that turns out to be long leaves its place to others while it goes on ([`Place::lengthen`]), as far as there are places for long
-//! work. So a short call does not wait for the long ones of many.
+//! Places for work ([`Places::metered`]) also track the load of each address. Among addresses that hold equally many,
+//! the one with the shorter work comes first, then the one with less use in the recent past. A quarter of the places is
+//! left to addresses that used little. Work that turns out to be long releases its place and continues in a place for
+//! long work ([`Place::lengthen`]), if one is free. So a short call does not wait for the long calls of many.
 //!
-//! Where the places for long work do not suffice, it keeps its own. A quarter of the places must come round all the same: these have
-//! only work on probation, which ends when it is long ([`Place::settle`]). Ever new addresses used little, each of them.
+//! If no place for long work is free, the work keeps its own. A quarter of the places must still keep becoming free:
+//! they admit only work on probation, which ends when it is long ([`Place::settle`]). Otherwise a stream of new
+//! addresses, each with little use, could take them all.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,42 +24,42 @@ use tokio::{sync::oneshot, time::Instant};
 
 use crate::origin::Origin;
 
-/// The time after which what was used counts half.
+/// The half-life of recorded use.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// An address that used more than this of late leaves a part of the places to others: one in so many.
+/// An address whose recent use exceeds this leaves a part of the places to others; `LEFT_PART` is the divisor.
 const LITTLE: Duration = Duration::from_millis(500);
 const LEFT_PART: usize = 4;
-/// The assumed time of the work of an unknown address: longer than most requests.
+/// The assumed duration of an unknown address's work: longer than most requests.
 const UNKNOWN: Duration = Duration::from_millis(5);
-/// How much each further piece of work changes the estimate: one part in so many.
+/// How much each further piece of work changes the estimate, as a divisor.
 const NEWS_PART: f64 = 4.0;
-/// Addresses of which it is known how much they used. When there are more, those are forgotten that used least.
+/// Maximum number of addresses with recorded use. Beyond that, the half with the least use is forgotten.
 const USERS_MAX: usize = 4_096;
 
-/// Places that are taken and given back. Cheap to clone.
+/// Places to take and release. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Places(Arc<Mutex<State>>);
 
 struct State {
-    /// Left to those who used little; 0 if nothing is metered.
+    /// Places left to addresses with little use; 0 if use is not metered.
     left: usize,
     is_metered: bool,
     used: HashMap<Origin, Use>,
     all: usize,
     free: usize,
-    /// Of those that are taken, those whose work goes on in them if it turns out to be long and finds no place for that.
+    /// Taken places whose work would stay in them if it turned out to be long and found no place for long work.
     staying: usize,
     has_long: bool,
-    /// Places for work that is long already.
+    /// Free places for long work.
     free_long: usize,
-    /// Of those who have any.
+    /// The number of places of each address that has any.
     taken: HashMap<Origin, usize>,
     next: u64,
-    /// In the order in which they came.
+    /// In order of arrival.
     waiting: BTreeMap<u64, (Asked, oneshot::Sender<()>)>,
 }
 
-/// Who wants a place, and for what.
+/// A request for a place.
 #[derive(Clone, Copy)]
 struct Asked {
     origin: Origin,
@@ -69,10 +70,10 @@ struct Asked {
 /// The known load of an address.
 #[derive(Clone, Copy)]
 struct Use {
-    /// Seconds of late, as of a moment.
+    /// Seconds of recent use, as of `at`.
     seconds: f64,
     at: Instant,
-    /// Seconds that one piece of its work takes.
+    /// The typical duration of its work in seconds.
     typical: f64,
 }
 
@@ -81,17 +82,17 @@ impl State {
         self.taken.get(&origin).copied().unwrap_or_default()
     }
 
-    /// Seconds of work that an address asked for of late.
+    /// Seconds of recent work of an address.
     fn used(&self, origin: Origin, now: Instant) -> f64 {
         self.used.get(&origin).map_or(0.0, |used| faded(used, now))
     }
 
-    /// Seconds that its next piece of work may take.
+    /// The expected duration of its next piece of work, in seconds.
     fn typical(&self, origin: Origin) -> f64 {
         self.used.get(&origin).map_or(UNKNOWN.as_secs_f64(), |used| used.typical)
     }
 
-    /// A piece of work has ended, and took so long in all.
+    /// Records that a piece of work has ended and took `took` in total.
     fn note_end(&mut self, origin: Origin, took: Duration) {
         if let Some(used) = self.used.get_mut(&origin) {
             used.typical += (took.as_secs_f64() - used.typical) / NEWS_PART;
@@ -112,8 +113,8 @@ impl State {
         }
     }
 
-    /// Whether its work took long of late. What was long once must be able to show that it is short now, which it cannot while long
-    /// work finds no place.
+    /// Whether its recent work took long. This expires, because an address must be able to show that its work is short
+    /// now. It cannot do so while long work finds no place.
     fn is_known_long(&self, origin: Origin, now: Instant) -> bool {
         let is_fresh = |used: &&Use| now.saturating_duration_since(used.at) < HALF_LIFE;
         self.used.get(&origin).filter(is_fresh).is_some_and(|used| used.typical > UNKNOWN.as_secs_f64())
@@ -125,8 +126,8 @@ impl State {
         })
     }
 
-    /// Whether one more place may have work that goes on in it, if so many are left to work that does not. Work that finds a place for
-    /// long work goes there.
+    /// Whether one more place may hold work that stays in it, if `left` places are reserved for work that does not.
+    /// Work that finds a place for long work moves there.
     fn may_stay(&self, left: usize) -> bool {
         !self.has_long || self.staying < self.all - left + self.free_long
     }
@@ -134,11 +135,11 @@ impl State {
     fn may_take(&self, Asked { origin, on_probation }: Asked, now: Instant) -> bool {
         let mut free = self.free;
         if origin.is_stranger() && self.used(origin, now) > LITTLE.as_secs_f64() {
-            // Much short work finds a part of those places, and leaves one to whoever comes new.
+            // Frequent short work may use a part of those places, and leaves at least one to newcomers.
             free = free.saturating_sub(if on_probation { self.left / 2 } else { self.left });
         }
         if origin.is_stranger() && !on_probation {
-            // An address may be known for short work, and begin long work now: it gets a part too.
+            // An address may be known for short work and start long work now, so part of the reserve applies to it too.
             let left = if self.is_known_short(origin, now) { self.left.div_ceil(2) } else { self.left };
             free = if self.may_stay(left) { free } else { 0 };
         }
@@ -167,8 +168,9 @@ impl State {
         self.grant(now);
     }
 
-    /// Gives free places to those who wait. The trusted come first, then the address that holds the fewest. Ties go to the shortest
-    /// work, in units of [`UNKNOWN`], then to the least used time, in quarters of a second, then to whoever came first.
+    /// Grants free places to waiting requests. The trusted come first, then the address that holds the fewest. Ties go
+    /// to the shortest work, in units of [`UNKNOWN`], then to the least use, in quarters of a second, then to the first
+    /// arrival.
     fn grant(&mut self, now: Instant) {
         loop {
             let waiting = self.waiting.iter().filter(|(_, (asked, _))| self.may_take(*asked, now));
@@ -181,25 +183,25 @@ impl State {
                 .map(|(ticket, _)| *ticket);
             let Some((asked, told)) = first.and_then(|ticket| self.waiting.remove(&ticket)) else { return };
             self.take(asked);
-            // A caller that has stopped waiting gives the place back when it goes.
+            // A caller that has stopped waiting releases the place when it is dropped.
             let _ = told.send(());
         }
     }
 }
 
-/// The rest of seconds that were counted at an earlier moment.
+/// The remainder, by now, of seconds that were recorded earlier.
 fn faded(used: &Use, now: Instant) -> f64 {
     let halves = now.saturating_duration_since(used.at).as_secs_f64() / HALF_LIFE.as_secs_f64();
     used.seconds * (-halves).exp2()
 }
 
 impl Places {
-    /// Places that are shared by their number alone, for work that mostly waits.
+    /// Places that are shared by number alone, for work that mostly waits.
     pub(crate) fn new(places: usize) -> Places {
         Self::of(places, 0, false)
     }
 
-    /// Places for work, shared by the time that it takes as well, and further ones for work that is long already.
+    /// Places for work, shared by its duration as well, and extra ones for long work.
     pub(crate) fn metered(places: usize, long: usize) -> Places {
         Self::of(places, long, true)
     }
@@ -223,17 +225,17 @@ impl Places {
         Places(Arc::new(Mutex::new(state)))
     }
 
-    /// A place, once there is one for this caller. May be dropped at any time.
+    /// Returns a place, once one is free for this caller. Cancel safe.
     pub(crate) async fn take(&self, origin: Origin) -> Place {
         self.wait(Asked { origin, on_probation: false }).await
     }
 
-    /// The same for work on probation, which finds a place where long work has all that it may.
+    /// The same for work on probation, which may also use places that long work must leave free.
     pub(crate) async fn take_on_probation(&self, origin: Origin) -> Place {
         self.wait(Asked { origin, on_probation: true }).await
     }
 
-    /// Whether the work of this caller took long of late. After a while without work nobody knows.
+    /// Whether this caller's recent work took long. Forgotten after a while without work.
     pub(crate) fn is_known_long(&self, origin: Origin) -> bool {
         self.0.lock().is_known_long(origin, Instant::now())
     }
@@ -248,18 +250,18 @@ impl Places {
             state.grant(Instant::now());
             Waiting { places: self.clone(), asked, ticket, came: false }
         };
-        // Never fails: the other end is dropped only after it has told.
+        // Never fails: the sender is dropped only after it has granted the place.
         let _ = granted.await;
         waiting.enter()
     }
 
-    /// Places that nobody has.
+    /// The number of free places.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.0.lock().free
     }
 
-    /// Takes all free places, for as long as the result is held.
+    /// Takes all free places until the result is dropped.
     #[cfg(test)]
     pub(crate) fn occupy(&self) -> Vec<Place> {
         let asked = Asked { origin: Origin::Trusted, on_probation: false };
@@ -271,7 +273,7 @@ impl Places {
     }
 }
 
-/// A caller in the queue.
+/// A queued request.
 struct Waiting {
     places: Places,
     asked: Asked,
@@ -292,19 +294,19 @@ impl Drop for Waiting {
             return;
         }
         let mut state = self.places.0.lock();
-        // Not in the queue any more: the place was granted, and the caller has gone.
+        // The request is no longer queued: its place was granted, but the caller has gone.
         if state.waiting.remove(&self.ticket).is_none() {
             state.give_back(self.asked, false, Instant::now());
         }
     }
 }
 
-/// A place that is taken, until it is dropped.
+/// A taken place, released on drop.
 pub(crate) struct Place {
     places: Places,
     asked: Asked,
     is_long: bool,
-    /// The time that the work used in all.
+    /// The total time that the work has used.
     used: Duration,
 }
 
@@ -313,7 +315,7 @@ impl Place {
         Place { places, asked, is_long: false, used: Duration::ZERO }
     }
 
-    /// Notes the work's use beside the use noted before; the address's late use, with that.
+    /// Records further use of the work, and returns the address's recent use including it.
     pub(crate) fn uses(&mut self, used: Duration) -> Duration {
         self.used += used;
         let (mut state, now) = (self.places.0.lock(), Instant::now());
@@ -321,7 +323,8 @@ impl Place {
         Duration::try_from_secs_f64(state.used(self.asked.origin, now)).unwrap_or_default()
     }
 
-    /// Whether the work may go on for as long as it takes. On probation it may only where enough places come round without this one.
+    /// Whether the work may take as long as it needs. On probation it may only if enough other places keep becoming
+    /// free.
     pub(crate) fn settle(&mut self) -> bool {
         if self.asked.on_probation {
             let mut state = self.places.0.lock();
@@ -334,8 +337,8 @@ impl Place {
         true
     }
 
-    /// The work is long: others may have its place while it goes on, if there is one left for long work, which is told. Its address has as
-    /// many as before.
+    /// Call when the work is long. Moves it to a place for long work, if one is free, so that others may have its
+    /// place. Returns whether it moved; its address holds as many places as before.
     pub(crate) fn lengthen(&mut self) -> bool {
         let mut state = self.places.0.lock();
         if self.is_long || self.asked.on_probation || state.free_long == 0 {

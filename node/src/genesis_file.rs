@@ -10,13 +10,13 @@ use slipstream_types::{CodecError, Genesis, limits};
 
 use crate::small_file::{self, Placement, Readers};
 
-/// JSON takes about twice the canonical form: every byte is two digits there.
+/// JSON takes about twice the canonical form, because it writes every byte as two digits.
 const GENESIS_FILE_BYTES_MAX: u64 = 3 * limits::GENESIS_BYTES_MAX as u64;
 
 /// Why a genesis file was refused or not written.
 #[derive(Debug, thiserror::Error)]
 pub enum GenesisFileError {
-    /// The file is missing, or it cannot be opened.
+    /// The file is missing or cannot be opened.
     #[error("cannot read the genesis file {}: {source}; get it from whoever runs the chain, `genesis` in the configuration names it", path.display())]
     Read {
         /// The file that cannot be read.
@@ -24,15 +24,15 @@ pub enum GenesisFileError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// It is too long to be one.
+    /// The file is longer than any genesis.
     #[error("the genesis file {} is longer than {max} bytes", path.display())]
     TooLong {
         /// The file that is too long.
         path: PathBuf,
-        /// The most bytes that a genesis file may have.
+        /// The longest allowed genesis file, in bytes.
         max: u64,
     },
-    /// The file has another form than a genesis in JSON.
+    /// The file is not a genesis in JSON.
     #[error("{}:{}:{}: not a genesis file: {source}", path.display(), source.line(), source.column())]
     Json {
         /// The file with the error.
@@ -40,7 +40,7 @@ pub enum GenesisFileError {
         /// The parser's error, with its place.
         source: serde_json::Error,
     },
-    /// A genesis that breaks a rule.
+    /// The genesis breaks a rule.
     #[error("the genesis file {} is not valid: {source}", path.display())]
     Invalid {
         /// The file that breaks a rule.
@@ -48,7 +48,7 @@ pub enum GenesisFileError {
         /// The broken rule.
         source: CodecError,
     },
-    /// It exists already, or cannot be written.
+    /// The file already exists, or cannot be written.
     #[error("cannot write the genesis file {}: {source}", path.display())]
     Write {
         /// The file that cannot be written.
@@ -70,7 +70,7 @@ pub fn load(path: &Path) -> Result<Genesis, GenesisFileError> {
     parse(&bytes, path)
 }
 
-/// Checks what stands, or would stand, in the file `path`.
+/// Parses and checks `bytes`, the content or intended content of the file `path`.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Genesis, GenesisFileError> {
     let genesis: Genesis = serde_json::from_slice(bytes)
         .map_err(|source| GenesisFileError::Json { path: path.to_owned(), source })?;
@@ -78,7 +78,7 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<Genesis, GenesisFileError> {
     Ok(genesis)
 }
 
-/// Writes a genesis file, which must not exist.
+/// Writes a genesis file, which must not exist yet.
 pub fn save(path: &Path, genesis: &Genesis) -> Result<(), GenesisFileError> {
     let write = |source| GenesisFileError::Write { path: path.to_owned(), source };
     let text = serde_json::to_string_pretty(genesis).map_err(|error| write(error.into()))?;

@@ -1,20 +1,21 @@
-//! JSON arrays from outside, of which a fixed number of elements is kept however many there are.
+//! JSON arrays from outside: only a fixed number of elements is kept, however many there are.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The first elements of an array, as they stand there, and how many it has.
+/// The first elements of an array as raw JSON, and the array's length.
 pub(crate) struct List<'a> {
     pub(crate) first: Vec<&'a RawValue>,
     pub(crate) len: usize,
 }
 
-/// Reads an array and keeps at most `max` of its elements: a body of two-byte elements takes no more memory than any other.
+/// Parses an array and keeps at most `max` of its elements: a body of two-byte elements takes no more memory than any
+/// other.
 ///
 /// # Errors
-/// If the text is not one JSON array.
+/// If the text is not a single JSON array.
 pub(crate) fn read(text: &str, max: usize) -> serde_json::Result<List<'_>> {
     let mut json = serde_json::Deserializer::from_str(text);
     let list = Keep { max }.deserialize(&mut json)?;

@@ -1,5 +1,6 @@
-//! Small JSON files in the data directory that outlive the node. Each is read before the network starts, when nothing may be changed yet, and
-//! written whole at each change. One that is damaged costs what it holds alone: it is named and set aside, and the node goes on without it.
+//! Small JSON files in the data directory that outlive the node. Each is read before the network starts, when nothing
+//! may be changed yet, and rewritten completely at each change. A damaged file loses only its own content: it is named
+//! and set aside, and the node continues without it.
 
 use std::{
     fs::{self, File},
@@ -15,31 +16,31 @@ use tokio::time::Instant;
 
 use crate::small_file::{self, Placement, Readers};
 
-/// What makes such a file.
+/// The description of one kind of file.
 pub(crate) struct Form {
-    /// Its name in the data directory.
+    /// The file's name in the data directory.
     pub(crate) name: &'static str,
-    /// The name that a damaged one gets.
+    /// The name under which a damaged file is set aside.
     pub(crate) damaged_name: &'static str,
-    /// The only version that this program knows.
+    /// The only version that this program supports.
     pub(crate) version: u32,
-    /// A longer one is damaged.
+    /// The greatest length; a longer file counts as damaged.
     pub(crate) bytes_max: u64,
-    /// What holds no more when it is damaged, and what to do.
+    /// What is lost if the file is damaged, and what to do.
     pub(crate) loss: &'static str,
 }
 
-/// What a file said.
+/// The result of reading a file.
 pub(crate) struct Kept<T> {
     pub(crate) content: T,
     /// Why the file cannot be used.
     pub(crate) damage: Option<String>,
-    /// What was read; none without a file, or if it cannot be read.
+    /// The text that was read; `None` if the file is missing or unreadable.
     text: Option<Vec<u8>>,
 }
 
 impl Form {
-    /// Reads the file of a data directory and changes nothing. Without a file there is no content.
+    /// Reads the file in a data directory and changes nothing. A missing file means default content.
     pub(crate) fn read<T: Default>(
         &self,
         data_dir: &Path,
@@ -58,10 +59,10 @@ impl Form {
         }
     }
 
-    /// The file that [`Form::read`] has read, out of the way if it is damaged. It was read before the lock was taken.
+    /// Takes over the file that [`Form::read`] read before the lock was taken, and sets it aside if it is damaged.
     ///
     /// # Errors
-    /// If it holds something else by now: what another process wrote would be lost.
+    /// If the file's content has changed since: what another process wrote would be lost.
     pub(crate) fn establish<T>(&self, data_dir: &Path, kept: &Kept<T>) -> io::Result<KeptFile> {
         let path = data_dir.join(self.name);
         if self.text_of(&path).ok().flatten() != kept.text {
@@ -79,7 +80,8 @@ impl Form {
         Ok(KeptFile { path, writing: Mutex::default() })
     }
 
-    /// The text of a file; none if there is no file. A pipe would have the start wait for whoever writes into it.
+    /// The text of a file; `None` if the file is missing. Other kinds of files are refused: reading a pipe would block
+    /// the start.
     fn text_of(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -87,7 +89,7 @@ impl Form {
             metadata => metadata?,
         };
         let mut text = Vec::new();
-        // A byte more shows that there is too much.
+        // One more byte than allowed reveals a file that is too long.
         File::open(path)?.take(self.bytes_max + 1).read_to_end(&mut text)?;
         Ok(Some(text))
     }
@@ -108,34 +110,34 @@ impl Form {
     }
 }
 
-/// The file of a data directory whose lock is held.
+/// The file in a data directory whose lock is held.
 pub(crate) struct KeptFile {
     path: PathBuf,
     writing: Mutex<()>,
 }
 
 impl KeptFile {
-    /// Writes what `text` says now as a whole. Of several writers the last one writes the newest.
+    /// Writes the complete result of `text`. With concurrent writers, the last one writes the newest text.
     pub(crate) fn write(&self, text: impl FnOnce() -> serde_json::Result<String>) -> io::Result<()> {
         let _writing = self.writing.lock();
         let text = text()? + "\n";
         small_file::write(&self.path, text.as_bytes(), Readers::Owner, Placement::Instead)
     }
 
-    /// Where it lies.
+    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// The end of a ban that was to hold until then, in milliseconds since 1970; none if it has ended. It is `longest` away at most, for the
-/// clock may have been another one when it was written.
+/// Converts the end of a ban from milliseconds since 1970; `None` if the ban has ended. The end is at most `longest`
+/// away, because the clock may have been wrong when it was written.
 pub(crate) fn ban_end(until_ms: u64, longest: Duration, now_ms: u64, now: Instant) -> Option<BanEnd> {
     let left = until_ms.checked_sub(now_ms).filter(|left| *left > 0)?;
     Some(BanEnd::At(now + Duration::from_millis(left).min(longest)))
 }
 
-/// The end of a ban in milliseconds since 1970; none if it holds until it is lifted.
+/// The end of a ban in milliseconds since 1970; `None` if the ban holds until it is lifted.
 pub(crate) fn until_ms(until: BanEnd, now_ms: u64, now: Instant) -> Option<u64> {
     let left = until.instant()?.saturating_duration_since(now);
     Some(now_ms.saturating_add(left.as_millis() as u64))
@@ -154,7 +156,8 @@ mod tests {
         FORM.read(dir, |text| Ok(String::from_utf8_lossy(text).into_owned()))
     }
 
-    /// Goal: whatever lies in the file's place, a start neither waits for it nor reads it without end, and leaves it as it is.
+    /// Goal: whatever lies in the file's place, a start reads only a bounded part of it, without blocking, and leaves
+    /// it unchanged.
     #[test]
     fn what_is_no_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!((kept.content.as_str(), kept.damage), ("{\"version\":1}\n", None));
     }
 
-    /// Goal: an end is that of the clock, a ban that has ended is none, and no clock makes one longer than the longest.
+    /// Goal: ends follow the clock, an ended ban is dropped, and no clock makes a ban longer than the longest.
     #[test]
     fn ends_of_bans_are_those_of_the_clock() {
         let (now, hour) = (Instant::now(), Duration::from_secs(3_600));

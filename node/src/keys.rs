@@ -1,4 +1,4 @@
-//! The node's key file: an ed25519 seed as 64 hexadecimal digits, readable by its owner alone.
+//! The node's key file: an ed25519 seed as 64 hexadecimal digits, readable only by its owner.
 
 use std::{
     fs::File,
@@ -11,13 +11,13 @@ use slipstream_types::{SecretKey, digest::parse_hex};
 
 use crate::small_file::{self, Placement, Readers};
 
-/// A seed, `0x` and surrounding blanks; anything longer is another file.
+/// A seed, `0x` and surrounding whitespace fit; a longer file is not a key.
 const KEY_BYTES_MAX: u64 = 256;
 
 /// Why a key could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file is missing, or it cannot be opened.
+    /// The file is missing or cannot be opened.
     #[error("cannot read the key file {}: {source}; `slipstream init --dir DIR` writes one, `key_file` in the configuration names it", path.display())]
     Read {
         /// The file that cannot be read.
@@ -25,7 +25,7 @@ pub enum KeyError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// Others than its owner may read it.
+    /// Users other than the owner may read the file.
     #[error("the key file {} may be read by others (mode {mode:03o}); run `chmod 600 {}`", path.display(), path.display())]
     TooOpen {
         /// The file that others may read.
@@ -39,7 +39,7 @@ pub enum KeyError {
         /// The file without a seed.
         path: PathBuf,
     },
-    /// It exists already, or cannot be written.
+    /// The file already exists, or cannot be written.
     #[error("cannot write the key file {}: {source}", path.display())]
     Write {
         /// The file that cannot be written.
@@ -47,7 +47,7 @@ pub enum KeyError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The operating system has no randomness to give.
+    /// The operating system supplied no randomness.
     #[error("cannot draw a key from the operating system: {0}")]
     Randomness(getrandom::Error),
 }
@@ -68,7 +68,7 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyError> {
     parse_hex(text.trim()).map(SecretKey::from_seed).map_err(|_| malformed())
 }
 
-/// Draws a new key and writes its file, which must not exist.
+/// Generates a new key and writes its file, which must not exist yet.
 pub fn create(path: &Path) -> Result<SecretKey, KeyError> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(KeyError::Randomness)?;
@@ -77,7 +77,7 @@ pub fn create(path: &Path) -> Result<SecretKey, KeyError> {
     Ok(key)
 }
 
-/// Writes a key file, which must not exist.
+/// Writes a key file, which must not exist yet.
 pub fn save(path: &Path, key: &SecretKey) -> Result<(), KeyError> {
     let write = |source| KeyError::Write { path: path.to_owned(), source };
     let text = hex::encode(key.seed()) + "\n";

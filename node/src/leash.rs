@@ -1,15 +1,16 @@
-//! [`Leash`]: the questions that a caller's work asks now and then: whether its caller still waits, and whether it must wait for
-//! others.
+//! [`Leash`]: lets a caller's work check now and then whether its caller still waits, and whether it must wait for
+//! other work.
 //!
 //! ```text
-//!   begins ─▶ short, in one of the lane's places ─ SHORT_MAX of CPU time, and a place for long work ─▶ long, on a thread that stands back
-//!                                                                                                       └─▶ a turn ─ SLICE ─▶ a turn … ─▶ ends
+//!   starts ─▶ short, in one of the lane's places ─ SHORT_MAX of CPU time, a free place for long work ─▶ long, at low priority
+//!                                                                                                       └─▶ turns of SLICE ─▶ ends
 //! ```
 //!
-//! Where the places for long work are all taken, it goes on as it is: those who wait for its place want it to end. Work on probation
-//! asks first whether it may be long, of its caller's [`Probation`] and of its place, and ends if it may not.
+//! If all places for long work are taken, the work continues in its own place: callers that wait for that place want it
+//! to end. Work on probation first needs permission to be long, from its caller's [`Probation`] and from its place.
+//! Otherwise it ends.
 //!
-//! The meter counts CPU time. On a busy node everything takes long, and a caller must not pay for others' use.
+//! The meter counts CPU time. On a busy node everything takes long, and a caller must not pay for the load of others.
 
 use std::{
     sync::Arc,
@@ -27,17 +28,18 @@ use crate::{
     workers::step_back,
 };
 
-/// CPU time after which work is long. Nearly all that is asked takes less; a call that burns its gas takes some ten times as much.
+/// CPU time after which work counts as long. Nearly all requests take less; a call that burns all its gas takes about
+/// ten times as much.
 const SHORT_MAX: Duration = Duration::from_millis(5);
-/// How long work on probation may go on by the clock: work that waits for a disk uses little CPU time, and others want its place.
+/// Wall-clock limit for work on probation: work that waits for a disk uses little CPU time, and others want its place.
 const PROBATION_MAX: Duration = Duration::from_secs(1);
 /// CPU time of one turn.
 const SLICE: Duration = Duration::from_millis(20);
-/// The least part of a thread's time that counts as CPU time: one in so many. It concerns work that mostly waits, for a disk or a
-/// lock.
+/// The least part of a thread's elapsed time that counts as CPU time, as a divisor. It affects work that mostly waits
+/// for a disk or a lock.
 const WAITS_PART: u32 = 16;
 
-/// See the module. Cheap to clone; belongs to the thread of the work, whose CPU time it counts.
+/// A check on a caller's work. Cheap to clone; belongs to the thread of the work, whose CPU time it counts.
 #[derive(Clone)]
 pub(crate) struct Leash(Arc<Held>);
 
@@ -48,23 +50,23 @@ struct Held {
     pace: Mutex<Pace>,
 }
 
-/// How far the work is.
+/// The progress of the work.
 struct Pace {
-    /// The lane's place of the work; `None` for work outside the places.
+    /// The work's place in the lane; `None` for work without one.
     place: Option<Place>,
-    /// Whom to ask before it is long, for as long as that is open.
+    /// Gives permission to be long; `None` once that is settled.
     probation: Option<Probation>,
     is_refused: bool,
-    /// CPU time of the thread when the work, or its turn, began; and when that was.
+    /// The thread's CPU time when the work or its turn started, and when that was.
     counted: (Duration, Instant),
-    /// CPU time that is noted.
+    /// CPU time recorded so far.
     noted: Duration,
     is_long: bool,
     turn: Option<Turn>,
 }
 
 impl Leash {
-    /// Of work that begins now, on this thread.
+    /// The leash of work that starts now, on this thread.
     pub(crate) fn begin(
         place: Option<Place>,
         probation: Option<Probation>,
@@ -85,18 +87,19 @@ impl Leash {
         Leash(Arc::new(Held { gone, turns, begun, pace: Mutex::new(pace) }))
     }
 
-    /// Of work that nobody meters.
+    /// The leash of unmetered work.
     #[cfg(test)]
     pub(crate) fn loose(gone: CancellationToken) -> Leash {
         Leash::begin(None, None, Turns::new(1), gone)
     }
 
-    /// Whether nobody waits for the work any more, or it may not be as long as it is. Long work may wait here for its turn.
+    /// Whether the work must end, because nobody waits for it any more or it may not be long. Long work may wait here
+    /// for its turn.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut_or(|| false)
     }
 
-    /// The same for work that may be over for another reason.
+    /// The same for work that may also be over for another reason.
     pub(crate) fn is_cut_or(&self, is_over: impl Fn() -> bool) -> bool {
         let is_over = || self.0.gone.is_cancelled() || is_over();
         is_over() || self.0.pace.lock().go_on(&self.0.turns, &is_over) || is_over()
@@ -104,14 +107,14 @@ impl Leash {
 }
 
 impl Pace {
-    /// Whether the work has to end: now, or while it waits for its turn.
+    /// Whether the work must end now, or after a wait for its turn.
     fn go_on(&mut self, turns: &Turns, is_over: &impl Fn() -> bool) -> bool {
         if self.is_refused {
             return true;
         }
         let allowance = if self.is_long { SLICE } else { SHORT_MAX };
         let took = self.counted.1.elapsed();
-        // Reading the thread's own clock takes longer than this.
+        // Checked first, because reading the thread's CPU clock is slower.
         if took < allowance {
             return false;
         }
@@ -131,14 +134,14 @@ impl Pace {
         } else if !turns.is_wanted() {
             return false;
         }
-        // In this order: whose turn is over does not get in its own way.
+        // In this order, so that a thread whose turn is over does not block itself.
         self.turn = None;
         self.turn = turns.take(used, is_over);
         self.counted = (cpu_time(), Instant::now());
         self.turn.is_none()
     }
 
-    /// Whether the work may go on for as long as it takes. On probation it needs a place for that.
+    /// Whether the work may take as long as it needs. On probation it needs a place for that.
     fn settle(&mut self) -> bool {
         let Some(probation) = &self.probation else { return true };
         let may_stay = self.place.as_mut().is_none_or(Place::settle);
@@ -150,7 +153,7 @@ impl Pace {
         !self.is_refused
     }
 
-    /// Notes the CPU time since the last time; returns the late use of the address.
+    /// Records the CPU time since the last call; returns the address's recent use.
     fn note(&mut self) -> Duration {
         let now = cpu_time();
         let used = now.saturating_sub(self.counted.0);
@@ -189,7 +192,8 @@ mod tests {
         }
     }
 
-    /// Goal: work is long by the CPU time that it takes; then it leaves its place, has one of the turns, and pays by address.
+    /// Goal: CPU time decides that work is long. It then releases its place, takes turns, and counts against its
+    /// address.
     #[tokio::test(start_paused = true)]
     async fn long_work_takes_turns() {
         let (places, turns) = (Places::metered(1, 1), Turns::new(1));
@@ -210,7 +214,7 @@ mod tests {
         while !turns.is_wanted() {
             std::thread::yield_now();
         }
-        // It goes on beside the other one until its slice is over.
+        // It runs alongside the other one until its slice is over.
         while !gone.is_finished() {
             assert!(!leash.is_cut());
         }
@@ -220,7 +224,7 @@ mod tests {
         assert!(!turns.is_wanted());
     }
 
-    /// Work on probation that goes on until it is long or has to end: whether it is long.
+    /// Runs work on probation until it is long or must end; returns whether it is long.
     async fn lengthens(places: &Places, host: Origin, rooms: &[Room; 2]) -> bool {
         let [mut place, long] = rooms.each_ref().map(|room| room.share(host));
         assert!(place.grow_to(1));
@@ -233,7 +237,8 @@ mod tests {
         !leash.is_cut()
     }
 
-    /// Goal: endless work on probation ends once it is long if its caller or the lane has no place for that, and goes on otherwise.
+    /// Goal: endless work on probation ends once it is long if its caller or the lane has no place for that, and
+    /// continues otherwise.
     #[tokio::test(start_paused = true)]
     async fn work_on_probation_asks_before_it_is_long() {
         let host = |number| Origin::V4([192, 0, 2, number].into());
@@ -258,7 +263,7 @@ mod tests {
         assert_eq!((places.free(), rooms[0].free(), rooms[1].free()), (2, 1, 1));
     }
 
-    /// Goal: work on probation that waits, for a disk say, has to end too after a while, however little it computes.
+    /// Goal: work on probation that waits, for example for a disk, must end after a while, however little it computes.
     #[tokio::test(start_paused = true)]
     async fn waiting_on_probation_has_an_end() {
         let (places, few, long) = (Places::metered(2, 1), Room::new(1, 0), Room::new(1, 0));

@@ -1,7 +1,7 @@
 //! The `slipstream` program as a library: wiring, command line, JSON-RPC, status and metrics.
 //!
-//! All decisions live in the crates below. This one puts them together, gives them the real clock, key and sockets, and shows them
-//! to operators and to Ethereum's tools.
+//! The crates below make all decisions. This one assembles them, supplies the real clock, key and sockets, and exposes
+//! the node to operators and to Ethereum tools.
 //!
 //! ```text
 //!  node.yaml, key, genesis ─▶ Node::start ─┬─▶ network ── Router ─┬─ SYNC ─▶ SyncServer ──┐
@@ -10,19 +10,21 @@
 //!  operators ─ /v1/status, /metrics ─▶ api ┘                      └─ mesh ─▶ Broadcaster ─▶ Follower ─┘
 //! ```
 //!
-//! * [`node`]: the running parts, and the order in which they start and stop. [`tasks`]: every task has a name, an owner and an
-//!   end.
-//! * [`cli`]: the commands of `slipstream`, each in a module of its name.
-//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: its lines to standard error and to
-//!   a file.
-//! * [`health`]: whether a node is as it should be, and why not. [`status`]: everything that it is and does, for everybody who asks and for the log.
-//! * [`events`]: the changes at a node, for listeners.
+//! * [`node`]: the running parts, and the order in which they start and stop. [`tasks`]: every task has a name, an
+//!   owner and an end.
+//! * [`cli`]: the commands of `slipstream`, one module each.
+//! * [`keys`], [`genesis_file`], [`lock`], [`operator_token`]: the files around a node. [`Log`]: log lines to standard
+//!   error and to a file.
+//! * [`health`]: whether a node is healthy, and if not, why. [`status`]: the node's state and activity,
+//!   for operators and the log.
+//! * [`events`]: the node's changes, for listeners.
 //! * `rpc`: batches as Ethereum blocks. [`api`]: the HTTP side.
 //!
-//! Invariants: configuration, key, genesis and ports are checked before anything is written. One process at a time uses a data
-//! directory. A panic or an error of one task stops the node and names the task.
+//! Invariants: configuration, key, genesis and ports are checked before anything is written. Only one process at a time
+//! uses a data directory. When a task panics or fails, the node stops and names the task.
 //!
-//! It trusts its files and its operator. It distrusts its peers and its callers: every request is bounded in size, number and time.
+//! The node trusts its files and its operator. It distrusts its peers and callers: every request is bounded in size,
+//! number and time.
 
 mod addresses;
 pub mod api;

@@ -1,7 +1,7 @@
-//! One process at a time in a data directory.
+//! Ensures that only one process at a time uses a data directory.
 //!
-//! The lock is the operating system's, on an open file, so it ends with its process however that dies. The file's text only says
-//! who holds it.
+//! The operating system holds the lock on an open file, so it ends with its process, however that process dies. The
+//! file's text only names the holder.
 
 use std::{
     fmt,
@@ -18,19 +18,19 @@ use slipstream_config::mask::mask_argument;
 /// Name of the lock file in the data directory.
 pub const LOCK_FILE: &str = "LOCK";
 
-/// Longest command that is written down; the rest of it is cut.
+/// Longest command line that is recorded, in bytes; the rest is cut.
 const COMMAND_BYTES_MAX: usize = 512;
-/// The most bytes of a holder's text about itself; messages cut longer files.
+/// The most bytes of a holder's description that messages show; longer files are cut.
 const HOLDER_BYTES_MAX: u64 = 1_024;
-/// The beginning of the line that says where the holder answers.
+/// The start of the line with the holder's API address.
 const API: &str = "api ";
-/// Whoever can open the file can hold it, and so seem to be the node that its text names.
+/// A process that can open the file can lock it, and so pose as the node that its text names.
 const MODE: u32 = 0o600;
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds the directory.
     #[error("the data directory is in use by {holder} (lock file {}); stop that process, or set another `data_dir`", path.display())]
     Held {
         /// The lock file's path.
@@ -38,7 +38,7 @@ pub enum LockError {
         /// The process that has the lock.
         holder: Holder,
     },
-    /// It cannot be created or opened.
+    /// The directory or its lock file cannot be created or opened.
     #[error("cannot use the data directory {}: {source}; check `data_dir` and its permissions", path.display())]
     Io {
         /// The directory or the lock file.
@@ -48,12 +48,12 @@ pub enum LockError {
     },
 }
 
-/// The holder of a data directory, in its own words.
+/// The holder of a data directory, as it describes itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holder {
     /// Process id and command.
     pub process: String,
-    /// Where its API answers, if it is a node.
+    /// The address of its API, if the holder is a node.
     pub api: Option<SocketAddr>,
 }
 
@@ -67,13 +67,13 @@ impl Holder {
     fn this_process(api: Option<SocketAddr>) -> Holder {
         let shown = |arg: std::ffi::OsString| mask_argument(&arg.to_string_lossy()).into_owned();
         let command: Vec<_> = std::env::args_os().map(shown).collect();
-        // A line of its own, whatever the arguments are.
+        // The command must stay one line, whatever its arguments contain.
         let mut command = command.join(" ").replace(char::is_control, " ");
         command.truncate(command.floor_char_boundary(COMMAND_BYTES_MAX));
         Holder { process: format!("pid {} ({command})", std::process::id()), api }
     }
 
-    /// Parses the lock file's text. A holder that has not written its name yet is still a holder.
+    /// Parses the lock file's text. A holder that has not yet written its name is still a holder.
     fn parse(text: &str) -> Holder {
         let mut lines = text.lines();
         let process = lines.next().unwrap_or_default().trim().to_owned();
@@ -87,32 +87,32 @@ impl Holder {
     }
 }
 
-/// A held lock; dropping it lets go.
+/// A held lock, released on drop.
 #[derive(Debug)]
 pub struct DataLock {
     file: File,
 }
 
 impl Drop for DataLock {
-    /// Lets go, not only closes: a process that another thread is starting has a copy of each open file until it runs its program, and the
-    /// lock lives as long as the last copy.
+    /// Unlocks explicitly instead of only closing. While another thread spawns a process, that process holds copies of
+    /// all open files until it executes its program. The lock lasts as long as the last copy.
     fn drop(&mut self) {
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Fails if another process has the directory; writes nothing, so that it can be asked before anything else is checked.
+/// Fails if another process holds the directory. Writes nothing, so the caller can check this before anything else.
 pub fn check_free(data_dir: &Path) -> Result<(), LockError> {
     let path = data_dir.join(LOCK_FILE);
     match File::open(&path) {
-        // Several may ask at once; none of them is a holder.
+        // Several processes may check at once; none of them is a holder.
         Ok(file) => lock(file, &path, FlockOperation::NonBlockingLockShared).map(drop),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(LockError::Io { path, source }),
     }
 }
 
-/// Creates the directory if need be, locks it and writes down who did, and where it answers if it is a node.
+/// Creates the directory if needed, locks it, and records the holder and, for a node, its API address.
 pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, LockError> {
     let path = data_dir.join(LOCK_FILE);
     fs::create_dir_all(data_dir).map_err(|source| LockError::Io { path: data_dir.to_owned(), source })?;
@@ -126,14 +126,14 @@ pub fn acquire(data_dir: &Path, api: Option<SocketAddr>) -> Result<DataLock, Loc
         .map_err(|source| LockError::Io { path: path.clone(), source })?;
     let held = lock(file, &path, FlockOperation::NonBlockingLockExclusive)?;
     let mut file = &held.file;
-    // Earlier releases let others read it. The file of another owner stays as it is.
+    // Earlier releases let others read the file. A file with another owner stays as it is.
     let _ = file.set_permissions(fs::Permissions::from_mode(MODE));
     let told = file
         .set_len(0)
         .and_then(|()| file.rewind())
         .and_then(|()| file.write_all(Holder::this_process(api).text().as_bytes()));
     match told {
-        // It is held without a name, too: commands that make room need it.
+        // The lock is held even without a recorded name: commands that free disk space need it.
         Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
             Ok(held)
         }
@@ -158,8 +158,8 @@ fn lock(file: File, path: &Path, how: FlockOperation) -> Result<DataLock, LockEr
 mod tests {
     use super::*;
 
-    /// Goal: the second one is told who the first is, and the lock ends with its holder. `flock` counts by open file, so
-    /// one process can play both.
+    /// Goal: a second holder is refused with the name of the first, and the lock ends with its holder. `flock` counts
+    /// by open file, so one process can play both.
     #[test]
     fn second_holder_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
@@ -175,11 +175,11 @@ mod tests {
             let LockError::Held { holder, .. } = refused else { panic!("{refused}") };
             assert_eq!(holder.api, api);
         }
-        // Of a process that is being started.
+        // Stands for the copy in a process that is being started.
         let _copy = held.file.try_clone().unwrap();
         drop(held);
         check_free(&data).unwrap();
-        // The file of an earlier release, and one that is being written.
+        // A file from an earlier release, and a file that is still being written.
         for (text, said) in [("pid 7 (slipstream)\n", "pid 7 (slipstream)"), ("", "another process")] {
             let holder = Holder::parse(text);
             assert_eq!((holder.to_string().as_str(), holder.api), (said, None));
@@ -187,7 +187,8 @@ mod tests {
         acquire(&data, None).unwrap();
     }
 
-    /// Goal: a node that has died is not named as the holder, whoever else looks: another user cannot, and commands only ask.
+    /// Goal: a dead node is never named as the holder, whoever else looks: other users cannot open the file, and
+    /// commands only check.
     #[test]
     fn only_a_holder_is_named() {
         let dir = tempfile::tempdir().unwrap();

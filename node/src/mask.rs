@@ -1,11 +1,12 @@
-//! [`Mask`]: takes secrets out of texts that leave the machine.
+//! [`Mask`]: removes secrets from texts that leave the machine.
 //!
 //! ```text
-//!   text ─▶ known secrets ─▶ JSON? ─▶ its strings, and what stands behind secret names
+//!   text ─▶ known secrets ─▶ JSON? ─▶ its strings, and the values of secret names
 //!                             └─no──▶ headers, names with values, URLs (slipstream_config::mask)
 //! ```
-//! Each way alone is too weak. Known secrets (the node's key, its operator's token, values of the environment) are found in every
-//! form: as text, in hexadecimal or base64. Unknown secrets are found by the name before them, or by the URL around them.
+//! Each method alone is too weak. Known secrets (the node's key, its operator's token, values of the environment) are
+//! found in every form: as text, in hexadecimal or base64. Unknown secrets are found by the name before them, or by the
+//! URL around them.
 
 use std::sync::LazyLock;
 
@@ -17,17 +18,17 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 use slipstream_config::mask::{MASK, SECRET_NAMES, is_secret, mask_text};
 
-/// Shorter values stay visible: masking every `1` would leave nothing to read.
+/// Shorter values stay visible: masking every `1` would make the text unreadable.
 const SECRET_BYTES_MIN: usize = 8;
-/// Names of public values, although the same names hide secrets elsewhere: a certificate's signatures.
+/// Names of public values, although such names mark secrets elsewhere: a certificate's signatures.
 const PUBLIC_NAMES: [&str; 2] = ["signature", "signatures"];
 
-/// All that an `Authorization` header has, whatever its scheme.
+/// The whole value of an `Authorization` header, whatever its scheme.
 static HEADER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r#"(?i)(authorization\\*["']?\s*[=:]\s*\\*["']?)[^"'\\\r\n]+"#));
-/// The credentials of such a header after its scheme, where they are quoted alone.
+/// The credentials of such a header after its scheme, for texts that quote only these.
 static BEARER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)\b(bearer|basic)\s+[a-z0-9+/=._~-]{8,}"));
-/// The name of a secret, and its value up to the end of its quotes if any: as in YAML, logs and the queries of URLs.
+/// The name of a secret, and its value up to the end of its quotes if any: as in YAML, logs and URL queries.
 static NAMED: LazyLock<Regex> = LazyLock::new(|| {
     let spelled = SECRET_NAMES.map(|name| name.split("").collect::<Vec<_>>().join("[_-]?"));
     let name = format!(r"[a-z0-9_.-]*(?:{})[a-z0-9_.-]*", spelled.join("|"));
@@ -39,15 +40,15 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the pattern is constant, and tested")
 }
 
-/// Knows some secrets, and masks these and everything that looks like one.
+/// Knows some secrets, and masks these and everything that looks like a secret.
 #[derive(Default)]
 pub(crate) struct Mask {
-    /// Every way to write each known secret, the longest first.
+    /// Every form of each known secret, longest first.
     known: Vec<String>,
 }
 
 impl Mask {
-    /// From now on these bytes are masked, however they are written.
+    /// Masks these bytes from now on, in every form.
     pub(crate) fn hide(&mut self, secret: &[u8]) {
         if secret.len() < SECRET_BYTES_MIN {
             return;
@@ -56,7 +57,7 @@ impl Mask {
         self.known.extend([hex.to_uppercase(), hex]);
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let mut text = engine.encode(secret);
-            // The last character also holds bits of the following text.
+            // The last character also encodes bits of the following text.
             if !secret.len().is_multiple_of(3) {
                 text.pop();
             }
@@ -76,7 +77,7 @@ impl Mask {
         if let Some(masked) = self.json(&text) {
             return masked;
         }
-        // A log may have one document a line.
+        // A log may have one document per line.
         let lines = text.split_inclusive('\n').map(|line| match self.json(line) {
             Some(masked) => masked + if line.ends_with('\n') { "\n" } else { "" },
             None => looks_masked(line),
@@ -94,7 +95,7 @@ impl Mask {
         text
     }
 
-    /// Masks a document of JSON; `None` for any other text.
+    /// Masks a JSON document; `None` for any other text.
     fn json(&self, text: &str) -> Option<String> {
         let text = text.trim();
         if !text.starts_with(['{', '[']) {
@@ -106,7 +107,7 @@ impl Mask {
         if is_pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.ok()
     }
 
-    /// Masks the texts of a value, all of them if the value's own name is that of a secret.
+    /// Masks the texts of a value, and all of them if the value's own name marks a secret.
     fn value(&self, value: &mut Value, is_secret: bool) {
         match value {
             Value::String(text) if is_secret => *text = MASK.to_owned(),
@@ -115,7 +116,7 @@ impl Mask {
             Value::Object(fields) => {
                 fields.iter_mut().for_each(|(name, field)| self.value(field, is_secret || is_hidden(name)));
             }
-            // Numbers and the like are counts of secrets, or whether there is one.
+            // Numbers and the like only count secrets, or say whether there is one.
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
@@ -125,7 +126,7 @@ fn is_hidden(name: &str) -> bool {
     is_secret(name) && !PUBLIC_NAMES.contains(&name)
 }
 
-/// A text without what looks like a secret.
+/// Masks everything in a text that looks like a secret.
 fn looks_masked(text: &str) -> String {
     let text = HEADER.replace_all(text, format!("${{1}}{MASK}"));
     let text = BEARER.replace_all(&text, format!("${{1}} {MASK}"));
@@ -146,7 +147,7 @@ fn looks_masked(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: a known secret is found however it is written, also within something longer.
+    /// Goal: a known secret is found in every form, even within a longer text.
     #[test]
     fn known_secrets_are_masked_in_every_form() {
         let secret: Vec<u8> = (0..32_u8).map(|n| n.wrapping_mul(7).wrapping_add(201)).collect();
@@ -220,7 +221,7 @@ mod tests {
         }
     }
 
-    /// A line as it is, a document in one order of its fields.
+    /// A document, independent of the order of its fields; any other line unchanged.
     fn sorted(text: &str) -> Result<Value, String> {
         serde_json::from_str(text).map_err(|_| text.to_owned())
     }

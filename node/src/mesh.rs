@@ -1,4 +1,4 @@
-//! The mesh's ties to the rest of the node: it reads the ledger's end from the store, and hands batches to sync.
+//! Connects the mesh to the rest of the node: it reads the ledger's end from the store, and hands batches to sync.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::error::NodeError;
 
-/// The store's ledger, and sync that goes on with it.
+/// The store's ledger, and the sync that extends it.
 pub(crate) struct NodeLedger {
     pub(crate) store: Store,
     pub(crate) follower: Arc<Follower>,
@@ -50,7 +50,7 @@ impl Ledger for NodeLedger {
 fn head(store: &Store) -> Result<Head, StorageError> {
     loop {
         let (head, set) = (store.head()?, store.next_set()?);
-        // A commit in between may have ended an epoch: the set would be of another head.
+        // A commit between the two reads may have ended an epoch; the set would then belong to another head.
         if store.head()?.header.number == head.header.number {
             return Ok(Head {
                 number: head.header.number,
@@ -62,7 +62,7 @@ fn head(store: &Store) -> Result<Head, StorageError> {
     }
 }
 
-/// The mesh of a node that starts.
+/// Builds the mesh of a starting node.
 ///
 /// # Errors
 /// If the store cannot be read, or the system refuses random bytes.
@@ -81,14 +81,14 @@ pub(crate) fn broadcaster(
     Ok(Broadcaster::new(broadcast, wants, head(store)?, transport, (key, seed), Arc::new(Threads)))
 }
 
-/// The parts of new batches that a node wants to be sent. A node that applies deltas executes no batches. A validator has them from
-/// consensus, but without the hints, which it passes on to the fullnodes behind it.
+/// The parts of new batches that a node wants to receive. A node that applies deltas executes no batches. A validator
+/// gets batches from consensus, but without the hints, which it passes on to the fullnodes behind it.
 pub(crate) fn wants(config: &NodeConfig, validates: bool) -> Wants {
     let executes = validates || config.sync.executes_head();
     Wants { body: executes && !validates, hints: executes && config.executor.hints != HintsMode::Off }
 }
 
-/// A batch that consensus decided, in the mesh's form.
+/// Converts a batch that consensus decided into the mesh's form.
 pub(crate) fn fresh(decided: Decided) -> Fresh {
     let Decided { leads, header, certificate, body, hints } = decided;
     Fresh { leads, header, certificate, body, hints }

@@ -1,9 +1,9 @@
-//! A whole node: everything is put together here, and nowhere else.
+//! A whole node, assembled here and nowhere else.
 //!
-//! Starting goes from reading to writing. First come configuration, key, genesis, the lock of an existing directory, and ports.
-//! Only then the data directory is created or opened (`inputs.rs`). So a node that fails to start has changed nothing.
-//! `assemble.rs` builds the parts on the open store and says which tasks run them; this file starts a node, and ends it. Stopping
-//! goes from the outside to the inside: API, consensus, sync, network, and at last the store.
+//! A start reads before it writes. It first checks configuration, key, genesis, the lock of an existing directory, and
+//! ports. Only then does it create or open the data directory (`inputs.rs`). So a node that fails to start has changed
+//! nothing. `assemble.rs` builds the parts on the open store and spawns the tasks that run them; this file starts and
+//! stops a node. A stop goes from the outside in: API, consensus, sync, network, and finally the store.
 
 mod assemble;
 mod inputs;
@@ -29,11 +29,12 @@ use crate::{
     tasks::{TaskFailure, Tasks},
 };
 
-/// The database's directory in the data directory.
+/// The database's directory inside the data directory.
 pub(crate) const DATABASE: &str = "db";
-/// How long each group of tasks may take to end. Five groups stay below what service managers wait before they kill.
+/// How long each group of tasks may take to end. Five groups together stay below the time after which service managers
+/// kill.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
-/// The order in which tasks are told to stop.
+/// The order in which tasks are stopped.
 const STOP_ORDER: [&str; 18] = [
     "api",
     "status",
@@ -55,7 +56,7 @@ const STOP_ORDER: [&str; 18] = [
     "network",
 ];
 
-/// A running node, which [`Node::stop`] ends.
+/// A running node; [`Node::stop`] ends it.
 pub struct Node {
     tasks: Tasks,
     network: Arc<Network>,
@@ -67,7 +68,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a node; returns when its API and its network answer. The log is the one that it tells the losses of.
+    /// Starts a node; returns once its API and network answer. `log` is the log whose lost lines the node reports.
     pub async fn start(config: &NodeConfig, log: Log) -> Result<Node, NodeError> {
         let inputs = read_inputs(config)?;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -99,27 +100,27 @@ impl Node {
         node
     }
 
-    /// Where the API answers.
+    /// The address on which the API answers.
     pub fn api_address(&self) -> SocketAddr {
         self.api_address
     }
 
-    /// The node's id, and the address at which its peers find it.
+    /// The node's id, and the address at which peers reach it.
     pub fn peer_address(&self) -> PeerAddress {
         self.peer_address
     }
 
-    /// The line that says that the node is up, for people and for the program that started the process.
+    /// The line that reports the node as up, for people and for the program that started the process.
     pub fn ready_line(&self) -> String {
         format!("slipstream ready api=http://{} network={}", self.api_address, self.peer_address)
     }
 
-    /// Runs until a task fails; a node that has lost one must stop.
+    /// Runs until a task fails; the caller must then stop the node.
     pub async fn failure(&mut self) -> TaskFailure {
         self.tasks.failure().await
     }
 
-    /// Whether the next start may mend what a task failed of, because the state is wrong. Notes it for that start.
+    /// Whether the next start may repair the cause of `failure`, a wrong state. Records the failure for that start.
     pub async fn is_to_be_repaired(&self, config: &NodeConfig, failure: &TaskFailure) -> bool {
         repair::note(config, &self.store, failure).await
     }

@@ -1,5 +1,5 @@
-//! The division of the files that the process may open: the store and the process itself have theirs, callers have the rest. So callers can
-//! use up their own part alone, and never end the node.
+//! Divides the files that the process may open. The store and the process itself have their shares; callers get the
+//! rest. So callers can exhaust only their own share, and never bring the node down.
 
 use std::num::NonZeroUsize;
 
@@ -8,12 +8,12 @@ use slipstream_storage::OpenFilesShare;
 
 use crate::{NodeError, api::SPARE_CONNECTIONS};
 
-/// Fewer files than this leave a handful of connections, and a store that opens its files again for each read.
+/// A lower limit leaves a handful of connections, and a store that reopens its files for each read.
 const LIMIT_MIN: u64 = 192;
-/// Ports, lock, journal, logs, threads' own files, archives and names that are looked up.
+/// Ports, lock, journal, logs, files of threads, archives and name lookups.
 const PROCESS_FILES: u64 = 48;
 
-/// The API's configuration with as many connections as there are files for.
+/// Returns the API's configuration, with its connections reduced to the files available.
 ///
 /// # Errors
 /// [`NodeError::FewFiles`].
@@ -42,7 +42,7 @@ pub(crate) fn fit(config: &ApiConfig, limit: Option<u64>) -> Result<ApiConfig, N
     Ok(config)
 }
 
-/// The limit on open files that this number of connections needs.
+/// The limit on open files that `connections` need.
 fn needed(connections: NonZeroUsize) -> u64 {
     let seats = (connections.get() + SPARE_CONNECTIONS) as u64;
     let api = seats + seats.div_ceil(2) + 2;
@@ -54,7 +54,8 @@ fn needed(connections: NonZeroUsize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Goal: whatever the limit, store, process and connections together stay below it; a usual limit costs the default nothing.
+    /// Goal: under any limit, store, process and connections together stay below it; a usual limit does not reduce the
+    /// default.
     #[test]
     fn callers_have_what_the_others_leave() {
         let config = ApiConfig::default();

@@ -1,8 +1,8 @@
-//! The operator's token: everybody who can read it may change the running node over its API.
+//! The operator's token: anyone who can read it may change the running node over its API.
 //!
-//! The API is open to everybody who reaches it, so commands that change a node need more than a connection. The token lies in the
-//! data directory, readable by the node's user alone. The right to it is that of the file system on this machine, and needs no
-//! setup.
+//! The API is open to everyone who can reach it, so commands that change a node need more than a connection. The token
+//! lies in the data directory, readable only by the node's user. So the file system of this machine grants the right,
+//! and no setup is needed.
 
 use std::{
     fmt,
@@ -19,10 +19,10 @@ use crate::small_file::{self, Placement, Readers};
 
 /// Name of the file in the data directory.
 pub const TOKEN_FILE: &str = "operator.token";
-/// 64 digits and surrounding blanks; anything longer is another file.
+/// 64 digits and surrounding whitespace fit; a longer file is not a token.
 const FILE_BYTES_MAX: u64 = 256;
 
-/// Why a token could not be read or made.
+/// Why a token could not be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read or written.
@@ -38,7 +38,7 @@ pub enum TokenError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// Others than its owner may read it.
+    /// Users other than the owner may read the file.
     #[error(
         "the operator token {} may be read by others (mode {mode:03o}); remove it and restart the node, which makes a new one",
         path.display()
@@ -55,12 +55,12 @@ pub enum TokenError {
         /// The file without a token.
         path: PathBuf,
     },
-    /// The operating system has no randomness to give.
+    /// The operating system supplied no randomness.
     #[error("cannot draw an operator token from the operating system: {0}")]
     Randomness(getrandom::Error),
 }
 
-/// The secret. Its `Debug` form hides it, so that logs and errors stay free of it.
+/// The secret. Its `Debug` form hides it, so that logs and errors never contain it.
 #[derive(Clone)]
 pub struct OperatorToken([u8; 32]);
 
@@ -71,7 +71,8 @@ impl fmt::Debug for OperatorToken {
 }
 
 impl OperatorToken {
-    /// The token of a data directory, whose lock is held: the one that is there, or a new one if that cannot be a secret.
+    /// Returns the token of a data directory whose lock is held. Creates a new one if the existing one is missing or
+    /// not secret.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -94,7 +95,7 @@ impl OperatorToken {
     /// Reads a token's file.
     ///
     /// # Errors
-    /// If it cannot be read, others may read it, or it holds something else.
+    /// If the file cannot be read, others may read it, or it contains no token.
     pub fn load(path: &Path) -> Result<OperatorToken, TokenError> {
         let read = |source| TokenError::Io { action: "read", path: path.to_owned(), source };
         let file = File::open(path).map_err(read)?;
@@ -110,19 +111,19 @@ impl OperatorToken {
         secret.map(OperatorToken).ok_or_else(|| TokenError::Malformed { path: path.to_owned() })
     }
 
-    /// Writes the file as a whole, readable by its owner alone.
+    /// Writes the whole file atomically, readable only by its owner.
     fn write(&self, path: &Path) -> Result<(), TokenError> {
         let write = |source| TokenError::Io { action: "write", path: path.to_owned(), source };
         let text = self.reveal() + "\n";
         small_file::write(path, text.as_bytes(), Readers::Owner, Placement::Instead).map_err(write)
     }
 
-    /// Whether somebody showed the token, in a time that does not depend on how much of it is right.
+    /// Whether `shown` is the token; takes the same time however much of `shown` is right.
     pub fn is(&self, shown: &[u8]) -> bool {
         self.reveal().as_bytes().ct_eq(shown).into()
     }
 
-    /// The token as it is sent.
+    /// The token in the form that is sent.
     pub fn reveal(&self) -> String {
         hex::encode(self.0)
     }
@@ -134,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a token is made once, for its owner alone, and one that others may have read is no secret any more.
+    /// Goal: a token is created once, for its owner alone. One that others may have read is replaced.
     #[test]
     fn a_token_is_made_once_and_replaced_if_it_is_no_secret() {
         let dir = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ mod tests {
             let text = OperatorToken::load(&path).unwrap_err().to_string();
             assert!(text.ends_with("which is 64 hexadecimal digits"), "{text}");
         }
-        // A crash's leftover is in nobody's way.
+        // The leftover of a crash does no harm.
         fs::write(small_file::aside(&path), "half").unwrap();
         assert!(!new.is(OperatorToken::establish(dir.path()).unwrap().reveal().as_bytes()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

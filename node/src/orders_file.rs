@@ -1,5 +1,5 @@
-//! The operator's orders on peers, in a [file](crate::kept_file) of the data directory, so that they hold over a restart. It is written at each
-//! order.
+//! The operator's orders about peers, in a [file](crate::kept_file) of the data directory, so that they survive a
+//! restart. Each order rewrites the file.
 
 use std::{collections::BTreeSet, io, path::Path, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::{
     kept_file::{Form, Kept, KeptFile, ban_end, until_ms},
 };
 
-/// Its name in the data directory.
+/// The file's name in the data directory.
 pub(crate) const ORDERS_FILE: &str = "operator.peers.json";
 
 const FORM: Form = Form {
     name: ORDERS_FILE,
     damaged_name: "operator.peers.damaged",
     version: 1,
-    // As many added peers, removed peers and bans as there can be, each of the greatest length, take half of it.
+    // The maximum number of added peers, removed peers and bans, each of the greatest length, takes half of it.
     bytes_max: 4 << 20,
     loss: "the operator's orders on peers cannot be read and hold no more: see `slipstream peers list`, and order anew",
 };
-/// The longest ban that has an end; a clock that was wrong makes none longer.
+/// The longest ban that has an end; a wrong clock cannot make a longer one.
 const BAN_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 #[derive(Serialize, Deserialize)]
@@ -41,7 +41,7 @@ struct Saved {
 struct SavedBan {
     peer: PeerId,
     reason: String,
-    /// Milliseconds since 1970; none if it holds until it is lifted.
+    /// Milliseconds since 1970; `None` if the ban holds until it is lifted.
     until_ms: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn read(data_dir: &Path) -> Kept<Orders> {
     FORM.read(data_dir, |text| decode(text, SystemClock.now_ms(), Instant::now()))
 }
 
-/// The orders of a file's text; bans that have ended meanwhile are left out.
+/// Parses the orders; bans that have ended meanwhile are left out.
 fn decode(text: &[u8], now_ms: u64, now: Instant) -> serde_json::Result<Orders> {
     let ban = |SavedBan { peer, reason, until_ms }: SavedBan| {
         let until = match until_ms {
@@ -78,14 +78,14 @@ fn encode(orders: Orders, now_ms: u64, now: Instant) -> serde_json::Result<Strin
     serde_json::to_string_pretty(&saved)
 }
 
-/// The file of a data directory whose lock is held.
+/// The file in a data directory whose lock is held.
 pub(crate) struct OrdersFile(KeptFile);
 
 impl OrdersFile {
-    /// The file that [`read`] has read, out of the way if it is damaged.
+    /// Takes over the file that [`read`] has read, and sets it aside if it is damaged.
     ///
     /// # Errors
-    /// If it holds something else by now: the orders of another process would be lost.
+    /// If the file's content has changed since: the orders of another process would be lost.
     pub(crate) fn establish(data_dir: &Path, kept: Kept<Orders>) -> io::Result<OrdersFile> {
         let file = FORM.establish(data_dir, &kept)?;
         let Orders { added, removed, bans } = &kept.content;
@@ -100,12 +100,12 @@ impl OrdersFile {
         Ok(OrdersFile(file))
     }
 
-    /// Writes the orders that stand now as a whole. Of several writers the last one writes the newest.
+    /// Writes all orders in force. With concurrent writers, the last one writes the newest orders.
     pub(crate) fn write(&self, orders: impl FnOnce() -> Orders) -> io::Result<()> {
         self.0.write(|| encode(orders(), SystemClock.now_ms(), Instant::now()))
     }
 
-    /// Where it lies.
+    /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Goal: the form of the file is pinned, times are those of the clock, and what has ended is gone.
+    /// Goal: the form of the file is fixed, times follow the clock, and ended bans are dropped.
     #[test]
     fn the_form_is_pinned() {
         let now = Instant::now();
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(bans[1].until, BanEnd::At(now + BAN_MAX));
     }
 
-    /// Goal: orders come back, and whatever lies there in their place costs the orders alone.
+    /// Goal: orders are restored, and whatever lies in the file's place loses only the orders.
     #[test]
     fn a_damaged_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Goal: orders that another process wrote between the reading and the lock are neither overwritten nor set aside.
+    /// Goal: orders that another process wrote between the read and the lock are neither overwritten nor set aside.
     #[test]
     fn a_file_that_changed_meanwhile_stays() {
         let dir = tempfile::tempdir().unwrap();

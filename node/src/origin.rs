@@ -1,4 +1,4 @@
-//! [`Origin`]: the owner that a caller counts as, where callers share something.
+//! [`Origin`]: the owner to which a caller is attributed when callers share a resource.
 
 use std::{
     collections::HashSet,
@@ -6,24 +6,25 @@ use std::{
     sync::Arc,
 };
 
-/// Where this machine's own programs call from. Other loopback addresses are strangers: a caller from one has chosen to.
+/// The addresses of this machine's own programs. Other loopback addresses are strangers: a caller chooses them
+/// deliberately.
 const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-/// Bits of an IPv6 address that name one caller: the holder of a /64 has every address in it.
+/// The bits of an IPv6 address that identify one caller: the holder of a /64 has every address in it.
 const V6_PREFIX_BITS: u32 = 64;
 
-/// The owner that a caller counts for.
+/// The owner to which a caller is attributed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Origin {
-    /// This machine, or a host that the operator named: it may take everything that is free, and something is kept for it.
+    /// This machine, or a host that the operator named: it may take everything that is free, and has a reserve.
     Trusted,
     /// A stranger's IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address without its last 64 bits.
+    /// A stranger's IPv6 address without its last 64 bits.
     V6(Ipv6Addr),
 }
 
 impl Origin {
-    /// Whether it has to share with others.
+    /// Whether it must share with others.
     pub(crate) fn is_stranger(self) -> bool {
         self != Origin::Trusted
     }
@@ -37,8 +38,9 @@ impl Origin {
         }
     }
 
-    /// Whether someone who has `taken` may take `more` of the `free` rest: a stranger leaves twice as much as it then has. One
-    /// address gets at most a third, the next one a third of the rest; a newcomer gets the rest.
+    /// Whether an origin that has `taken` may take `more` of the `free` rest: a stranger must leave twice as much as it
+    /// then has. One address gets at most a third, the next one a third of the rest; a newcomer may take any part of
+    /// the rest.
     pub(crate) fn may_take(self, taken: usize, more: usize, free: usize) -> bool {
         more <= free && (taken == 0 || !self.is_stranger() || 2 * (taken + more) <= free)
     }
@@ -53,7 +55,7 @@ impl Vouched {
         Vouched(Arc::new(addresses.iter().map(IpAddr::to_canonical).collect()))
     }
 
-    /// The owner that an address counts for.
+    /// The origin of an address.
     pub(crate) fn origin(&self, address: IpAddr) -> Origin {
         match address.to_canonical() {
             address if LOOPBACK.contains(&address) || self.0.contains(&address) => Origin::Trusted,
@@ -87,7 +89,8 @@ mod tests {
         assert!(origin("2001:db8::8").is_stranger(), "the neighbour of a vouched address");
     }
 
-    /// Goal: k addresses that take all they can leave a share to the next, and it always gets something while there is anything.
+    /// Goal: addresses that take as much as they can leave a share to the next one, which always gets something while
+    /// anything is free.
     #[test]
     fn shares_halve() {
         let mut free: usize = 24;

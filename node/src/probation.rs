@@ -1,14 +1,14 @@
-//! [`Probation`]: the place of a call that may turn out to be short or long, and the question whether it may be long.
+//! [`Probation`]: the place of a call that may turn out to be short or long, and the decision whether it may be long.
 //!
 //! ```text
-//!   begins, in a place of few ─┬─▶ short: ends there
-//!                              └─▶ long ─┬─ a place for long calls is free ─┬─▶ goes on in that one
-//!                                        │                                  └─▶ its thread is wanted: begins again, behind others
-//!                                        └─ there is none ─▶ refused: ends at once, and leaves its place
+//!   starts, in one of a few places ─┬─▶ short: ends there
+//!                                   └─▶ long ─┬─ a place for long calls is free ─┬─▶ continues in that one
+//!                                             │                                  └─▶ its thread is needed: restarts, behind others
+//!                                             └─ none is free ─▶ refused: ends at once, and releases its place
 //! ```
 //!
-//! By its method alone nobody knows how long a call takes. If all that may take long had places among each other, endless calls of
-//! many addresses would keep out those that end in a moment.
+//! The method alone does not show how long a call takes. If all calls that may take long shared their places, endless
+//! calls of many addresses would shut out those that end in a moment.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 use crate::api::room::Share;
 
-/// The place of one call. Cheap to clone: the connection and the work share it, and it is given back when both are done.
+/// The place of one call. Cheap to clone: the connection and the work share it, and it is released when both are done.
 #[derive(Clone)]
 pub(crate) struct Probation(Arc<Mutex<State>>);
 
 enum State {
-    /// In a place of few. The other share is empty.
+    /// In a probation place. The `long` share is empty.
     Short {
         _place: Share,
         long: Share,
@@ -29,7 +29,7 @@ enum State {
     Long {
         _place: Share,
     },
-    /// In a place for long calls, and not on a thread any more.
+    /// In a place for long calls, but no longer on a thread.
     Again {
         place: Share,
     },
@@ -37,13 +37,13 @@ enum State {
 }
 
 impl Probation {
-    /// Begins in a place; `long` is an empty share of the places for long calls.
+    /// Starts in `place`; `long` is an empty share of the places for long calls.
     pub(crate) fn new(place: Share, long: Share) -> Probation {
         Probation(Arc::new(Mutex::new(State::Short { _place: place, long })))
     }
 
-    /// The call is long: whether it may go on. Otherwise it ends: it is refused, or [begins again](Probation::begins_again) where only
-    /// its thread is wanted.
+    /// Call when the call is long; returns whether it may continue. Otherwise it ends: it is refused, or
+    /// [restarts](Probation::begins_again) if only its thread is needed.
     pub(crate) fn lengthen(&self, may_stay: bool) -> bool {
         let mut state = self.0.lock();
         let next = match &mut *state {
@@ -59,7 +59,7 @@ impl Probation {
         matches!(*state, State::Long { .. })
     }
 
-    /// Whether the call ended for want of a thread, and has a place to begin in as a long one. Told once.
+    /// Whether the call ended because its thread was needed, and has a place to restart as a long one. True only once.
     pub(crate) fn begins_again(&self) -> bool {
         let mut state = self.0.lock();
         let State::Again { place } = &mut *state else { return false };
@@ -67,7 +67,7 @@ impl Probation {
         true
     }
 
-    /// Whether the call had to end.
+    /// Whether the call was refused.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(*self.0.lock(), State::Refused)
     }
@@ -78,7 +78,8 @@ mod tests {
     use super::*;
     use crate::{api::room::Room, origin::Origin};
 
-    /// Goal: a long call exchanges its place once, or leaves it at once when it is refused, and holds nothing when it is over.
+    /// Goal: a long call exchanges its place once, or loses it at once when it is refused, and holds nothing when it is
+    /// over.
     #[test]
     fn a_long_call_exchanges_its_place_or_loses_it() {
         let (few, long) = (Room::new(2, 0), Room::new(1, 0));

@@ -1,5 +1,5 @@
-//! The repair of a node whose state is wrong. The running node notes the fault, and the next start repairs it before anything else
-//! has the store. See [`slipstream_sync::repair`].
+//! Repairs a node whose state is wrong. The running node records the fault, and the next start repairs it before
+//! anything else uses the store. See [`slipstream_sync::repair`].
 
 use std::{error::Error, iter, path::Path};
 
@@ -14,8 +14,8 @@ use slipstream_types::BatchNumber;
 
 use crate::{api::starting::Starting, error::NodeError, node::open_database, tasks::TaskFailure};
 
-/// Opens the store, and repairs its state first if that is due or if its rows are not those of the head. With `sync.repair: off`
-/// only a repair that an operator asked for is done, also if something else was noted before.
+/// Opens the store. First repairs its state if a repair is due or if its rows do not match the head. With
+/// `sync.repair: off` it performs only a repair that an operator requested, even if something else was recorded before.
 ///
 /// # Errors
 /// As [`Store::open`]; [`SyncError::Unrepaired`].
@@ -55,7 +55,7 @@ pub(crate) async fn open_repaired(
     open_database(config, dir).await
 }
 
-/// Whether a store that can be opened is compared all the same.
+/// Whether a store that opens is repaired all the same.
 fn is_wanted(record: &RepairRecord, is_automatic: bool) -> bool {
     match record.due {
         Some(Due::Incident { .. }) => is_automatic,
@@ -64,8 +64,8 @@ fn is_wanted(record: &RepairRecord, is_automatic: bool) -> bool {
     }
 }
 
-/// Notes a failure that a repair may mend, for the next start. False if it is none, or if its batch was repaired before: then
-/// the node stops for its operator.
+/// Records a failure that a repair may fix, for the next start. Returns false if no repair can fix it, or if its batch
+/// was repaired before: then the node stops and waits for its operator.
 pub(crate) async fn note(config: &NodeConfig, store: &Store, failure: &TaskFailure) -> bool {
     if !is_automatic(config) {
         return false;
@@ -89,7 +89,7 @@ pub(crate) async fn note(config: &NodeConfig, store: &Store, failure: &TaskFailu
     })
 }
 
-/// The batch at which the state turned out to be wrong, if a failure says so.
+/// The batch at which the state proved wrong, if a failure says so.
 fn incident(failure: &TaskFailure, head: BatchNumber) -> Option<BatchNumber> {
     let failure: &(dyn Error + 'static) = failure;
     iter::successors(Some(failure), |&error| error.source()).find_map(|error| {
@@ -104,13 +104,13 @@ fn is_automatic(config: &NodeConfig) -> bool {
     config.sync.repair == RepairMode::Auto
 }
 
-/// The record of a store that cannot be opened.
+/// The repair record of a store that cannot be opened.
 fn closed_record(config: &NodeConfig, dir: &Path) -> Result<RepairRecord, NodeError> {
     let record = Maintenance::open(&config.storage, dir)?.record(REPAIR_RECORD)?;
     Ok(record.map(|bytes| RepairRecord::decode(&bytes)).unwrap_or_default())
 }
 
-/// Runs what waits for the disk on a thread of its own.
+/// Runs work that waits for the disk on a blocking thread.
 async fn on_disk<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, NodeError> + Send + 'static,
 ) -> Result<T, NodeError> {
@@ -127,7 +127,8 @@ mod tests {
         TaskFailure::Failed { task: "sync", source: source.into() }
     }
 
-    /// Goal: with `sync.repair: off` only a repair that an operator asked for is done, also when something was noted under `auto`.
+    /// Goal: with `sync.repair: off` only a repair that an operator requested runs, even if a fault was recorded under
+    /// `auto`.
     #[test]
     fn what_was_noted_waits_for_the_operator() {
         let due = |due| RepairRecord { due, ..RepairRecord::default() };
@@ -136,7 +137,7 @@ mod tests {
         assert!(is_wanted(&due(Some(Due::Operator)), false) && !is_wanted(&due(None), true));
     }
 
-    /// Goal: the signs of a wrong state are told from faults that a repair cannot mend.
+    /// Goal: signs of a wrong state are distinguished from faults that a repair cannot fix.
     #[test]
     fn a_wrong_state_is_an_incident() {
         let head = BatchNumber::new(9);

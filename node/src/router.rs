@@ -1,4 +1,4 @@
-//! Where a peer's messages go.
+//! Routes peers' messages to the node's services.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -15,11 +15,11 @@ use slipstream_sync::{
 
 use crate::seat::Seat;
 
-/// When a peer that asks a starting node is to ask again.
+/// The pause after which a peer should ask a starting node again.
 const STARTING_PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers for the node's services. The network has to run before them, because a node that starts from a waypoint fetches its
-/// genesis over it. So they are put in later; until then peers are told to come back.
+/// Answers peers for the node's services. The network must run first, because a node that starts from a waypoint
+/// fetches its genesis over it. The services are therefore added later; until then peers are told to retry.
 #[derive(Default)]
 pub(crate) struct Router {
     services: OnceLock<Services>,
@@ -48,7 +48,7 @@ impl Handler for Router {
         payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>> {
         Box::pin(async move {
-            // A node that runs for a moment before its services is healthy, and askers must not count this as a failure.
+            // A node whose services have not started yet is healthy, and peers must not count this as a failure.
             let starting = || Refusal::busy(STARTING_PAUSE, "this node is starting");
             let services = self.services.get().ok_or_else(starting)?;
             match protocol {
@@ -77,7 +77,7 @@ impl Handler for Router {
         match protocol {
             Protocol::SYNC => answer_bytes_expected(payload),
             Protocol::TRANSACTIONS => Forwarder::answer_bytes_max(),
-            // Validators ask for little, and say so.
+            // Validators request little, and declare it.
             _ => MESSAGE_BYTES_MAX,
         }
     }
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a peer that asks a node that is still starting comes back, and holds nothing against it.
+    /// Goal: a peer that asks a node that is still starting retries, and does not hold it against the node.
     #[tokio::test]
     async fn a_node_that_is_starting_is_busy() {
         let router = Router::default();

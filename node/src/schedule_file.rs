@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use slipstream_types::{Schedule, schedule::Forks};
 
-/// Thirty-two forks take a fifth of it.
+/// The longest allowed file in bytes. Thirty-two forks take a fifth of it.
 const SCHEDULE_FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Why a schedule file was refused.
@@ -23,15 +23,15 @@ pub enum ScheduleFileError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// It is too long to be one.
+    /// The file is longer than any schedule.
     #[error("the schedule {} is longer than {max} bytes", path.display())]
     TooLong {
         /// The file that is too long.
         path: PathBuf,
-        /// The most bytes that a schedule may have.
+        /// The longest allowed schedule, in bytes.
         max: u64,
     },
-    /// The file has another form than a schedule in JSON.
+    /// The file is not a schedule in JSON.
     #[error("{}:{}:{}: not a schedule: {source}", path.display(), source.line(), source.column())]
     Json {
         /// The file with the error.
@@ -47,7 +47,7 @@ struct ScheduleFile {
     forks: Forks,
 }
 
-/// Reads a schedule. Whether it fits the chain is checked where the chain is known.
+/// Reads a schedule. Whether it fits the chain is checked once the chain is known.
 pub fn load(path: &Path) -> Result<Schedule, ScheduleFileError> {
     let read = |source| ScheduleFileError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the schedule of docs/configuration.md is read, and a misspelt one is refused by place and name.
+    /// Goal: the schedule of docs/configuration.md is accepted, and a misspelt one is refused by place and name.
     #[test]
     fn read_and_refused() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
-//! The state's rows compared with the tree behind the node's work, after a start that read hardly any of them: see [`Store::scrub`].
+//! Compares the state's rows with the tree in the background, after a start that read hardly any of them: see
+//! [`Store::scrub`].
 //!
-//! A round goes once around all paths. It begins where the one before stopped, so that a node which is started often still comes round.
+//! A round covers all paths once. It starts where the previous one stopped, so that even a node that is restarted often
+//! completes rounds.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +13,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tasks::TaskError;
 
-/// Where the next step begins.
+/// The record with the start of the next step.
 const RECORD: &str = "scrub";
-/// The work of the start goes first.
+/// Delay after the start, whose own work goes first.
 const DELAY: Duration = Duration::from_secs(30);
-/// Rest after a step, in times that it took: 4 % of one core.
+/// Pause after a step, as a multiple of its duration: 4 % of one core.
 const REST: u32 = 24;
-/// Rest after a step at least.
+/// The shortest pause after a step.
 const REST_MIN: Duration = Duration::from_millis(20);
-/// Steps after which the place is written down.
+/// Steps after which the position is recorded.
 const STEPS_PER_RECORD: u64 = 256;
 
-/// Goes once around the rows that the start did not read, and then waits to be told to end.
+/// Makes one round if the start left rows unread, and then waits for `shutdown`.
 ///
 /// # Errors
-/// [`slipstream_storage::StorageError::Corrupt`] names rows that are not those of the state root. The node stops, and its next start
-/// repairs them.
+/// [`slipstream_storage::StorageError::Corrupt`] names rows that do not match the state root. The node stops, and its
+/// next start repairs them.
 pub(crate) async fn run(store: Store, shutdown: CancellationToken) -> Result<(), TaskError> {
     let rest = async |time: Duration| {
         tokio::select! {
@@ -77,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a round ends wherever it begins, and the next begins at its rest.
+    /// Goal: a round ends wherever it starts, and the next one starts there.
     #[tokio::test(start_paused = true)]
     async fn a_round_comes_round_from_anywhere() {
         for begin in [Path::MIN, Path([0x80; 32]), Path::MAX] {

@@ -27,15 +27,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{health::about, mesh, tasks::TaskError};
 
-/// How long a validator's follower leaves a new batch to consensus; a decision that is later than this was lost.
+/// How long a validator's follower leaves a new batch to consensus; a later decision counts as lost.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the epoch is over while the head does not move.
+/// How often the seat checks whether the epoch is over while the head does not move.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a node that waits for its chain to begin says so.
+/// How often a node that waits for its chain to begin reports that.
 const WAITING_TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// The parts of a validator, in every epoch.
+/// The parts of a validator that stay the same in every epoch.
 pub(crate) struct Parts {
     pub(crate) config: NodeConfig,
     pub(crate) session: Arc<Session>,
@@ -48,11 +48,11 @@ pub(crate) struct Parts {
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) broadcaster: Arc<Broadcaster>,
-    /// Where batches go that are to be announced.
+    /// The queue of decided batches to announce.
     pub(crate) decided: mpsc::Sender<Decided>,
 }
 
-/// The node's part in one epoch.
+/// The node's role in one epoch.
 #[derive(Clone)]
 struct Term {
     /// The validators of the batch after the head.
@@ -61,22 +61,22 @@ struct Term {
     validator: Option<Validator>,
 }
 
-/// The node's seat among the validators, as the module describes.
+/// The node's seat among the validators.
 pub(crate) struct Seat {
     parts: Parts,
     id: PublicKey,
     term: RwLock<Term>,
-    /// Of the term's validator, until it runs.
+    /// The driver of the term's validator, until it runs.
     driver: Mutex<Option<Driver>>,
-    /// Epoch and view that the forwarder was told last.
+    /// The epoch and view that the forwarder was last given.
     led: Mutex<Option<(Epoch, u64)>>,
 }
 
 impl Seat {
-    /// The seat of the epoch that the store is in.
+    /// Creates the seat for the store's current epoch.
     ///
     /// # Errors
-    /// If the store cannot be read, or the validator cannot be made.
+    /// If the store cannot be read, or the validator cannot be created.
     pub(crate) fn new(parts: Parts) -> Result<Arc<Seat>, ConsensusError> {
         let id = parts.key.public();
         let (term, driver) = parts.term(&id)?;
@@ -86,7 +86,7 @@ impl Seat {
         Ok(Arc::new(seat))
     }
 
-    /// The validator that this node is now.
+    /// The validator that this node currently is.
     pub(crate) fn validator(&self) -> Option<Validator> {
         self.term.read().validator.clone()
     }
@@ -104,7 +104,7 @@ impl Seat {
             || set.index_of(&self.id).is_none()
     }
 
-    /// Why the node signs nothing, if its operator runs it as a validator and it does not.
+    /// Why the node signs nothing although its operator runs it as a validator.
     pub(crate) fn silence(&self, consensus: Option<&ConsensusStatus>) -> Option<Silence> {
         if self.parts.config.role == Role::Fullnode {
             return None;
@@ -117,10 +117,10 @@ impl Seat {
         }
     }
 
-    /// Runs the validator of each epoch in turn until shutdown.
+    /// Runs the validator of each epoch in turn until `shutdown`.
     ///
     /// # Errors
-    /// The validator's error, if it must stop; or the store's, if it cannot be read.
+    /// The validator's error, if it must stop, or the store's, if it cannot be read.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), TaskError> {
         let mut head = self.parts.store.watch_head();
         tokio::select! {
@@ -147,7 +147,7 @@ impl Seat {
                         }
                         over = over => over?,
                     }
-                    // The next term must find everything that this one was writing.
+                    // The next term must see everything that this one was still writing.
                     epoch_token.cancel();
                     running.await?;
                 }
@@ -158,8 +158,8 @@ impl Seat {
         Ok(())
     }
 
-    /// Waits for the genesis' time, or for a batch of others whose clocks say that it is over. The chain's time is that of its batches, so
-    /// nothing is made before it begins.
+    /// Waits for the genesis's time, or for a batch of others whose clocks have passed it. The chain's time is that of
+    /// its batches, so nothing is produced before it begins.
     async fn wait_for_genesis(&self) -> Result<(), TaskError> {
         let mut told: Option<Instant> = None;
         loop {
@@ -179,7 +179,7 @@ impl Seat {
         }
     }
 
-    /// Waits until the node's part may be another: its epoch is over, or it has caught up.
+    /// Waits until the node's role may change: its epoch is over, or it has caught up.
     async fn until_over(
         &self,
         epoch: Epoch,
@@ -202,7 +202,7 @@ impl Seat {
                     Some(view) => view.changed().await.is_ok(),
                     None => false,
                 };
-                // A validator that has ended has no view any more.
+                // A validator that has ended has no views any more.
                 if !changed {
                     std::future::pending::<()>().await;
                 }
@@ -210,15 +210,15 @@ impl Seat {
             tokio::select! {
                 _ = head.changed() => {}
                 () = another_view => {}
-                // An epoch's end may become known without another head.
+                // The end of an epoch may become known without a new head.
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
             }
         }
     }
 
-    /// Takes the place that the store's head gives.
+    /// Takes the role that the store's head implies.
     fn enter(&self) -> Result<(), ConsensusError> {
-        // The one before has ended.
+        // The previous validator has ended.
         self.term.write().validator = None;
         let (term, driver) = self.parts.term(&self.id)?;
         let (epoch, validators) = (term.set.epoch, term.set.validators.len());
@@ -230,7 +230,7 @@ impl Seat {
         Ok(self.tell()?)
     }
 
-    /// Tells the others in this process.
+    /// Informs the other parts of this process.
     fn tell(&self) -> Result<(), StorageError> {
         let validates = self.term.read().validator.is_some();
         let patience = if validates { DECISION_PATIENCE } else { Duration::ZERO };
@@ -239,8 +239,8 @@ impl Seat {
         self.lead()
     }
 
-    /// Tells the forwarder of another primary. A node without a vote reads the view in the newest certificate. If that primary is
-    /// gone, transactions go to other validators, who know better, until the next certificate.
+    /// Informs the forwarder of a new primary. A node without a vote takes the view from the newest certificate. If
+    /// that primary is gone, transactions go to other validators, which know better, until the next certificate.
     fn lead(&self) -> Result<(), StorageError> {
         let Term { set, validator } = self.term.read().clone();
         let view = match validator {
@@ -271,7 +271,7 @@ impl Parts {
             tracing::warn!(epoch = %set.epoch, "this node's key is a validator's, but `role` is fullnode: it only follows");
             return Ok(false);
         }
-        // A validator of an epoch that is over is behind, and has nothing to say.
+        // A validator of a past epoch is behind, and has nothing to say.
         Ok(named && set.epoch >= self.store.epoch())
     }
 

@@ -1,5 +1,5 @@
-//! Small files that are whole or not there: keys, tokens, lists. Each is written aside and synced before it gets its name, and the name lasts
-//! once the directory is synced. What fails leaves nothing behind.
+//! Small files that are complete or absent: keys, tokens, lists. Each is written under a temporary name and synced
+//! before it gets its final name, which is durable once the directory is synced. A failure leaves nothing behind.
 
 use std::{
     ffi::OsString,
@@ -9,24 +9,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The end of the name of a file that is being written.
+/// The suffix of a file that is being written.
 const ASIDE: &str = ".new";
 
-/// What may be at the path before.
+/// What may exist at the path before the write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Placement {
-    /// Nothing: what is there stays, and the write fails.
+    /// Nothing: an existing file stays, and the write fails.
     New,
-    /// Whatever: it is replaced.
+    /// Anything: it is replaced.
     Instead,
 }
 
 /// Who may read the file, besides its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Readers {
-    /// Nobody: it is a secret, or tells of others.
+    /// Nobody: the file is secret, or has information about others.
     Owner,
-    /// Whom the process' umask lets.
+    /// Everyone that the process's umask allows.
     Anybody,
 }
 
@@ -39,13 +39,13 @@ impl Readers {
     }
 }
 
-/// Writes a file as a whole.
+/// Writes a file atomically.
 ///
 /// # Errors
-/// Those of the operating system; [`io::ErrorKind::AlreadyExists`] if there is a file and there may be none.
+/// The operating system's errors; [`io::ErrorKind::AlreadyExists`] if a file exists and `placement` forbids that.
 pub(crate) fn write(path: &Path, text: &[u8], readers: Readers, placement: Placement) -> io::Result<()> {
     let aside = aside(path);
-    // Of a write that was killed.
+    // Left from a write that was killed.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -57,7 +57,7 @@ pub(crate) fn write(path: &Path, text: &[u8], readers: Readers, placement: Place
     written
 }
 
-/// Where a file lies until it is whole.
+/// The temporary path of a file until it is complete.
 pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
     name.push(ASIDE);
@@ -79,14 +79,14 @@ fn place(aside: &Path, path: &Path, placement: Placement) -> io::Result<()> {
         Placement::Instead => fs::rename(aside, path)?,
         Placement::New => match fs::hard_link(aside, path) {
             Ok(()) => fs::remove_file(aside)?,
-            // Not every file system has links.
+            // Not every file system supports hard links.
             Err(error) if has_no_links(&error) && !path.try_exists()? => fs::rename(aside, path)?,
             Err(error) => return Err(error),
         },
     }
     let synced = dir.sync_all();
     if synced.is_err() && placement == Placement::New {
-        // Else the caller could not try again.
+        // Otherwise the caller could not retry.
         let _ = fs::remove_file(path);
     }
     synced
@@ -102,7 +102,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a file is there as a whole with its mode, a second one of its name is refused or takes its place, and nothing lies about.
+    /// Goal: a file appears complete and with its mode, a second one of its name is refused or replaces it, and nothing
+    /// is left over.
     #[test]
     fn a_file_is_whole_or_not_there() {
         let dir = tempfile::tempdir().unwrap();
@@ -116,7 +117,7 @@ mod tests {
         write(&path, b"two\n", Readers::Owner, Placement::Instead).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two\n");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        // A directory cannot be replaced: the write fails behind the text.
+        // A directory cannot be replaced: the write fails after the text was written.
         let taken = dir.path().join("taken");
         fs::create_dir_all(taken.join("in use")).unwrap();
         write(&taken, b"three", Readers::Anybody, Placement::Instead).unwrap_err();

@@ -1,4 +1,4 @@
-//! [`Sparse`]: lines of the log that a caller can cause, of which one a second is written.
+//! [`Sparse`]: a rate limit for log lines that callers can cause: one a second.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 /// How often a line may be written.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// One place that writes lines. Without it whoever makes the node fail writes its log as fast as it can ask, and the lines that matter
-/// are lost.
+/// The rate limit of one log line. Without it, a caller that can make the node fail would flood the log, and important
+/// lines would be lost.
 pub(crate) struct Sparse(Mutex<State>);
 
 struct State {
@@ -21,7 +21,7 @@ impl Sparse {
         Sparse(Mutex::new(State { last: None, left_out: 0 }))
     }
 
-    /// Whether a line may be written now, and how many were left out since the last one.
+    /// Returns how many lines were suppressed since the last one, if a line may be written now; otherwise `None`.
     pub(crate) fn pass(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         if state.last.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {

@@ -1,5 +1,6 @@
-//! `MachineSpeed`: gas a second of each kind of work on this machine, and whether that is enough for the chain. It is measured at the first
-//! start, and again at a start where program, CPU or the chain's fork are others; a file of the data directory keeps it.
+//! `MachineSpeed`: the gas per second of each kind of work on this machine, and whether that suffices for the chain. It
+//! is measured at the first start, and again when program, CPU or the chain's fork have changed. A file in the data
+//! directory stores it.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,26 +28,28 @@ const FORM: Form = Form {
     bytes_max: 64 << 10,
     loss: "the speed of this machine cannot be read, and is measured anew",
 };
-/// The part of a view in which one node may execute a batch: the primary does it first, and then the others.
+/// The part of a view in which one node may execute a batch: the primary executes first, and then the others.
 const VIEW_SHARE: f64 = 0.5;
 
-/// The measurement begins this long after the start. While the node catches up, it waits on in steps of [`WAIT`], up to [`WAIT_MAX`].
+/// The measurement starts this long after the node. While the node catches up, it waits in steps of [`WAIT`], up to
+/// [`WAIT_MAX`].
 const WAIT_FIRST: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What the machine can do, and what the chain may ask of it.
+/// The machine's speed, and the chain's demands on it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SpeedStatus {
-    /// Gas a second of each kind of work, on one core.
+    /// Gas per second of each kind of work, on one core.
     pub gas_per_second: Speeds,
-    /// The kind whose gas takes longest.
+    /// The kind of work that executes its gas most slowly.
     pub slowest: Work,
-    /// Most gas of a batch, by the chain's rules.
+    /// The gas limit of a batch, according to the chain's rules.
     pub gas_limit: u64,
-    /// Seconds that a batch takes which spends all of its gas on that kind.
+    /// Seconds for a batch that spends all of its gas on that kind.
     pub batch_seconds_max: f64,
-    /// Seconds of a view, `consensus.view_timeout_ms`. A batch that takes more than half of them may cost its primary the view.
+    /// Seconds of a view, `consensus.view_timeout_ms`. A batch that takes more than half of them may cost its primary
+    /// the view.
     pub view_seconds: f64,
 }
 
@@ -56,14 +59,14 @@ impl SpeedStatus {
         Some(SpeedStatus {
             slowest,
             gas_limit: rules.gas_limit,
-            // The file may say anything.
+            // The file may contain any number.
             batch_seconds_max: rules.gas_limit as f64 / speed.max(1) as f64,
             view_seconds: view.as_secs_f64(),
             gas_per_second,
         })
     }
 
-    /// What the chain asks and the machine cannot do.
+    /// The chain's demand that the machine cannot meet.
     pub(crate) fn problem(&self) -> Option<String> {
         let SpeedStatus { slowest, gas_limit, batch_seconds_max, view_seconds, .. } = self;
         (*batch_seconds_max > VIEW_SHARE * view_seconds).then(|| {
@@ -76,7 +79,7 @@ impl SpeedStatus {
     }
 }
 
-/// What a measurement depends on.
+/// The conditions under which a measurement is valid.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Conditions {
     program: String,
@@ -91,7 +94,7 @@ struct Saved {
     gas_per_second: Speeds,
 }
 
-/// The speed of the machine that a node runs on; none until it is known.
+/// The speed of the node's machine; `None` until it is known.
 pub(crate) struct MachineSpeed {
     data_dir: PathBuf,
     store: Store,
@@ -100,18 +103,18 @@ pub(crate) struct MachineSpeed {
 }
 
 impl MachineSpeed {
-    /// Of the node with this data directory, whose lock is held.
+    /// For the node with this data directory, whose lock is held.
     pub(crate) fn new(data_dir: PathBuf, store: Store, view: Duration) -> Arc<MachineSpeed> {
         Arc::new(MachineSpeed { data_dir, store, view, speeds: RwLock::default() })
     }
 
-    /// Held against the rules of the batch after the head.
+    /// Compares the speed with the rules of the batch after the head.
     pub(crate) fn status(&self) -> Result<Option<SpeedStatus>, StorageError> {
         let Some(speeds) = self.speeds.read().clone() else { return Ok(None) };
         Ok(SpeedStatus::of(speeds, &self.store.next_rules()?, self.view))
     }
 
-    /// Finds it out, once the node has caught up if it is to be measured, and waits for the node's end.
+    /// Reads or measures the speed, measuring only once the node has caught up, and then waits for the node's end.
     pub(crate) async fn run(
         self: Arc<Self>,
         is_catching_up: impl Fn() -> bool,
@@ -134,7 +137,7 @@ impl MachineSpeed {
                 known => known,
             }
         };
-        // The end does not wait for a thread that stands back.
+        // The end does not wait for a low-priority thread.
         let found = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             found = found => found?,
@@ -146,7 +149,7 @@ impl MachineSpeed {
         Ok(())
     }
 
-    /// Reads it, or measures it while it `goes_on`. Says whether it is known then.
+    /// Reads the speed, or measures it while `goes_on` returns true. Returns whether the speed is known afterwards.
     fn find_out(&self, cpu: &str, may_measure: bool, goes_on: impl Fn() -> bool) -> Result<bool, TaskError> {
         let rules = self.store.next_rules()?;
         let conditions = Conditions { program: client_version(), cpu: cpu.to_owned(), fork: rules.fork };
@@ -178,7 +181,8 @@ impl MachineSpeed {
     }
 }
 
-/// Waits until the node has caught up, because catching up needs all cores. The wait has an end for a node that never catches up.
+/// Waits until the node has caught up, because catching up needs all cores. The wait is bounded, for a node that never
+/// catches up.
 async fn await_rest(is_catching_up: impl Fn() -> bool) {
     let begun = Instant::now();
     tokio::time::sleep(WAIT_FIRST).await;
@@ -187,15 +191,15 @@ async fn await_rest(is_catching_up: impl Fn() -> bool) {
     }
 }
 
-/// The time that this thread has had a core for: what else runs there takes none of it.
+/// The time for which this thread has had a core; other threads on that core do not add to it.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// What the system calls the CPU; its architecture where it has no name.
+/// The CPU's model name; its architecture if it has none.
 fn cpu_model() -> String {
-    // The file holds some KiB for each core, and names the model of each.
+    // The file holds some KiB per core, each with the model name.
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or(std::env::consts::ARCH, |(_, model)| model).to_owned()
@@ -207,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the machine is measured once, and again on another CPU; a file that cannot be read costs one more measurement.
+    /// Goal: the machine is measured once, and again on another CPU; an unreadable file costs one more measurement.
     #[test]
     fn a_measurement_is_kept_with_what_it_depends_on() {
         let dir = tempfile::tempdir().unwrap();
@@ -222,7 +226,7 @@ mod tests {
         let first = find_out("one");
         assert_eq!(first.iter().count(), Work::ALL.len());
         assert_eq!(find_out("one"), first);
-        // What is kept is what is told: another number shows whether the file was used.
+        // The stored value is reported, so a changed number shows whether the file was used.
         let mut saved: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         saved["gas_per_second"]["plain"] = 7.into();
         let change = || std::fs::write(&path, saved.to_string()).unwrap();

@@ -5,10 +5,10 @@ use std::{collections::HashMap, future::Future, time::Duration};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// The error of a task that fails.
+/// The error of a failed task.
 pub type TaskError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a node that should run had to stop.
+/// Why a running node had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskFailure {
     /// The task returned an error.
@@ -27,7 +27,7 @@ pub enum TaskFailure {
         /// The message of the panic.
         message: String,
     },
-    /// The task returned although nobody asked it to.
+    /// The task returned although nobody asked it to stop.
     #[error("task `{task}` ended by itself; this is a bug in slipstream, please report it with the log")]
     Ended {
         /// The task's name.
@@ -44,7 +44,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task; `make` gets the token that will tell it to end.
+    /// Starts a task; `make` gets the token that signals it to end.
     pub fn spawn<F>(&mut self, name: &'static str, make: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<(), TaskError>> + Send + 'static,
@@ -55,7 +55,7 @@ impl Tasks {
         self.tokens.push((name, token));
     }
 
-    /// Waits until a task ends, which none should while the node runs.
+    /// Waits until a task ends, which none should do while the node runs.
     pub async fn failure(&mut self) -> TaskFailure {
         match self.running.join_next_with_id().await {
             Some(joined) => {
@@ -66,8 +66,8 @@ impl Tasks {
         }
     }
 
-    /// Asks the tasks to end one after the other, in the given order, and waits for each, at most `patience`.
-    /// The failures that come up on the way are returned, the first of them first.
+    /// Asks the tasks to end in the given order, and waits at most `patience` for each. Returns the failures that occur
+    /// meanwhile, in order.
     pub async fn stop(&mut self, order: &[&'static str], patience: Duration) -> Vec<TaskFailure> {
         let mut failures = Vec::new();
         for name in order {
@@ -156,7 +156,7 @@ mod tests {
         assert!(matches!(tasks.failure().await, TaskFailure::Ended { task: "ends" }));
     }
 
-    /// Goal: shutdown keeps the order, even if a task ignores its signal.
+    /// Goal: shutdown keeps its order, even if a task ignores its signal.
     #[tokio::test(start_paused = true)]
     async fn ordered_stop() {
         let log = Arc::default();

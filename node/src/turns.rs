@@ -1,7 +1,7 @@
-//! [`Turns`]: long work of callers, a slice at a time, on fewer threads than there are cores, so that short work finds one.
+//! [`Turns`]: runs callers' long work in time slices, on fewer threads than cores, so that short work finds a core.
 //!
-//! A thread that has finished a slice goes to the queue again if another one waits. The address that used least of late goes first.
-//! So the long call of a modest caller does not stand behind those of a greedy one.
+//! A thread that has finished a slice queues again if another thread waits. The address that used the least CPU time
+//! recently goes first. So the long call of a modest caller does not queue behind those of a greedy one.
 
 use std::{
     collections::BTreeMap,
@@ -12,22 +12,22 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// How often those who wait look whether they still have to.
+/// How often waiting threads check whether they still have to wait.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Turns that threads take and give back. Cheap to clone.
+/// Turns that threads take and release. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Turns(Arc<Mutex<State>>);
 
 struct State {
     free: usize,
     next: u64,
-    /// The time that each thread's address used, and when the thread came.
+    /// Ordered by the use of each thread's address, then by arrival.
     waiting: BTreeMap<(Duration, u64), Thread>,
 }
 
 impl State {
-    /// Wakes those whose turn it is: a thread that has left the queue has one.
+    /// Wakes the threads whose turn it is: a thread that has left the queue has a turn.
     fn grant(&mut self) {
         while self.free > 0
             && let Some((_, first)) = self.waiting.pop_first()
@@ -39,12 +39,13 @@ impl State {
 }
 
 impl Turns {
-    /// So many at a time.
+    /// `free` turns at a time.
     pub(crate) fn new(free: usize) -> Turns {
         Turns(Arc::new(Mutex::new(State { free, next: 0, waiting: BTreeMap::new() })))
     }
 
-    /// Blocks the thread until it has a turn; `None` once `is_over` says so. The caller's address has used so much.
+    /// Blocks the thread until it has a turn; `None` once `is_over` returns true. `used` is the recent use of the
+    /// caller's address.
     pub(crate) fn take(&self, used: Duration, is_over: impl Fn() -> bool) -> Option<Turn> {
         let place = {
             let mut state = self.0.lock();
@@ -68,13 +69,13 @@ impl Turns {
         }
     }
 
-    /// Whether anybody waits for a turn.
+    /// Whether any thread waits for a turn.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.0.lock().waiting.is_empty()
     }
 }
 
-/// A turn, until it is dropped.
+/// A turn, released on drop.
 pub(crate) struct Turn(Turns);
 
 impl Drop for Turn {
@@ -91,8 +92,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: at most so many turns go on at a time, the address that used least is next, and a thread that gives up frees its
-    /// place.
+    /// Goal: only the allowed number of turns runs at once, and the address with the least use is next. A thread that
+    /// gives up frees its place.
     #[test]
     fn whoever_used_least_is_next() {
         let turns = Turns::new(1);

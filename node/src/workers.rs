@@ -1,8 +1,8 @@
-//! [`Workers`]: threads for callers' work, apart from those of the node's own work, for which they can stand back.
+//! [`Workers`]: threads for callers' work, separate from those of the node's own work, to which they yield.
 //!
-//! Callers' work takes all cores if they ask for enough. The system gives such threads less of a core than those that commit,
-//! execute and verify; while a core is free they are as fast as any. Work that turns out to be long steps back once more
-//! ([`step_back`]), behind short work.
+//! Callers' work takes all cores if there is enough of it. The operating system gives these threads less of a core than
+//! those that commit, execute and verify. While a core is free they run at full speed. Work that turns out to be long
+//! lowers its priority once more ([`step_back`]), below short work.
 
 use std::{
     cell::RefCell,
@@ -16,17 +16,17 @@ use parking_lot::{Condvar, Mutex};
 use rustix::process::setpriority_process;
 use tokio::sync::oneshot;
 
-/// Whether threads stand back when cores are scarce.
+/// The priority of threads when cores are scarce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rank {
-    /// Like the node's own.
+    /// The priority of the node's own threads.
     Own,
-    /// Behind them: beside a thread of the node's own one gets a quarter of a core.
+    /// Lower priority: next to one of the node's own threads, such a thread gets a quarter of a core.
     Behind,
 }
 
 impl Rank {
-    /// As the system has it, of 19.
+    /// The thread's nice value, of at most 19.
     fn niceness(self) -> i32 {
         match self {
             Rank::Own => 0,
@@ -35,26 +35,27 @@ impl Rank {
     }
 }
 
-/// The niceness of a thread that stands back with long work: beside a thread of the node's own it gets a thirtieth of a core.
+/// The nice value of a thread with long work: next to one of the node's own threads, it gets a thirtieth of a core.
 const LONG_NICENESS: i32 = 15;
 
 thread_local! {
-    /// The crew of this thread, if it is of [`Rank::Behind`] and has not stepped back.
+    /// The crew of this thread, if it is of [`Rank::Behind`] and its priority was not lowered yet.
     static CREW: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
-/// Lets a thread of [`Rank::Behind`] stand back further, because its work is long. The system lets no thread come forward again, so
-/// this one ends with its work, and another one may take its place at once.
+/// Lowers the priority of a thread of [`Rank::Behind`], because its work is long. The system allows no thread to raise
+/// it again. So the thread ends with its work, and another one may take its place at once.
 pub(crate) fn step_back() {
     if let Some(crew) = CREW.take() {
         let mut state = crew.state.lock();
         state.threads -= 1;
         if !state.jobs.is_empty() {
-            // Before this one stands back: a thread begins as the one that starts it. Without one, this one comes to it.
+            // Before this thread's priority drops, because a new thread inherits it. If no thread can start, this one
+            // gets to the jobs later.
             let _ = crew.start_one(&mut state);
         }
         drop(state);
-        // Where the system does not know this, or forbids it, the thread is like any other.
+        // Where the system does not support or allow this, the thread keeps its priority.
         let _ = setpriority_process(None, LONG_NICENESS);
     }
 }
@@ -67,15 +68,15 @@ pub(crate) enum WorkError {
     /// The work panicked, with this message.
     #[error("the work panicked: {0}")]
     Panicked(String),
-    /// The system gives no thread.
+    /// The system refused a thread.
     #[error("no thread to work on: {0}")]
     NoThread(#[from] io::Error),
-    /// On probation, it waited for its turn for too long.
+    /// It was on probation and waited too long for its turn.
     #[error("there is no place for it")]
     NoPlace,
 }
 
-/// Threads that are started when they are needed and end with this.
+/// Threads that are started on demand and end with this value.
 pub(crate) struct Workers(Arc<Shared>);
 
 struct Shared {
@@ -83,7 +84,7 @@ struct Shared {
     threads_max: usize,
     rank: Rank,
     state: Mutex<State>,
-    /// There is a job, or there will be none any more.
+    /// Signalled when a job arrives, or when no more will.
     changed: Condvar,
 }
 
@@ -96,25 +97,26 @@ struct State {
 }
 
 impl Workers {
-    /// At most so many threads of a name. The caller bounds the waiting work.
+    /// At most `threads_max` threads called `name`. The caller bounds the waiting work.
     pub(crate) fn new(name: &'static str, threads_max: usize, rank: Rank) -> Workers {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Workers(Arc::new(Shared { name, threads_max: threads_max.max(1), rank, state, changed }))
     }
 
-    /// One thread of the node's own rank, begun at once: one that a thread which stands back begins later would stand back too.
+    /// One thread of the node's own rank, started at once: if a low-priority thread started it later, it would inherit
+    /// that priority.
     pub(crate) fn begun(name: &'static str) -> Workers {
         let workers = Workers::new(name, 1, Rank::Own);
-        // Without it, the first work tries again.
+        // If this fails, the first job tries again.
         let _ = workers.0.start_one(&mut workers.0.state.lock());
         workers
     }
 
-    /// Runs something on one of the threads while the calling thread waits: for threads that stand back, and need something that
-    /// they could not let go again soon.
+    /// Runs work on one of the threads while the calling thread waits. For low-priority threads that need a resource
+    /// they could not release soon.
     ///
     /// # Errors
-    /// If it panics, or there is no thread for it.
+    /// If the work panics, or no thread is available for it.
     pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -127,10 +129,10 @@ impl Workers {
         told.recv().unwrap_or_else(|_| Err(WorkError::Panicked("it ended without a result".into())))
     }
 
-    /// Runs something on one of the threads. Work that has begun runs to its end, even if its caller has gone.
+    /// Runs work on one of the threads. Work that has started runs to its end, even if its caller has gone.
     ///
     /// # Errors
-    /// If it panics, or there is no thread for it.
+    /// If the work panics, or no thread is available for it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -149,7 +151,7 @@ impl Workers {
         let mut state = self.0.state.lock();
         if state.idle <= state.jobs.len() && state.threads < self.0.threads_max {
             let started = self.0.start_one(&mut state);
-            // Where there are others, these come to it.
+            // If there are other threads, they will get to the job.
             started.or_else(|error| if state.threads == 0 { Err(error) } else { Ok(()) })?;
         }
         state.jobs.push_back(job);
@@ -175,14 +177,14 @@ impl Shared {
 
     fn work(self: Arc<Self>) {
         if self.rank == Rank::Behind {
-            // Where the system does not know this, the threads are like any other.
+            // Where the system does not support this, the threads have normal priority.
             let _ = setpriority_process(None, self.rank.niceness());
             CREW.set(Some(self.clone()));
         }
         let is_back = || self.rank == Rank::Behind && CREW.with_borrow(Option::is_none);
         let mut state = self.state.lock();
         loop {
-            // Waiting work is for the other threads, if there are any.
+            // Waiting work is left to the other threads, if any.
             if is_back() && (state.threads > 0 || state.jobs.is_empty()) {
                 return;
             }
@@ -199,7 +201,7 @@ impl Shared {
     }
 }
 
-/// The text of a panic.
+/// The message of a panic.
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a text".into())
@@ -209,7 +211,7 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: threads are few, are used again, survive a panic of their work, and stand back for others.
+    /// Goal: threads are few, are reused, survive a panic of their work, and have lower priority.
     #[tokio::test]
     async fn threads_are_few_and_stand_back() {
         let workers = Workers::new("test", 2, Rank::Behind);
@@ -231,7 +233,7 @@ mod tests {
         assert!(workers.0.state.lock().threads <= 2);
     }
 
-    /// Goal: long work stands back further, ends its thread, and leaves no work undone that came meanwhile.
+    /// Goal: long work lowers its priority further, ends its thread, and leaves no queued work undone.
     #[tokio::test]
     async fn long_work_stands_back_further() {
         let niceness = || rustix::process::getpriority_process(None).unwrap();
@@ -256,7 +258,7 @@ mod tests {
         assert_eq!(workers.0.state.lock().threads, 1, "the second");
     }
 
-    /// Goal: a thread that stands back has something done by one that does not.
+    /// Goal: a low-priority thread can have work done by a thread of normal priority.
     #[tokio::test]
     async fn who_stands_back_has_it_done() {
         let niceness = || rustix::process::getpriority_process(None).unwrap();

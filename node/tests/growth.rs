@@ -1,8 +1,8 @@
-//! What a batch costs a node, by counters, must not grow with what the batch has nothing to do with: the accounts of the genesis, the
-//! batches and epochs behind it, what waits in the pool, who listens.
+//! The cost of a batch for a node, measured by counters, must not grow with unrelated things. These are the accounts of
+//! the genesis, earlier batches and epochs, waiting transactions in the pool, and listeners.
 //!
-//! One test, since the counters belong to the process. With `SLIPSTREAM_GROWTH=full` in its environment it takes the sizes of a large chain,
-//! and minutes.
+//! A single test, because the counters belong to the process. With `SLIPSTREAM_GROWTH=full` in its environment it uses
+//! the sizes of a large chain, and takes minutes.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -27,12 +27,12 @@ use slipstream_types::{
 };
 use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
 
-/// Counts the bytes that this process asks for, and never takes one back.
+/// Counts the bytes that this process allocates, and never subtracts.
 struct Counting;
 
 static ALLOCATED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: everything is delegated to the system's allocator.
 #[allow(unsafe_code, reason = "an allocator that counts")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -53,28 +53,30 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// As long as a node lets a caller wait for a receipt.
+/// The longest time that a node lets a caller wait for a receipt.
 const PATIENCE_MS: u64 = 20_000;
-/// Batches that are measured together, and how often: what else goes on in the process only adds, so the least counts.
+/// Batches that are measured together, and the number of measurements: other activity in the process only adds, so the
+/// least counts.
 const WINDOW: u64 = 20;
 const WINDOWS: usize = 3;
-/// How often they are measured again where a batch seems to cost more: the node also measures its machine once, for some seconds.
+/// How often measurements are repeated if a batch seems to cost more: the node also measures its machine once, for some
+/// seconds.
 const ATTEMPTS: usize = 10;
-/// How much more a batch may cost where there is more of what it has nothing to do with.
+/// How much more a batch may cost when unrelated things grow.
 const GROWTH_MAX: f64 = 1.1;
 const CHAIN_ID: u64 = 7_357;
-/// Transactions of one sender that wait: a pool takes few more. Those that wait may have a quarter of it.
+/// Waiting transactions of one sender: a pool accepts few more. Waiting transactions may take a quarter of the pool.
 const WAITING_OF_ONE: usize = 4_000;
 const SUBSCRIPTIONS_OF_ONE: usize = 8;
 
-/// How much there is of what a batch has nothing to do with.
+/// The sizes of things that a batch does not involve.
 struct Sizes {
-    /// Accounts of the genesis, where it has many.
+    /// Accounts of a large genesis.
     accounts: u64,
-    /// Batches that end an epoch each, and batches behind them.
+    /// Batches that each end an epoch, and batches after them.
     epochs: u64,
     batches: u64,
-    /// Transactions that wait for an earlier one, and subscriptions to logs that nobody writes.
+    /// Transactions that wait for an earlier one, and subscriptions to logs that never occur.
     waiting: usize,
     subscriptions: usize,
 }
@@ -84,7 +86,7 @@ const SHORT: Sizes =
 const FULL: Sizes =
     Sizes { accounts: 500_000, epochs: 1_000, batches: 20_000, waiting: 24_000, subscriptions: 1_000 };
 
-/// The sizes that the environment asks for.
+/// The sizes that the environment selects.
 fn sizes() -> Sizes {
     match std::env::var("SLIPSTREAM_GROWTH").as_deref() {
         Ok("full") => FULL,
@@ -93,13 +95,13 @@ fn sizes() -> Sizes {
     }
 }
 
-/// The wallets of transactions that wait.
+/// The wallets of the waiting transactions.
 fn waiting_wallets() -> impl Iterator<Item = Wallet> {
     let count = u8::try_from(FULL.waiting / WAITING_OF_ONE).unwrap();
     (0..count).map(|index| Wallet::new(3 + index, CHAIN_ID, 21_000))
 }
 
-/// What a batch of one transfer costs, on average over a window.
+/// The cost of a batch of one transfer, averaged over a window.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     allocated_bytes: f64,
@@ -127,10 +129,10 @@ impl Cost {
         }
     }
 
-    /// What has grown.
+    /// Describes the first figure that has grown.
     fn growth(self, little: Cost) -> Option<String> {
         let pairs = self.figures().into_iter().zip(little.figures());
-        // One of a thing in a window is chance.
+        // A single occurrence in a window is chance.
         let grown = |before: f64, found: f64| found > before * GROWTH_MAX + 2.0 / WINDOW as f64;
         let mut all = pairs.filter(|((_, found), (_, before))| grown(*before, *found));
         all.next().map(|((name, found), (_, before))| {
@@ -139,7 +141,7 @@ impl Cost {
     }
 }
 
-/// A chain of one validator in this process, which makes a batch as soon as there is a transaction, and no others.
+/// A chain of one validator in this process, which produces a batch only for a transaction, and at once.
 struct Chain {
     node: Node,
     api: SocketAddr,
@@ -202,7 +204,7 @@ impl Chain {
         u64::from_str_radix(head.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
     }
 
-    /// Sends a transaction, which becomes a batch of its own.
+    /// Sends a transaction, which gets its own batch.
     fn commit(&self, raw: Vec<u8>) {
         let receipt = self.rpc("eth_sendRawTransactionSync", json!([hex::encode_prefixed(raw), PATIENCE_MS]));
         assert_eq!(receipt["status"], "0x1", "{receipt}");
@@ -213,7 +215,7 @@ impl Chain {
         self.commit(raw);
     }
 
-    /// A batch in which the owner says again that no validator may fail, which ends the epoch.
+    /// Commits a batch in which the owner again sets the failures to zero, which ends the epoch.
     fn end_epoch(&mut self) {
         let input = [&keccak256("setFailures(uint256,uint256)")[..4], &[0; 64]].concat();
         let raw = self.owner.sign(TxKind::Call(validators_contract::ADDRESS), 0, input.into());
@@ -242,12 +244,12 @@ impl Chain {
             let allocated_bytes = (ended - begun) as f64 / WINDOW as f64;
             Cost { allocated_bytes, keys_read, blocks_read, syncs }
         };
-        // The first ones fill caches.
+        // The first batches fill caches.
         window();
         (0..WINDOWS).map(|_| window()).reduce(Cost::least).unwrap()
     }
 
-    /// That a batch costs what it costs where there is little of that.
+    /// Asserts that a batch costs no more than with little of `what`.
     async fn assert_costs(&mut self, little: Cost, what: &str) {
         let mut found = tokio::task::block_in_place(|| self.cost());
         for _ in 0..ATTEMPTS {
@@ -260,7 +262,7 @@ impl Chain {
         assert_eq!(found.growth(little), None, "{what}");
     }
 
-    /// Fills the pool with transactions whose nonces are above that of one that is missing.
+    /// Fills the pool with transactions whose nonces follow a missing one.
     fn fill_pool(&self, waiting: usize) {
         for mut wallet in waiting_wallets().take(waiting / WAITING_OF_ONE) {
             let _missing = wallet.sign(TxKind::Call(Address::ZERO), 0, Bytes::new());
@@ -278,7 +280,7 @@ impl Chain {
         assert_eq!(status["queued"], json!(format!("{waiting:#x}")), "{status}");
     }
 
-    /// Sockets that wait for logs which never come.
+    /// Opens sockets that wait for logs which never occur.
     async fn listen(&self, subscriptions: usize) -> Vec<WebSocketStream<tokio::net::TcpStream>> {
         let mut sockets = Vec::new();
         for socket in 0..subscriptions / SUBSCRIPTIONS_OF_ONE {
@@ -290,7 +292,7 @@ impl Chain {
                 let request =
                     json!({ "jsonrpc": "2.0", "id": id, "method": "eth_subscribe", "params": params });
                 opened.send(Message::text(request.to_string())).await.unwrap();
-                // The node pings, too.
+                // The node also sends pings.
                 let answer = loop {
                     if let Message::Text(answer) = opened.next().await.unwrap().unwrap() {
                         break answer;
@@ -304,7 +306,8 @@ impl Chain {
     }
 }
 
-/// Goal: a batch of one transfer costs the same beside many accounts, epochs, batches, waiting transactions and subscriptions as beside few.
+/// Goal: a batch of one transfer costs the same with many accounts, epochs, batches, waiting transactions and
+/// subscriptions as with few.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_costs_what_it_costs_on_a_small_chain() {
     let Sizes { accounts, epochs, batches, waiting, subscriptions } = sizes();

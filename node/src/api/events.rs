@@ -1,6 +1,7 @@
-//! `GET /v1/events`: the changes at this node, as server-sent events, for as long as somebody listens.
+//! `GET /v1/events`: the changes at this node, as server-sent events, for as long as the listener stays.
 //!
-//! A listener keeps its connection, so that there are few places for them, shared by address; and a web page of another site gets none.
+//! A listener occupies its connection. So listeners have few places, shared by address, and web pages of other sites
+//! get none.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -22,21 +23,22 @@ use serde_json::json;
 use super::{Api, listener::Seat, room::Share};
 use crate::events::{Heard, Listener};
 
-/// The most listeners at a time; each holds one of the API's connections. Half of the connections that are beside those for calls.
+/// Maximum number of listeners at once; each holds one of the API's connections. This is half of the connections that
+/// are not reserved for calls.
 pub(super) const LISTENERS_MAX: usize = 8;
-/// Of these, those that strangers leave to this machine and to `api.trusted_addresses`.
+/// The listeners' places that strangers leave to this machine and to `api.trusted_addresses`.
 pub(super) const LISTENERS_RESERVED: usize = 2;
-/// The pause after which an idle stream gets a comment. A client that does not take it is gone, and proxies see that the stream
-/// lives. Well below the time for which a connection may be silent.
+/// The pause after which an idle stream gets a comment. It reveals a client that no longer reads, and shows proxies
+/// that the stream is alive. It is well below the longest allowed silence of a connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Where a browser says whose page asks.
+/// The header in which a browser names the origin of the requesting page.
 const FETCH_SITE: &str = "sec-fetch-site";
-/// The pause after which a browser, or `slipstream events`, connects again.
+/// The pause after which a browser, or `slipstream events`, reconnects.
 const RETRY: Duration = Duration::from_secs(2);
-/// The header of the last event that a listener had.
+/// The header with the id of the last event that a listener received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
-/// The response goes on: its seat is kept while it is read.
+/// Marks a response that continues: its seat stays taken while it is read.
 #[derive(Clone, Copy)]
 pub(super) struct Streams;
 
@@ -62,13 +64,13 @@ pub(super) async fn events(
     ([(CONNECTION, "close")], Extension(Streams), sse).into_response()
 }
 
-/// The next event, with the place that its listener holds.
+/// The next event, with its listener's place.
 async fn next(
     (mut listener, place): (Listener, Share),
 ) -> Option<(Result<Sent, Infallible>, (Listener, Share))> {
     let sent = match listener.next().await? {
         Heard::Event(told) => Sent::default().id(told.id.to_string()).event(told.name).data(&*told.json),
-        // Without an id: a client that comes back goes on where it was.
+        // Without an id: a client that reconnects resumes at its old position.
         Heard::Lost(lost) => {
             Sent::default().event("lost").data(json!({ "event": "lost", "lost": lost }).to_string())
         }
@@ -76,8 +78,8 @@ async fn next(
     Some((Ok(sent.retry(RETRY)), (listener, place)))
 }
 
-/// Whether no page asks, or one that this node served. A frame or an image of another site's page sends no `Origin`; to loopback and over
-/// TLS browsers say of those where they stand.
+/// Whether no page requests this, or a page that this node served. A frame or an image of another site's page sends no
+/// `Origin`. On loopback and over TLS, browsers name the embedding site for these.
 fn is_same_site(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all(FETCH_SITE).iter();
     if !sites.all(|site| site == "same-origin" || site == "none") {
@@ -97,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: no page but this node's own can hold a listener's place.
+    /// Goal: only this node's own page can hold a listener's place.
     #[test]
     fn pages_of_other_sites_are_told_apart() {
         let allowed = |origins: &[&'static str], host: &'static str| {

@@ -1,4 +1,4 @@
-//! [`JsonRpcDoor`]: JSON-RPC as HTTP's bodies reach it, without HTTP and without a node: for fuzz targets.
+//! [`JsonRpcDoor`]: JSON-RPC at the level of HTTP bodies, without HTTP and without a node, for fuzz targets.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,17 +11,17 @@ use crate::{
     rpc::{RpcContext, TraceLimits, fixture},
 };
 
-/// How long a call may run: a loop without end must not keep a fuzzer.
+/// How long a call may run: an endless loop must not block a fuzzer.
 const CALL_TIME_MAX: Duration = Duration::from_millis(50);
 
 /// See the module.
 pub struct JsonRpcDoor(JsonRpc);
 
 impl JsonRpcDoor {
-    /// All methods over a store that has this genesis, within a runtime.
+    /// All methods over a store that has this genesis. Call within a runtime.
     ///
     /// # Panics
-    /// If the store has another one.
+    /// If the store has another genesis.
     pub fn over(genesis: &Genesis, store: Store) -> JsonRpcDoor {
         let context = RpcContext {
             call_time_max: CALL_TIME_MAX,

@@ -1,24 +1,24 @@
-//! Under which names a node may be called.
+//! The host names under which a node may be called.
 //!
-//! A web page may make its own name resolve to this node's address, loopback too, and call it as if it were the page's own server.
-//! Then the browser's rules let the page through, and only the `Host` that it sends gives it away.
+//! A web page may make its own name resolve to this node's address, even loopback. It can then call the node as if it
+//! were the page's own server. The browser's rules then admit the page, and only the `Host` header reveals it.
 
 use std::{collections::HashSet, net::IpAddr};
 
 use axum::http::{HeaderMap, HeaderValue, header::HOST, uri::Authority};
 
-/// Stands for every name.
+/// Matches every name.
 const ANY: &str = "*";
-/// Bytes of a name that a refusal repeats.
+/// Maximum characters of a name that a refusal repeats.
 const SHOWN_MAX: usize = 64;
 
-/// The names besides addresses and `localhost`, which no page can have.
+/// The accepted names, besides addresses and `localhost`, which no page can have.
 pub(super) struct Hosts {
     names: HashSet<String>,
     any: bool,
 }
 
-/// A name that is not this node's.
+/// A host name that is not this node's.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "invalid host specified: {0} is not a name of this node; call it by its IP address, or add the name to `api.allowed_hosts` in its \
@@ -33,7 +33,7 @@ impl Hosts {
     }
 
     /// # Errors
-    /// If the request names a host that is not this node. A request without a host comes from a program other than a browser.
+    /// If the request names a host that is not this node. A request without a host does not come from a browser.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Stranger> {
         match headers.get_all(HOST).iter().find(|host| !self.admits(host)) {
             None => Ok(()),

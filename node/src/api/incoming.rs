@@ -1,4 +1,5 @@
-//! [`Incoming`]: bodies of requests, bounded one by one, per address and together, from their first byte until they are answered.
+//! [`Incoming`]: bodies of requests, bounded individually, per address and in total, from their first byte until they
+//! are answered.
 
 use std::pin::Pin;
 
@@ -10,28 +11,28 @@ use axum::{
 use super::room::{Room, Share};
 use crate::origin::Origin;
 
-/// Bytes of long bodies that are being read or worked on: 16 of the default longest, each in a buffer of 8 MiB.
+/// Maximum bytes of long bodies that are being read or processed: 16 of the default longest, each in a buffer of 8 MiB.
 const INCOMING_BYTES_MAX: usize = 128 << 20;
-/// Bodies up to this length are free, so that long ones do not shut out ordinary calls.
+/// Bodies up to this length are free, so long ones do not shut out ordinary calls.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// The bytes that may come beside a message of a socket before it is whole: empty frames, and those of the next message that are
-/// read ahead.
+/// The bytes that may arrive in addition to a socket's incomplete message: empty frames, and those of the next message
+/// that are read ahead.
 const MESSAGE_BYTES_BESIDE: usize = 256 << 10;
-/// The bytes of a client's frame beside its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
+/// The bytes of a client's control frame besides its payload of at most 125 bytes: head and mask (RFC 6455, 5.2).
 const CONTROL_HEAD_BYTES: usize = 6;
-/// Bytes of the buffers that sockets have read long messages into, and keep for as long as they are open.
+/// Maximum bytes of the buffers that sockets have read long messages into and keep until they close.
 const KEPT_BYTES_MAX: usize = 128 << 20;
-/// The part of the rooms that strangers leave to the operator's own hosts: one in so many.
+/// The part of both budgets that strangers leave to the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
 
-/// The room for long bodies.
+/// The memory budget for long bodies.
 pub(super) struct Incoming {
     body_bytes_max: usize,
     room: Room,
     kept: Room,
 }
 
-/// A body that has come whole, and its share of the room.
+/// A body that is read completely, and its share of the budget.
 pub(super) struct Read {
     bytes: Vec<u8>,
     _share: Share,
@@ -67,18 +68,18 @@ impl Unread {
 }
 
 impl Incoming {
-    /// For bodies of at most so many bytes.
+    /// Creates the budget, for bodies of at most `body_bytes_max` bytes.
     pub(super) fn new(body_bytes_max: usize) -> Incoming {
         let room = |bytes_max| Room::new(bytes_max, bytes_max / RESERVED_SHARE);
         Incoming { body_bytes_max, room: room(INCOMING_BYTES_MAX), kept: room(KEPT_BYTES_MAX) }
     }
 
-    /// Bytes of the longest body.
+    /// Bytes of the longest allowed body.
     pub(super) fn body_bytes_max(&self) -> usize {
         self.body_bytes_max
     }
 
-    /// The room that the messages of a socket take, as they come.
+    /// Accounts for the incoming messages of a socket.
     pub(super) fn messages(&self, origin: Origin) -> Messages {
         Messages {
             bytes: 0,
@@ -88,11 +89,11 @@ impl Incoming {
         }
     }
 
-    /// Reads a body to its end. A request's word about its length counts only if it is too long: room is taken for the bytes that
-    /// have come.
+    /// Reads a body to its end. A declared length counts only if it is too long: memory is reserved only for bytes that
+    /// have arrived.
     ///
     /// # Errors
-    /// If the body is too long, finds the room full, or stays unfinished.
+    /// If the body is too long, exceeds the free budget, or stays unfinished.
     pub(super) async fn read(&self, origin: Origin, mut body: Body) -> Result<Read, Unread> {
         let too_long = Unread::TooLong { max: self.body_bytes_max };
         if body.size_hint().lower() > self.body_bytes_max as u64 {
@@ -104,7 +105,7 @@ impl Incoming {
             if len > self.body_bytes_max {
                 return Err(too_long);
             }
-            // A vector that grows takes up to twice its bytes.
+            // A growing vector takes up to twice its bytes.
             if len > SHORT_BYTES_MAX && !share.grow_to(len.next_power_of_two()) {
                 return Err(Unread::NoRoom);
             }
@@ -114,26 +115,26 @@ impl Incoming {
     }
 }
 
-/// The bytes of a socket's message that is coming, and their share of the room.
+/// The bytes of a socket's incomplete message, and their share of the budget.
 pub(super) struct Messages {
     bytes: usize,
     bytes_max: usize,
     share: Share,
-    /// Of the longest message so far: the buffer that it was read into is not given back.
+    /// The bytes of the longest message so far: its read buffer is not released.
     kept: Share,
 }
 
 impl Messages {
-    /// So many bytes have come.
+    /// Counts bytes that have arrived.
     ///
     /// # Errors
-    /// If the message that they belong to must have ended before, or if there is no room for it.
+    /// If the message should have ended before, or if the budget has no room for it.
     pub(super) fn heard(&mut self, bytes: usize) -> Result<(), Unread> {
         self.bytes += bytes;
         if self.bytes > self.bytes_max {
             return Err(Unread::TooLong { max: self.bytes_max });
         }
-        // A buffer that grows takes up to twice its bytes.
+        // A growing buffer takes up to twice its bytes.
         let taken = self.bytes.next_power_of_two();
         if self.bytes > SHORT_BYTES_MAX && !(self.share.grow_to(taken) && self.kept.grow_to(taken)) {
             return Err(Unread::NoRoom);
@@ -141,19 +142,19 @@ impl Messages {
         Ok(())
     }
 
-    /// A ping or a pong was among them, which belongs to no message.
+    /// Deducts a ping or a pong, which belongs to no message.
     pub(super) fn beside(&mut self, payload_bytes: usize) {
         self.bytes = self.bytes.saturating_sub(CONTROL_HEAD_BYTES + payload_bytes);
     }
 
-    /// A message is whole: its share, and the next one begins.
+    /// Ends a message: returns its share, and starts the next message.
     pub(super) fn whole(&mut self) -> Share {
         self.bytes = 0;
         self.share.split()
     }
 }
 
-/// The next part of a body; trailers are passed over.
+/// The next part of a body; trailers are ignored.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Unread> {
     loop {
         let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await;
@@ -194,8 +195,8 @@ mod tests {
         assert_eq!(incoming.room.free(), INCOMING_BYTES_MAX);
     }
 
-    /// Goal: messages of sockets share the room of bodies, from their first long byte until they are answered, and each of them has
-    /// a limit.
+    /// Goal: messages of sockets share the budget of bodies, from their first long byte until they are answered, and
+    /// each of them has a limit.
     #[test]
     fn messages_take_their_share_as_they_come() {
         let incoming = Incoming::new(1 << 20);

@@ -1,5 +1,5 @@
-//! `GET /v1/db` and `GET /v1/snapshots`: the answers of `slipstream db stats` and `slipstream snapshot list` for a running node,
-//! whose directory they cannot open.
+//! `GET /v1/db` and `GET /v1/snapshots`: `slipstream db stats` and `slipstream snapshot list` for a running node, whose
+//! directory those commands cannot open.
 
 use std::{
     convert::Infallible,
@@ -20,41 +20,41 @@ use tokio::sync::Mutex;
 
 use super::{Api, listener::Seat};
 
-/// Statistics are read anew at most this often, however many ask: reading them takes RocksDB's lock for each column.
+/// How long statistics are cached, however many callers ask: reading them takes RocksDB's lock for each column.
 const STATS_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The last statistics, and when they were read.
+/// The latest statistics, and when they were read.
 pub(crate) type CachedStats = Mutex<Option<(Instant, Arc<DbStats>)>>;
 
-/// What a database holds.
+/// The content of a database.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct DbStats {
-    /// The last committed batch; none if there is no genesis.
+    /// The last committed batch; `None` without a genesis.
     pub(crate) head: Option<BatchNumber>,
     /// The batch whose state is being restored.
     pub(crate) restoring: Option<BatchNumber>,
-    /// Per kind of blob what is kept and served.
+    /// For each kind of blob, what is kept and served.
     pub(crate) kept: Vec<Kept>,
     /// The batch below which headers were pruned; 0 if none was.
     #[serde(default)]
     pub(crate) headers_floor: BatchNumber,
-    /// Per column what it takes.
+    /// The size of each column.
     pub(crate) columns: Vec<Column>,
 }
 
-/// The batches whose blobs of one kind are all there, up to the head.
+/// The range of batches up to the head whose blobs of one kind are all stored.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Kept {
     pub(crate) kind: String,
-    /// The lowest of them above 0; none if not even the head's is kept.
+    /// The lowest of them above 0; `None` if not even the head's blob is kept.
     pub(crate) lowest: Option<BatchNumber>,
 }
 
-/// What a column takes.
+/// The size of a column.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    /// An estimate: what was overwritten or deleted may still count.
+    /// An estimate: overwritten and deleted keys may still count.
     pub(crate) keys: u64,
     /// In files and in memory.
     pub(crate) bytes: u64,
@@ -81,11 +81,11 @@ impl From<StoreStats> for DbStats {
 /// One snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct SnapshotEntry {
-    /// Its batch.
+    /// The snapshot's batch.
     pub(crate) batch: BatchNumber,
-    /// Root of its state.
+    /// The root of the snapshot's state.
     pub(crate) state_root: Digest,
-    /// What its certificate proves, as another node's `waypoint`.
+    /// The waypoint that its certificate proves, for another node's `waypoint`.
     pub(crate) waypoint: Waypoint,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for SnapshotEntry {
 }
 
 pub(super) async fn db(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
-    // Held while the statistics are read: requests that come meanwhile take the same.
+    // Held while the statistics are read: concurrent requests get the same ones.
     let mut cached = api.stats.lock().await;
     if let Some((_, stats)) = cached.as_ref().filter(|(read, _)| read.elapsed() < STATS_AGE_MAX) {
         return Json(&**stats).into_response();
@@ -119,7 +119,7 @@ pub(super) async fn db(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectIn
     }
 }
 
-/// At most `storage.snapshots_kept` of them, which are in memory.
+/// Returns at most `storage.snapshots_kept` entries, which are in memory.
 pub(super) async fn snapshots(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
     match api.read(seat.origin(), |api| Ok::<_, Infallible>(api.status.store.snapshots())).await {
         Ok(snapshots) => Json(snapshots.iter().map(SnapshotEntry::of).collect::<Vec<_>>()).into_response(),

@@ -1,10 +1,10 @@
-//! The HTTP side, on one port: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, and a page for people at `GET /`. For
-//! reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`, `GET /v1/events`, `GET /v1/db`,
-//! `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics` and `GET /health`. `/v1/operator/…` is for callers with the
-//! operator's token.
+//! The HTTP side, on one port: JSON-RPC at `POST /` and over WebSocket at `/` and `/ws`, and a page for people at
+//! `GET /`. For reading: `GET /v1/status`, `GET /v1/consensus/evidence`, `GET /v1/consensus/settled`,
+//! `GET /v1/events`, `GET /v1/db`, `GET /v1/snapshots`, `GET /v1/openapi.json`, `GET /metrics` and `GET /health`.
+//! `/v1/operator/…` is for callers with the operator's token.
 //!
-//! `/health` is readiness, also as `/health/ready`: whether to send callers here. `/health/live` is liveness: whether the process works;
-//! a halted chain is no reason to restart a node.
+//! `/health`, also as `/health/ready`, is readiness: whether to send callers here. `/health/live` is liveness: whether
+//! the process works. A halted chain is no reason to restart a node.
 
 mod events;
 #[cfg(feature = "fuzzed")]
@@ -69,25 +69,27 @@ use crate::{
     workers::Rank,
 };
 
-/// Longest time for one HTTP request: above the slowest call, below what a stuck client may hold a connection for.
+/// Time limit for one HTTP request: above the slowest call, below the time that a stuck client may hold a connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a request for JSON-RPC may say that it is, as in geth. No page sends one of these without being allowed to first.
+/// The content types accepted for JSON-RPC, as in geth. A browser sends none of these for a page without a preflight
+/// request.
 const JSON_TYPES: [&str; 3] = ["application/json", "application/json-rpc", "application/jsonrequest"];
 
-/// How long the last answers may take when the API ends. It is less than its task has for that, and less than the next start of the
+/// Time for the last answers when the API ends. It is less than the API's task has, and less than the next start of the
 /// same process waits for the store.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
-/// Requests of operators that are worked on at a time, apart from callers' so that a busy node can still be looked at.
+/// Maximum number of operators' requests that run at once. They are separate from callers' requests, so that a busy
+/// node can still be inspected.
 const OPERATORS_MAX: usize = 4;
 
-/// Connections beside those that may wait for a call: for operators, and for being told that there is no place for a call.
+/// Connections besides those with calls: for operators, and for callers that are refused for lack of a call place.
 pub(crate) const SPARE_CONNECTIONS: usize = 16;
-/// Of all connections those that strangers leave to this machine and to `api.trusted_addresses`.
+/// The connections that strangers leave to this machine and to `api.trusted_addresses`.
 const RESERVED_CONNECTIONS: usize = 8;
 
-/// Metrics are sampled anew at most this often, however many ask: nobody's monitor waits behind the scrapes of others.
+/// How long a sample of the metrics is reused, however many clients scrape: no monitor waits for the scrapes of others.
 const SCRAPE_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// The state that all handlers share.
@@ -100,7 +102,8 @@ pub(crate) struct Api {
     events: Arc<Ring>,
     listeners: Room,
     blocking: Blocking,
-    /// The last scrape, and when it was made. Held from sampling to encoding, or what one scrape has reset another would show.
+    /// The last scrape, and its time. Locked from sampling to encoding, or one scrape would show what another has
+    /// reset.
     scrape: Arc<Mutex<Option<(Instant, Bytes)>>>,
     stats: inspect::CachedStats,
     sockets: Arc<Sockets>,
@@ -131,8 +134,8 @@ impl Api {
     }
 }
 
-/// Answers until told to stop, then finishes the requests that are in flight and tells those with sockets that it goes away.
-/// Answers still unread after [`LAST_ANSWERS_MAX`] are dropped, because each connection holds the store.
+/// Answers until `shutdown`, then finishes the requests in flight and announces the end to all sockets. Answers still
+/// unread after [`LAST_ANSWERS_MAX`] are dropped, because each connection holds the store.
 pub(crate) async fn serve(
     listener: TcpListener,
     config: ApiConfig,
@@ -141,7 +144,7 @@ pub(crate) async fn serve(
 ) -> Result<(), TaskError> {
     let refused = api.metrics.api_refused.with_label_values(&["connection"]);
     let end = CancellationToken::new();
-    // Also if this task is aborted: connections are tasks of their own.
+    // This works even if the task is aborted: connections are separate tasks.
     let _end = end.clone().drop_guard();
     let vouched = vouched(&config.trusted_addresses);
     let listener = Limited::new(listener, limits(&config), vouched, Some(refused), end.clone());
@@ -151,7 +154,7 @@ pub(crate) async fn serve(
     let serving = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let closing = async {
         shutdown.cancelled().await;
-        // The requests of those who listen would never be finished.
+        // The requests of event listeners would never end.
         events.close();
         sockets.close().await;
     };
@@ -181,7 +184,7 @@ fn limits(config: &ApiConfig) -> Limits {
     }
 }
 
-/// The callers that go before others.
+/// The callers that take precedence over others.
 pub(crate) fn vouched(addresses: &[IpAddr]) -> Vouched {
     Vouched::new(addresses)
 }
@@ -206,7 +209,7 @@ fn router(config: &ApiConfig, api: Arc<Api>, end: CancellationToken) -> Router {
         .with_state(api.clone())
         .layer(timeout);
     let router = if config.cors { router.layer(CorsLayer::permissive()) } else { router };
-    // No page of another origin operates a node, whatever `api.cors` lets it read.
+    // No page of another origin may operate a node, whatever `api.cors` lets it read.
     let router = router.merge(operator::router(api).layer(timeout));
     let hosts = Arc::new(Hosts::new(&config.allowed_hosts));
     router
@@ -215,7 +218,7 @@ fn router(config: &ApiConfig, api: Arc<Api>, end: CancellationToken) -> Router {
         .layer(middleware::from_fn(seated))
 }
 
-/// Gives up a request that is still worked on at the end, and with it its hold on the store.
+/// Abandons a request that is still running at the end, and with it its hold on the store.
 async fn until_the_end(State(end): State<CancellationToken>, request: Request, next: Next) -> Response {
     tokio::select! {
         response = next.run(request) => response,
@@ -223,7 +226,7 @@ async fn until_the_end(State(end): State<CancellationToken>, request: Request, n
     }
 }
 
-/// `GET /`: a WebSocket for a client that asks for one, the page for all others.
+/// `GET /`: a WebSocket for a client that requests one, the page for all others.
 async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request) -> Response {
     match request.headers().contains_key(UPGRADE) {
         true => ws::upgrade(state, seat, request).await,
@@ -231,10 +234,10 @@ async fn root(state: State<Arc<Api>>, seat: ConnectInfo<Seat>, request: Request)
     }
 }
 
-/// Keeps the connection's seat up to date. A request with a body is not worked on before the body is read.
+/// Keeps the connection's seat up to date. A request with a body runs only once the body is read.
 async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Next) -> Response {
-    // A seat is one request at a time. The server would speak HTTP/2 too, because another crate of the program asks hyper for it.
-    // Such a connection counts as awaiting a head, and ends with that.
+    // A seat serves one request at a time. The server would also accept HTTP/2, because another crate enables it in
+    // hyper. Such a connection counts as awaiting a head, and times out accordingly.
     if request.version() > Version::HTTP_11 {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here\n").into_response();
     }
@@ -253,7 +256,7 @@ async fn seated(ConnectInfo(seat): ConnectInfo<Seat>, request: Request, next: Ne
     response
 }
 
-/// Refuses requests that a browser sends here for a page of another name, which resolves to this node.
+/// Refuses requests that a browser sends for a page whose own name resolves to this node.
 async fn only_known_hosts(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     match hosts.check(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -261,7 +264,7 @@ async fn only_known_hosts(State(hosts): State<Arc<Hosts>>, request: Request, nex
     }
 }
 
-/// Refuses what a browser sends for any page without asking first: forms and plain text.
+/// Refuses requests that a browser sends for any page without a preflight: forms and plain text.
 async fn only_json(headers: HeaderMap, request: Request, next: Next) -> Response {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
@@ -309,7 +312,7 @@ async fn evidence(State(api): State<Arc<Api>>) -> Response {
 }
 
 async fn metrics(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>) -> Response {
-    // Waited for here: a thread that waits would be one of few. Scrapes that come meanwhile take the same result.
+    // Waits here rather than on one of the few threads. Concurrent scrapes get the same result.
     let mut scrape = api.scrape.clone().lock_owned().await;
     let fresh =
         scrape.as_ref().filter(|(made, _)| made.elapsed() < SCRAPE_AGE_MAX).map(|(_, text)| text.clone());
@@ -347,14 +350,14 @@ async fn live(State(api): State<Arc<Api>>, ConnectInfo(seat): ConnectInfo<Seat>)
 }
 
 impl Api {
-    /// Answers 503 with a time to come back, and counts what was missing.
+    /// Answers 503 with a time to retry, and counts what was missing.
     fn busy(&self, missing: &str, reason: &str) -> Response {
         self.metrics.api_refused.with_label_values(&[missing]).inc();
         let headers = [(RETRY_AFTER, "1"), (CONNECTION, "close")];
         (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{reason}: try again soon\n")).into_response()
     }
 
-    /// Reads something of the node on one of the operators' threads; a failure is an answer already.
+    /// Reads from the node on one of the operators' threads. A failure is returned as a complete response.
     async fn read<T: Send + 'static, E: std::fmt::Display + Send + 'static>(
         self: &Arc<Self>,
         origin: Origin,

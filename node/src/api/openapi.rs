@@ -1,5 +1,5 @@
-//! `GET /v1/openapi.json`: this API in OpenAPI 3.1, for programs that make clients or check answers. Paths stand here; what they answer is
-//! described by the types that are served, with the words of their documentation.
+//! `GET /v1/openapi.json`: this API in OpenAPI 3.1, for programs that generate clients or check answers. This module
+//! lists the paths. The served types and their documentation describe the answers.
 
 mod operator;
 
@@ -21,7 +21,7 @@ const TEXT: &str = "text/plain";
 const EVENTS: &str = "text/event-stream";
 const HTML: &str = "text/html";
 
-/// It is the same for as long as the program runs.
+/// Built once: it never changes while the program runs.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
 
 pub(super) async fn openapi() -> impl IntoResponse {
@@ -117,7 +117,7 @@ fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     schemas.subschema_for::<T>().to_value()
 }
 
-/// A page that is asked for by GET.
+/// A path that answers GET.
 fn get(id: &str, summary: &str, content: Value) -> Value {
     json!({ "get": {
         "operationId": id,
@@ -130,7 +130,7 @@ fn get(id: &str, summary: &str, content: Value) -> Value {
     } })
 }
 
-/// Not a page: its use is described where the methods are.
+/// The WebSocket path. It is not a page; its use is described where the methods are.
 fn socket() -> Value {
     let mut page = get("socket", "JSON-RPC and subscriptions over WebSocket; also at `/`", text());
     page["get"]["responses"]["101"] = json!({ "description": "The connection is a WebSocket." });
@@ -140,7 +140,7 @@ fn socket() -> Value {
     page
 }
 
-/// Ethereum's JSON-RPC: its methods are described where they are defined.
+/// Ethereum's JSON-RPC. Its methods are described where they are defined.
 fn json_rpc() -> Value {
     let call = json!({
         "type": "object",
@@ -194,7 +194,7 @@ mod tests {
         status::fixture::{self, consensus},
     };
 
-    /// A validator of the document's schema of this name.
+    /// A validator for the schema of this name in the document.
     fn validator(name: &str) -> Validator {
         let mut schema = document();
         schema["$ref"] = json!(format!("#/components/schemas/{name}"));
@@ -221,7 +221,7 @@ mod tests {
         assert!(routes.len() > 10 && routes == described, "{routes:?} {described:?}");
     }
 
-    /// Goal: what a node serves is what the document says, to each word of an enum.
+    /// Goal: a served status matches the document, down to each variant of an enum.
     #[test]
     fn a_status_is_as_described() {
         let validator = validator("NodeStatus");

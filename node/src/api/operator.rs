@@ -1,16 +1,16 @@
-//! `/v1/operator/…`: an operator's orders to a running node. A caller needs the operator's token; all others are refused before
-//! anything of the request's body is read.
+//! `/v1/operator/…`: an operator's orders to a running node. A caller needs the operator's token; all others are
+//! refused before any of the request's body is read.
 //!
 //! ```text
 //!   GET, PUT      /v1/operator/log/filter       the log's filter
 //!   GET           /v1/operator/log/recent       the log's last lines
-//!   PUT, DELETE   /v1/operator/peers/KEY        a peer that is dialled and kept beside network.peers
-//!   GET           /v1/operator/peers/KEY/ping   a question to a connected peer
-//!   PUT, DELETE   /v1/operator/bans/KEY         a peer that is not let in
+//!   PUT, DELETE   /v1/operator/peers/KEY        a peer that the node dials and keeps, like those of network.peers
+//!   GET           /v1/operator/peers/KEY/ping   a request to a connected peer
+//!   PUT, DELETE   /v1/operator/bans/KEY         a banned peer
 //! ```
 //!
-//! Orders on peers are written to the data directory before they are answered, and hold over a restart. So is the end of a ban that the
-//! node itself spoke.
+//! Orders about peers are written to the data directory before they are answered, and survive a restart. So does the
+//! end of a ban that the node itself imposed.
 
 use std::{
     io,
@@ -42,15 +42,15 @@ use crate::{
     sparse::Sparse, status::peers::BanStatus,
 };
 
-/// Bytes of a body: a filter of the greatest length, each character of it escaped.
+/// Maximum bytes of a body: a filter of the greatest length with every character escaped.
 const BODY_BYTES_MAX: usize = 32 << 10;
-/// How long a peer may take for a pong.
+/// How long a peer may take to answer a ping.
 const PING_DEADLINE: Duration = Duration::from_secs(3);
-/// Bytes of a pong: a peer's text about itself is some KiB.
+/// Maximum bytes of a pong: a peer's summary of itself is some KiB.
 const PONG_BYTES_MAX: usize = 1 << 20;
-/// Seconds of a ban at least and at most: a year.
+/// The shortest and longest ban in seconds: up to a year.
 pub(crate) const BAN_SECONDS: std::ops::RangeInclusive<u64> = 1..=365 * 24 * 3_600;
-/// Bytes of the reason of a ban.
+/// Maximum bytes of the reason of a ban.
 pub(crate) const WHY_BYTES_MAX: usize = 256;
 
 /// The parts of a node that an operator may change.
@@ -70,7 +70,7 @@ pub(crate) struct FilterBody {
     pub(crate) filter: String,
 }
 
-/// Where an added peer is dialled.
+/// The address at which an added peer is dialled.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddBody {
@@ -82,32 +82,33 @@ pub(crate) struct AddBody {
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BanBody {
-    /// How long. Without it a peer of `network.peers` is banned until it is unbanned, another one for an hour.
+    /// The duration. Without it a peer of `network.peers` is banned until it is unbanned, and any other peer for an
+    /// hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seconds: Option<u64>,
     pub(crate) why: String,
 }
 
-/// A ban, as it stands.
+/// A ban in force.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Banned {
     #[serde(flatten)]
     pub(crate) ban: BanStatus,
-    /// What the bans that stand take from this validator's quorum; none unless this node bans a validator, and is one.
+    /// How the bans in force affect this validator's quorum; `None` unless this node is a validator and bans one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
 }
 
-/// What came of a ping.
+/// The result of a ping.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Pong {
-    /// From the question to its whole answer.
+    /// From the request to its complete answer.
     pub(crate) answer_ms: f64,
     /// The connection's own round trip, smoothed.
     pub(crate) rtt_ms: f64,
     /// Bytes of the answer.
     pub(crate) bytes: usize,
-    /// What it said instead of an answer, which is a round trip as well.
+    /// The peer's refusal instead of an answer, which is a round trip as well.
     pub(crate) refusal: Option<String>,
 }
 
@@ -123,8 +124,8 @@ pub(super) fn router(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// Refuses callers without the token. Each refusal costs its sender one of its address's few connections, and the node a
-/// comparison. The log has a line a second at most, the metrics count all of them.
+/// Refuses callers without the token. Each refusal costs the sender one of its address's few connections, and the node
+/// a comparison. The log gets at most one line a second; the metrics count all refusals.
 async fn only_operator(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,
@@ -156,11 +157,11 @@ async fn only_operator(
     (StatusCode::UNAUTHORIZED, headers, format!("{text}: {place}\n")).into_response()
 }
 
-/// The token that a request shows, if it shows one.
+/// The token that a request presents, if any.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut shown = headers.get_all(AUTHORIZATION).iter();
     let (scheme, token) = shown.next()?.to_str().ok()?.split_once(' ')?;
-    // Of two nobody knows which is meant.
+    // With two tokens it is unclear which one counts.
     (shown.next().is_none() && scheme.eq_ignore_ascii_case("bearer")).then(|| token.trim().as_bytes())
 }
 
@@ -183,7 +184,7 @@ async fn set_filter(
     Ok(Json(FilterBody { filter: before }))
 }
 
-/// They name peers, addresses and callers: not for everybody.
+/// Operators only: the lines name peers, addresses and callers.
 async fn recent(State(api): State<Arc<Api>>) -> Response {
     api.operator.log.recent().into_response()
 }
@@ -233,18 +234,18 @@ async fn unban(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<R
     api.operator.follower.unban(&peer);
     let (file, network) = (api.operator.bans.clone(), api.operator.network.clone());
     let own = written(move || told(file.path(), file.write(|| network.own_bans()))).await;
-    // Whatever became of the one file, the other is written.
+    // Whether or not one file could be written, the other one is.
     keep(&api).await.and(own)?;
     Ok(done())
 }
 
-/// Writes the orders that stand.
+/// Writes the orders in force.
 async fn keep(api: &Api) -> Result<(), Refused> {
     let (file, network) = (api.operator.orders.clone(), api.operator.network.clone());
     written(move || told(file.path(), file.write(|| network.orders()))).await
 }
 
-/// What became of writing a file, with its name.
+/// Adds the file's name to the error of a write.
 fn told(path: &std::path::Path, written: io::Result<()>) -> Result<(), String> {
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
@@ -261,7 +262,7 @@ async fn written(write: impl FnOnce() -> Result<(), String> + Send + 'static) ->
     Err(Refused::new(StatusCode::INTERNAL_SERVER_ERROR, &text))
 }
 
-/// Asks a peer what it has, as sync does: the way there and back, and its readiness to answer.
+/// Requests a peer's summary, as sync does. This measures the round trip, and the peer's readiness to answer.
 async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Response, Refused> {
     let (peer, network) = (peer_of(&key)?, &api.operator.network);
     let question = codec::encode("sync request", &SyncRequest::Summary)
@@ -283,7 +284,7 @@ async fn ping(State(api): State<Arc<Api>>, Path(key): Path<String>) -> Result<Re
     Ok(Json(Pong { answer_ms, rtt_ms, bytes, refusal }).into_response())
 }
 
-/// An order that is refused, in words for its sender.
+/// A refused order, with a text for its sender.
 struct Refused(StatusCode, String);
 
 impl Refused {

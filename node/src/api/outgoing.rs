@@ -1,19 +1,20 @@
-//! The memory that answers may take while they are on their way to those who asked, however slowly these read.
+//! The memory of answers on their way to callers, however slowly those read.
 
 use axum::body::Bytes;
 
 use super::room::{Room, Share};
 use crate::origin::Origin;
 
-/// Answers up to this length are free, so that slow readers of long ones do not shut out everybody else.
+/// Answers up to this length are free, so slow readers of long ones do not shut out everybody else.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// The part of the room that callers from elsewhere leave to the operator's own hosts: one in so many.
+/// The part of the budget that strangers leave to the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
 
-/// The room for long answers; each takes its share while it is made, and until its last byte is with the kernel.
+/// The budget for long answers. Each takes its share while it is built, and holds it until its last byte is in the
+/// kernel's buffer.
 pub(super) struct Outgoing(Room);
 
-/// An answer and its share.
+/// An answer and its share of the budget.
 struct Held {
     answer: String,
     _share: Share,
@@ -30,13 +31,13 @@ impl Outgoing {
         Outgoing(Room::new(bytes_max, bytes_max / RESERVED_SHARE))
     }
 
-    /// An answer that is being made for a caller.
+    /// Starts an answer for a caller.
     pub(super) fn grow(&self, origin: Origin) -> Growing {
         Growing { text: String::new(), share: self.0.share(origin), lacked_room: false }
     }
 }
 
-/// An answer in the making, which takes its share of the room as it grows.
+/// An answer under construction, which takes its share of the budget as it grows.
 pub(super) struct Growing {
     text: String,
     share: Share,
@@ -49,7 +50,7 @@ impl Growing {
         self.text.len()
     }
 
-    /// Adds all of these parts, or returns false and adds none.
+    /// Adds all of these parts, or adds none and returns false.
     pub(super) fn push(&mut self, parts: &[&str]) -> bool {
         let len = self.text.len() + parts.iter().map(|part| part.len()).sum::<usize>();
         if len > SHORT_BYTES_MAX && !self.share.grow_to(len) {
@@ -60,17 +61,17 @@ impl Growing {
         true
     }
 
-    /// Whether some of its parts were left out.
+    /// Whether parts were left out for lack of room.
     pub(super) fn lacked_room(&self) -> bool {
         self.lacked_room
     }
 
-    /// Adds a part so short that it needs no room: an error, or the text between answers.
+    /// Adds a part so short that it needs no budget: an error, or the separator between answers.
     pub(super) fn push_short(&mut self, part: &str) {
         self.text.push_str(part);
     }
 
-    /// The answer as it is to be sent; `None` if it is empty.
+    /// The finished answer; `None` if it is empty.
     pub(super) fn finish(mut self) -> Option<Bytes> {
         // The share counts bytes, not the text's capacity.
         self.text.shrink_to_fit();

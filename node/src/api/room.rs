@@ -1,5 +1,5 @@
-//! [`Room`]: a number of bytes, or of anything else that is counted, shared by callers. A caller that finds it full is refused at
-//! once.
+//! [`Room`]: a number of bytes, or of anything else that is counted, shared by callers. A caller that finds it full is
+//! refused at once.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,19 +14,19 @@ pub(crate) struct Room(Arc<Mutex<State>>);
 struct State {
     all: usize,
     free: usize,
-    /// The amount that strangers leave free.
+    /// The amount that strangers must leave free.
     reserved: usize,
-    /// Of those who have any.
+    /// The amount of each origin that has any.
     taken: HashMap<Origin, usize>,
 }
 
 impl Room {
-    /// A room of which strangers leave `reserved` free for the operator's own hosts.
+    /// A room in which strangers leave `reserved` free for the operator's own hosts.
     pub(crate) fn new(all: usize, reserved: usize) -> Room {
         Room(Arc::new(Mutex::new(State { all, free: all, reserved, taken: HashMap::new() })))
     }
 
-    /// A share in the name of a caller; nothing yet.
+    /// An empty share in the name of a caller.
     pub(crate) fn share(&self, origin: Origin) -> Share {
         Share { room: self.clone(), origin, held: 0 }
     }
@@ -37,7 +37,7 @@ impl Room {
     }
 }
 
-/// One holder's share of a room, until it is dropped.
+/// One holder's share of a room, released on drop.
 pub(crate) struct Share {
     room: Room,
     origin: Origin,
@@ -45,8 +45,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes the rest up to `amount`, or returns false if the room is full. An amount above the whole room is granted only while
-    /// the room is empty.
+    /// Grows the share to `amount`, or returns false if the room is full. An amount above the whole room is granted
+    /// only while nobody else holds a share.
     pub(crate) fn grow_to(&mut self, amount: usize) -> bool {
         let mut state = self.room.0.lock();
         let more = amount.min(state.all).saturating_sub(self.held);
@@ -55,7 +55,7 @@ impl Share {
         }
         let taken = state.taken.get(&self.origin).copied().unwrap_or_default();
         let kept = if self.origin.is_stranger() { state.reserved } else { 0 };
-        // Alone in an empty room: the reserve does not make an answer impossible.
+        // A sole holder ignores the reserve, which would otherwise make some answers impossible.
         let alone = state.free + self.held == state.all;
         if !alone && !self.origin.may_take(taken, more, state.free.saturating_sub(kept)) {
             return false;
@@ -66,7 +66,7 @@ impl Share {
         true
     }
 
-    /// Moves the amount so far into a share of its own; this one is empty then.
+    /// Moves the amount held so far into a new share and leaves this one empty.
     pub(crate) fn split(&mut self) -> Share {
         let empty = self.room.share(self.origin);
         std::mem::replace(self, empty)

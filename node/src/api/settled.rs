@@ -1,5 +1,5 @@
-//! `GET /v1/consensus/settled`: a validator's word that its head has everything that it ever voted for, as reads need it that a quorum
-//! answers (`slipstream read`).
+//! `GET /v1/consensus/settled`: a validator's statement that its head includes everything it ever voted for. Reads that
+//! a quorum answers (`slipstream read`) need it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,19 +16,19 @@ use tokio::time::timeout;
 
 use super::{Api, listener::Seat};
 
-/// How long a batch that was voted on may take to be committed: a view change without a further failure fits.
+/// How long a batch with votes may take to be committed: enough for a view change without a further failure.
 const WAIT_MAX: Duration = Duration::from_secs(4);
-/// Epoch ends in one answer.
+/// Maximum number of epoch ends in one answer.
 pub(crate) const EPOCH_ENDS_MAX: usize = 64;
 
 /// The query's parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Asked {
-    /// A batch that the head must have reached, too.
+    /// A batch that the head must also have reached.
     #[serde(default)]
     after: u64,
-    /// The last epoch whose validators the asker knows.
+    /// The last epoch whose validators the caller knows.
     #[serde(default)]
     epoch: u64,
 }
@@ -36,12 +36,12 @@ pub(super) struct Asked {
 /// The answer.
 #[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub(crate) struct Settled {
-    /// Who says so.
+    /// The validator that makes the statement.
     pub(crate) validator: PublicKey,
     /// The newest certificate, in BCS. The head is at its batch or later.
     #[schemars(with = "String")]
     pub(crate) certificate: Bytes,
-    /// The certificates in BCS that end the epochs from the asker's on, at most [`EPOCH_ENDS_MAX`].
+    /// The certificates in BCS that end the epochs from the caller's on, at most [`EPOCH_ENDS_MAX`].
     #[schemars(with = "Vec<String>")]
     pub(crate) epoch_ends: Vec<Bytes>,
 }
@@ -72,7 +72,7 @@ pub(super) async fn settled(
     }
 }
 
-/// As `slipstream` reads it: the node at URL is …
+/// Worded as `slipstream` reads it: the node at URL is …
 fn later(reason: &str) -> Response {
     let text = format!("not settled: {reason}\n");
     (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], text).into_response()

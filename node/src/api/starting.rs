@@ -1,5 +1,5 @@
-//! The API's answers while the node starts: 503, and the present step. Opening a large store takes minutes, and a port that only
-//! accepts looks like a node that hangs.
+//! The API's answers while the node starts: 503, and the current step. Opening a large store takes minutes, and a port
+//! that accepts but never answers looks like a node that hangs.
 
 use std::{io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
@@ -25,17 +25,17 @@ use super::{
 };
 use crate::origin::Vouched;
 
-/// Few ask a node that starts, and none has to wait for its answer.
+/// A starting node has few callers, and answers none of them slowly.
 const LIMITS: Limits = Limits { calls: 64, spare: 16, reserved: 8, per_address: 16 };
 
-/// The present step of the start.
+/// The current step of the start.
 type Stage = Arc<Mutex<&'static str>>;
 
 /// Answers on a listener until it is ended or dropped.
 pub(crate) struct Starting {
     stage: Stage,
     stop: DropGuard,
-    /// Ends when nothing more is accepted.
+    /// Completes when no more connections are accepted.
     accepting: oneshot::Receiver<()>,
 }
 
@@ -45,7 +45,7 @@ impl Starting {
         let copy = std::net::TcpListener::from(listener.as_fd().try_clone_to_owned()?);
         let (accepts, accepting) = oneshot::channel();
         let listener = Ending {
-            // A client that still reads there holds nothing of the node.
+            // A client that is still reading there holds nothing of the node.
             listener: Limited::new(
                 TcpListener::from_std(copy)?,
                 LIMITS,
@@ -56,9 +56,9 @@ impl Starting {
             _accepts: accepts,
         };
         let stage = Stage::new(Mutex::new("opening the ports"));
-        // A start may take minutes. A supervisor that restarts nodes that are not alive must let it finish.
+        // A start may take minutes. A supervisor that restarts dead nodes must let it finish.
         let live = get(|| async { "ok\n" });
-        // The page shows by itself what the start is at, and then the node.
+        // The page shows the progress of the start, and then the node, without a reload.
         let page = page::files().route("/", get(page::index).fallback(not_yet));
         let router = Router::new().route("/health/live", live).merge(page).fallback(not_yet);
         let router = router.layer(map_response(closing)).with_state(stage.clone());
@@ -68,15 +68,15 @@ impl Starting {
         Ok(Starting { stage, stop: stop.drop_guard(), accepting })
     }
 
-    /// Sets the present step.
+    /// Sets the current step.
     pub(crate) fn stage(&self, stage: &'static str) {
         *self.stage.lock() = stage;
     }
 
-    /// Leaves all connections that come from here on to the node.
+    /// Leaves all later connections to the node.
     pub(crate) async fn end(self) {
         drop(self.stop);
-        // Nothing is ever sent: the other end is dropped.
+        // Nothing is ever sent; the wait ends when the sender is dropped.
         let _ = self.accepting.await;
     }
 }
@@ -86,13 +86,13 @@ async fn not_yet(State(stage): State<Stage>) -> impl IntoResponse {
     (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], text)
 }
 
-/// The next request of this client is the node's.
+/// Closes the connection, so that the client's next request reaches the node.
 async fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// A listener whose end can be waited for.
+/// A listener whose end can be awaited.
 struct Ending {
     listener: Limited,
     _accepts: oneshot::Sender<()>,
@@ -128,7 +128,7 @@ mod tests {
         answer
     }
 
-    /// Goal: everybody hears what the start is at, and every connection after its end is the node's.
+    /// Goal: every caller learns the current step of the start, and every connection after its end reaches the node.
     #[tokio::test]
     async fn says_what_it_is_at_until_the_node_answers() {
         let listener = super::super::listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Answers to sync's requests, made of the snapshots of an archive.
+//! Answers to sync's requests, built from the snapshots of an archive.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use slipstream_types::{BatchNumber, Blob, BlobKind, Epoch, bounded::BoundedVec, 
 
 type Snapshots = [Arc<ArchivedSnapshot>];
 
-/// The answer to a request, out of snapshots of which the newest is first.
+/// The answer to a request, from `snapshots`, newest first.
 pub(super) async fn answer(snapshots: &Snapshots, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
         .map_err(|error| Refusal::malformed(error.to_string()))?;
@@ -68,7 +68,7 @@ fn summary(snapshots: &Snapshots) -> Result<Summary, Refusal> {
     })
 }
 
-/// Those that lead to the newest snapshot: a node that knows none of them follows them to its certificate.
+/// The certificates that lead to the newest snapshot: a node that knows none of them follows them to its certificate.
 fn epoch_ends(snapshots: &Snapshots, first: Epoch) -> Result<EpochEnds, Refusal> {
     let ends = &snapshots.first().ok_or_else(not_kept)?.lineage().epoch_ends;
     let asked = ends.iter().filter(|end| end.info.epoch >= first).take(EPOCH_ENDS_MAX);
@@ -80,7 +80,7 @@ fn offer(snapshot: &ArchivedSnapshot, passing: Option<BatchNumber>) -> Result<Of
     let header = snapshot.lineage().headers.last().cloned().ok_or_else(not_kept)?;
     let passed = match passing {
         None => None,
-        // A waypoint that lies far behind is shown by peers that have its batch.
+        // For a waypoint far behind, peers that have its batch supply the proof.
         Some(passing) => {
             let (headers, proof) = snapshot.headers(passing, passing).ok_or_else(not_kept)?;
             headers.into_iter().next().map(|header| PassedBatch { header, proof })
@@ -94,7 +94,7 @@ fn find(snapshots: &Snapshots, number: BatchNumber) -> Result<&Arc<ArchivedSnaps
     found.ok_or_else(not_kept)
 }
 
-/// A wrong object is handed on unchanged: sync finds it wrong and bans the archive for it.
+/// Passes a wrong object on unchanged: sync detects that it is wrong and bans the archive for it.
 fn unsupplied(reason: Unsupplied) -> Result<Vec<u8>, Refusal> {
     match reason {
         Unsupplied::NotKept => Err(not_kept()),

@@ -1,18 +1,21 @@
-//! Archives as peers: the archives of `sync.archives` are asked for snapshots as peers are, and judged as they are.
+//! Archives as peers: sync requests snapshots from the archives of `sync.archives` as from peers, and judges them
+//! alike.
 //!
 //! ```text
 //!   Follower ── requests ─▶ Archives ─┬─▶ the network, for keys of peers
 //!                                     └─▶ Supplier ─▶ objects, for ids of archives
-//!   looking, beside it: list ─▶ manifest of a newer snapshot ─▶ checked ─▶ offered
+//!   in the background: list ─▶ manifest of a newer snapshot ─▶ checked ─▶ offered
 //! ```
 //!
-//! A peer's id is its key, and an archive has no key. Its id is drawn from its URL, and is never the encoding of a point of the
-//! curve ([`PublicKey::is_usable`]). So such a key is unprovable, and peers cannot be mistaken for archives.
+//! A peer's id is its key, and an archive has no key. Its id is derived from its URL, and is never the encoding of a
+//! point of the curve ([`PublicKey::is_usable`]). So nobody can prove ownership of such a key, and a peer cannot pose
+//! as an archive.
 //!
-//! An archive is a peer from when its manifest is here and checked, in the background: one that is slow holds nobody up. It keeps
-//! no batches, so it is one only while its snapshot is ahead of the head. Sync checks its answers as every peer's. A wrong object
-//! is handed on unchanged, so that the archive is banned for it, with that as the reason. The ban stands in the network's book under
-//! the archive's id, beside those of peers: it is kept over a restart, shown and lifted as they are.
+//! An archive becomes a peer once its manifest is loaded and checked, in the background, so that a slow one delays
+//! nobody. It keeps no batches, so it is a peer only while its snapshot is ahead of the head. Sync checks its answers
+//! like every peer's. A wrong object is passed on unchanged, so that the archive is banned for it, with that as the
+//! reason. The ban is stored in the network's book under the archive's id, next to those of peers. It survives a
+//! restart, and is shown and lifted like theirs.
 
 mod answer;
 mod supplier;
@@ -31,14 +34,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::supplier::Supplier;
 
-/// The network of a node with its archives.
+/// The network of a node together with its archives.
 pub(crate) struct Archives {
     network: Arc<dyn Transport>,
     suppliers: BTreeMap<PeerId, Supplier>,
 }
 
 impl Archives {
-    /// The archives of a node whose store has its genesis. Nothing is asked of them before [`Archives::run`].
+    /// The archives of a node whose store has its genesis. No request is sent before [`Archives::run`].
     pub(crate) fn new(
         locations: &[Location],
         store: &Store,
@@ -53,7 +56,7 @@ impl Archives {
         Arc::new(Archives { network, suppliers: locations.iter().map(supplier).collect() })
     }
 
-    /// Looks for newer snapshots until the shutdown.
+    /// Looks for newer snapshots until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let looking = self.suppliers.values().map(|supplier| supplier.look(&shutdown));
         futures::future::join_all(looking).await;
@@ -62,14 +65,14 @@ impl Archives {
     }
 }
 
-/// The same for the same URL, at every start and on every node.
+/// The id of an archive: the same for the same URL, at every start and on every node.
 pub(crate) fn id_of(location: &Location) -> PeerId {
     let url = location.to_string();
     let draw = |count: u64| {
         let bytes = [url.as_bytes(), &count.to_le_bytes()].concat();
         PublicKey(Digest::tagged("slipstream/archive-peer/1", &bytes).0)
     };
-    // About every second one is no point.
+    // About half of all candidates are not points.
     (0..).map(draw).find(|id| !id.is_usable()).expect("half of all encodings are of no point")
 }
 
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
     use crate::rpc::{RpcContext, fixture::Nobody, tests::context};
 
-    /// Goal: an archive's id is always the same one, and nobody's key.
+    /// Goal: an archive's id is stable, and is nobody's key.
     #[test]
     fn the_id_of_an_archive_is_no_key() {
         let mut ids = Vec::new();
@@ -171,7 +174,7 @@ mod tests {
         assert_eq!(ids.len(), 64);
     }
 
-    /// Goal: the ban of an archive stands among the network's own, where it is kept and lifted, and ends as they do.
+    /// Goal: the ban of an archive is stored among the network's own, where it is kept and lifted, and ends like them.
     #[tokio::test(start_paused = true)]
     async fn a_ban_of_an_archive_is_one_of_the_network() {
         let RpcContext { store, .. } = context();

@@ -15,18 +15,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::answer;
 
-/// How often an archive is looked at for a newer snapshot, while one could be of use.
+/// How often an archive is checked for a newer snapshot, while one could be of use.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// How soon after one that was not reached. One that gave a wrong manifest, which may be long, is not asked for it sooner.
+/// The shorter interval after an archive was unreachable. An archive with a wrong manifest, which may be long, keeps
+/// the usual interval.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Snapshots of one archive that are offered: a restore goes on from one while the next is there. Bounds the lists in memory.
+/// Maximum number of snapshots of one archive that are offered: a restore continues with one while the next one is
+/// already there. Bounds the lists in memory.
 const SNAPSHOTS_MAX: usize = 2;
 
 pub(super) struct Supplier {
     id: PeerId,
     location: Location,
     settings: Settings,
-    /// Once it could be opened: a directory may come later than the node.
+    /// Set once the archive could be opened: a directory may appear after the node started.
     archive: OnceLock<Archive>,
     store: Store,
     trust: Trust,
@@ -37,7 +39,7 @@ pub(super) struct Supplier {
 struct State {
     /// The archive's snapshots, newest first.
     snapshots: Vec<Arc<ArchivedSnapshot>>,
-    /// The last reported failure of a look, so that it is reported once.
+    /// The last reported failure, so that each failure is reported only once.
     failure: Option<String>,
 }
 
@@ -70,17 +72,17 @@ impl Supplier {
         }
     }
 
-    /// Whether it has something to offer.
+    /// Whether the archive has something to offer.
     pub(super) fn is_here(&self) -> bool {
         !self.state.lock().snapshots.is_empty()
     }
 
-    /// The log says by which URL a banned archive goes.
+    /// Logs the URL of a banned archive.
     pub(super) fn tell_ban(&self, reason: &str) {
         tracing::warn!(archive = %self.location, peer = %self.id.short(), reason, "the archive is banned");
     }
 
-    /// Looks for newer snapshots until the shutdown.
+    /// Checks for newer snapshots until `shutdown`.
     pub(super) async fn look(&self, shutdown: &CancellationToken) {
         loop {
             let pause = tokio::select! {
@@ -94,7 +96,7 @@ impl Supplier {
         }
     }
 
-    /// Keeps the snapshots that are ahead of the head, and loads the newest one if it is new.
+    /// Keeps the snapshots that are ahead of the head, and loads the newest ones that are new.
     async fn look_once(&self) -> Result<(), ArchiveError> {
         let head = self.head();
         self.state.lock().snapshots.retain(|snapshot| number(snapshot) > head);
@@ -102,7 +104,7 @@ impl Supplier {
         let entries = archive.snapshots().await?;
         let held = self.state.lock().snapshots.iter().map(|snapshot| number(snapshot)).max();
         let beyond = held.unwrap_or(head).max(head);
-        // One that is damaged hides no older one.
+        // A damaged snapshot must not hide older ones.
         let mut looked = Ok(());
         for entry in entries.iter().filter(|entry| entry.number() > beyond).take(SNAPSHOTS_MAX) {
             match archive.snapshot(Some(entry.number()), &self.trust).await {
@@ -125,7 +127,7 @@ impl Supplier {
         state.snapshots.truncate(SNAPSHOTS_MAX);
     }
 
-    /// Says once what failed. When to look again.
+    /// Logs a new failure once, and returns the pause before the next check.
     fn note(&self, looked: Result<(), ArchiveError>) -> Duration {
         let pause = match &looked {
             Err(ArchiveError::Store { .. } | ArchiveError::Open { .. }) => LOOK_AGAIN,

@@ -1,4 +1,4 @@
-//! Access to a data directory, for a command or for the node that runs on it.
+//! Access to a data directory, for a command itself or through the node that runs on it.
 
 use miette::Result;
 use slipstream_config::NodeConfig;
@@ -12,15 +12,15 @@ use crate::{
     node::DATABASE,
 };
 
-/// How a command that only looks gets at a data directory.
+/// How a read-only command gets at a data directory.
 pub(super) enum Access {
-    /// It has the directory for itself.
+    /// The command holds the directory itself.
     Stopped(DataLock),
-    /// A node runs there, whose API answers here.
+    /// A node runs on the directory and answers on this API.
     Running(NodeUrl),
 }
 
-/// Takes the directory, or finds the node that has it. A directory without a database stays as it is.
+/// Locks the directory, or finds the node that holds it. A directory without a database stays unchanged.
 pub(super) fn look(config: &NodeConfig) -> Result<Access> {
     check_database(config)?;
     match lock::acquire(&config.data_dir, None) {
@@ -31,7 +31,7 @@ pub(super) fn look(config: &NodeConfig) -> Result<Access> {
     }
 }
 
-/// Takes the directory for a command that changes it, or reads all of it.
+/// Locks the directory for a command that changes it or reads all of it.
 pub(super) fn take(config: &NodeConfig) -> Result<DataLock> {
     match lock::acquire(&config.data_dir, None) {
         Err(LockError::Held { holder, .. }) if holder.api.is_some() => {
@@ -45,7 +45,7 @@ pub(super) fn take(config: &NodeConfig) -> Result<DataLock> {
     }
 }
 
-/// As [`take`], where there is a database.
+/// As [`take`], for a directory that must have a database.
 pub(super) fn take_database(config: &NodeConfig) -> Result<DataLock> {
     check_database(config)?;
     take(config)

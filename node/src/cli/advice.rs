@@ -1,5 +1,5 @@
-//! Advice for the operator of a damaged store. It depends on the node's role, which the store does not know. A fullnode can be made
-//! anew; a validator that begins with an empty directory has forgotten its last vote.
+//! Advice for the operator of a damaged store. It depends on the node's role, which the store does not know. A fullnode
+//! can be rebuilt; a validator that starts with an empty directory has forgotten its last vote.
 
 use std::error::Error;
 
@@ -24,7 +24,7 @@ pub(super) fn advice(role: Role) -> &'static str {
     }
 }
 
-/// Turns an error into a failure, with the advice if it comes from damage, however it is wrapped.
+/// Turns an error into a failure. Adds the advice if the error comes from damage, however it is wrapped.
 pub(super) fn failed(error: &(dyn Error + 'static), role: Role) -> Failed {
     let failed = Failed::of(error);
     if is_damage(error) { failed.with_help(advice(role)) } else { failed }
@@ -53,7 +53,8 @@ mod tests {
         Store::open(&StorageConfig::default(), dir.path()).err().unwrap()
     }
 
-    /// Goal: damage is found below every wrapper that a command can meet, and nobody tells a validator to begin anew.
+    /// Goal: damage is found below every wrapper that a command can meet, and no validator is told to start from
+    /// scratch.
     #[test]
     fn damage_gets_the_advice_of_the_role() {
         let task = |source: SyncError| TaskFailure::Failed { task: "sync", source: source.into() };

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::NodeError;
 
-/// Parses a location. An error leaves out the text, as it may hold a secret.
+/// Parses a location. Errors omit the text, because it may contain a secret.
 pub(super) fn location(text: &str) -> Result<Location> {
     text.parse().map_err(ArchiveError::from).or_fail()
 }
@@ -59,7 +59,7 @@ pub(super) fn verify(location: &Location, number: Option<BatchNumber>, trust: &T
     print(&described("verified", &verified.or_fail()?, location))
 }
 
-/// Prunes, and fails with the names of unreadable manifests; everything else is done by then.
+/// Prunes. If manifests are unreadable, it finishes all other work and then fails with their names.
 pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: OnDamage) -> Result<()> {
     let pruned = run(async { Archive::open(location, &Settings::from_env())?.prune(keep, on_damage).await })?
         .or_fail()?;
@@ -73,7 +73,7 @@ pub(super) fn prune(location: &Location, keep: NonZeroUsize, on_damage: OnDamage
     }
 }
 
-/// Reports the parts that a prune could not read, and its result.
+/// Describes the manifests that a prune could not read, and its result.
 fn damaged(location: &Location, pruned: &PrunedArchive) -> String {
     let named = pruned.damaged.iter().map(|manifest| format!("{}: {}\n", manifest.name, manifest.reason));
     let (count, named) = (pruned.damaged.len(), named.collect::<String>());

@@ -1,4 +1,4 @@
-//! Questions to a running node: one HTTP request each.
+//! Requests to a running node, by HTTP.
 
 mod node_url;
 mod stream;
@@ -17,28 +17,28 @@ use self::stream::{Stream, is_of_tls};
 use super::exit::{Exit, Failed, OrFail as _};
 use crate::operator_token::OperatorToken;
 
-/// A node that is alive answers at once. A long answer has more time: see [`Stream`].
+/// Time limit for an answer. A running node answers at once. A long answer gets more time: see [`Stream`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest head of an answer that goes on.
+/// Maximum bytes of the head of a streamed answer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Longest answer that is read: a status with thousands of peers fits.
+/// Maximum bytes of an answer that are read: a status with thousands of peers fits.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// The codes of JSON-RPC for a node that is busy: geth's number of "request timed out", and EIP-1474's of "limit exceeded".
+/// The JSON-RPC error codes of a busy node: geth's "request timed out" and EIP-1474's "limit exceeded".
 const BUSY_CODES: [i64; 2] = [-32002, -32005];
 
-/// Asks the node for a page.
+/// Requests a page of the node.
 pub(super) fn ask(node: &NodeUrl, path: &str) -> Result<String> {
     ask_within(node, path, TIMEOUT)
 }
 
-/// As [`ask`], with so much patience.
+/// As [`ask`], within `patience`.
 pub(super) fn ask_within(node: &NodeUrl, path: &str, patience: Duration) -> Result<String> {
     let answer = request(node, &format!("GET {} HTTP/1.0", node.path(path)), "", patience);
     open(node, path, patience, answer)
 }
 
-/// Asks the node for a page, and takes every answer, with any status.
+/// Requests a page of the node, and returns its body whatever its status.
 pub(super) fn page(node: &NodeUrl, path: &str) -> Result<String> {
     let answer = request(node, &format!("GET {} HTTP/1.0", node.path(path)), "", TIMEOUT);
     match answer.as_ref().ok().and_then(|answer| parts(answer)) {
@@ -47,7 +47,7 @@ pub(super) fn page(node: &NodeUrl, path: &str) -> Result<String> {
     }
 }
 
-/// Gives the node a JSON document, and takes its answer.
+/// Posts a JSON document to the node, and returns the answer.
 pub(super) fn post(node: &NodeUrl, path: &str, json: &str) -> Result<String> {
     let head = format!(
         "POST {} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}",
@@ -70,7 +70,7 @@ struct RpcError {
     message: String,
 }
 
-/// One JSON-RPC call of the node; the text of its result.
+/// Makes one JSON-RPC call to the node, and returns the text of its result.
 pub(super) fn rpc(node: &NodeUrl, method: &str, params: &Value) -> Result<String> {
     let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let Answer { result, error } = parse(&post(node, "/", &request.to_string())?)?;
@@ -80,14 +80,13 @@ pub(super) fn rpc(node: &NodeUrl, method: &str, params: &Value) -> Result<String
     }
 }
 
-/// A call that a node does not answer. Some it would answer later: what they need is in use.
+/// The failure for a call that the node refuses. Some refusals are temporary: a resource is in use.
 fn refused(node: &NodeUrl, method: &str, RpcError { code, message }: &RpcError) -> Failed {
     let exit = if BUSY_CODES.contains(code) { Exit::TryAgain } else { Exit::Failure };
     Failed::new(exit, format!("{node} refuses {method}: {} (code {code})", node.masked(message)))
 }
 
-/// Tells the node something in its operator's name, and takes its answer. The text of a node that refuses is shown
-/// unchanged.
+/// Sends the node an order in its operator's name, and returns the answer. The text of a refusal is shown unchanged.
 pub(super) fn order(
     node: &NodeUrl,
     method: &str,
@@ -110,8 +109,8 @@ pub(super) fn order(
     open(node, path, TIMEOUT, answer)
 }
 
-/// Follows what the node tells at a path for as long as it tells, with further lines of the request's head. A read fails when
-/// nothing came for so long; the head has no longer either.
+/// Follows the stream at a path until it ends, with extra header lines in the request. A read fails after `silence_max`
+/// without data; so does the head.
 pub(super) fn follow(
     node: &NodeUrl,
     path: &str,
@@ -151,7 +150,7 @@ fn open(node: &NodeUrl, path: &str, patience: Duration, answer: io::Result<Strin
     })?;
     match line.split_whitespace().nth(1) {
         Some("200") => Ok(body.to_owned()),
-        // A node that is starting answers this.
+        // The answer of a node that is starting.
         Some("503") => {
             let text = format!("the node at {node} is {}; try again later", node.masked(body.trim()));
             Err(Failed::new(Exit::TryAgain, text).into())
@@ -164,21 +163,21 @@ fn open(node: &NodeUrl, path: &str, patience: Duration, answer: io::Result<Strin
     }
 }
 
-/// The first line and the body.
+/// The status line and the body.
 fn parts(answer: &str) -> Option<(&str, &str)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     Some((head.lines().next()?, body)).filter(|(line, _)| line.starts_with("HTTP/"))
 }
 
-/// HTTP/1.0, so that the answer ends where the connection does.
+/// Sends a request with HTTP/1.0, so that the answer ends with the connection.
 fn request(node: &NodeUrl, head: &str, body: &str, patience: Duration) -> io::Result<String> {
     let mut stream = Stream::connect(node, patience)?;
-    // In one piece: a server that refuses a request by its first bytes and closes would break off the rest.
+    // Sent in one piece: a server that refuses a request by its first bytes and closes would interrupt the rest.
     stream.write_all(format!("{head}\r\nHost: {}\r\n\r\n{body}", node.authority).as_bytes())?;
     stream.flush()?;
     let mut answer = Vec::new();
     match stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer) {
-        // Some servers end TLS without a word. Then whoever is between could have cut the answer.
+        // Some servers end TLS without a close_notify. Then an intermediary could have truncated the answer.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && is_whole(&answer) => {}
         read => {
             read?;
@@ -188,7 +187,7 @@ fn request(node: &NodeUrl, head: &str, body: &str, patience: Duration) -> io::Re
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the answer is not UTF-8"))
 }
 
-/// Whether an answer is as long as it says.
+/// Whether an answer is as long as its header declares.
 fn is_whole(answer: &[u8]) -> bool {
     let Some((head, body)) =
         std::str::from_utf8(answer).ok().and_then(|answer| answer.split_once("\r\n\r\n"))
@@ -213,7 +212,7 @@ fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
         return Failed::new(Exit::Failure, text);
     }
     let text = match error.kind() {
-        // The first is the kernel's name for a timeout of a read.
+        // `WouldBlock` is the kernel's error for a read timeout.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
             "no answer in {} s from {node}: the node is overloaded or halted, or another program listens there; \
              look at the node's log, and try again",
@@ -227,12 +226,12 @@ fn unanswered(node: &NodeUrl, error: &io::Error, patience: Duration) -> Failed {
     Failed::new(Exit::TryAgain, text)
 }
 
-/// Reads a node's JSON.
+/// Parses a node's JSON.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(body: &str) -> Result<T> {
     serde_json::from_str(body).map_err(Mistaken).or_fail()
 }
 
-/// The answer is none of this program's.
+/// The answer has another form than this program expects.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer is not what this program expects ({0}); is the node of the same version?")]
 struct Mistaken(#[source] serde_json::Error);
@@ -250,7 +249,7 @@ mod tests {
         NodeUrl::parse("http://here:1").unwrap()
     }
 
-    /// Goal: an answer that somebody cut is not taken for a whole one.
+    /// Goal: a truncated answer is not mistaken for a complete one.
     #[test]
     fn a_whole_answer_is_as_long_as_it_says() {
         assert!(is_whole(b"HTTP/1.0 200 OK\r\nContent-length: 2\r\n\r\n{}"));
@@ -294,14 +293,14 @@ mod tests {
         assert!(parse::<Vec<u8>>("{}").unwrap_err().to_string().contains("same version"));
     }
 
-    /// Goal: a server that sends a byte now and then holds nobody beyond the time of the whole request.
+    /// Goal: a server that sends a byte now and then blocks nobody beyond the time of the whole request.
     #[test]
     fn an_answer_that_drips_ends_in_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let node = NodeUrl::of(listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until the client goes, which it does.
+            // Until the client disconnects, which it does.
             for _ in 0..500 {
                 if stream.write_all(b"H").is_err() {
                     return;
@@ -315,7 +314,7 @@ mod tests {
         server.join().unwrap();
     }
 
-    /// Goal: the user of a command can tell from its exit code that the same call may be answered later.
+    /// Goal: a command's exit code shows its user that the same call may succeed later.
     #[test]
     fn a_call_that_is_refused_for_now_is_tried_again() {
         let error = |code| RpcError { code, message: "no".into() };
@@ -330,7 +329,7 @@ mod tests {
     fn silence_is_not_told_in_the_words_of_the_kernel() {
         let text = unanswered(&here(), &io::ErrorKind::WouldBlock.into(), TIMEOUT).to_string();
         assert!(text.starts_with("no answer in 5 s from http://here:1"), "{text}");
-        // Bound, so that nobody else is given its port, and not listening.
+        // Bound but not listening, so that no other process gets its port.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = NodeUrl::of(held.local_addr().unwrap());

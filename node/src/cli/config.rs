@@ -1,4 +1,4 @@
-//! `slipstream config`: checking and showing a configuration, without starting anything.
+//! `slipstream config`: checks and shows a configuration, without starting anything.
 
 use std::path::{self, PathBuf};
 
@@ -38,7 +38,7 @@ pub(super) struct ShowArgs {
     config: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Say of each key where its value is from: default, preset, file and line, environment variable or --set
+    /// Show where each value comes from: default, preset, file and line, environment variable or --set
     #[arg(long)]
     origin: bool,
 }
@@ -51,7 +51,7 @@ pub(super) fn config(command: &ConfigCommand) -> Result<()> {
     }
 }
 
-/// The schema as a file has it.
+/// The schema as text for a file.
 pub(super) fn schema() -> Result<String> {
     serde_json::to_string_pretty(&slipstream_config::schema()).or_fail()
 }
@@ -70,7 +70,7 @@ fn check(args: &CheckArgs) -> Result<()> {
 
 fn show(args: &ShowArgs) -> Result<()> {
     let mut loaded = args.overrides.load(&args.config)?;
-    // The printed paths mean the same in a file that lies elsewhere.
+    // Absolute paths keep their meaning if the output is saved elsewhere.
     for (_, file) in loaded.config.paths_mut() {
         *file = path::absolute(&*file).or_fail()?;
     }

@@ -1,4 +1,4 @@
-//! `slipstream db`: looking at, checking and pruning the database of a node that does not run. A running node tells its own
+//! `slipstream db`: inspects, checks and prunes the database of a stopped node. A running node reports its own
 //! statistics.
 
 mod get;
@@ -29,25 +29,25 @@ use super::{
 };
 use crate::{api::inspect::DbStats, node::DATABASE};
 
-/// A line of progress this often: a large store is read for minutes.
+/// Interval between lines of progress: reading a large store takes minutes.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DbCommand {
-    /// Show what the database keeps and what each part of it takes
+    /// Show what the database keeps and how much space each part takes
     Stats(DbArgs),
-    /// Show one thing of the database, read only, also while the node runs
+    /// Show one entry of the database, read only, even while the node runs
     #[command(subcommand)]
     Get(get::GetCommand),
-    /// Read everything and check that it is whole: checksums, headers, blobs, certificates, state
+    /// Read everything and check its integrity: checksums, headers, blobs, certificates, state
     Check(DbArgs),
     /// Drop the blobs beyond the windows of `storage.prune` now
     Prune(PruneArgs),
-    /// Move the head back to an earlier batch, whose state is kept, and drop everything behind it
+    /// Move the head back to an earlier batch whose state is kept, and drop everything after it
     Rollback(rollback::RollbackArgs),
-    /// Show the alarm that an audit raised, if there is one, and with --clear remove it
+    /// Show the alarm that an audit raised, if there is one; with --clear, remove it
     Alarm(AlarmArgs),
-    /// Let the node's next start compare its state with its peers' and repair what differs
+    /// Make the node compare its state with its peers' at its next start, and repair the differences
     Repair(DbArgs),
 }
 
@@ -61,7 +61,7 @@ pub(in crate::cli) struct DbArgs {
 pub(super) struct PruneArgs {
     #[command(flatten)]
     db: DbArgs,
-    /// Only tell how many bytes would go
+    /// Only show how many bytes would be freed
     #[arg(long)]
     dry_run: bool,
 }
@@ -70,7 +70,7 @@ pub(super) struct PruneArgs {
 pub(super) struct AlarmArgs {
     #[command(flatten)]
     db: DbArgs,
-    /// Remove it, once what it says is settled
+    /// Remove the alarm, once its cause is settled
     #[arg(long)]
     clear: bool,
 }
@@ -94,12 +94,12 @@ pub(super) fn db(command: &DbCommand) -> Result<()> {
     }
 }
 
-/// Prints the alarm before removing it, so that a terminal's log still has it.
+/// Prints the alarm before removing it, so that the terminal's history still has it.
 fn alarm(store: &Maintenance, role: Role, clear: bool) -> Result<()> {
     let Some(record) = advised(store.record(ALARM_RECORD), role)? else {
         return print("there is no alarm");
     };
-    // One that cannot be read is still an alarm, and can still be removed.
+    // An unreadable alarm is still an alarm, and can still be removed.
     print(&Alarm::decode(&record).map_or_else(|error| error.to_string(), |alarm| alarm.to_string()))?;
     if clear {
         advised(store.remove_record(ALARM_RECORD), role)?;
@@ -130,13 +130,13 @@ fn stats(args: &DbArgs) -> Result<()> {
     print(stats_table(&stats).trim_end())
 }
 
-/// The statistics of a database whose directory's lock is held.
+/// The statistics of a database whose directory the caller has locked.
 pub(super) fn stats_of(config: &NodeConfig) -> Result<DbStats> {
     let stats = slipstream_storage::stats_of(&config.storage, &config.data_dir.join(DATABASE));
     Ok(DbStats::from(advised(stats, config.role)?))
 }
 
-/// Opens the store under the directory's lock, which a running node holds. A missing store is an error.
+/// Opens the store under the directory's lock, which a running node would hold. A missing store is an error.
 fn with_store(args: &DbArgs, work: impl FnOnce(&Maintenance, &NodeConfig) -> Result<()>) -> Result<()> {
     let config = args.source.load()?;
     let _lock = access::take_database(&config)?;
@@ -276,8 +276,8 @@ mod tests {
         assert!(text.contains("would free") && text.contains("newer snapshots"), "{text}");
     }
 
-    /// Goal: the commands work on a stopped node's store, report damage as an error, and respect the lock. Where the store is
-    /// missing, they make none.
+    /// Goal: the commands work on a stopped node's store, report damage as an error, and respect the lock. They do not
+    /// create a missing store.
     #[test]
     fn commands_work_on_a_stopped_node() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `slipstream events`: the changes at a node, a line for each, until interrupted.
+//! `slipstream events`: prints the changes at a node, one line each, until interrupted.
 
 use std::{
     io::{self, BufRead, Read},
@@ -15,23 +15,24 @@ use super::{
     status::NodeArgs,
 };
 
-/// A node says something every 15 s: one that does not has gone.
+/// Longest silence before the connection counts as lost: a node sends something every 15 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Time before it is asked again after the stream has ended.
+/// Pause before a request for a new stream after one has ended.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
-/// Longest line of the stream that is read: a reason of a few KiB fits.
+/// Maximum bytes of a line of the stream: a reason of a few KiB fits.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// Go on behind the event with this id, as far as the node still has what came after it
+    /// Resume after the event with this id, as far as the node still has the events that followed it
     #[arg(long, value_name = "ID", value_parser = id)]
     after: Option<String>,
 }
 
-/// Prints `ID EVENT JSON` for each event. A stream that ends is asked for again from where it was: restarts are among what one follows.
+/// Prints `ID EVENT JSON` for each event. A stream that ends is requested again from its last event, because users
+/// follow a node across restarts.
 pub(super) fn events(args: &EventsArgs) -> Result<()> {
     let node = args.node.address()?;
     let mut last = args.after.clone();
@@ -65,7 +66,7 @@ pub(super) struct Told {
     pub(super) json: String,
 }
 
-/// The next event of a stream of them; none at its end. Comments and fields that mean nothing here are passed over.
+/// The next event of a stream; `None` at its end. Comments and unknown fields are ignored.
 pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
     let mut told = Told::default();
     loop {
@@ -89,7 +90,7 @@ pub(super) fn next(stream: &mut impl BufRead) -> io::Result<Option<Told>> {
     }
 }
 
-/// An event's id: any text that goes into a header as it is.
+/// Checks an event's id: any text that is valid in a header.
 pub(super) fn id(text: &str) -> std::result::Result<String, String> {
     match text.is_empty() || text.len() > 64 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Err("it is what stands first in a line of `slipstream events`".into()),
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(next(&mut stream).unwrap(), None);
     }
 
-    /// Goal: no server can make this program take more and more memory.
+    /// Goal: no server can make this program use ever more memory.
     #[test]
     fn a_line_without_end_is_refused() {
         let mut stream = io::BufReader::new(io::repeat(b'x'));

@@ -1,5 +1,5 @@
-//! The end of a command: one message about its failure, and the exit code. The code tells the process's starter whether another
-//! start can help. docs/operations.md has the table.
+//! The end of a command: one message about its failure, and the exit code. The code tells whatever started the process
+//! whether another start can help. docs/operations.md has the table.
 
 mod codes;
 
@@ -15,14 +15,14 @@ use super::output::plain;
 
 pub(super) use self::codes::{Exit, causes};
 
-/// The failure of a command, ready to be shown. It has no causes any more, as they are in its text.
+/// The failure of a command, ready to display. It has no causes, because its text includes them.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(super) struct Failed {
     text: String,
     help: Option<String>,
     exit: Exit,
-    /// Whether the operator has read it already, in the log.
+    /// Whether the operator has already read it in the log.
     told: bool,
 }
 
@@ -32,11 +32,11 @@ impl Diagnostic for Failed {
     }
 }
 
-/// Longest text that is shown, in characters. It may quote what a hostile node answered.
+/// Maximum characters of text that are shown. The text may quote the answer of a hostile node.
 const TEXT_CHARS_MAX: usize = 8_192;
 
 impl Failed {
-    /// A failure that no error of the libraries describes. Nothing that the text quotes can steer a terminal.
+    /// A failure that no library error describes. Quoted text cannot contain control characters.
     pub(super) fn new(exit: Exit, text: impl Into<String>) -> Failed {
         let text: String = text.into().chars().take(TEXT_CHARS_MAX).collect();
         Failed { text: plain(&text), help: None, exit, told: false }
@@ -51,7 +51,7 @@ impl Failed {
         self
     }
 
-    /// Writes it to the log, where it outlives the process; does nothing where the log hides errors.
+    /// Writes the failure to the log, where it outlives the process; does nothing if the log hides errors.
     pub(super) fn log(mut self, message: &'static str) -> Failed {
         if tracing::enabled!(tracing::Level::ERROR) {
             tracing::error!(failure = %self.text, help = self.help, "{message}");
@@ -61,12 +61,13 @@ impl Failed {
     }
 }
 
-/// Whether the same question may be answered later.
+/// Whether the same request may succeed later.
 pub(super) fn is_temporary(error: &Report) -> bool {
     error.downcast_ref::<Failed>().is_some_and(|failed| failed.exit == Exit::TryAgain)
 }
 
-/// The text of an error and of its causes, each once. Most of our texts quote their cause in the middle of the sentence.
+/// The text of an error and of its causes, without repetitions. Most of this program's texts quote their cause in
+/// mid-sentence.
 fn once(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in causes(error).skip(1).map(ToString::to_string) {
@@ -77,7 +78,7 @@ fn once(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Turns the errors of libraries into failures.
+/// Converts library errors into failures.
 pub(super) trait OrFail<T> {
     fn or_fail(self) -> Result<T>;
 }
@@ -88,13 +89,13 @@ impl<T, E: Error + 'static> OrFail<T> for std::result::Result<T, E> {
     }
 }
 
-/// Shows how a command ended, and tells its exit code.
+/// Reports how a command ended, and returns its exit code.
 pub(super) fn end(result: Result<()>) -> ExitCode {
     result.map_or_else(|report| show(&report, io::stderr().lock()).into(), |()| ExitCode::SUCCESS)
 }
 
-/// Ends the program with the exit code of a reported result. It skips what libraries do at an exit: RocksDB destroys its locks
-/// there, and a thread that still reads the store would abort.
+/// Ends the program with the exit code of a result that was already reported. Skips the libraries' exit handlers:
+/// RocksDB destroys its locks there, and a thread that still reads the store would abort.
 pub(super) fn at_once(result: &Result<()>) -> ! {
     signal_hook::low_level::exit(result.as_ref().map_or_else(|report| exit_of(report) as i32, |()| 0))
 }
@@ -103,13 +104,14 @@ fn exit_of(report: &Report) -> Exit {
     report.downcast_ref::<Failed>().map_or(Exit::Failure, |failed| failed.exit)
 }
 
-/// As [`end`], by another way than standard error; the exit code is for the end of the program.
+/// As [`end`], but writes to `to` instead of standard error, and returns the report with the exit code for the end of
+/// the program.
 pub(super) fn tell(report: &Report, to: impl Write) -> Report {
     let exit = show(report, to);
     Failed { told: true, ..Failed::new(exit, report.to_string()) }.into()
 }
 
-/// Shows a failure that was not reported yet. If it cannot be written, it is lost.
+/// Displays a failure that was not reported yet. A failure to write it is ignored.
 fn show(report: &Report, mut to: impl Write) -> Exit {
     let failed = report.downcast_ref::<Failed>();
     let exit = exit_of(report);
@@ -123,7 +125,7 @@ fn show(report: &Report, mut to: impl Write) -> Exit {
 mod tests {
     use super::*;
 
-    /// Goal: a hostile node's answer can neither steer the terminal nor flood it.
+    /// Goal: a hostile node's answer can neither control the terminal nor flood it.
     #[test]
     fn quoted_text_is_plain_and_short() {
         let text = Failed::new(Exit::Data, "the node says \u{1b}[2J\r\u{9b}gone\nand more").to_string();

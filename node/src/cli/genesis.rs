@@ -1,4 +1,4 @@
-//! `slipstream genesis`: changes of a genesis file before its chain begins.
+//! `slipstream genesis`: changes to a genesis file before its chain begins.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,11 @@ use crate::genesis_file;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum GenesisCommand {
-    /// Add contracts that Ethereum's tools expect on every chain: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935
+    /// Add contracts that Ethereum tools expect on every chain: a CREATE2 deployer, Multicall3, and those of EIP-4788
+    /// and EIP-2935
     Predeploys(FilesArgs),
-    /// Admit transactions that name no chain, from before EIP-155, as those that deploy known contracts at their known addresses
+    /// Admit transactions without a chain id, from before EIP-155, such as those that deploy known contracts at their
+    /// known addresses
     Unprotected(FilesArgs),
 }
 

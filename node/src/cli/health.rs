@@ -1,4 +1,4 @@
-//! `slipstream health`: one question with an exit code, for a supervisor without an HTTP client, as in a container.
+//! `slipstream health`: one check with an exit code, for supervisors without an HTTP client, as in a container.
 
 use clap::Args;
 use miette::Result;
@@ -14,7 +14,7 @@ use super::{
 pub(super) struct HealthArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// Only ask whether the process works, as whoever restarts it wants to know: a node that is behind is none to be restarted
+    /// Check only whether the process works, to decide on a restart: a node that is behind does not need one
     #[arg(long)]
     live: bool,
 }
@@ -26,7 +26,7 @@ pub(super) fn health(args: &HealthArgs) -> Result<()> {
     }
     let health: serde_json::Value = match page(&node, "/health/ready")? {
         said if said.starts_with('{') => parse(&said)?,
-        // A node that starts tells its present step.
+        // A starting node reports its current step.
         said => return Err(Failed::new(Exit::TryAgain, said.trim()).into()),
     };
     let told = |at| health.pointer(at).and_then(serde_json::Value::as_str);

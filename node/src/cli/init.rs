@@ -25,13 +25,13 @@ const SCHEMA: &str = "node.schema.json";
 
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
-    /// Directory to write node.yaml and node.key into; made if it does not exist
+    /// Directory to write node.yaml and node.key into; created if it does not exist
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// What the node does; a fullnode if neither this nor --preset says it
+    /// The node's role; fullnode unless this or --preset sets it
     #[arg(long, value_enum, conflicts_with = "preset")]
     role: Option<RoleArg>,
-    /// What kind of node it is to be: the preset's values are below what the file says; docs/configuration.md lists them
+    /// The kind of node: its preset supplies values that the file overrides; docs/configuration.md lists them
     #[arg(long, value_enum)]
     preset: Option<PresetArg>,
     /// TCP port of JSON-RPC, status and metrics, on loopback
@@ -40,16 +40,18 @@ pub(super) struct InitArgs {
     /// UDP port for peers, on all addresses
     #[arg(long, value_name = "PORT", default_value_t = 7400)]
     network_port: u16,
-    /// Write node.schema.json too, by which editors with a YAML language server complete, check and explain node.yaml
+    /// Also write node.schema.json, which lets editors with a YAML language server complete, check and explain
+    /// node.yaml
     #[arg(long)]
     schema: bool,
     /// The chain's genesis file
     #[arg(long, value_name = "FILE")]
     genesis: Option<PathBuf>,
-    /// A position NUMBER:0xHASH that you trust, as `slipstream status` of a trusted node prints it
+    /// A trusted position NUMBER:0xHASH, as `slipstream status` of a trusted node prints it
     #[arg(long)]
     waypoint: Option<Waypoint>,
-    /// A peer ID@HOST:PORT to connect to, the host an IP address or a DNS name, as `slipstream status` of that peer prints it; may be repeated
+    /// A peer ID@HOST:PORT to connect to, as `slipstream status` of that peer prints it; HOST is an IP address or a DNS
+    /// name; may be repeated
     #[arg(long = "peer", value_name = "PEER")]
     peers: Vec<PeerTarget>,
 }
@@ -62,13 +64,13 @@ enum RoleArg {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PresetArg {
-    /// Executes, votes and certifies, on a machine of its own
+    /// Executes, votes and certifies, on its own machine
     Validator,
-    /// Follows, serves peers and wallets
+    /// Follows the chain, serves peers and wallets
     Fullnode,
     /// Keeps all history and all states
     Archive,
-    /// Keeps the state and no transactions, on a small machine
+    /// Keeps the state but no transactions, on a small machine
     Light,
 }
 
@@ -105,7 +107,7 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
         }
     }
     let text = render(args)?;
-    // Whatever `run` would refuse is refused here, before anything is written.
+    // Everything that `run` would refuse is refused here, before anything is written.
     slipstream_config::parse(&text, &config).or_fail()?;
     fs::create_dir_all(&args.dir)
         .map_err(|source| miette!("cannot make the directory {}: {source}", args.dir.display()))?;
@@ -118,19 +120,19 @@ pub(super) fn init(args: &InitArgs) -> Result<()> {
     print(&format!("next: slipstream run --config {}", config.display()))
 }
 
-/// Writes a file that must not exist.
+/// Writes a file that must not exist yet.
 fn write(path: &Path, text: &str) -> Result<()> {
     let written = small_file::write(path, text.as_bytes(), Readers::Anybody, Placement::New);
     written.or_fail().wrap_err_with(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes the commented configuration.
+/// Renders the commented configuration.
 fn render(args: &InitArgs) -> Result<String> {
     let role = match args.role() {
         RoleArg::Fullnode => "fullnode",
         RoleArg::Validator => "validator",
     };
-    // With a preset the role is the preset's, and so are its other keys.
+    // With a preset, the role and further keys come from the preset.
     let kind = match args.preset.map(PresetArg::preset) {
         Some(preset) => format!(
             "# What `slipstream config show --origin` shows as of the preset; what stands here is above it.\npreset: {}",
@@ -160,7 +162,7 @@ fn render(args: &InitArgs) -> Result<String> {
             let path = fs::canonicalize(path).or_fail()?;
             writeln!(text, "genesis: {}", quoted(&path)?)
         }
-        // A validator's key has to be known before a genesis can name it, so the file may still have to come.
+        // The genesis must name the validator's key, which exists only now, so the genesis file may follow later.
         None if args.role() == RoleArg::Validator => writeln!(text, "genesis: genesis.json"),
         None => writeln!(text, "# genesis: genesis.json"),
     }
@@ -204,6 +206,6 @@ fn render(args: &InitArgs) -> Result<String> {
 /// A path as a YAML string.
 fn quoted(path: &Path) -> Result<String> {
     let text = path.to_str().ok_or_else(|| miette!("the path {} is not UTF-8", path.display()))?;
-    // A JSON string is a YAML string.
+    // Every JSON string is a YAML string.
     serde_json::to_string(text).or_fail()
 }

@@ -10,7 +10,7 @@ const PATH: &str = "/v1/operator/log/filter";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LogCommand {
-    /// Show by which filter a running node writes its log, or change it until the node stops
+    /// Show the log filter of a running node, or change it until the node stops
     Filter(FilterArgs),
 }
 

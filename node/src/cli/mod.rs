@@ -50,43 +50,43 @@ enum Command {
     Init(init::InitArgs),
     /// Run a node until it is told to stop (ctrl-c or SIGTERM)
     Run(run::RunArgs),
-    /// Show what a running node does
+    /// Show the state of a running node
     Status(status::StatusArgs),
-    /// Show what each way to the head would take at a running node, and what it would do without a ledger
+    /// Show what each way to the head would cost a running node, and how it would start without a ledger
     Plan(plan::PlanArgs),
-    /// Ask a running node whether it is ready, or alive, and tell by the exit code
+    /// Check whether a running node is ready, or alive; the exit code gives the result
     Health(health::HealthArgs),
-    /// Show what a running node does on the whole terminal, live, until `q` is pressed
+    /// Show a running node on the whole terminal, live, until `q` is pressed
     Top(top::TopArgs),
-    /// Show what changes at a node as it happens: heads, phases, blockers, peers, snapshots
+    /// Print changes at a node as they happen: heads, phases, blockers, peers, snapshots
     Events(events::EventsArgs),
     /// Wait until a node is synced, ready or healthy, or has a batch
     Wait(wait::WaitArgs),
-    /// Ask a quorum of the validators, and believe nothing that fewer of them say
+    /// Ask a quorum of the validators, and accept only an answer on which enough of them agree
     Read(read::ReadArgs),
-    /// Ask any node for an account, and believe only what the chain's validators signed
+    /// Ask any node for an account, and accept only what the chain's validators signed
     VerifyAccount(verify_account::VerifyArgs),
-    /// Show and change who certifies a chain's batches
+    /// Show and change the validators of a chain
     #[command(subcommand)]
     Validators(validators::ValidatorsCommand),
-    /// Look at, check and prune the database of a node that does not run
+    /// Inspect, check and prune the database of a stopped node
     #[command(subcommand)]
     Db(db::DbCommand),
-    /// Work with the snapshots of a node that is stopped, and with exports
+    /// Manage the snapshots of a stopped node, and exports
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
-    /// Show the peers of a running node, and tell it whom to dial and whom not to let in
+    /// Show the peers of a running node, and control which peers it dials and bans
     #[command(subcommand)]
     Peers(peers::PeersCommand),
-    /// Show and change what a running node writes to its log
+    /// Show and change what a running node logs
     #[command(subcommand)]
     Log(log::LogCommand),
-    /// Collect what somebody needs to know who helps
+    /// Collect the information that somebody needs to help
     #[command(subcommand)]
     Debug(debug::DebugCommand),
-    /// Print a script that completes this program's arguments
+    /// Print a shell script that completes this program's arguments
     Completions(shell::CompletionsArgs),
-    /// Write the manual's pages into a directory
+    /// Write the manual pages into a directory
     Man(shell::ManArgs),
     /// Prepare the genesis file of a chain that has not begun
     #[command(subcommand)]
@@ -102,14 +102,14 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return show_usage(&error),
     };
-    // Messages hold paths, keys and carets. A line broken in the middle cannot be copied or searched for.
+    // Messages contain paths, keys and carets. A wrapped line cannot be copied or searched.
     let handler = |_: &dyn miette::Diagnostic| {
         Box::new(MietteHandlerOpts::new().wrap_lines(false).break_words(false).build())
             as Box<dyn miette::ReportHandler>
     };
-    // Only a second call can fail, and there is none.
+    // Only a second call can fail, and this is the only one.
     let _ = miette::set_hook(Box::new(move |diagnostic| handler(diagnostic)));
-    // The panic's own message has been printed when it arrives here.
+    // The panic hook has already printed the message.
     panic::catch_unwind(|| exit::end(run_command(&cli.command))).unwrap_or(Exit::Bug.into())
 }
 

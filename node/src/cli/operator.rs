@@ -1,4 +1,4 @@
-//! The arguments of commands for a running node: its address, and the proof that its operator asks.
+//! The arguments of commands that order a running node: its address, and its operator's token.
 
 use std::path::PathBuf;
 
@@ -17,23 +17,24 @@ use crate::{
     operator_token::{OperatorToken, TOKEN_FILE},
 };
 
-/// A node, and its operator's token.
+/// A node's address, and its operator's token.
 #[derive(Debug, Args)]
 pub(super) struct OperatorArgs {
-    /// The configuration file of a node on this machine; the token is found in its data directory
+    /// The configuration file of a node on this machine; the token is read from its data directory
     #[arg(long, value_name = "FILE", required_unless_present = "api")]
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// The API of another node; its token is sent there, so that the way there must be private: https to a proxy, or a tunnel
+    /// The API of another node; the token is sent to it, so the connection must be private: https to a proxy, or a
+    /// tunnel
     #[arg(long, value_name = "URL", conflicts_with = "config", requires = "token_file")]
     api: Option<String>,
-    /// A copy of the file operator.token of the node that --api names
+    /// A copy of the file operator.token from the node that --api names
     #[arg(long, value_name = "FILE", requires = "api")]
     token_file: Option<PathBuf>,
 }
 
-/// The way to a node that obeys.
+/// A node's address and the token that authorises orders.
 pub(super) struct Operator {
     address: NodeUrl,
     token: OperatorToken,
@@ -52,14 +53,14 @@ impl OperatorArgs {
             (None, Some(api), Some(token)) => {
                 Ok(Operator { address: NodeUrl::parse(api)?, token: OperatorToken::load(token).or_fail()? })
             }
-            // The arguments' own rules leave nothing else.
+            // The argument rules leave no other case.
             _ => Err(miette!("name a node by --config FILE, or by --api URL and --token-file FILE")),
         }
     }
 }
 
 impl Operator {
-    /// Gives an order, and reads the answer.
+    /// Gives an order, and parses the answer.
     pub(super) fn order<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -70,14 +71,14 @@ impl Operator {
         parse(&order(&self.address, method, path, &self.token, &body)?)
     }
 
-    /// Asks for something, and reads the answer.
+    /// Requests a page, and parses the answer.
     pub(super) fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         parse(&order(&self.address, "GET", path, &self.token, "")?)
     }
 }
 
-/// Where the node answers that runs on a configuration: the process that holds the data directory says so, and has this port. So nobody
-/// gets the token who only listens where a node once did.
+/// The API address of the node that runs on a configuration. The process that holds the data directory names it, and
+/// listens on this port. So a process that merely took over a node's former port never gets the token.
 pub(super) fn running(config: &NodeConfig) -> Result<NodeUrl> {
     let dir = config.data_dir.display();
     let api = match lock::check_free(&config.data_dir) {

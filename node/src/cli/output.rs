@@ -1,5 +1,5 @@
-//! The output of commands. The macros of the standard library panic where standard output is closed or full. So nothing here uses
-//! them, and a lint keeps them out of the rest of the program.
+//! The output of commands. The standard library's macros panic if standard output is closed or full. So this module
+//! avoids them, and a lint keeps them out of the rest of the program.
 
 use std::{
     io::{self, Write},
@@ -13,10 +13,10 @@ use super::exit::OrFail as _;
 /// The output cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
-    /// The reader has gone, as `head` does.
+    /// The reader has exited, as `head` does.
     #[error("nobody reads the output any more")]
     Closed,
-    /// For example because it goes to a file on a full disk.
+    /// For example, the output goes to a file on a full disk.
     #[error("cannot write the output: {0}")]
     Failed(#[source] io::Error),
 }
@@ -30,19 +30,20 @@ impl From<io::Error> for OutputError {
     }
 }
 
-/// A text that steers no terminal: what moves a cursor or hides a line becomes a blank. A node that `--api` names may be anybody's.
+/// Replaces control characters, which could move the cursor or hide a line, with spaces. A node that `--api` names may
+/// be anybody's.
 pub(super) fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), " ")
 }
 
-/// Prints what a command was asked for. Everything else goes to standard error.
+/// Prints the result of a command. Everything else goes to standard error.
 pub(super) fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     let written = writeln!(stdout, "{}", plain(text)).and_then(|()| stdout.flush());
     written.map_err(OutputError::from).or_fail()
 }
 
-/// Prints a line for a possible reader. A running node goes on if its output is closed or full.
+/// Prints a line if somebody reads it. A running node continues if its output is closed or full.
 pub(super) fn offer(line: String) {
     tokio::task::spawn_blocking(move || {
         let mut stdout = io::stdout().lock();
@@ -50,12 +51,12 @@ pub(super) fn offer(line: String) {
     });
 }
 
-/// Writes a line to standard error for a possible reader: if it cannot be written, the command goes on.
+/// Writes a line to standard error; if that fails, the command continues.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", plain(text));
 }
 
-/// Waits between two looks at a node.
+/// Waits between two checks of a node.
 #[allow(clippy::disallowed_methods, reason = "a command has no runtime whose worker it could block")]
 pub(super) fn pause(time: Duration) {
     std::thread::sleep(time);

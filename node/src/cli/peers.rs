@@ -22,17 +22,18 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PeersCommand {
-    /// Show who is connected and why (config, added, found), who should be, and who is banned until when and why
+    /// Show connected peers and where they are from (config, added, found), missing peers, and bans with their end and
+    /// reason
     List(ListArgs),
-    /// Dial a peer KEY@HOST:PORT and keep a place for it, as if it stood in network.peers, also after a restart
+    /// Dial a peer KEY@HOST:PORT and reserve a place for it, as if it were in network.peers, even after a restart
     Add(AddArgs),
-    /// Neither dial nor keep a peer any more, one that was added or one of network.peers
+    /// Stop dialling and keeping a peer, whether it was added or is in network.peers
     Remove(KeyArgs),
-    /// End the connection to a peer and let it in no more, for a time or until it is unbanned, also after a restart
+    /// Disconnect a peer and keep it out, for a time or until it is unbanned, even after a restart
     Ban(BanArgs),
-    /// Lift the ban of a peer, whether the operator or the node itself has banned it
+    /// Lift the ban of a peer, whether the operator or the node itself imposed it
     Unban(KeyArgs),
-    /// Ask a connected peer something small, and tell how long its answer takes
+    /// Send a connected peer a small request, and show how long its answer takes
     Ping(PingArgs),
 }
 
@@ -43,7 +44,7 @@ pub(super) struct ListArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// The node's API: http://HOST:PORT, or https://HOST/PATH of a proxy before it
+    /// The node's API: http://HOST:PORT, or https://HOST/PATH of a proxy in front of it
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     api: Option<String>,
     /// Print a JSON document
@@ -53,7 +54,7 @@ pub(super) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
-    /// The peer, as `slipstream status` prints it there
+    /// The peer, as `slipstream status` on it prints it
     #[arg(value_name = "KEY@HOST:PORT")]
     peer: PeerTarget,
     #[command(flatten)]
@@ -73,10 +74,11 @@ pub(super) struct KeyArgs {
 pub(super) struct BanArgs {
     #[command(flatten)]
     peer: KeyArgs,
-    /// How long, such as 30m, 1h or 2days, a year at most; without it a peer of network.peers until it is unbanned, another one an hour
+    /// Duration, such as 30m, 1h or 2days, at most a year; if omitted, until unbanned for a peer of network.peers, and
+    /// an hour for any other
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
-    /// Why, for whoever looks at the list; the peer is not told
+    /// The reason, shown in the list of bans; the peer does not see it
     #[arg(long, value_name = "TEXT", default_value = "by hand")]
     why: String,
 }
@@ -85,7 +87,7 @@ pub(super) struct BanArgs {
 pub(super) struct PingArgs {
     #[command(flatten)]
     peer: KeyArgs,
-    /// How often
+    /// How many times to ping
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     count: u32,
 }

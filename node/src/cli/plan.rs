@@ -1,4 +1,4 @@
-//! `slipstream plan`: what each way to the head would take at a running node, and what it would do without a ledger.
+//! `slipstream plan`: what each way to the head would cost a running node, and how it would start without a ledger.
 
 use clap::Args;
 use miette::Result;
@@ -61,7 +61,7 @@ fn shown(status: &NodeStatus) -> String {
     rows.0
 }
 
-/// What a way would take, or why it is not taken.
+/// The cost of a way, or why it is not available.
 fn told(WayStatus { seconds, bound, snapshot, why_not, .. }: &WayStatus) -> String {
     let price = seconds.map(|seconds| {
         let bound = bound.map_or_else(String::new, |bound| format!(", bound by {bound}"));
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::status::fixture;
 
-    /// Goal: an operator sees what each way would take, what is under way, and what an empty node would do.
+    /// Goal: an operator sees the cost of each way, the work in progress, and what an empty node would do.
     #[test]
     fn each_way_has_its_price_or_its_reason() {
         let price = |way: &str, seconds: f64| json!({ "way": way, "seconds": seconds, "bound": "execution", "snapshot": null, "why_not": null });

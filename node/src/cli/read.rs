@@ -1,9 +1,11 @@
-//! `slipstream read`: an answer that so many validators give alike that an honest one gave it, as of a moment after the question.
+//! `slipstream read`: an answer from enough validators that at least one of them is honest. The answer is as recent as
+//! the request.
 //!
-//! Validators answer reads without ordering them (the Eve paper, section 4.3). An answer must contain everything that was certified
-//! before the question. So a quorum says, each with a certificate, how far it is once it has every batch it voted for. Each
-//! certificate rests on a quorum of votes, and two quorums share an honest validator. So no batch above the highest of these
-//! certificates was certified before, and an answer counts only from validators that have reached it.
+//! Validators answer reads without ordering them (the Eve paper, section 4.3). An answer must reflect everything that
+//! was certified before the request. So each validator of a quorum waits until it has every batch it voted for, and
+//! then reports its position with a certificate. Each certificate rests on a quorum of votes, and two quorums share an
+//! honest validator. So no batch above the highest of these certificates was certified before the request. An answer
+//! counts only from validators that have reached that batch.
 
 use std::{collections::BTreeMap, path::PathBuf, thread};
 
@@ -23,38 +25,38 @@ use crate::{
     genesis_file,
 };
 
-/// Bytes of a certificate with the largest set, and more.
+/// Maximum bytes of a certificate, more than one of the largest set has.
 const CERTIFICATE_BYTES_MAX: usize = 1 << 20;
-/// Answers that are asked for again while the head moves under them.
+/// Maximum number of attempts while the head moves and answers therefore disagree.
 const ATTEMPTS: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct ReadArgs {
-    /// The chain's genesis file, which says whose word counts
+    /// The chain's genesis file, which names the trusted validators
     #[arg(long, value_name = "FILE")]
     genesis: PathBuf,
-    /// The API of a validator, as --api of other commands; as often as there are validators
+    /// The API of a validator, as in --api of other commands; repeat it for each validator
     #[arg(long, value_name = "URL", required = true)]
     validator: Vec<String>,
-    /// Print what was asked of whom, too
+    /// Print a JSON document that includes the batch reached and the validators that agree
     #[arg(long)]
     json: bool,
-    /// A JSON-RPC method that reads, such as eth_getBalance
+    /// A JSON-RPC method that only reads, such as eth_getBalance
     method: String,
     /// Its parameters, as a JSON array
     #[arg(default_value = "[]")]
     params: String,
 }
 
-/// A validator that is asked.
+/// A validator to ask.
 #[derive(Clone)]
 struct Witness {
     node: NodeUrl,
-    /// The validator's key, under which its answer counts.
+    /// The validator's key, to which its answer is attributed.
     key: PublicKey,
 }
 
-/// A validator's claimed position.
+/// A validator and the position of its certificate.
 struct Standing {
     witness: Witness,
     number: BatchNumber,
@@ -97,7 +99,7 @@ pub(super) fn read(args: &ReadArgs) -> Result<()> {
     Err(Failed::new(Exit::TryAgain, text).into())
 }
 
-/// How far each validator is, and why others do not count.
+/// The position of each validator, and why others do not count.
 fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<Standing>, Vec<String>) {
     let said = side_by_side(nodes, |node| settled(node, BatchNumber::GENESIS, trust));
     let (mut standings, mut silent): (Vec<Standing>, Vec<String>) = Default::default();
@@ -130,13 +132,13 @@ fn standings(nodes: &[NodeUrl], trust: &mut Trust) -> (Vec<Standing>, Vec<String
     (standings, silent)
 }
 
-/// A validator's claim before it is checked.
+/// A validator's claim, still unchecked.
 struct Claim {
     key: PublicKey,
     certificate: Certificate,
 }
 
-/// A validator's word, and the validators of all epochs up to its own.
+/// A validator's claim, and the validators of all epochs up to its own.
 fn settled(node: &NodeUrl, after: BatchNumber, trust: &Trust) -> Result<(Claim, Trust)> {
     let mut trust = trust.clone();
     loop {
@@ -155,11 +157,12 @@ fn decode(bytes: &Bytes) -> Result<Certificate> {
     codec::decode("certificate", bytes, CERTIFICATE_BYTES_MAX).map_err(|error| miette!("{error}"))
 }
 
-/// The answers of the validators that have reached the floor, each with those who gave it.
+/// The answers of the validators that have reached the floor, each with the keys of the validators that gave it.
 fn answers(standings: &[Standing], floor: BatchNumber, request: &str) -> BTreeMap<String, Vec<PublicKey>> {
     let said = side_by_side(standings, |Standing { witness, number }| {
         if *number < floor {
-            // Its word that it is there; a liar's word counts no more than its answer.
+            // The validator confirms that it has reached the floor; a liar's confirmation counts no more than its
+            // answer.
             ask(&witness.node, &format!("/v1/consensus/settled?after={floor}"))?;
         }
         let reply: Value = parse(&post(&witness.node, "/", request)?)?;
@@ -175,7 +178,7 @@ fn answers(standings: &[Standing], floor: BatchNumber, request: &str) -> BTreeMa
     answers
 }
 
-/// Asks all at once; the results are in the order of the asked.
+/// Asks all at once, and returns the results in the order of `asked`.
 fn side_by_side<A: Sync, T: Send>(asked: &[A], ask: impl Fn(&A) -> Result<T> + Sync) -> Vec<Result<T>> {
     let ask = &ask;
     thread::scope(|scope| {

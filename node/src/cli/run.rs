@@ -36,9 +36,10 @@ use crate::{
     node::DATABASE,
 };
 
-/// How long threads that block may take to end when everything else has.
+/// How long blocking threads may take to end after everything else has ended.
 const BLOCKING_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node that begins anew waits for the rest of the one before: a call that still reads the store, connections that end.
+/// How long a restarting node waits for the remains of the previous one: a call that still reads the store, or
+/// connections that are closing.
 const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const RESTART_PAUSE: Duration = Duration::from_millis(250);
 
@@ -57,13 +58,14 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     log_panics(config.data_dir.clone());
     raise_open_files();
     raise_file_size()?;
-    // Reports through the log, which never blocks: a node must end, whoever reads its output.
+    // Reports through the log, which never blocks: the node must end even if nobody reads its output.
     let result = run_logged(&config, &log).map_err(|report| exit::tell(&report, &log));
     log.close();
     exit::at_once(&result)
 }
 
-/// Makes the key of an instance that lacks one. `init` wrote a key for the file, and two nodes must not share it.
+/// Generates the key of an instance that lacks one. `init` wrote only one key for the file, and two nodes must not
+/// share it.
 fn make_key(config: &NodeConfig) -> Result<()> {
     if config.key_file.exists() {
         return Ok(());
@@ -80,8 +82,8 @@ fn make_key(config: &NodeConfig) -> Result<()> {
     Ok(())
 }
 
-/// Threads of the async runtime: half as many as cores. Long work has threads of its own. With a thread for each core most messages woke
-/// two of them: on two cores a validator that makes 20 short batches a second spent a fifth more CPU.
+/// The number of threads of the async runtime: half the cores. Long work has its own threads. With a thread per core,
+/// most messages woke two threads. On two cores, a validator with 20 short batches a second then used a fifth more CPU.
 fn runtime_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
@@ -94,13 +96,13 @@ fn run_logged(config: &NodeConfig, log: &Log) -> Result<()> {
         .map_err(|source| NodeError::Io { action: "start the async runtime", source })
         .or_fail()?;
     let result = runtime.block_on(until_signal(config, log));
-    // Threads that still read the disk are left behind; they write nothing more.
+    // Threads that still read the disk are abandoned; they write nothing more.
     runtime.shutdown_timeout(BLOCKING_PATIENCE);
     result
 }
 
-/// The filter of the configuration, or of `RUST_LOG` if that is set, and its text. Both must be right, so that nobody finds out only on
-/// the day when the variable is gone.
+/// The log filter from the configuration, or from `RUST_LOG` if that is set, and its text. Both must be valid, so that
+/// an error in the configuration shows even while the variable overrides it.
 fn log_filter(log: &LogConfig) -> std::result::Result<(EnvFilter, String), NodeError> {
     let configured = configured_filter(log)?;
     match std::env::var_os(EnvFilter::DEFAULT_ENV).filter(|text| !text.is_empty()) {
@@ -112,7 +114,7 @@ fn log_filter(log: &LogConfig) -> std::result::Result<(EnvFilter, String), NodeE
     }
 }
 
-/// The filter of the configuration.
+/// The log filter from the configuration.
 pub(super) fn configured_filter(log: &LogConfig) -> std::result::Result<EnvFilter, NodeError> {
     parse_filter("log.filter in the configuration", &log.filter)
 }
@@ -121,8 +123,8 @@ fn parse_filter(place: &'static str, text: &str) -> std::result::Result<EnvFilte
     log::parse_filter(text).map_err(|source| NodeError::LogFilter { place, source })
 }
 
-/// Takes as many open files as the system allows. The usual 1,024 are meant for programs that use `select`; a database and a few
-/// hundred connections need more.
+/// Raises the limit on open files to the system's maximum. The usual 1,024 are meant for programs that use `select`; a
+/// database and a few hundred connections need more.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -137,7 +139,8 @@ pub(super) fn raise_open_files() {
     }
 }
 
-/// Writes files as long as the system allows. Beyond the limit a write fails, where the signal would end the process without a word.
+/// Raises the limit on file size to the system's maximum. Beyond the limit a write fails, instead of a signal that ends
+/// the process silently.
 fn raise_file_size() -> Result<()> {
     flag::register(SIGXFSZ, Arc::default())
         .map_err(|source| NodeError::Io { action: "listen for signals", source })
@@ -160,8 +163,8 @@ fn start_log(config: &LogConfig) -> Result<Log> {
     Ok(log)
 }
 
-/// The standard library writes a panic's message to standard error itself, and waits for its reader. The note is for somebody who
-/// looks later.
+/// Logs panics and notes them in a file for later. The standard library's handler would write to standard error itself,
+/// and block on its reader.
 fn log_panics(data_dir: PathBuf) {
     panic::set_hook(Box::new(move |panic| {
         let backtrace = Backtrace::capture();
@@ -174,8 +177,8 @@ fn log_panics(data_dir: PathBuf) {
     }));
 }
 
-/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is wrong, the node begins anew: its start repairs the
-/// state.
+/// Runs a node until SIGINT, SIGTERM or the failure of a task. If the state is wrong, the node restarts and repairs the
+/// state during the start.
 async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
     let mut signals = Signals::listen(log).or_fail()?;
     let mut ended = run_once(config, log, &mut signals, Duration::ZERO).await?;
@@ -185,14 +188,14 @@ async fn until_signal(config: &NodeConfig, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// How a node ended that did not fail.
+/// How a node ended without a failure.
 enum Ended {
     BySignal,
     /// Its state is wrong, and its next start repairs it.
     ToBeRepaired,
 }
 
-/// Runs a node until it ends. For `patience` it waits for a directory and a port that the one before may still have.
+/// Runs a node until it ends. Waits up to `patience` for a directory and a port that the previous node may still hold.
 async fn run_once(
     config: &NodeConfig,
     log: &Log,
@@ -227,12 +230,12 @@ async fn run_once(
     let failed = failed(&failure, config.role);
     failure_notes::note(&config.data_dir, FAILURE_FILE, &failed.to_string());
     let failed = failed.log("stopping, because a task failed");
-    // Later failures are logged; the operator has to know the first one.
+    // Later failures are logged; the operator needs to see the first one.
     let _ = node.stop().await;
     Err(failed.into())
 }
 
-/// Starts a node; as long as another one of this process may still be ending, once more.
+/// Starts a node. Retries while a previous node of this process may still be ending.
 async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::result::Result<Node, NodeError> {
     let began = Instant::now();
     loop {
@@ -246,8 +249,8 @@ async fn start(config: &NodeConfig, log: &Log, patience: Duration) -> std::resul
     }
 }
 
-/// Whether a node that is ending may have what this one needs: its directory, or its UDP port, which QUIC keeps for three timeouts of
-/// its most distant connection.
+/// Whether a node that is ending may hold what this one needs: its directory or its UDP port. QUIC keeps the port for
+/// three timeouts of its most distant connection.
 fn is_held(error: &NodeError) -> bool {
     matches!(
         error,
@@ -260,15 +263,15 @@ fn is_held(error: &NodeError) -> bool {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// Where there is a log file, which whoever sends the signal has moved away, and in a service, which systemd reloads by it. Elsewhere the
-    /// signal ends the process, as it does others: its terminal is gone.
+    /// Set if a log file exists, which the sender of the signal has rotated, and in a service, which systemd reloads
+    /// with it. Otherwise the signal ends the process as usual, because its terminal is gone.
     hangup: Option<Signal>,
     log: Log,
 }
 
 impl Signals {
-    /// Listens for the first signal. The second one ends the process in the signal's own handler, because all threads of a node
-    /// that does not stop may wait for a disk. The store is written atomically, so nothing that is committed is lost.
+    /// Listens for the first signal. The second one ends the process in the signal handler itself: if a node does not
+    /// stop, all its threads may be waiting for a disk. The store is written atomically, so nothing committed is lost.
     fn listen(log: &Log) -> std::result::Result<Signals, NodeError> {
         let failed = |source| NodeError::Io { action: "listen for signals", source };
         let listen = |kind| signal(kind).map_err(failed);
@@ -288,7 +291,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The signal that ends the node.
+    /// Waits for a signal that ends the node, and returns its name.
     async fn next(&mut self) -> &'static str {
         let Signals { interrupt, terminate, hangup, log } = self;
         loop {
@@ -311,7 +314,7 @@ impl Signals {
     }
 }
 
-/// Whether systemd started this very process, and not one of those that began it.
+/// Whether systemd started this very process, rather than one of its ancestors.
 fn is_service() -> bool {
     std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
@@ -325,7 +328,8 @@ mod tests {
     use super::*;
     use crate::genesis_file;
 
-    /// Goal: a node that begins anew waits until the one before has left the UDP port; one that a person starts does not.
+    /// Goal: a restarting node waits until its predecessor has released the UDP port; one that a person starts does
+    /// not.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_node_that_begins_anew_waits_for_its_udp_port() {
         let dir = tempfile::tempdir().unwrap();
@@ -333,7 +337,7 @@ mod tests {
         genesis_file::save(&file, &genesis(&keys([1]), 1)).unwrap();
         let key_file = dir.path().join("node.key");
         crate::keys::create(&key_file).unwrap();
-        // An address of its own: nobody else takes the port once it is free.
+        // A separate address: no other test takes the port once it is free.
         let before = UdpSocket::bind("127.83.7.1:0").unwrap();
         let mut config = NodeConfig {
             data_dir: dir.path().join("data"),

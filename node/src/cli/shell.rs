@@ -1,4 +1,5 @@
-//! `slipstream completions` and `slipstream man`: the command line described for shells and for readers, from its own definition.
+//! `slipstream completions` and `slipstream man`: completion scripts and manual pages, generated from the command
+//! line's definition.
 
 use std::{fs, path::PathBuf};
 
@@ -17,7 +18,7 @@ pub(super) struct CompletionsArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
-    /// Directory for the pages, made if it does not exist
+    /// Directory for the pages, created if it does not exist
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

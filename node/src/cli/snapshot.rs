@@ -1,5 +1,5 @@
-//! `slipstream snapshot`: snapshots of a node, and exports of them. A running node lists its own; exports are read beside it. An
-//! export goes to, and comes from, a directory or an archive ([`super::archive`]).
+//! `slipstream snapshot`: snapshots of a node, and exports of them. A running node lists its own snapshots; exports are
+//! made from its files. An export is a directory or lies in an archive ([`super::archive`]).
 
 use std::{
     num::NonZeroUsize,
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{api::inspect::SnapshotEntry, genesis_file, lock::DataLock, node::DATABASE, schedule_file};
 
-/// How often a running node's newest snapshot is opened: the node may replace it right then.
+/// Attempts to open a running node's newest snapshot: the node may be replacing it.
 const OPEN_ATTEMPTS: usize = 5;
 
 #[derive(Debug, Subcommand)]
@@ -38,13 +38,14 @@ pub(super) enum SnapshotCommand {
     List(ListArgs),
     /// Make a snapshot of the last batch, which must have a certificate
     Create(SnapshotArgs),
-    /// Write a snapshot into a new directory, or add it to an archive: other nodes can be started from there. The node may run
+    /// Write a snapshot into a new directory, or add it to an archive, so that other nodes can start from it. The node
+    /// may run
     Export(ExportArgs),
     /// Start an empty data directory from an export or an archive, without any peer
     Import(ImportArgs),
     /// Check an export, or a snapshot of an archive, against a waypoint or a genesis; no data directory is needed
     Verify(VerifyArgs),
-    /// Take old snapshots out of an archive, and delete what no snapshot has needed for 48 hours
+    /// Remove old snapshots from an archive, and delete what no snapshot has needed for 48 hours
     Prune(PruneArgs),
 }
 
@@ -62,10 +63,11 @@ pub(super) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct PruneArgs {
-    /// How many of the newest snapshots stay
+    /// How many of the newest snapshots to keep
     #[arg(long, value_name = "COUNT")]
     keep: NonZeroUsize,
-    /// Delete manifests that cannot be read, and what only they may need: never where a later release writes
+    /// Delete manifests that cannot be read, and objects that only they may need; never do this where a later release
+    /// writes
     #[arg(long)]
     drop_damaged: bool,
     /// The archive: s3://BUCKET/PREFIX or file:///DIR
@@ -83,10 +85,10 @@ pub(super) struct SnapshotArgs {
 pub(super) struct ExportArgs {
     #[command(flatten)]
     node: SnapshotArgs,
-    /// The batch of the snapshot; the newest if it is left out
+    /// The batch of the snapshot; the newest if omitted
     #[arg(long, value_name = "NUMBER")]
     batch: Option<u64>,
-    /// A directory that is empty or does not exist; or an archive: s3://BUCKET/PREFIX or file:///DIR
+    /// A directory that is empty or does not exist, or an archive: s3://BUCKET/PREFIX or file:///DIR
     #[arg(value_name = "DIR|URL")]
     to: String,
 }
@@ -95,20 +97,21 @@ pub(super) struct ExportArgs {
 pub(super) struct ImportArgs {
     #[command(flatten)]
     node: SnapshotArgs,
-    /// The waypoint NUMBER:0xHASH of the export's batch; otherwise the configuration's waypoint and genesis are trusted
+    /// The waypoint NUMBER:0xHASH of the export's batch; without it, the configuration's waypoint and genesis are
+    /// trusted
     #[arg(long)]
     waypoint: Option<Waypoint>,
     #[command(flatten)]
     from: FromArgs,
 }
 
-/// Where a snapshot is taken from.
+/// The source of a snapshot.
 #[derive(Debug, Args)]
 pub(super) struct FromArgs {
-    /// The batch of the snapshot in an archive; the newest if it is left out
+    /// The batch of the snapshot in an archive; the newest if omitted
     #[arg(long, value_name = "NUMBER")]
     batch: Option<u64>,
-    /// The export; or an archive: s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR
+    /// The export, or an archive: s3://BUCKET/PREFIX, https://HOST/PATH or file:///DIR
     #[arg(value_name = "DIR|URL")]
     from: String,
 }
@@ -207,10 +210,10 @@ fn export_to(to: &Place, snapshot: Arc<Snapshot>, role: Role) -> Result<()> {
     }
 }
 
-/// Opens a snapshot of a running node: that of a batch, or the newest. An open snapshot stays whole, whatever the node does
-/// meanwhile.
+/// Opens a snapshot of a running node: that of `batch`, or the newest. An open snapshot stays intact, whatever the node
+/// does meanwhile.
 fn open_beside(config: &NodeConfig, batch: Option<BatchNumber>) -> Result<Arc<Snapshot>> {
-    // All files of the snapshot at once: the node may remove it at any time.
+    // Opening needs all files of the snapshot at once: the node may remove it at any time.
     run::raise_open_files();
     let dir = config.data_dir.join(DATABASE);
     for _ in 0..OPEN_ATTEMPTS {
@@ -220,7 +223,7 @@ fn open_beside(config: &NodeConfig, batch: Option<BatchNumber>) -> Result<Arc<Sn
         match advised(opened, config.role)? {
             Some(snapshot) => return Ok(Arc::new(snapshot)),
             None if batch.is_some() => return Err(ExportError::NoSnapshot { number }).or_fail(),
-            // A newer one has taken its place.
+            // A newer snapshot has replaced it.
             None => {}
         }
     }
@@ -282,7 +285,7 @@ fn verify(args: &VerifyArgs) -> Result<()> {
     }
 }
 
-/// Where an export is.
+/// The place of an export.
 enum Place {
     Dir(PathBuf),
     Archive(Location),
@@ -311,7 +314,7 @@ fn described(done: &str, summary: &ExportSummary, dir: &Path) -> String {
     )
 }
 
-/// Opens the store of a node that does not run. The lock is held as long as the store is.
+/// Opens the store of a stopped node. The lock is held as long as the store.
 fn open_stopped(args: &SnapshotArgs) -> Result<(NodeConfig, DataLock, Store)> {
     let config = args.source.load()?;
     let lock = access::take_database(&config)?;

@@ -1,4 +1,4 @@
-//! Where a command has its configuration from: the file of `--config`, the environment, `--set` and `--instance`.
+//! The sources of a command's configuration: the file of `--config`, the environment, `--set` and `--instance`.
 
 use std::{
     num::NonZeroU8,
@@ -11,7 +11,7 @@ use slipstream_config::{INSTANCE_MAX, Loaded, NodeConfig, Overrides};
 
 use super::exit::{Exit, Failed, OrFail as _};
 
-/// For commands that cannot do without a configuration.
+/// The configuration arguments of commands that require a configuration.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
     /// The node's configuration file; `slipstream init` writes one
@@ -22,7 +22,7 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// Of a file alone.
+    /// For a file without overrides.
     #[cfg(test)]
     pub(super) fn of(config: PathBuf) -> ConfigArgs {
         ConfigArgs { config, overrides: OverrideArgs::default() }
@@ -32,26 +32,27 @@ impl ConfigArgs {
         self.overrides.load(&self.config).map(|loaded| loaded.config)
     }
 
-    /// Whether this is one of several nodes of the file, and not the one whose key `init` wrote.
+    /// Whether this is one of several nodes that share the file, rather than the one whose key `init` wrote.
     pub(super) fn is_instance(&self) -> bool {
         self.overrides.is_instance()
     }
 }
 
-/// What stands above a configuration file.
+/// The overrides of a configuration file.
 #[derive(Debug, Default, Args)]
 pub(super) struct OverrideArgs {
-    /// Set a key for this command alone, as in sync.mode=delta: above the file and above variables such as SLIPSTREAM__SYNC__MODE; the
-    /// value is YAML; may be repeated
+    /// Set a key for this command only, as in sync.mode=delta; overrides the file and variables such as
+    /// SLIPSTREAM__SYNC__MODE; the value is YAML; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// One of several nodes of the file on this machine: ports are higher by N, data is data-N, node.key is node-N.key
+    /// One of several nodes on this machine that share the file: ports are increased by N, data becomes data-N,
+    /// node.key becomes node-N.key
     #[arg(long, value_name = "N", value_parser = parse_instance)]
     instance: Option<NonZeroU8>,
 }
 
 impl OverrideArgs {
-    /// Whether there is nothing that a configuration would be needed for.
+    /// Whether no override is set, so that no configuration is needed.
     fn is_empty(&self) -> bool {
         self.sets.is_empty() && self.instance.is_none()
     }
@@ -60,7 +61,7 @@ impl OverrideArgs {
         self.instance.is_some()
     }
 
-    /// Reads a file, if there is one, and the layers above it.
+    /// Loads a file, if one is named, with its overrides.
     pub(super) fn load_if_named(&self, file: Option<&Path>) -> Result<Option<NodeConfig>> {
         match file {
             Some(file) => self.load(file).map(|loaded| Some(loaded.config)),
@@ -72,7 +73,7 @@ impl OverrideArgs {
         }
     }
 
-    /// Reads the file, and the layers above it.
+    /// Loads the file with its overrides.
     pub(super) fn load(&self, file: &Path) -> Result<Loaded> {
         let overrides = Overrides::new(std::env::vars_os(), &self.sets).or_fail()?;
         slipstream_config::load(file, &overrides.with_instance(self.instance)).or_fail()

@@ -1,7 +1,7 @@
-//! `slipstream verify-account`: an account as the chain's validators signed for it, asked of any node.
+//! `slipstream verify-account`: an account as the chain's validators signed it, requested from any node.
 //!
-//! The node is not trusted: its answer counts as far as its proof goes, which begins at a genesis file or a waypoint. It can
-//! withhold newer batches; the age that is allowed bounds for how long.
+//! The node is not trusted: its answer counts only as far as its proof goes, which starts at a genesis file or a
+//! waypoint. The node can withhold newer batches; the allowed age limits for how long.
 
 use std::path::PathBuf;
 
@@ -31,19 +31,19 @@ pub(super) struct VerifyArgs {
     /// The chain's genesis file, whose validators are trusted
     #[arg(long, value_name = "FILE", required_unless_present = "waypoint", conflicts_with = "waypoint")]
     genesis: Option<PathBuf>,
-    /// In its place a waypoint that ends an epoch, such as this command prints
+    /// Instead of a genesis, a trusted waypoint that ends an epoch, such as this command prints
     #[arg(long, value_name = "NUMBER:0xHASH")]
     waypoint: Option<Waypoint>,
-    /// A storage slot, up to 64 hexadecimal digits; as often as wanted, at most 1,024 times
+    /// A storage slot, up to 64 hexadecimal digits; may be repeated, at most 1,024 times
     #[arg(long, value_name = "SLOT", value_parser = slot)]
     slot: Vec<B256>,
-    /// The API of a node, which need not be trusted: http://HOST:PORT, or https://HOST/PATH of a proxy before it
+    /// The API of a node, which need not be trusted: http://HOST:PORT, or https://HOST/PATH of a proxy in front of it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545")]
     api: String,
-    /// The batch whose state is wanted; the newest if left out
+    /// The batch whose state is requested; the newest if omitted
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
-    /// Most seconds that the newest state may be old
+    /// Maximum age of the newest state in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "batch")]
     age_max: u64,
     /// Print JSON
@@ -51,7 +51,7 @@ pub(super) struct VerifyArgs {
     json: bool,
 }
 
-/// Reads the number of a storage slot: 0x and up to 64 hexadecimal digits.
+/// Parses the number of a storage slot: 0x and up to 64 hexadecimal digits.
 pub(super) fn slot(text: &str) -> std::result::Result<B256, String> {
     let digits = text.strip_prefix("0x").filter(|digits| (1..=64).contains(&digits.len()));
     let word = digits.and_then(|digits| format!("{digits:0>64}").parse().ok());
@@ -66,7 +66,7 @@ pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
     let node = NodeUrl::parse(&args.api)?;
     let mut client = begin(args, &node)?;
     let verified = ask(args, &node, &mut client)?;
-    // Less than 0 if this machine's clock is slow.
+    // Negative if this machine's clock is slow.
     let age_ms = SystemClock.now_ms().wrapping_sub(verified.timestamp_ms).cast_signed();
     match args.json {
         true => print(&document(args, &client, &verified, age_ms).to_string()),
@@ -74,7 +74,7 @@ pub(super) fn verify_account(args: &VerifyArgs) -> Result<()> {
     }
 }
 
-/// The client with the validators that the operator trusts.
+/// Creates the client with the validators that the operator trusts.
 fn begin(args: &VerifyArgs, node: &NodeUrl) -> Result<LightClient> {
     if let Some(waypoint) = &args.waypoint {
         let params = json!([format!("{:#x}", waypoint.number.get())]);

@@ -1,5 +1,5 @@
-//! `slipstream wait`: until something holds of a node, or a deadline has passed. For scripts and service managers, in place of loops
-//! around `curl`.
+//! `slipstream wait`: waits until a condition holds for a node, or a deadline passes. For scripts and service managers,
+//! instead of loops around `curl`.
 
 use std::{
     fmt,
@@ -21,22 +21,22 @@ use crate::{
     status::NodeStatus,
 };
 
-/// Time between two looks: each costs the node less than a millisecond.
+/// Time between two checks: each costs the node less than a millisecond.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Longest time for one look; a node that is alive answers at once.
+/// Time limit for one check; a running node answers at once.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// Longest `--timeout`: beyond it a deadline may overflow.
+/// The longest `--timeout`: beyond it a deadline may overflow.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 #[derive(Debug, Args)]
 pub(super) struct WaitArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// What to wait for: `synced` (at the head of what peers show), `batch=N` (committed here), `ready` (as GET /health says) or
-    /// `healthy` (nothing is wrong that needs somebody: catching up does not)
+    /// What to wait for: `synced` (at the head that peers announce), `batch=N` (committed here), `ready` (according to
+    /// GET /health) or `healthy` (nothing needs attention: catching up does not)
     #[arg(long = "for", value_name = "WHAT")]
     what: Condition,
-    /// How long at most, such as 500ms, 60s, 5m or 2h
+    /// The longest time to wait, such as 500ms, 60s, 5m or 2h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     timeout: Duration,
 }
@@ -79,7 +79,7 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// The missing part of the condition; `None` once it holds.
+    /// The unmet part of the condition; `None` once it holds.
     fn missing(self, status: &NodeStatus) -> Option<String> {
         let NodeStatus { health, sync, shared_keys, rules, .. } = status;
         let blocker = health.blocker.as_ref();
@@ -123,7 +123,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<()> {
     let deadline = Instant::now() + *timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // The last look is one too, however little time there is.
+        // The last check takes place however little time is left.
         let patience = left.clamp(LOOK_EVERY, LOOK_MAX);
         let missing = match read_within(&node, patience) {
             Ok(status) => match what.missing(&status) {
@@ -142,7 +142,7 @@ pub(super) fn wait(args: &WaitArgs) -> Result<()> {
     }
 }
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn duration(text: &str) -> std::result::Result<Duration, String> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,4 @@
-//! [`Changes`]: the differences between a status and the one before. Pure: the caller gives it each status that it looks at.
+//! [`Changes`]: the differences between a status and the previous one. Pure: the caller supplies each status.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
     status::{Names, NodeStatus},
 };
 
-/// Most peers that one look tells of: more come and go only in an attack, and the ring is for other things too.
+/// Maximum number of peers that one status reports: only an attack exceeds it, and the ring is for other events too.
 const PEERS_TOLD_MAX: usize = 64;
 
-/// The last look at the node, which the next one is compared with.
+/// The previous status, with which the next one is compared.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     seen: Option<Seen>,
@@ -24,7 +24,7 @@ pub(crate) struct Changes {
 #[derive(Debug)]
 struct Seen {
     doing: (State, Phase),
-    /// The state and the phase that were told last.
+    /// The state and phase that were reported last.
     told: (State, Phase),
     blocker: Option<Reason>,
     peers: BTreeSet<PeerId>,
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Changes {
-    /// The events since the last look, keys with their names. The first look only remembers.
+    /// The events since the previous status, with names for keys. The first call only remembers.
     pub(crate) fn look(&mut self, status: &NodeStatus, names: &Names) -> Vec<Event> {
         let doing = (status.health.state, status.sync.phase);
         let banned = status.sync.peers.iter().filter(|peer| peer.banned);
@@ -50,7 +50,7 @@ impl Changes {
             return Vec::new();
         };
         let mut events = Vec::new();
-        // At the head a batch at a time is another phase for a moment: only a state that is seen twice is told.
+        // At the head, each batch briefly changes the phase, so a state is reported only when it is seen twice.
         let is_new = doing != before.told && doing == before.doing;
         let told = if is_new { doing } else { before.told };
         if is_new {
@@ -69,7 +69,7 @@ impl Changes {
     }
 }
 
-/// The peers that came, went or were banned.
+/// The peers that connected, left or were banned.
 fn peers(before: &Seen, now: &Seen, status: &NodeStatus, names: &Names) -> Vec<Event> {
     let event =
         |peer: &PeerId, change, reason| Event::Peer { peer: *peer, name: names.of(peer), change, reason };
@@ -93,7 +93,7 @@ mod tests {
         json!({ "id": key(seed), "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0, "connected_seconds": 0 })
     }
 
-    /// The names of the events at each look.
+    /// The names of the events for each status.
     fn told(looks: &[Value]) -> Vec<Vec<String>> {
         let mut changes = Changes::default();
         let text = |event: Event| match event {
@@ -107,7 +107,7 @@ mod tests {
             .collect()
     }
 
-    /// Goal: a change is told once, and everything else is quiet.
+    /// Goal: a change is reported once, and nothing else is.
     #[test]
     fn each_change_is_told_once() {
         let halted =
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(told(&looks), expected);
     }
 
-    /// Goal: a state that flickers with every batch is quiet, a lasting one is told.
+    /// Goal: a state that flickers with every batch is not reported, a lasting one is.
     #[test]
     fn a_phase_is_told_when_it_lasts() {
         let phase = |name: &str| json!({ "sync": { "phase": name } });
@@ -137,7 +137,8 @@ mod tests {
         assert_eq!(told(&looks), expected);
     }
 
-    /// Goal: a peer has its name in every event, also once it has gone and no status has it any more; one without a name is a key alone.
+    /// Goal: every event about a peer has its name, even after the peer has left the status. A peer without a name has
+    /// its key alone.
     #[test]
     fn peers_have_their_names() {
         let names = Names::new(&[format!("{}=alpha", key(2)).parse().unwrap()]);
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(went, [json!({ "event": "peer", "peer": key(2), "name": "alpha", "change": "ended" })]);
     }
 
-    /// Goal: a ban is told with its reason, and a flood of peers does not fill the stream.
+    /// Goal: a ban is reported with its reason, and a flood of peers does not fill the stream.
     #[test]
     fn bans_have_reasons_and_floods_are_cut() {
         let banned = json!({

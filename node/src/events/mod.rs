@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  store's head ─────────────────────────────────────▶ Head ──┐
-//!  NodeStatus, once a second ─▶ Changes (what is new) ─▶ …  ──┼─▶ Ring ─▶ listeners, each at its own place in it
+//!  NodeStatus, once a second ─▶ Changes (differences) ─▶ …  ──┼─▶ Ring ─▶ listeners, each at its own place in it
 //! ```
 //!
-//! The ring holds the last events once for all listeners, bounded in bytes. A listener that is slow, or comes back with the id of
-//! its last event, goes on from there as far as the ring reaches. It is told how many events it missed.
+//! The ring holds the latest events once for all listeners, bounded in bytes. A listener that is slow, or returns with
+//! the id of its last event, resumes there if the ring still has that event. Otherwise it learns how many events it
+//! missed.
 
 mod changes;
 mod ring;
@@ -30,11 +31,11 @@ use crate::{
     tasks::TaskError,
 };
 
-/// What changed.
+/// A change at a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// There is a new head. Of batches that are committed at once, only the last.
+    /// The head moved. If several batches are committed at once, only the last one is reported.
     Head {
         /// Its number.
         number: BatchNumber,
@@ -43,41 +44,41 @@ pub enum Event {
         /// Milliseconds since 1970.
         timestamp_ms: u64,
     },
-    /// The node does something else. Told once it has lasted a second.
+    /// The node's activity changed. Sent once the change has lasted a second.
     Phase {
-        /// What it does, as `health.state` in the status.
+        /// The activity, as `health.state` in the status.
         state: State,
-        /// How, as `sync.phase` in the status.
+        /// The phase, as `sync.phase` in the status.
         phase: Phase,
-        /// How far it is.
+        /// The progress of the work.
         progress: Progress,
     },
-    /// There is another reason why the node is not ready, or none any more.
+    /// The reason why the node is not ready changed, appeared or disappeared.
     Blocker {
-        /// The reason.
+        /// The new reason; none if the node is ready.
         blocker: Option<Blocker>,
     },
-    /// A peer came, went, or was banned.
+    /// A peer connected, left, or was banned.
     Peer {
-        /// Who.
+        /// The peer's key.
         peer: PeerId,
-        /// What `network.names` calls it.
+        /// Its name in `network.names`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
         /// What happened.
         change: PeerChange,
-        /// Why, of a ban.
+        /// The reason of a ban.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// There is a new snapshot, which peers can restore from.
+    /// A new snapshot exists, from which peers can restore.
     Snapshot {
         /// Its batch.
         number: BatchNumber,
     },
 }
 
-/// What happened with a peer.
+/// What happened to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerChange {
@@ -85,7 +86,7 @@ pub enum PeerChange {
     Connected,
     /// Its connection ended.
     Ended,
-    /// It was proved wrong, and is kept out.
+    /// It was proven wrong, and is banned.
     Banned,
 }
 
@@ -102,7 +103,7 @@ impl Event {
     }
 }
 
-/// Tells of every head until it is told to stop.
+/// Reports every head until `shutdown`.
 pub(crate) async fn tell_heads(
     store: Store,
     ring: Arc<Ring>,
@@ -119,7 +120,7 @@ pub(crate) async fn tell_heads(
         let reading = store.clone();
         let head = tokio::task::spawn_blocking(move || reading.head()).await?;
         match head {
-            // It came while the one before was read.
+            // This head arrived while the previous one was read.
             Ok(head) if told == Some(head.digest) => {}
             Ok(head) => {
                 told = Some(head.digest);
@@ -129,7 +130,7 @@ pub(crate) async fn tell_heads(
                     timestamp_ms: head.header.timestamp_ms,
                 });
             }
-            // A task that writes to the store meets the same error, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a more specific message.
             Err(error) => tracing::debug!(%error, "the head cannot be read"),
         }
     }

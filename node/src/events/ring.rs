@@ -1,4 +1,4 @@
-//! [`Ring`]: the last events, once for all who listen.
+//! [`Ring`]: the latest events, stored once for all listeners.
 
 use std::{collections::VecDeque, fmt, str::FromStr, sync::Arc};
 
@@ -7,9 +7,9 @@ use tokio::sync::watch;
 
 use super::Event;
 
-/// Bytes of the events that are kept: at ten batches a second those of some minutes, more than a listener is away that comes back.
+/// Maximum bytes of kept events: some minutes of ten batches a second, longer than a reconnecting listener is away.
 const RING_BYTES_MAX: usize = 1 << 20;
-/// The memory of an event beside its text.
+/// The memory of an event besides its text.
 const ENTRY_BYTES: usize = 64;
 
 /// An event in the stream.
@@ -17,11 +17,11 @@ const ENTRY_BYTES: usize = 64;
 pub(crate) struct Told {
     pub(crate) id: Id,
     pub(crate) name: &'static str,
-    /// As JSON in one line.
+    /// The event as one line of JSON.
     pub(crate) json: Arc<str>,
 }
 
-/// The place of an event: in which run of the node, and the how manieth there, from 1 on. Text: `RUN-NUMBER`.
+/// The position of an event: the run of the node, and the number in that run, from 1 on. As text: `RUN-NUMBER`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Id {
     run: u64,
@@ -43,7 +43,7 @@ impl FromStr for Id {
     }
 }
 
-/// The ring of the last events, as the module describes.
+/// The ring of the latest events.
 pub(crate) struct Ring {
     run: u64,
     kept: Mutex<Kept>,
@@ -60,12 +60,12 @@ struct Kept {
 }
 
 impl Ring {
-    /// An empty ring of a run of the node, which its start in milliseconds names.
+    /// An empty ring for one run of the node, identified by its start in milliseconds.
     pub(crate) fn new(run: u64) -> Arc<Ring> {
         Arc::new(Ring { run, kept: Mutex::default(), newest: watch::Sender::new(Some(0)) })
     }
 
-    /// Adds an event, and wakes who waits.
+    /// Adds an event, and wakes the waiting listeners.
     pub(crate) fn tell(&self, event: &Event) {
         let json = match serde_json::to_string(event) {
             Ok(json) => Arc::from(json),
@@ -86,18 +86,18 @@ impl Ring {
         });
     }
 
-    /// Nothing more comes: every listener ends.
+    /// Ends every listener: no more events follow.
     pub(crate) fn close(&self) {
         self.newest.send_replace(None);
     }
 
-    /// A listener to the events from now on, or to those behind the last event that it had.
+    /// A listener to the events from now on, or to those after the last event that it received.
     pub(crate) fn listen(self: &Arc<Self>, last: Option<Id>) -> Listener {
         let newest = self.kept.lock().newest;
         let (next, is_lost) = match last {
             None => (newest + 1, false),
             Some(last) if last.run == self.run && last.number <= newest => (last.number + 1, false),
-            // Of an earlier run nobody knows how many there were.
+            // The number of missed events of an earlier run is unknown.
             Some(_) => (1, true),
         };
         Listener { ring: self.clone(), newest: self.newest.subscribe(), next, is_lost }
@@ -108,21 +108,21 @@ fn size(told: &Told) -> usize {
     told.json.len() + ENTRY_BYTES
 }
 
-/// A listener's next news.
+/// The next item for a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// The next event of the ring.
     Event(Told),
-    /// So many events were missed; `None` if the count is unknown, because the node has started anew.
+    /// This many events were missed; `None` if the number is unknown, because the node was restarted.
     Lost(Option<u64>),
 }
 
-/// Somebody who listens, and where it is.
+/// A listener and its position.
 pub(crate) struct Listener {
     ring: Arc<Ring>,
     newest: watch::Receiver<Option<u64>>,
     next: u64,
-    /// The last event that it had is of an earlier run.
+    /// Whether the last event it received belongs to an earlier run.
     is_lost: bool,
 }
 
@@ -141,7 +141,7 @@ impl Listener {
         }
     }
 
-    /// The next event, if it is here.
+    /// The next event, if it is available.
     fn poll(&mut self) -> Option<Heard> {
         let kept = self.ring.kept.lock();
         let oldest = kept.events.front()?.id.number;
@@ -166,7 +166,7 @@ mod tests {
         Event::Snapshot { number: BatchNumber::new(number) }
     }
 
-    /// Everything that can be heard without waiting.
+    /// Everything available without waiting.
     fn all(listener: &mut Listener) -> Vec<Heard> {
         std::iter::from_fn(|| listener.poll()).collect()
     }
@@ -179,7 +179,8 @@ mod tests {
         heard.iter().map(number).collect()
     }
 
-    /// Goal: a listener hears events from then on. One that was away goes on behind its last one, and both hear the same bytes.
+    /// Goal: a listener receives events from its start on. One that was away resumes after its last event, and both
+    /// receive the same bytes.
     #[test]
     fn who_comes_back_goes_on() {
         let ring = Ring::new(7);
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Goal: a slow listener hears how many it missed, and the ring's memory is bounded however many listen.
+    /// Goal: a slow listener learns how many events it missed, and the ring's memory is bounded however many listen.
     #[test]
     fn who_is_too_slow_hears_how_many_it_missed() {
         let ring = Ring::new(7);

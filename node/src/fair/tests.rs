@@ -22,7 +22,8 @@ fn taken(places: &Places, origin: Origin) -> Vec<Place> {
     all
 }
 
-/// Goal: one address that asks for ever leaves places to others, and a freed place goes to the address with the fewest.
+/// Goal: one address with endless requests leaves places to others, and a freed place goes to the address with the
+/// fewest.
 #[test]
 fn one_address_cannot_take_all() {
     let places = Places::new(8);
@@ -93,8 +94,8 @@ async fn whoever_used_little_comes_first() {
     assert!(poll_now(Box::pin(places.take(host(8))).as_mut()).is_ready(), "it is forgotten");
 }
 
-/// Goal: long work leaves its place to short work, as far as there are places for long work. It counts for its address all the
-/// time.
+/// Goal: long work releases its place to short work, if a place for long work is free. It counts for its address all
+/// the time.
 #[tokio::test(start_paused = true)]
 async fn long_work_leaves_its_place_to_others() {
     let places = Places::metered(4, 2);
@@ -138,8 +139,8 @@ async fn whoevers_work_is_short_comes_first() {
     assert!(poll_now(long.as_mut()).is_ready());
 }
 
-/// Goal: endless work of ever new addresses, in all places for long work and in all others that it may have, leaves places that come
-/// round: to a known address, and to one that nobody knows.
+/// Goal: endless work of ever new addresses takes all places for long work and all others that it may have. The
+/// remaining places keep becoming free for known and new addresses.
 #[tokio::test(start_paused = true)]
 async fn work_on_probation_finds_places_beside_endless_work() {
     let places = Places::metered(8, 4);
@@ -165,7 +166,7 @@ async fn work_on_probation_finds_places_beside_endless_work() {
         short.uses(Duration::from_millis(1));
         assert!(!short.lengthen() && !short.settle(), "long work has all that it may");
     }
-    // A place for long work comes free, and is one for whoever comes first.
+    // A place for long work becomes free for the first in the queue.
     endless.remove(0);
     assert!(come(&mut endless) && !come(&mut endless));
     endless.remove(0);
@@ -173,11 +174,11 @@ async fn work_on_probation_finds_places_beside_endless_work() {
     assert!(settled.settle() && settled.lengthen());
     assert!(!come(&mut endless));
     assert_eq!(places.free(), 2);
-    // One of the others ends: whoever was on probation may have its place, without one for long work.
+    // Another one ends: work on probation may take its place, without a place for long work.
     endless.remove(2);
     let mut stays = places.take_on_probation(host(5)).await;
     assert!(stays.settle() && !stays.lengthen() && !come(&mut endless));
-    // Known for short work: one further place, which it keeps as long as it likes.
+    // Known for short work: gets one further place, and keeps it as long as it likes.
     let Poll::Ready(known) = poll_now(Box::pin(places.take(host(1))).as_mut()) else { panic!("it is known") };
     assert!(poll_now(Box::pin(places.take(host(2))).as_mut()).is_pending());
     let other = places.take_on_probation(host(6)).await;
@@ -188,7 +189,7 @@ async fn work_on_probation_finds_places_beside_endless_work() {
     assert_eq!((state.free, state.free_long, state.staying, state.taken.len()), (8, 4, 0, 0));
 }
 
-/// Goal: an address is known for long work when that has ended, and no more after a while without any.
+/// Goal: an address is known for long work once that has ended, and no longer after a while without any.
 #[tokio::test(start_paused = true)]
 async fn long_work_is_remembered_for_a_while() {
     let places = Places::metered(2, 1);

@@ -1,4 +1,4 @@
-//! [`Judge`]: the meaning of signs, with a memory of since when. Pure: time and signs come from outside.
+//! [`Judge`]: derives health from signs, and remembers since when they hold. Pure: time and signs are inputs.
 
 use std::time::Duration;
 
@@ -9,62 +9,65 @@ use tokio::time::Instant;
 
 use super::{Blocker, Health, Reason, SilenceStatus, State};
 
-/// A node so many batches behind is catching up; fewer come and go with every batch at the head.
+/// Batches behind from which a node counts as catching up; smaller gaps come and go with every batch at the head.
 const BEHIND_BATCHES: u64 = 16;
-/// A node that was catching up is at the head again at so few, so that its state does not change with every batch.
+/// A node that was catching up is at the head again when it is at most this many batches behind. The gap between the
+/// two limits keeps its state from changing with every batch.
 const AT_HEAD_BATCHES: u64 = 2;
-/// A node that was not ready is ready again this many times nearer to the head: readiness must not come and go with every batch.
+/// A node that was unready becomes ready again only this many times nearer to the head, so that readiness does not flap
+/// with every batch.
 const READY_AGAIN_NEARER: u32 = 8;
-/// The time after which missing peers are an alert; the restart of a single peer takes less.
+/// The time after which missing peers raise an alert; the restart of a single peer takes less.
 const NO_PEERS_AFTER: Duration = Duration::from_secs(5);
-/// The time after which a silent node behind the head is stalled: three request deadlines. A slow peer takes less.
+/// The time after which a node behind the head that receives nothing is stalled: three request deadlines. A slow peer
+/// takes less.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// The operator's requirements for a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// How old its head may be: `sync.head_age_max_s`.
+    /// The maximum age of the head: `sync.head_age_max_s`.
     pub(crate) head_age_max: Option<Duration>,
-    /// How many certified batches may be ahead of it: `sync.head_lag_max_batches`.
+    /// The maximum number of certified batches ahead of the head: `sync.head_lag_max_batches`.
     pub(crate) head_lag_max: Option<u64>,
 }
 
-/// The signs that a health is judged by.
+/// The signs from which health is judged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     pub(super) head: BatchNumber,
-    /// How far its timestamp is from the clock; none before the first batch.
+    /// The distance of the head's timestamp from the clock; `None` before the first batch.
     pub(super) head_age: Option<Duration>,
     /// Whether the timestamp lies ahead of the clock.
     pub(super) is_ahead: bool,
-    /// Before the first batch: the time until the genesis' timestamp, 0 once that is over.
+    /// Before the first batch: the time until the genesis's timestamp, 0 once that has passed.
     pub(super) begins_in: Option<Duration>,
     pub(super) phase: Phase,
     /// The reason why sync waits, while it waits.
     pub(super) waiting: Option<String>,
-    /// The highest certified batch that any peer has ever shown, or the waypoint's.
+    /// The highest certified batch that any peer has ever announced, or the waypoint's.
     pub(super) target: BatchNumber,
-    /// The batch of the operator's waypoint until the ledger has passed it.
+    /// The batch of the operator's waypoint, until the ledger has passed it.
     pub(super) waypoint: Option<BatchNumber>,
-    /// Peers that told of their head lately.
+    /// Peers that reported their head recently.
     pub(super) heard: usize,
-    /// The highest head among these.
+    /// The highest of these heads.
     pub(super) newest: BatchNumber,
-    /// Bytes and rows that came, ever.
+    /// Bytes and rows received since start.
     pub(super) received: (u64, u64),
     pub(super) connected: usize,
     /// Whether the node depends on others. Only the validator of a chain with one validator can work alone.
     pub(super) needs_peers: bool,
     pub(super) configured: usize,
-    /// Peers of the configuration that the operator removed, and that are not dialled.
+    /// Configured peers that the operator removed, and that are not dialled.
     pub(super) removed: usize,
-    /// Why peers are missing: one of the configured ones with its reason, or the reason that keeps all away.
+    /// Why peers are missing: the reason for one configured peer, or the reason that keeps all away.
     pub(super) missing: Option<String>,
-    /// When sync tries again by itself what it waits for.
+    /// When sync will retry what it waits for.
     pub(super) retry: Option<Duration>,
-    /// When the next configured peer is dialled.
+    /// When the next configured peer will be dialled.
     pub(super) redial: Option<Duration>,
-    /// How far the batch is that is voted on, and which validators do not vote.
+    /// The votes on the current batch, and the validators that do not vote.
     pub(super) votes: Option<String>,
     /// Why this validator signs nothing.
     pub(super) silence: Option<Silence>,
@@ -73,26 +76,26 @@ pub(super) struct Signs {
     pub(super) eta_seconds: Option<f64>,
 }
 
-/// Judges signs, in the order of time.
+/// Judges signs, in chronological order.
 #[derive(Debug)]
 pub(super) struct Judge {
     rules: Rules,
     started: Instant,
-    /// When a peer was last heard of.
+    /// When a peer was last heard.
     heard_at: Option<Instant>,
-    /// When the head last moved, since start.
+    /// When the head last moved since start.
     moved_at: Option<Instant>,
-    /// When it moved the time before.
+    /// When the head moved the time before.
     moved_before: Option<Instant>,
-    /// When anything last came, or was worked on.
+    /// When anything last arrived or was processed.
     busy_at: Instant,
     last: Option<(BatchNumber, (u64, u64))>,
     state: State,
-    /// Whether it lags so far that callers should go elsewhere. That ends nearer to the head than it begins.
+    /// Whether it lags so far that callers should go elsewhere. This ends nearer to the head than it begins.
     lags: bool,
-    /// Whether its head is too old. That ends with a head that is nearer to now, or with several that move.
+    /// Whether its head is too old. This ends with a more recent head, or with several steps of the head.
     is_old: bool,
-    /// The head at which it began to sync, while it does.
+    /// The head at which it started to sync; `None` unless it is syncing.
     pub(super) syncing_from: Option<BatchNumber>,
 }
 
@@ -113,7 +116,7 @@ impl Judge {
         }
     }
 
-    /// Judges the signs of now.
+    /// Judges the current signs.
     pub(super) fn judge(&mut self, signs: &Signs, now: Instant) -> Health {
         self.remember(signs, now);
         let behind = signs.target.since(signs.head);
@@ -126,7 +129,7 @@ impl Judge {
             Some(Reason::Behind | Reason::Stalled) => true,
             Some(Reason::NoPeers) => behind > 0 || self.heard_at.is_none() || self.is_old,
             Some(Reason::Halted | Reason::NoBatch) => false,
-            // The operator may call a node ready that is far behind; callers are told how far.
+            // The operator may declare a node ready that is far behind; callers are told its distance.
             None => behind >= BEHIND_BATCHES,
         };
         self.syncing_from = syncing.then(|| self.syncing_from.unwrap_or(signs.head));
@@ -191,9 +194,9 @@ impl Judge {
         })
     }
 
-    /// Whether the head is too old. A head that moves here is new whatever its timestamp says: then a clock is wrong, or the chain's
-    /// time catches up after a pause. One that was too old is new again if its timestamp is much nearer, or if it moves again in time: a
-    /// single step of a node that hardly goes on is no end of that.
+    /// Whether the head is too old. A head that moves here counts as new whatever its timestamp. A clock may be wrong,
+    /// or the chain's time may be catching up after a pause. A head that was too old is new again if its timestamp is
+    /// much nearer, or if it moves twice in time. A single step of a nearly stuck node is not enough.
     fn is_old(&self, signs: &Signs, now: Instant) -> bool {
         let Some((most, age)) = self.rules.head_age_max.zip(signs.head_age) else { return false };
         let is_long_ago = |at: Option<Instant>| at.is_none_or(|at| now.saturating_duration_since(at) > most);
@@ -284,7 +287,7 @@ fn halted(signs: &Signs, age: Duration) -> String {
     format!("the chain has made no batch for {} s: {newest}{}", age.as_secs(), votes(signs))
 }
 
-/// A time in its largest unit, rounded up: nothing begins before it is over.
+/// Formats a duration in its largest unit, rounded up, so that nothing begins before it is over.
 pub(crate) fn about(time: Duration) -> String {
     let seconds = time.as_millis().div_ceil(1_000);
     match seconds {

@@ -1,9 +1,9 @@
-//! [`Health`]: whether a node is as it should be, and why not. Status, `/health`, metrics, `eth_syncing` and the log all read this
-//! one struct.
+//! [`Health`]: whether a node is healthy, and if not, why. Status, `/health`, metrics, `eth_syncing` and the log all
+//! read this one struct.
 //!
 //! ```text
 //!  store, follower, network, clock ─▶ Signs ─▶ Judge ─▶ Health ─▶ /v1/status, /health, /metrics, eth_syncing
-//!                                                         └──▶ Teller ─▶ one line in ten seconds, and a warning when it matters
+//!                                                         └──▶ Teller ─▶ one line in ten seconds, and a warning on alerts
 //! ```
 
 mod judge;
@@ -30,7 +30,8 @@ use crate::{
     status::{HEARD_WITHIN_MS, Names},
 };
 
-/// A peer that told of its head longer ago than this is not heard: it is asked twice a second while all is well.
+/// A peer whose last report of its head is older than this is not heard: peers are asked twice a second while all is
+/// well.
 const HEARD_WITHIN: Duration = Duration::from_secs(15);
 
 /// A node's health at one moment.
@@ -38,47 +39,47 @@ const HEARD_WITHIN: Duration = Duration::from_secs(15);
 pub struct Health {
     /// Whether it has the chain's newest state, so that callers should be sent to it.
     pub ready: bool,
-    /// What it does.
+    /// The node's current activity.
     pub state: State,
-    /// Why it is not ready.
+    /// Why the node is not ready.
     pub blocker: Option<Blocker>,
-    /// Why it signs nothing, if it is run as a validator and does not. It serves reads as any node.
+    /// Why the node signs nothing although it runs as a validator. It serves reads like any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<SilenceStatus>,
-    /// What `eth_syncing` says: that it is behind, or cannot know that it is not.
+    /// The answer of `eth_syncing`: whether the node is behind, or cannot know that it is not.
     pub syncing: bool,
     /// The last committed batch.
     pub head: BatchNumber,
-    /// Seconds since that batch's timestamp, by this node's clock: less than 0 if the timestamp lies ahead of it, none before the first
-    /// batch.
+    /// Seconds since that batch's timestamp, by this node's clock: negative if the timestamp is ahead of the clock,
+    /// none before the first batch.
     pub head_age_seconds: Option<f64>,
     /// Certified batches after the head.
     pub behind_batches: u64,
     /// Connected peers, configured or not.
     pub peers_connected: usize,
-    /// Peers in `network.peers`, without the node itself.
+    /// Peers in `network.peers`, except the node itself.
     pub peers_configured: usize,
     /// Batches per second over the last ten seconds.
     pub batches_per_second: f64,
     /// Transactions per second over the last ten seconds, in batches committed by following.
     pub transactions_per_second: f64,
-    /// Seconds to the newest certified batch at this rate: 0 if it is there, none while nobody can tell.
+    /// Seconds to the newest certified batch at this rate: 0 if the node is there, none while unknown.
     pub eta_seconds: Option<f64>,
 }
 
-/// What a node does. At the head, one batch after the other is one state.
+/// A node's current activity. At the head, following batch after batch is one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Follows batch after batch as they are made.
+    /// Follows batch after batch as they are produced.
     AtHead,
-    /// Follows many batches that others have already.
+    /// Follows many batches that others already have.
     CatchingUp,
     /// Restores a snapshot, or takes the range delta up to one.
     Restoring,
-    /// Hears of no peer.
+    /// Hears from no peer.
     WaitingForPeers,
-    /// Knows of batches that no peer serves as its mode asks.
+    /// Knows of batches that no peer serves in the form that its mode requires.
     Stuck,
 }
 
@@ -99,11 +100,12 @@ impl fmt::Display for State {
 pub struct Blocker {
     /// Its kind, for programs.
     pub reason: Reason,
-    /// The same with names and numbers, for people.
+    /// The reason with names and numbers, for people.
     pub text: String,
     /// Whether somebody should look. Catching up ends by itself.
     pub alert: bool,
-    /// Milliseconds until this node tries again by itself: dials a peer, asks another one; 0 while it does. None where it waits for others.
+    /// Milliseconds until this node's next attempt, such as dialling a peer or asking another one; 0 during an attempt.
+    /// None if the node waits for others.
     pub retry_ms: Option<u64>,
 }
 
@@ -113,7 +115,7 @@ pub struct SilenceStatus {
     /// The state, for programs.
     #[serde(flatten)]
     pub silence: Silence,
-    /// The same for people.
+    /// The state in words, for people.
     pub text: String,
     /// What the operator can do.
     pub way_out: String,
@@ -130,11 +132,11 @@ impl From<Silence> for SilenceStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// No peer tells of its head, and this node needs peers.
+    /// No peer reports its head, and this node needs peers.
     NoPeers,
-    /// Certified batches are ahead, and this node is on its way to them.
+    /// Certified batches are ahead, and this node is catching up.
     Behind,
-    /// Certified batches are ahead, and nothing comes.
+    /// Certified batches are ahead, and nothing arrives.
     Stalled,
     /// Nobody has a batch after the head, and the head is too old.
     Halted,
@@ -146,7 +148,7 @@ impl Reason {
     pub(crate) const ALL: [Reason; 5] =
         [Reason::NoPeers, Reason::Behind, Reason::Stalled, Reason::Halted, Reason::NoBatch];
 
-    /// As it stands in JSON and in metrics.
+    /// Its form in JSON and metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reason::NoPeers => "no_peers",
@@ -158,7 +160,7 @@ impl Reason {
     }
 }
 
-/// Everything that a node's health is read from.
+/// The inputs from which a node's health is judged.
 pub(crate) struct HealthSource {
     store: Store,
     follower: Arc<Follower>,
@@ -184,7 +186,7 @@ impl HealthSource {
         HealthSource { store, follower, seat, transport, clock, names, judge }
     }
 
-    /// Whether history that is missing here is being fetched.
+    /// Whether missing history is being fetched.
     pub(crate) fn is_backfilling(&self) -> bool {
         self.follower.is_backfilling()
     }
@@ -207,12 +209,12 @@ impl HealthSource {
         Ok(self.judge(&head.header, &self.follower.status(), consensus.as_ref(), &self.transport.contacts()))
     }
 
-    /// The head at which the node began to sync, while it does, as of the last judgement.
+    /// The head at which the node started to sync, according to the last judgement; `None` unless it is syncing.
     pub(crate) fn syncing_from(&self) -> Option<BatchNumber> {
         self.judge.lock().syncing_from
     }
 
-    /// Judges what has been read already.
+    /// Judges inputs that were already read.
     pub(crate) fn judge(
         &self,
         head: &BatchHeader,
@@ -229,7 +231,7 @@ impl HealthSource {
     }
 }
 
-/// How long until a configured peer is dialled again.
+/// The time until a configured peer is dialled again.
 fn redial(state: &ContactState, now: Instant) -> Option<Duration> {
     match state {
         ContactState::Connecting => Some(Duration::ZERO),
@@ -239,9 +241,9 @@ fn redial(state: &ContactState, now: Instant) -> Option<Duration> {
     }
 }
 
-/// Why the first of the configured peers is not connected, with the peer's name.
+/// Why the first missing configured peer is not connected, prefixed with the peer's name.
 fn missing(contacts: &Contacts, names: &Names) -> Option<String> {
-    // Two nodes with one key keep each other from every peer: that explains what the peers say.
+    // Two nodes with one key displace each other at every peer, which explains the peers' errors.
     let shared = contacts.shared_keys.iter().find(|key| key.own).map(|key| names.call(&key.id, key));
     let trouble = |peer: &ConfiguredPeer| {
         let ConfiguredPeer { peer: PeerTarget { id, at }, .. } = peer;
@@ -264,7 +266,7 @@ fn signs(
     let heads: Vec<_> = heard.map(|peer| peer.head.unwrap_or_default()).collect();
     Signs {
         head: head.number,
-        // The genesis says when the chain was thought of, not that it runs.
+        // The genesis's timestamp says when the chain was planned, not that it runs.
         head_age: (head.number > BatchNumber::GENESIS)
             .then(|| Duration::from_millis(now_ms.abs_diff(head.timestamp_ms))),
         is_ahead: head.timestamp_ms > now_ms,
@@ -292,7 +294,7 @@ fn signs(
     }
 }
 
-/// The votes of the next batch, and who gives none.
+/// The votes for the next batch, and the validators that do not vote.
 fn votes(status: &ConsensusStatus) -> Option<String> {
     let votes = status.voting.map(|votes| {
         let (number, most) = (votes.number, votes.prepares.max(votes.commits));
@@ -310,8 +312,8 @@ mod tests {
     use super::*;
     use crate::status::fixture::key;
 
-    /// Goal: the first peer that is missing, or the key that two nodes share, has its name in front. One without a name is told as
-    /// before.
+    /// Goal: the first missing peer, or the key that two nodes share, is prefixed with its name. Without a name the
+    /// text is unchanged.
     #[test]
     fn who_is_missing_has_its_name() {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! [`Teller`]: the part of a node's health that the log gets, and when.
+//! [`Teller`]: decides what the log reports of a node's health, and when.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -8,23 +8,24 @@ use tokio::time::Instant;
 use super::{Health, Reason, State};
 use crate::status::{HEARD_WITHIN_MS, NodeStatus};
 
-/// The calm line comes so often.
+/// Interval of the routine line.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// A change of state is told when it has lasted so long.
+/// How long a change of state must last before it is reported.
 const CHANGED_FOR: Duration = Duration::from_secs(1);
-/// Changes of state that are told within [`CHANGES_WITHIN`]: enough for a start. The next ones are seen in the calm line.
+/// Maximum number of changes of state that are reported within [`CHANGES_WITHIN`]: enough for a start. Further ones
+/// show in the routine line.
 const CHANGES_MAX: usize = 4;
 const CHANGES_WITHIN: Duration = Duration::from_secs(60);
-/// An alert ends, or gives way to another one, after it has been so for this long. A connection that comes and goes takes less: it
-/// is dialled again after 10 s at the latest.
+/// How long an alert must be over, or replaced by another one, before that is reported. A flapping connection takes
+/// less: it is dialled again after 10 s at the latest.
 const SETTLED_FOR: Duration = Duration::from_secs(15);
-/// A validator's silence is told when it has lasted so long: a start without a record takes less.
+/// How long a validator's silence must last before it is reported: a start without a record takes less.
 const SILENT_FOR: Duration = Duration::from_secs(5);
 
 /// A line of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
-    /// A calm line about the node's progress.
+    /// A routine line about the node's progress.
     Calm,
     /// An alert begins, for this reason.
     Begins(Reason),
@@ -32,17 +33,17 @@ enum Line {
     Ends(Reason),
 }
 
-/// Decides what is told. It remembers what it told last.
+/// Decides what is reported, and remembers what was reported last.
 #[derive(Debug, Default)]
 pub(crate) struct Teller {
     next_line: Option<Instant>,
     told: Option<State>,
     changed: Option<(State, Instant)>,
-    /// When the last changes were told, oldest first.
+    /// When the last changes were reported, oldest first.
     changes: VecDeque<Instant>,
     alert: Option<Reason>,
     unsettled: Option<(Option<Reason>, Instant)>,
-    /// The silence that was told last, and the one that may be told next.
+    /// The last reported silence, and the one that may be reported next.
     silence: Option<Silence>,
     unsettled_silence: Option<(Option<Silence>, Instant)>,
 }
@@ -75,7 +76,7 @@ impl Teller {
         if !lines.is_empty() {
             self.next_line = Some(now + LINE_EVERY);
         }
-        // The beginning of an alert says all that the calm line would.
+        // The start of an alert says all that the routine line would.
         if lines.iter().any(|line| matches!(line, Line::Begins(_))) {
             lines.retain(|line| *line != Line::Calm);
         }
@@ -101,7 +102,8 @@ impl Teller {
         seen.map(Line::Begins).or(before.map(Line::Ends))
     }
 
-    /// The change of silence that is to be told. Of one that lasts, such as until a lost vote is decided, the kind counts.
+    /// The change of silence to report. A silence that continues, such as until a lost vote is decided, is compared by
+    /// its kind.
     fn silence(&mut self, seen: Option<Silence>, now: Instant) -> Option<Option<Silence>> {
         let kind = |silence: Option<Silence>| silence.map(Silence::name);
         if kind(seen) == kind(self.silence) {
@@ -141,7 +143,7 @@ impl Teller {
     }
 }
 
-/// One event: collectors of logs find the same fields in each.
+/// Writes one event, with the same fields each time for log collectors.
 macro_rules! event {
     ($level:ident, $status:ident, $message:expr $(, $field:ident = $value:expr)*) => {{
         let NodeStatus { health, progress, process, disk, consensus, rules, .. } = $status;
@@ -153,10 +155,10 @@ macro_rules! event {
             peers = health.peers_connected,
             configured = health.peers_configured,
             batches_per_s = rounded(health.batches_per_second),
-            // A validator's batches come from consensus, which counts no transactions here.
+            // A validator's batches come from consensus, which does not count transactions here.
             transactions_per_s = Some(health.transactions_per_second).filter(|rate| *rate > 0.0).map(rounded),
             eta_s = health.eta_seconds.map(rounded),
-            // At the head all is done with every batch.
+            // At the head, every batch completes the work.
             percent = Some(progress.percent).filter(|_| health.state != State::AtHead).map(rounded),
             view = consensus.as_ref().map(|own| own.view),
             primary = consensus.as_ref().map(|own| own.member(own.primary)),
@@ -191,7 +193,7 @@ fn over(reason: Reason) -> &'static str {
     }
 }
 
-/// One digit behind the point.
+/// Rounds to one decimal digit.
 fn rounded(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
@@ -225,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second at the function's result; returns the lines with their seconds.
+    /// Judges the function's result once a second, and returns the lines with their seconds.
     fn told(seconds: u64, at: impl Fn(u64) -> Health) -> Vec<(u64, Line)> {
         let (start, mut teller) = (Instant::now(), Teller::default());
         let look = |second| {
@@ -243,7 +245,7 @@ mod tests {
         assert!(told.iter().all(|(second, line)| second % 10 == 1 && *line == Line::Calm));
     }
 
-    /// Goal: a change that stays is told at once, one that flickers is not.
+    /// Goal: a change that lasts is reported once it has lasted, and one that flickers is not.
     #[test]
     fn a_change_of_state_is_told_once_it_lasts() {
         let lines = told(10, |second| match second {
@@ -259,7 +261,7 @@ mod tests {
         assert!(lines.len() <= 60 + 10 * CHANGES_MAX, "{}", lines.len());
     }
 
-    /// Goal: an alert is told when it begins and when it ends, and only then, even if it flickers.
+    /// Goal: an alert is reported when it begins and when it ends, and only then, even if it flickers.
     #[test]
     fn an_alert_is_told_when_it_begins_and_when_it_ends() {
         let only_alerts = |lines: Vec<(u64, Line)>| -> Vec<_> {
@@ -271,7 +273,7 @@ mod tests {
             only_alerts(lines),
             [(20, Line::Begins(Reason::Halted)), (75, Line::Ends(Reason::Halted))]
         );
-        // The calm line comes in between, with the blocker in it.
+        // The routine line comes in between and includes the blocker.
         let lines =
             told(100, |second| health(State::AtHead, halted.filter(|_| second >= 20 && second % 3 > 0)));
         assert_eq!(only_alerts(lines), [(20, Line::Begins(Reason::Halted))]);
@@ -284,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Goal: a silence that lasts is told when it begins, when it becomes another, and when it ends; a short one is not.
+    /// Goal: a lasting silence is reported when it begins, when it changes, and when it ends; a short one is not.
     #[test]
     fn a_silence_is_told_once_it_lasts() {
         let (start, mut teller) = (Instant::now(), Teller::default());
@@ -303,7 +305,7 @@ mod tests {
         assert_eq!(told, [(15, Some("lost_votes")), (35, Some("catching_up")), (65, None)]);
     }
 
-    /// Goal: JSON, metrics and people have one name for each silence, and the way out goes with it.
+    /// Goal: JSON, metrics and people use one name for each silence, and the remedy goes with it.
     #[test]
     fn a_silence_has_one_name() {
         let (epoch, until) = (slipstream_types::Epoch(3), BatchNumber::new(9));
@@ -323,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Goal: the line names the validators that do not vote, a few of them, and is short while all do.
+    /// Goal: the line names a few of the validators that do not vote, and is short while all do.
     #[test]
     fn silent_validators_are_named() {
         let own = |peers: Vec<serde_json::Value>| {

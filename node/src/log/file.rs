@@ -1,8 +1,8 @@
-//! [`LogFile`]: a log file that turns over by size: `PATH` becomes `PATH.1`, the former `PATH.1` becomes `PATH.2`, and the oldest
-//! goes.
+//! [`LogFile`]: a log file that is rotated by size: `PATH` becomes `PATH.1`, the former `PATH.1` becomes `PATH.2`, and
+//! the oldest is deleted.
 //!
-//! A failure here costs lines, which the queue counts. The next lines are the next attempt; nothing waits for it. A file stays
-//! within its bound, even if earlier ones cannot be moved away.
+//! A failure here costs lines, which the queue counts. The next lines are the next attempt; nothing waits for it. A
+//! file stays within its limit, even if earlier files cannot be renamed.
 
 use std::{
     ffi::OsString,
@@ -19,13 +19,13 @@ use std::{
 
 use slipstream_config::LogFileConfig;
 
-/// Logs name peers and addresses: they are for the operator and for the group that collects them.
+/// Logs name peers and addresses, so only the operator and the group that collects them may read the file.
 const MODE: u32 = 0o640;
-/// The least time between two reports that the file cannot be written. The log makes them itself, and it goes to standard error
-/// too.
+/// The least time between two reports that the file cannot be written. The report is itself a log line, and also goes
+/// to standard error.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Asks for the file to be opened anew.
+/// A request to reopen the file.
 #[derive(Clone, Default)]
 pub(super) struct Reopen(Arc<AtomicBool>);
 
@@ -39,12 +39,12 @@ impl Reopen {
     }
 }
 
-/// The file. Lines come whole, some at a time and a MiB at most.
+/// The file. It receives whole lines, up to a MiB at a time.
 pub(super) struct LogFile {
     path: PathBuf,
     bytes_max: u64,
     files_kept: u32,
-    /// None after a failure.
+    /// `None` after a failure.
     open: Option<Open>,
     reopen: Reopen,
     told_at: Option<Instant>,
@@ -56,7 +56,7 @@ struct Open {
 }
 
 impl LogFile {
-    /// Opens the file, behind its present lines.
+    /// Opens the file, to append to its present lines.
     pub(super) fn open(path: &Path, config: &LogFileConfig) -> io::Result<(LogFile, Reopen)> {
         let reopen = Reopen::default();
         let file = LogFile {
@@ -83,7 +83,8 @@ impl LogFile {
             open = self.turn_over()?;
         }
         if let Err(error) = open.file.write_all(lines) {
-            // No half line stays before the next whole one. If that fails too, the file is looked at anew.
+            // Removes a partial line, so that the next line starts cleanly. If that fails too, the file is opened and
+            // measured again.
             let _ = open.file.set_len(open.bytes);
             return Err(error);
         }
@@ -92,7 +93,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Moves the files on, and begins a new one.
+    /// Renames the files, and starts a new one.
     fn turn_over(&self) -> io::Result<Open> {
         for number in (1..=self.files_kept).rev() {
             match fs::rename(self.earlier(number - 1), self.earlier(number)) {
@@ -103,13 +104,13 @@ impl LogFile {
         if self.files_kept == 0 {
             fs::remove_file(&self.path)?;
         }
-        // Those of a configuration that kept more.
+        // These are left from a configuration that kept more.
         let surplus = (self.files_kept + 1..).map(|number| self.earlier(number));
         surplus.take_while(|path| fs::remove_file(path).is_ok()).for_each(drop);
         append(&self.path)
     }
 
-    /// The path of the file that was turned over so many times.
+    /// The path of the file after `times` rotations.
     fn earlier(&self, times: u32) -> PathBuf {
         if times == 0 {
             return self.path.clone();
@@ -119,7 +120,7 @@ impl LogFile {
         name.into()
     }
 
-    /// Says that lines are lost here. This line takes the same way, so that it must not come with every failure.
+    /// Reports that lines are lost here. The report goes to the same log, so it must not follow every failure.
     fn tell(&mut self, error: &io::Error) {
         let now = Instant::now();
         if self.told_at.is_none_or(|at| now.duration_since(at) >= TELL_EVERY) {
@@ -134,7 +135,7 @@ impl Write for LogFile {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         match self.put(lines) {
             Ok(()) => Ok(lines.len()),
-            // Another kind would be tried again at once.
+            // An `Interrupted` error would be retried at once.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(io::Error::other(error)),
             Err(error) => {
                 self.tell(&error);
@@ -151,7 +152,7 @@ impl Write for LogFile {
 fn append(path: &Path) -> io::Result<Open> {
     let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
     let found = file.metadata()?;
-    // A pipe or a terminal is unlimited, and cannot be moved away.
+    // A pipe or a terminal has no length, and cannot be rotated.
     if !found.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
@@ -194,7 +195,7 @@ mod tests {
         found
     }
 
-    /// Files of these names whose lines begin with these letters.
+    /// The expected files, from names and the letters with which their lines begin.
     fn named(files: &[(&str, &str)]) -> Vec<(String, String)> {
         files.iter().map(|(name, letters)| ((*name).to_owned(), (*letters).to_owned())).collect()
     }
@@ -203,7 +204,8 @@ mod tests {
         kept(dir).into_iter().map(|(name, letters, _)| (name, letters)).collect()
     }
 
-    /// Goal: files turn over by size in order, no more are kept than configured, and a restart goes on where it stopped.
+    /// Goal: files are rotated by size in order, no more are kept than configured, and a restart continues where it
+    /// stopped.
     #[test]
     fn files_turn_over_and_the_oldest_goes() {
         let dir = tempfile::tempdir().unwrap();
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(names(dir.path()), named(&[("node.log", "kl")]));
     }
 
-    /// Goal: a program that moves the file away gets the next lines in a new one, after having said so.
+    /// Goal: after an external rotation and its signal, the next lines go to a new file.
     #[test]
     fn a_file_that_was_moved_away_is_opened_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -245,7 +247,8 @@ mod tests {
         assert_eq!(names(dir.path()), named(&[("moved", "ab"), ("node.log", "c")]));
     }
 
-    /// Goal: a file that cannot be moved stays within its bound and ends nothing, and goes on once it can be moved.
+    /// Goal: a file that cannot be renamed stays within its limit and stops nothing, and logging continues once it can
+    /// be renamed.
     #[test]
     fn what_cannot_be_turned_over_costs_lines_only() {
         let dir = tempfile::tempdir().unwrap();

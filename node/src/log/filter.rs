@@ -1,41 +1,41 @@
-//! [`Filter`]: which lines are written, changed while the node runs.
+//! [`Filter`]: selects the lines that are written, and can change while the node runs.
 
 use parking_lot::Mutex;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-/// Longest filter that is taken: one level for each of a hundred modules.
+/// The longest filter in bytes: one level for each of a hundred modules.
 pub const FILTER_BYTES_MAX: usize = 4_096;
-/// Characters of a wrong part that are quoted.
+/// Maximum characters of a wrong part that are quoted.
 const PART_CHARS_MAX: usize = 80;
 
-/// Why a text is no filter.
+/// Why a filter was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// It does not parse.
+    /// The text does not parse.
     #[error(
         "`{part}` is not a log filter ({reason}); write a level such as `info`, or `info,slipstream_sync=debug`"
     )]
     Malformed {
-        /// The first part that is wrong.
+        /// The first wrong part.
         part: String,
         /// The character at which that part begins, counted from 1.
         column: usize,
         /// The parser's reason.
         reason: String,
     },
-    /// It is longer than any that is meant.
+    /// The text is longer than any sensible filter.
     #[error("a log filter of {bytes} bytes is longer than {FILTER_BYTES_MAX}")]
     TooLong {
         /// The length of the filter's text.
         bytes: usize,
     },
-    /// The log belongs to another program.
+    /// The process has another log than this node's.
     #[error("this node does not run as a program of its own: its log is that of the program around it")]
     NotInstalled,
 }
 
 impl FilterError {
-    /// Where the wrong part begins, if one is.
+    /// The column at which the wrong part begins, if one does.
     pub fn column(&self) -> Option<usize> {
         match self {
             FilterError::Malformed { column, .. } => Some(*column),
@@ -59,22 +59,22 @@ pub(crate) fn parse(text: &str) -> Result<EnvFilter, FilterError> {
             }
             column += candidate.chars().count() + 1;
         }
-        // Each part may be right by itself.
+        // Each part may be valid on its own.
         let column = if part == text { 1 } else { column };
         let part = part.chars().take(PART_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
         FilterError::Malformed { part, column, reason: error.to_string() }
     })
 }
 
-/// The filter of the process' log.
+/// The filter of the process's log.
 pub(super) struct Filter {
     handle: reload::Handle<EnvFilter, Registry>,
-    /// As it was written: the subscriber would show it in an order of its own.
+    /// The filter as it was written: the subscriber would display its parts in another order.
     text: Mutex<String>,
 }
 
 impl Filter {
-    /// The layer that filters, and the handle that changes it.
+    /// Returns the layer that filters, and the handle that changes it.
     pub(super) fn new(filter: EnvFilter, text: String) -> (reload::Layer<EnvFilter, Registry>, Filter) {
         let (layer, handle) = reload::Layer::new(filter);
         (layer, Filter { handle, text: Mutex::new(text) })
@@ -86,9 +86,9 @@ impl Filter {
 
     pub(super) fn set(&self, text: &str) -> Result<String, FilterError> {
         let filter = parse(text)?;
-        // Held over both, so that the text is always that of the filter.
+        // Locked during both changes, so that the text always matches the filter.
         let mut shown = self.text.lock();
-        // It fails only if the subscriber has gone, and that of a process never does.
+        // Fails only if the subscriber is gone, and a process's subscriber never is.
         self.handle.reload(filter).map_err(|_| FilterError::NotInstalled)?;
         Ok(std::mem::replace(&mut *shown, text.to_owned()))
     }
@@ -118,7 +118,7 @@ mod tests {
         parse("info,slipstream_sync=debug,[span{field=a}]=trace").unwrap();
     }
 
-    /// Goal: a filter that is changed takes effect at once, and one that is refused changes nothing.
+    /// Goal: a changed filter takes effect at once, and a refused one changes nothing.
     #[test]
     fn the_filter_changes_while_it_is_used() {
         let (layer, filter) = Filter::new(parse("info").unwrap(), "info".into());

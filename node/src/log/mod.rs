@@ -1,8 +1,8 @@
-//! [`Log`]: where the lines of a node go, and which there are.
+//! [`Log`]: the destinations of a node's log lines, and their selection.
 //!
 //! ```text
 //!  tracing ─▶ Filter ─▶ Log ─┬─▶ Queue ─▶ standard error
-//!           (changed at      ├─▶ Queue ─▶ LogFile, which turns over by size
+//!           (changed at      ├─▶ Queue ─▶ LogFile, which is rotated by size
 //!            run time)       └─▶ Recent: the last lines, in memory
 //! ```
 
@@ -34,30 +34,30 @@ use crate::NodeError;
 pub(crate) use self::filter::parse as parse_filter;
 pub use self::filter::{FILTER_BYTES_MAX, FilterError};
 
-/// How long the end of the program waits for its last lines.
+/// How long the program waits at its end for the last lines.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A handle to the log; all clones write to the same places.
+/// A handle to the log; all clones write to the same destinations.
 #[derive(Clone)]
 pub struct Log(Arc<Shared>);
 
 struct Shared {
     stderr: Queue,
     file: Option<(Queue, Reopen)>,
-    /// Whether lines come with colours: standard error is a terminal.
+    /// Whether lines have colours, because standard error is a terminal.
     is_coloured: bool,
     filter: OnceLock<Filter>,
     recent: Recent,
 }
 
 impl Log {
-    /// A log that goes to standard error, and to the file of the configuration.
+    /// Opens a log that writes to standard error, and to the configured file.
     ///
     /// # Errors
     /// If the file cannot be opened, or the system refuses a thread or a file descriptor.
     pub fn open(config: &LogConfig) -> Result<Log, NodeError> {
         let failed = |source| NodeError::Io { action: "start the log", source };
-        // Not through the standard library's handle: its writer holds a lock that others would wait for.
+        // Bypasses the standard library's handle: its writer holds a lock on which others would block.
         let stderr =
             std::fs::File::from(rustix::io::dup(io::stderr()).map_err(|error| failed(error.into()))?);
         let stderr = Queue::to("log", stderr).map_err(failed)?;
@@ -75,8 +75,8 @@ impl Log {
         Ok(Log(Arc::new(Shared { stderr, file, is_coloured, filter, recent })))
     }
 
-    /// Makes it the log of the whole process: everything that is traced goes through the filter to it. Where there is another one already,
-    /// that stays.
+    /// Makes this the log of the whole process: all traced events pass the filter and go to it. If the process already
+    /// has a log, that one stays.
     pub fn install(&self, filter: EnvFilter, text: String, format: LogFormat) {
         let (filter, change) = Filter::new(filter, text);
         let lines = tracing_subscriber::fmt::layer().with_writer(self.clone()).with_ansi(self.0.is_coloured);
@@ -86,17 +86,17 @@ impl Log {
             LogFormat::Json => filtered.with(lines.json()).try_init(),
         };
         if installed.is_ok() {
-            // Nobody else can have set it: only one log of a process gets here.
+            // Cannot be set already: only one log of a process gets here.
             let _ = self.0.filter.set(change);
         }
     }
 
-    /// The present filter of the log; `None` if the process has another log.
+    /// The current filter of the log; `None` if the process has another log.
     pub fn filter(&self) -> Option<String> {
         self.0.filter.get().map(Filter::text)
     }
 
-    /// Changes the filter until the process ends. Returns the one before.
+    /// Changes the filter until the process ends. Returns the previous one.
     ///
     /// # Errors
     /// If the text is not a filter, or the process has another log.
@@ -104,30 +104,30 @@ impl Log {
         self.0.filter.get().ok_or(FilterError::NotInstalled)?.set(text)
     }
 
-    /// Whether lines go to a file too.
+    /// Whether lines also go to a file.
     pub fn has_file(&self) -> bool {
         self.0.file.is_some()
     }
 
-    /// Opens the log file anew with the next line: somebody has moved it away.
+    /// Reopens the log file with the next line. Call after another program has moved it away.
     pub fn reopen(&self) {
         if let Some((_, reopen)) = &self.0.file {
             reopen.ask();
         }
     }
 
-    /// The last lines, up to a MiB of them.
+    /// The last lines, up to a MiB.
     pub fn recent(&self) -> String {
         self.0.recent.text()
     }
 
-    /// Lines that were dropped because a queue was full, and at most those that were in a write that failed. One that was lost for standard
-    /// error and for the file counts twice.
+    /// Lines that were dropped because a queue was full, plus at most those of failed writes. A line lost for both
+    /// standard error and the file counts twice.
     pub fn lines_lost(&self) -> u64 {
         self.queues().map(Queue::lines_lost).sum()
     }
 
-    /// Waits for a moment until the last lines are written; later ones are dropped.
+    /// Waits at most a second until the last lines are written; later ones are dropped.
     pub fn close(&self) {
         let deadline = Instant::now() + FLUSH_PATIENCE;
         self.queues().for_each(Queue::close);
@@ -139,7 +139,7 @@ impl Log {
     }
 }
 
-/// The subscriber hands over one whole line at a time.
+/// The subscriber passes one whole line at a time.
 impl Write for &Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.stderr.push(line);

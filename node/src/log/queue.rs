@@ -1,6 +1,6 @@
-//! [`Queue`]: the log's way to one place, standard error or a file. Bounded, with a thread of its own that writes. So tasks never
-//! wait for an unread pipe or for a slow disk. A line that cannot be written (a full disk, a closed pipe) is counted and lost; the
-//! node goes on.
+//! [`Queue`]: the log's path to one destination, standard error or a file. It is bounded, and its own thread writes. So
+//! tasks never wait for an unread pipe or a slow disk. A line that cannot be written (a full disk, a closed pipe) is
+//! counted and lost; the node continues.
 
 use std::{
     io::{self, Write},
@@ -11,16 +11,16 @@ use std::{
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Lines that wait to be written, in bytes: some thousand of them. Keeps a reader that stands still from taking memory.
+/// Maximum bytes of lines that wait to be written: some thousand lines. A stalled reader cannot use more memory.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
-/// A handle to the queue; all clones write into one.
+/// A handle to the queue; all clones write to the same one.
 #[derive(Clone)]
 pub(super) struct Queue(Arc<Shared>);
 
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// There is something to write, or nothing any more, or the log is closed.
+    /// Signalled when there is something to write, when all is written, or when the log is closed.
     changed: Condvar,
 }
 
@@ -28,14 +28,14 @@ struct Shared {
 struct Waiting {
     bytes: Vec<u8>,
     lines: u64,
-    /// Whether the thread holds lines on their way from the queue to the sink.
+    /// Whether the thread holds lines between the queue and the sink.
     writing: bool,
     closed: bool,
     lost: u64,
 }
 
 impl Queue {
-    /// Starts the thread that writes.
+    /// Starts the writing thread.
     pub(super) fn to(name: &str, mut sink: impl Write + Send + 'static) -> io::Result<Queue> {
         let queue = Queue(Arc::new(Shared { waiting: Mutex::default(), changed: Condvar::new() }));
         let written = queue.clone();
@@ -43,18 +43,18 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Lines that were dropped because the queue was full, and at most those that were in a write that failed.
+    /// Lines that were dropped because the queue was full, plus at most those of failed writes.
     pub(super) fn lines_lost(&self) -> u64 {
         self.0.waiting.lock().lost
     }
 
-    /// Takes no lines any more.
+    /// Stops accepting lines.
     pub(super) fn close(&self) {
         self.0.waiting.lock().closed = true;
         self.0.changed.notify_all();
     }
 
-    /// Waits at most until a time for the last lines to be written.
+    /// Waits until the last lines are written, or until `deadline`.
     pub(super) fn flush(&self, deadline: Instant) {
         let mut waiting = self.0.waiting.lock();
         while !waiting.bytes.is_empty() || waiting.writing {
@@ -64,7 +64,7 @@ impl Queue {
         }
     }
 
-    /// Takes a line, or counts it as lost.
+    /// Queues a line, or counts it as lost.
     pub(super) fn push(&self, line: &[u8]) {
         let mut waiting = self.0.waiting.lock();
         if waiting.closed || waiting.bytes.len() + line.len() > QUEUE_BYTES_MAX {
@@ -76,7 +76,7 @@ impl Queue {
         self.0.changed.notify_all();
     }
 
-    /// Writes what comes until the log is closed.
+    /// Writes queued lines until the log is closed.
     fn write_on(&self, sink: &mut impl Write) {
         let mut waiting = self.0.waiting.lock();
         loop {
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands over what is written, once somebody takes it.
+    /// A sink that blocks each write until the test receives it.
     struct Slow(mpsc::SyncSender<Vec<u8>>);
 
     impl Write for Slow {
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Goal: a reader that stands still costs lines, not time, and queued lines come in order once it reads.
+    /// Goal: a stalled reader costs lines, not time, and queued lines arrive in order once it reads.
     #[test]
     fn a_reader_that_stands_still_costs_lines_only() {
         let (sender, written) = mpsc::sync_channel(0);

@@ -1,15 +1,15 @@
-//! [`Recent`]: the last lines of the log, in memory, for questions about the time before something went wrong.
+//! [`Recent`]: the last lines of the log, in memory, to investigate what preceded a failure.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// Bytes of lines that are kept, some thousand lines: a few minutes of a node that is told to debug, a day of one that is well.
+/// Maximum bytes of kept lines, some thousand: a few minutes of a node at debug level, a day of a healthy one.
 const BYTES_MAX: usize = 1 << 20;
-/// Of a line: more is cut off.
+/// Maximum bytes of one line; the rest is cut.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// The lines, the oldest first.
+/// The lines, oldest first.
 #[derive(Default)]
 pub(super) struct Recent(Mutex<Lines>);
 
@@ -32,7 +32,7 @@ impl Recent {
         kept.lines.push_back(line.into());
     }
 
-    /// All of them, as they were written but for bytes that are no text.
+    /// All lines as they were written, except bytes that are not UTF-8.
     pub(super) fn text(&self) -> String {
         let kept = self.0.lock();
         let mut text = String::with_capacity(kept.bytes + kept.lines.len());
@@ -44,7 +44,7 @@ impl Recent {
     }
 }
 
-/// A line within its bound. It is cut between two words, so that later masking never meets half of a secret.
+/// Shortens a line to its limit. The cut is between two words, so that masking never sees half of a secret.
 fn shortened(line: &[u8]) -> &[u8] {
     if line.len() <= LINE_BYTES_MAX {
         return line;

@@ -42,14 +42,16 @@ use crate::{
     workers::Workers,
 };
 
-/// The file in the data directory that keeps the transactions that users gave this node.
+/// The file in the data directory that journals the transactions that users submitted to this node.
 const JOURNAL: &str = "transactions.journal";
-/// Decided batches that wait to be announced; when it is full consensus waits, which bounds the memory they take.
+/// Maximum number of decided batches that wait to be announced. When the queue is full, consensus waits, which bounds
+/// its memory.
 const DECIDED_MAX: usize = 16;
-/// Time between two prunings: each costs the commits one small write, and the disk is not filled in seconds.
+/// Time between two pruning runs. Each run costs the commits one small write, and the disk does not fill within
+/// seconds.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The parts that follow the chain, and agree on it.
+/// The parts that follow the chain and agree on it.
 struct Core {
     store: Store,
     genesis: Genesis,
@@ -66,7 +68,7 @@ struct Core {
     seat: Arc<Seat>,
 }
 
-/// The parts that others see: peers that sync, callers, operators.
+/// The parts that are visible from outside: to syncing peers, callers and operators.
 struct Surface {
     server: Arc<SyncServer>,
     resources: Arc<Resources>,
@@ -77,7 +79,7 @@ struct Surface {
     api: Api,
 }
 
-/// Builds the parts of a node on its open store, opens them to peers and callers, and starts their tasks.
+/// Builds a node's parts on its open store, opens them to peers and callers, and starts their tasks.
 pub(super) fn assemble(
     config: &NodeConfig,
     key: SecretKey,
@@ -100,7 +102,7 @@ pub(super) fn assemble(
         bans: bans.clone(),
     };
     let surface = Surface::new(config, &core, operator)?;
-    // Orders of before the restart hold, and the set may have changed since.
+    // Orders from before the restart still hold, and the validator set may have changed since.
     let _ = surface.status.tell_barred();
     let peer_address = core.address;
     router.open(Services {
@@ -117,7 +119,7 @@ pub(super) fn assemble(
 }
 
 impl Core {
-    /// The parts, and the batches that consensus will decide.
+    /// Returns the parts, and the receiver of the batches that consensus will decide.
     fn new(
         config: &NodeConfig,
         key: SecretKey,
@@ -279,7 +281,7 @@ impl Surface {
     }
 }
 
-/// The context from which JSON-RPC answers.
+/// The context that JSON-RPC answers from.
 fn context(
     config: &NodeConfig,
     core: &Core,
@@ -312,7 +314,7 @@ fn context(
     })
 }
 
-/// The tasks that look after the store and the network.
+/// Starts the tasks that maintain the store and the network.
 fn keep(tasks: &mut Tasks, store: &Store, network: &Arc<Network>, bans: Arc<BansFile>) {
     let pruned = store.clone();
     tasks.spawn("pruner", |shutdown| prune(pruned, shutdown));
@@ -332,7 +334,7 @@ fn keep(tasks: &mut Tasks, store: &Store, network: &Arc<Network>, bans: Arc<Bans
     });
 }
 
-/// A task that has nothing to report; ending before it was told to is a failure like any other.
+/// Wraps a task that has nothing to report; an end before its shutdown signal counts as a failure.
 async fn until_shutdown(
     work: impl Future<Output = ()>,
     shutdown: CancellationToken,
@@ -341,7 +343,7 @@ async fn until_shutdown(
     if shutdown.is_cancelled() { Ok(()) } else { Err("it ended by itself".into()) }
 }
 
-/// Drops blobs beyond the windows of `storage.prune` as the head moves on.
+/// Drops blobs that leave the windows of `storage.prune` as the head advances.
 async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskError> {
     let mut head = store.watch_head();
     loop {
@@ -362,7 +364,7 @@ async fn prune(store: Store, shutdown: CancellationToken) -> Result<(), TaskErro
     }
 }
 
-/// Where the parts of the data directory lie.
+/// The paths of the data directory's parts.
 fn places(config: &NodeConfig) -> Places {
     let database = config.data_dir.join(DATABASE);
     Places {
@@ -373,7 +375,7 @@ fn places(config: &NodeConfig) -> Places {
     }
 }
 
-/// The journal of users' transactions, if it is configured. The data directory's lock is held.
+/// Opens the journal of users' transactions, if configured. The caller holds the data directory's lock.
 fn open_journal(config: &NodeConfig) -> Result<Option<Journal>, NodeError> {
     match config.consensus.pool.journal_mib {
         0 => Ok(None),

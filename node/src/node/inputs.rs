@@ -1,4 +1,5 @@
-//! A node's inputs: configuration, key and genesis, checked before anything is written; then the data directory and its store.
+//! A node's inputs. Configuration, key and genesis are checked before anything is written; then the data directory and
+//! its store open.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -25,22 +26,23 @@ use crate::{
     repair, schedule_file,
 };
 
-/// How long peers are asked for the genesis of a waypoint before the node gives up and reports their answers.
+/// How long the node asks peers for the genesis of a waypoint before it gives up and reports their answers.
 const GENESIS_PATIENCE: Duration = Duration::from_secs(30);
-/// How long they are asked where a file has the genesis: they can only show sooner that the waypoint is another ledger's.
+/// The same if a file supplies the genesis. Peers can then only reveal earlier that the waypoint belongs to another
+/// ledger.
 const WAYPOINT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A time of the chain further from the clock than this is in another unit: microseconds are thousands of years ahead, and seconds stand in
-/// 1970. A chain may be thought of years before it begins.
+/// A time further ahead of the clock than this has the wrong unit: microseconds lie thousands of years ahead, seconds
+/// lie in 1970. A chain may be planned years before it begins.
 const TIME_MAX_MS: u64 = 20 * YEAR_MS;
 
-/// The files that the configuration names, read and checked; nothing is written yet.
+/// The files that the configuration names, read and checked. Nothing is written yet.
 pub(super) struct Inputs {
     pub(super) key: SecretKey,
     pub(super) genesis: Option<Genesis>,
 }
 
-/// A data directory that is this node's.
+/// A data directory that this node has locked and opened.
 pub(super) struct Opened {
     pub(super) lock: DataLock,
     pub(super) store: Store,
@@ -48,21 +50,21 @@ pub(super) struct Opened {
     pub(super) bans: BansFile,
 }
 
-/// What the run before left for the network's start, which comes before the lock.
+/// What the previous run left for the network's start, which precedes the lock.
 pub(super) struct Before {
     pub(super) orders: Kept<Orders>,
-    /// Those that the node itself spoke.
+    /// The bans that the node itself imposed.
     pub(super) bans: Kept<Vec<Ban>>,
 }
 
 impl Before {
-    /// Reads it and changes nothing.
+    /// Reads the files and changes nothing.
     pub(super) fn read(config: &NodeConfig) -> Before {
         Before { orders: orders_file::read(&config.data_dir), bans: bans_file::read(&config.data_dir) }
     }
 }
 
-/// Reads key and genesis and checks them against each other and against the rest of the configuration.
+/// Reads the key and genesis, and checks them against each other and the rest of the configuration.
 pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     let key = keys::load(&config.key_file)?;
     let Some(path) = &config.genesis else { return Ok(Inputs { key, genesis: None }) };
@@ -75,14 +77,14 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
         chain.check_schedule().map_err(|source| NodeError::Schedule { path: path.clone(), source })?;
     }
     let peer = key.public();
-    // Where validators may come and go, this one may come later.
+    // With a validators contract the set may change, so this validator may join later.
     let is_fixed = genesis.validators_contract.is_none();
     if config.role == Role::Validator && is_fixed && genesis.validator_set().index_of(&peer).is_none() {
         return Err(NodeError::NotAValidator { peer, genesis: path.clone() });
     }
     let found = Waypoint::of(&genesis.ledger_info()?);
     match config.waypoint {
-        // A later waypoint is checked when the ledger gets there.
+        // A later waypoint is checked when the ledger reaches it.
         Some(waypoint) if waypoint.number == BatchNumber::GENESIS && waypoint != found => {
             Err(NodeError::WrongWaypoint { waypoint, found, genesis: path.clone() })
         }
@@ -90,7 +92,7 @@ pub(super) fn read_inputs(config: &NodeConfig) -> Result<Inputs, NodeError> {
     }
 }
 
-/// Refuses a time that is further ahead than anybody plans.
+/// Refuses a time that is implausibly far ahead.
 fn check_time(
     path: &Path,
     what: impl FnOnce() -> String,
@@ -103,7 +105,7 @@ fn check_time(
     }
 }
 
-/// A fork before the first years of chains like this is in seconds, and would hold at once.
+/// Refuses a fork whose time lies implausibly far in the past: it is in seconds, and would take effect at once.
 fn check_forks(path: &Path, schedule: &Schedule, now_ms: u64) -> Result<(), NodeError> {
     for (fork, _) in schedule.forks() {
         let Activation::TimeMs(timestamp_ms) = fork.at else { continue };
@@ -116,8 +118,8 @@ fn check_forks(path: &Path, schedule: &Schedule, now_ms: u64) -> Result<(), Node
     Ok(())
 }
 
-/// Locks the data directory, opens the store in it and makes sure that it holds the chain. Files of orders or bans that are damaged are set
-/// aside.
+/// Locks the data directory, opens its store and ensures that the store holds this chain. Sets damaged files of orders
+/// or bans aside.
 pub(super) async fn open_store(
     config: &NodeConfig,
     genesis: Option<Genesis>,
@@ -127,7 +129,7 @@ pub(super) async fn open_store(
     before: Before,
 ) -> Result<Opened, NodeError> {
     let dir = config.data_dir.join(DATABASE);
-    // An unknown waypoint must leave nothing behind, so the genesis comes before the directory.
+    // An unknown waypoint must leave nothing behind, so the node fetches the genesis before it creates the directory.
     let mut genesis = match genesis {
         genesis if dir.exists() => genesis,
         genesis => agree(config, genesis, fetch(config, transport, starting).await?)?,
@@ -145,7 +147,7 @@ pub(super) async fn open_store(
     if let Some(genesis) = genesis {
         store.initialize(&genesis)?;
     }
-    // Nobody is told that a node is ready which stops at its first write.
+    // A node that will stop at its first write must not report itself ready.
     if let Err(error) = store.check_room(0) {
         store.close();
         return Err(error.into());
@@ -157,15 +159,16 @@ pub(super) fn address_of(listener: &TcpListener) -> Result<SocketAddr, NodeError
     listener.local_addr().map_err(|source| NodeError::Io { action: "read the API's own address", source })
 }
 
-/// Asks peers for the genesis of the configured waypoint. If a file has the genesis, the validators come from there, and sync stops
-/// at a ledger that does not pass through the waypoint. Then peers may still be below the waypoint.
+/// Asks peers for the genesis of the configured waypoint. If a file supplies the genesis, the validators come from that
+/// file. Sync then stops at a ledger that does not pass through the waypoint, and peers may still be below the
+/// waypoint.
 async fn fetch(
     config: &NodeConfig,
     transport: &dyn Transport,
     starting: &Starting,
 ) -> Result<Option<Genesis>, NodeError> {
     let has_file = config.genesis.is_some();
-    // Batch 0 is the genesis itself: `read_inputs` compares it without peers where there is a file.
+    // Batch 0 is the genesis itself: with a file, `read_inputs` compares the two without peers.
     let Some(waypoint) = config.waypoint.filter(|it| it.number > BatchNumber::GENESIS || !has_file) else {
         return Ok(None);
     };
@@ -184,7 +187,7 @@ async fn fetch(
     }
 }
 
-/// The genesis of a new node: the file's, the waypoint's, or both if they are the same.
+/// The genesis of a new node: from the file, from the waypoint, or from both if they agree.
 fn agree(
     config: &NodeConfig,
     given: Option<Genesis>,
@@ -200,7 +203,7 @@ fn agree(
     Ok(given.or(proved))
 }
 
-/// Opening reads the whole state back into the tree: not on a thread that others wait for.
+/// Opens the database. This reads the whole state back into the tree, so it runs on a blocking thread.
 pub(crate) async fn open_database(config: &NodeConfig, dir: &Path) -> Result<Store, NodeError> {
     let (storage, dir) = (config.storage.clone(), dir.to_owned());
     let open = move || {
@@ -224,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: times in another unit are refused by their file and name, and a chain that is planned for next year is none of them.
+    /// Goal: a time in another unit is refused with its file and name; a chain planned for next year is accepted.
     #[test]
     fn times_in_another_unit_are_refused() {
         let (now_ms, path) = (1_800_000_000_000, Path::new("genesis.json"));

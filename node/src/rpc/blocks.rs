@@ -1,7 +1,8 @@
 //! Batches shown as Ethereum blocks.
 //!
-//! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks stands as Ethereum's empty constant,
-//! so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP form.
+//! Number, hash, parent, timestamp and roots are Slipstream's own. A field that a batch lacks holds Ethereum's empty
+//! constant, so that unmodified clients can read the answer. The hash is the header's digest, not Keccak-256 of an RLP
+//! form.
 
 use alloy_consensus::constants::{
     EMPTY_OMMER_ROOT_HASH, EMPTY_RECEIPTS, EMPTY_TRANSACTIONS, EMPTY_WITHDRAWALS,
@@ -25,7 +26,7 @@ use super::{
 use crate::leash::Leash;
 
 impl RpcContext {
-    /// The batch that a block id names: `None` if it is missing.
+    /// The number of the batch that a block id names: `None` if it is missing.
     pub(crate) fn batch_number(&self, id: BlockId) -> Result<Option<BatchNumber>, RpcError> {
         let head = self.store.head()?.header.number;
         let number = match id {
@@ -38,14 +39,14 @@ impl RpcContext {
             }
             BlockId::Number(BlockNumberOrTag::Earliest) => BatchNumber::GENESIS,
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
-            // A certified batch is final, and the one in the making has no number here.
+            // A certified batch is final. The pending one has no number here.
             BlockId::Number(_) => head,
         };
         Ok((number <= head).then_some(number))
     }
 
     /// # Errors
-    /// If a hash that nothing was found by may be of a batch that is not here yet.
+    /// If an unknown hash may belong to a batch that is not backfilled yet.
     fn check_known(&self, what: &'static str) -> Result<(), RpcError> {
         match self.batches.to_come()?.filter(|_| self.health.is_backfilling()) {
             Some(to_come) => Err(RpcError::NotYetKnown { what, to_come }),
@@ -54,16 +55,16 @@ impl RpcContext {
     }
 
     /// # Errors
-    /// If a transaction that was not found may have been executed, which this node does not know, or not yet.
+    /// If a missing transaction may have been executed, because this node does not keep it, or not yet.
     pub(super) fn check_found(&self) -> Result<(), RpcError> {
         self.keeps.check_found()?;
         self.check_known("transaction")
     }
 
-    /// The batch that a block id names, with some of its parts: `None` if it is missing.
+    /// The batch that a block id names, with the requested parts: `None` if it is missing.
     ///
     /// # Errors
-    /// If it is there, and its header is not kept.
+    /// If the batch exists but its header is not kept.
     pub(super) fn batch(
         &self,
         id: BlockId,
@@ -78,8 +79,8 @@ impl RpcContext {
         batch.ok_or_else(|| self.batches.missing("header", number)).map(Some)
     }
 
-    /// The batch in the making. Nobody knows which transactions its proposer takes, so it has none here, and no root of the state
-    /// behind them.
+    /// The pending batch. Its transactions are unknown until its proposer chooses them, so it is shown without
+    /// transactions and state root.
     fn pending_batch(&self) -> Result<Batch, RpcError> {
         let head = self.store.head()?;
         let header = BatchHeader {
@@ -112,12 +113,12 @@ pub(super) fn block_number(context: &RpcContext) -> RpcResult<U64> {
     Ok(U64::from(head.header.number.get()))
 }
 
-/// A block or a header as it is answered.
+/// A block or a header in the form of the answer.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Shown<T> {
     Made(Box<T>),
-    /// Of the block in the making.
+    /// The pending block or header.
     Pending(Value),
 }
 
@@ -139,7 +140,7 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     Ok(Some(block))
 }
 
-/// As geth shows it: a block in the making was made by nobody yet.
+/// Formats as geth does: a pending block has no hash, nonce or miner.
 fn shown<T: Serialize>(method: &'static str, id: BlockId, made: T) -> Result<Shown<T>, RpcError> {
     if !id.is_pending() {
         return Ok(Shown::Made(Box::new(made)));
@@ -201,7 +202,7 @@ pub(super) fn uncle_count<I: DeserializeOwned + Into<BlockParam>>(
     Ok(context.header(id.into().0)?.map(|_| U64::ZERO))
 }
 
-/// `eth_getUncleByBlockNumberAndIndex` and `eth_getUncleByBlockHashAndIndex`: there are none.
+/// `eth_getUncleByBlockNumberAndIndex` and `eth_getUncleByBlockHashAndIndex`: always `None`, as batches have no uncles.
 pub(super) fn uncle<I: DeserializeOwned>(_: &RpcContext, params: &Params<'_>) -> RpcResult<Option<Header>> {
     let (_, Strict(_)): (I, Strict<u64>) = args(params)?;
     Ok(None)
@@ -230,11 +231,11 @@ pub(super) fn to_block(
     Ok(block.with_withdrawals(Some(Default::default())))
 }
 
-/// A size is a block's: headers of geth have none.
+/// Returns the header without a size, which only blocks have in geth.
 pub(super) fn to_header(chain: &ChainConfig, batch: &Batch) -> Header {
     let header = &batch.header;
     let rules = chain.rules_at(header.number, header.timestamp_ms);
-    // Go's client reads no block without transactions unless its root is that of Ethereum's empty list.
+    // Go's client rejects a block without transactions unless its root is that of Ethereum's empty list.
     let (transactions_root, receipts_root) = match batch.is_empty() {
         true => (EMPTY_TRANSACTIONS, EMPTY_RECEIPTS),
         false => (header.transactions_root.into(), header.receipts_root.into()),

@@ -1,4 +1,4 @@
-//! [`Caller`]: the sender of a request, and the way by which later effects of an answer are told.
+//! [`Caller`]: the sender of a request, and the route for later effects of its answer.
 
 use super::subscriptions::Listening;
 use crate::{origin::Origin, probation::Probation};
@@ -7,9 +7,9 @@ use crate::{origin::Origin, probation::Probation};
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) origin: Origin,
-    /// `None` over HTTP, where later news has no way back.
+    /// `None` over HTTP, where no later news can be delivered.
     pub(crate) listening: Option<Listening>,
-    /// Asked once the call turns out to be long; `None` if it may be.
+    /// Consulted once the call turns out to be long; `None` if the call may be long anyway.
     pub(crate) probation: Option<Probation>,
 }
 

@@ -1,19 +1,19 @@
-//! [`Effect`]: the effect of an answer once it is on its way.
+//! [`Effect`]: what takes effect once an answer is on its way.
 
 use super::{feed::Awaited, logs::Poll, subscriptions::Begun};
 
-/// Dropped before it is [`told`](Effect::told), it is as if nobody had asked.
+/// An effect that is dropped before it is [`told`](Effect::told) leaves everything as if the request had not been made.
 pub(crate) enum Effect {
-    /// A filter moves on.
+    /// Advances a filter.
     Poll(Poll),
-    /// A subscription begins once its answer is on its way.
+    /// Starts a subscription once its answer is on its way.
     Subscription(Begun),
-    /// The answer itself is a receipt that is not there yet. Never left to the sender of the answer: see `send_sync`.
+    /// The answer itself is a receipt that is still awaited. Never handed to the sender of the answer: see `send_sync`.
     Receipt(Awaited),
 }
 
 impl Effect {
-    /// The answer is on its way.
+    /// Applies the effect; call when the answer is on its way.
     pub(crate) fn told(self) {
         match self {
             Effect::Poll(poll) => poll.told(),

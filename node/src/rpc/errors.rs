@@ -1,4 +1,4 @@
-//! Errors as Ethereum's clients expect them: codes that tools match on, texts that people read.
+//! Errors as Ethereum's clients expect them: codes that tools match, and texts that people read.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use slipstream_types::{BatchNumber, CodecError};
 use super::to_come::ToCome;
 use crate::sparse::Sparse;
 
-/// "Invalid input" in Ethereum's list; geth uses it for everything that a server refuses.
+/// "Invalid input" in Ethereum's list; geth uses it for every refusal by a server.
 const SERVER_ERROR_CODE: i32 = -32000;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
-/// Of an answer that is not made on the thread that began it. No caller sees it.
+/// Marks an answer that must be built on another thread than it began on. No caller sees it.
 const LARGE_BATCH_CODE: i32 = -32_099;
 /// geth's code for a reverted call, with the revert data.
 const REVERTED_CODE: i32 = 3;
-/// EIP-7966's code for a transaction that was taken and missed its time, or that cannot be in a batch.
+/// EIP-7966's codes for a transaction that was accepted but missed its time, and for one that cannot be in a batch.
 const NOT_INCLUDED_CODE: i32 = 4;
 const NOT_READY_CODE: i32 = 5;
 /// geth's answer to `eth_subscribe` over HTTP.
@@ -35,12 +35,12 @@ const PRUNED_CODE: i32 = 4444;
 /// The result of a method.
 pub(crate) type RpcResult<T> = Result<T, ErrorObjectOwned>;
 
-/// Why a method has no answer.
+/// Why a method returned no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RpcError {
     #[error("{0}")]
     InvalidParams(String),
-    // The first words of these are geth's: tools look for them.
+    // The first words of these are geth's: tools match them.
     #[error(
         "missing trie node: state of batch {asked} is not kept; this node answers for batches {first} to {head}: ask one that keeps \
          more (storage.state_history)"
@@ -68,7 +68,7 @@ pub(crate) enum RpcError {
     NoTrie,
     #[error("unknown block {0}")]
     UnknownBlock(B256),
-    // The first words are geth's, as those of the next one.
+    // The first words of this one and the next are geth's.
     #[error(
         "pruned history unavailable: this node has no {what} of batch {number}: it pruned that part, or took the batch as a state \
          change or from a snapshot; ask a node that keeps it"
@@ -137,7 +137,7 @@ pub(crate) enum RpcError {
     /// See [`RpcError::is_large_batch`].
     #[error("it reads a large batch, which is done on other threads")]
     LargeBatch,
-    // A call that cannot be simulated, with a code of its own.
+    // A call that cannot be simulated, with its own code.
     #[error("{text}")]
     Simulation { code: i32, text: String },
     #[error("{method} failed: {reason}; this is a bug in slipstream, please report it with the node's log")]
@@ -151,24 +151,25 @@ pub(crate) enum RpcError {
     Codec(#[from] CodecError),
 }
 
-/// Bytes that a call may return or revert with; the EVM lets it make more than 10 MB for one request.
+/// Maximum bytes that a call may return or revert with; the EVM would allow more than 10 MB for one request.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// The selectors of Solidity's `Error(string)` and `Panic(uint256)`; other data is a contract's own error, or no text at all.
+/// The selectors of Solidity's `Error(string)` and `Panic(uint256)`; other data is a contract's own error, or not text.
 const KNOWN_REVERTS: [[u8; 4]; 2] = [[0x08, 0xc3, 0x79, 0xa0], [0x4e, 0x48, 0x7b, 0x71]];
 
 impl RpcError {
-    /// Whether a call has to begin again, on threads that may open a large batch, or make a long answer. It has done nothing so far.
+    /// Whether the call must restart on threads that may open a large batch or build a long answer. It has had no
+    /// effect so far.
     pub(super) fn is_large_batch(error: &ErrorObjectOwned) -> bool {
         error.code() == LARGE_BATCH_CODE
     }
 
-    /// A call that panicked, or an answer that cannot be written.
+    /// The error for a call that panicked, or an answer that cannot be written.
     pub(crate) fn internal(method: &'static str, error: &dyn std::error::Error) -> RpcError {
         RpcError::Internal { method, reason: error.to_string() }
     }
 
-    /// Refuses what a call returned, or reverted with, if it is too long to be sent.
+    /// Refuses a call's return or revert data if it is too long to send.
     pub(crate) fn check_output(output: &[u8]) -> Result<(), RpcError> {
         if output.len() <= OUTPUT_BYTES_MAX {
             return Ok(());
@@ -180,10 +181,10 @@ impl RpcError {
         Err(RpcError::TooMuch(text))
     }
 
-    /// A revert, with its reason if it gives one that is meant to be read.
+    /// The error for a revert, with its reason if the reason is readable text.
     pub(crate) fn reverted(reason: Option<String>, output: Bytes) -> RpcError {
         let known = KNOWN_REVERTS.iter().any(|selector| output.starts_with(selector));
-        // The decoder says "revert: " once more.
+        // The decoder adds another "revert: ".
         let reason =
             reason.filter(|_| known).map(|text| text.strip_prefix("revert: ").unwrap_or(&text).to_owned());
         RpcError::Reverted { reason, output }
@@ -193,7 +194,7 @@ impl RpcError {
 impl From<RpcError> for ErrorObjectOwned {
     fn from(error: RpcError) -> Self {
         let message = match &error {
-            // It went while it was read.
+            // The state was pruned while the call read it.
             RpcError::Storage(gone @ StorageError::StateNotKept { .. }) => {
                 format!("missing trie node: {gone}")
             }
@@ -213,7 +214,7 @@ impl From<RpcError> for ErrorObjectOwned {
             RpcError::NoSuchSubscription(_) => METHOD_NOT_FOUND_CODE,
             RpcError::InvalidParams(_) => INVALID_PARAMS_CODE,
             RpcError::Simulation { code, .. } => code,
-            // The same question may be answered soon.
+            // The same request may succeed soon.
             RpcError::TooMuch(_)
             | RpcError::TooManyLong
             | RpcError::Storage(StorageError::TreeInUse { .. }) => LIMIT_EXCEEDED_CODE,
@@ -266,7 +267,7 @@ impl From<SubmitError> for RpcError {
 
 impl From<TransactionError> for RpcError {
     fn from(error: TransactionError) -> Self {
-        // geth's words come first: wallets match on them.
+        // geth's words come first: wallets match them.
         let known = match &error {
             TransactionError::TooLong { .. } => "oversized data",
             TransactionError::Malformed(_) => "invalid transaction",
@@ -285,7 +286,7 @@ impl From<ExecuteError> for RpcError {
     fn from(error: ExecuteError) -> Self {
         match error {
             ExecuteError::State(error) => RpcError::Storage(error),
-            // The rule alone: wallets look for its first words.
+            // The rule alone: wallets match its first words.
             ExecuteError::InvalidCall(rejection) => RpcError::Rejected(rejection.to_string()),
             error => RpcError::Rejected(error.to_string()),
         }
@@ -298,8 +299,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a client that asks for a proof during a run of commits learns that it may ask again. The error differs from that of a
-    /// proof that never comes.
+    /// Goal: a client that requests a proof during a run of commits learns that it may retry. The error differs from
+    /// that for a proof that never becomes available.
     #[test]
     fn a_tree_in_use_is_no_refusal_for_good() {
         let number = BatchNumber::new(3);
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(code(StorageError::StateNotKept { number }), SERVER_ERROR_CODE);
     }
 
-    /// Goal: the words of a state that goes while it is read are those of one that had gone before.
+    /// Goal: a state that is pruned while it is read gives the same words as one that was pruned before.
     #[test]
     fn a_state_that_goes_has_geths_words() {
         let number = BatchNumber::new(3);

@@ -1,4 +1,4 @@
-//! Suggests fees for a transaction. The base fee changes with forks only, so the past tells about tips.
+//! Suggests fees for a transaction. The base fee changes only with forks, so the past informs only the tip.
 
 use std::fmt;
 
@@ -23,37 +23,41 @@ use super::{
     table::Asker,
 };
 
-/// Batches in one fee history, as in geth.
+/// Maximum number of batches in one fee history, as in geth.
 const HISTORY_MAX: u64 = 1_024;
-/// Batches whose transactions are opened to answer for tips; fewer than asked for may be returned.
+/// Maximum number of batches whose transactions are opened for their tips; an answer may cover fewer batches than
+/// requested.
 const HISTORY_WITH_TIPS_MAX: u64 = 64;
-/// Percentiles in one request, as in geth.
+/// Maximum number of percentiles in one request, as in geth.
 const PERCENTILES_MAX: usize = 100;
 
-/// The price of a unit of blob gas, if the chain had blobs: the least possible one.
+/// The lowest possible price of a unit of blob gas, given although the chain has no blobs.
 pub(super) const BLOB_BASE_FEE_WEI: U64 = U64::from_limbs([1]);
 
-/// Batches up to the head that are looked at for what others paid, and transactions of each full one: the last, because proposers take the
-/// best first. So one ask opens few bodies, and the others with the same head none.
+/// The number of batches up to the head that are examined for tips, and of transactions in each full one. The last
+/// transactions count, because proposers take the best first. So one request opens few bodies, and further requests
+/// with the same head open none.
 const RECENT_BATCHES: u64 = 8;
 const TIPS_PER_BATCH: usize = 32;
-/// The least part of a batch's gas, as a divisor, with which it counts as full: the number of transactions and their time bound it, too.
+/// The least part of a batch's gas, as a divisor, at which it counts as full: transaction count and time also bound a
+/// batch.
 const FULL_SHARE: u64 = 2;
 /// The percentile of these tips that is suggested, as in geth.
 const TIPS_PERCENTILE: usize = 60;
 
-/// The tip that gets a transaction into the next batch. It is the most of three:
+/// The tip that gets a transaction into the next batch, the highest of three:
 ///
-/// * A tenth of the base fee. That is small beside the base fee, and above zero, so that it orders before transactions without a tip.
-/// * What the pool asks for while it is full, and a while afterwards: this node takes what it has just suggested.
-/// * What the last transactions of recent full batches paid.
+/// * A tenth of the base fee. That is small next to the base fee, but above zero, so it orders before transactions
+///   without a tip.
+/// * The pool's minimum while it is full and for a while afterwards, so that this node accepts the tip it suggested.
+/// * The tips that the last transactions of recent full batches paid.
 fn suggested_tip_wei(context: &RpcContext, base_fee_wei: u64, reader: Reader<'_>) -> Result<u128, RpcError> {
     let least_wei = u128::from(base_fee_wei / 10).max(1);
     let paid_wei = context.congestion.tip_wei(context, reader)?;
     Ok(least_wei.max(context.pool.entry_tip_wei()).max(paid_wei))
 }
 
-/// What it cost of late to be in a full batch, by the head that it was found for.
+/// The recent cost of a place in a full batch, with the head for which it was computed.
 #[derive(Default)]
 pub(crate) struct Congestion(Mutex<Option<(BatchNumber, u128)>>);
 
@@ -78,7 +82,7 @@ impl Congestion {
     }
 }
 
-/// The tips of a full batch's last transactions. A large batch tells nothing here: this is to be a cheap question.
+/// The tips of a full batch's last transactions. A large batch is left out, because this must stay a cheap request.
 fn tips_of_full(
     context: &RpcContext,
     number: BatchNumber,
@@ -101,7 +105,7 @@ fn tips_of_full(
     Ok(last.filter_map(tip).collect())
 }
 
-/// Of the batch that would be made now.
+/// The base fee of a batch proposed now.
 fn base_fee_wei(context: &RpcContext) -> Result<u64, RpcError> {
     Ok(context.store.next_rules()?.base_fee_wei)
 }
@@ -141,14 +145,14 @@ pub(super) fn history(context: &RpcContext, params: &Params<'_>, asker: &Asker<'
 
 type Percentiles = AtMost<f64, PERCENTILES_MAX>;
 
-/// In geth's words.
+/// Checks percentiles; the errors are in geth's words.
 fn check_percentiles(percentiles: &Percentiles) -> Result<(), RpcError> {
     let refuse = |what: String| Err(RpcError::Rejected(format!("invalid reward percentile: {what}")));
     let AtMost { first: percentiles, len } = percentiles;
     if *len > PERCENTILES_MAX {
         return refuse(format!("over the query limit {PERCENTILES_MAX}"));
     }
-    // The first fault is told, of whichever kind.
+    // The first fault is reported, whichever kind it is.
     let mut before = None;
     for (at, one) in percentiles.iter().enumerate() {
         if !(0.0..=100.0).contains(one) {
@@ -163,7 +167,7 @@ fn check_percentiles(percentiles: &Percentiles) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Fees of at most so many batches up to one.
+/// The fees of at most `count` batches up to `newest`.
 fn fees(
     context: &RpcContext,
     asker: &Asker<'_>,
@@ -189,7 +193,7 @@ fn fees(
         asker.still_waits()?;
         let header = context.store.header(number)?;
         let used = header.as_ref().map_or(0, |header| header.gas_used);
-        // The headers that a restore leaves out were made before those that follow.
+        // The headers that a restore leaves out are older than those that follow.
         timestamp_ms = header.map_or(timestamp_ms, |header| header.timestamp_ms);
         let rules = context.chain.rules_at(number, timestamp_ms);
         history.base_fee_per_gas.push(rules.base_fee_wei.into());
@@ -212,7 +216,7 @@ fn fees(
 #[serde(untagged)]
 pub(super) enum History {
     Batches(FeeHistory),
-    /// Nobody asked for a batch. geth says null for the list, too.
+    /// The caller requested no batch. geth answers null for the list, too.
     #[serde(rename_all = "camelCase")]
     NoBatches {
         oldest_block: U64,
@@ -220,8 +224,8 @@ pub(super) enum History {
     },
 }
 
-/// A number of blocks in every form that geth takes: hexadecimal digits behind `0x`, or decimal ones, with leading zeros or not, and
-/// a JSON number. Nothing is zero.
+/// A number of blocks in every form that geth accepts: hexadecimal digits after `0x`, decimal digits, leading zeros or
+/// none, or a JSON number. An empty text is zero.
 #[derive(Debug, PartialEq)]
 struct Count(u64);
 
@@ -250,13 +254,13 @@ impl Visitor<'_> for CountVisitor {
         }
         let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
         let (digits, radix) = hexadecimal.map_or((text, 10), |digits| (digits, 16));
-        // Rust would take a sign.
+        // Rust would accept a sign.
         let count = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'));
         count.map(Count).ok_or_else(|| E::custom(format!("invalid hex or decimal integer {text:?}")))
     }
 }
 
-/// The tip at each percentile of the batch's gas; zeros if nothing is known of its transactions.
+/// The tip at each percentile of the batch's gas; zeros if its transactions are unknown.
 fn tips(batch: &Batch, percentiles: &[f64], base_fee_wei: u64) -> Vec<u128> {
     let (Ok(body), Ok(receipts)) = (batch.body(), batch.receipts()) else {
         return vec![0; percentiles.len()];

@@ -1,4 +1,5 @@
-//! The context of JSON-RPC over a store, without a node: one validator that never answers, nothing that follows, and no ports.
+//! A JSON-RPC context over a store, without a node. Its only validator never answers, and it has neither a follower nor
+//! ports.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,10 +30,10 @@ impl Handler for Nobody {
     }
 }
 
-/// A context over a store that has this genesis.
+/// Builds a context over a store that has this genesis.
 ///
 /// # Panics
-/// If the store has another one.
+/// If the store has another genesis.
 pub(crate) fn over(genesis: &Genesis, store: Store) -> RpcContext {
     let chain = genesis.chain.clone();
     let validator = genesis.validators[0].public_key;

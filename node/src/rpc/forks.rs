@@ -1,4 +1,4 @@
-//! `eth_config` (EIP-7910): the rules of the batch that would be made now, those that follow them, and the last that are planned.
+//! `eth_config` (EIP-7910): the rules of a batch proposed now, the rules that follow them, and the last planned ones.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use slipstream_types::{
 
 use super::{RpcContext, errors::RpcError};
 
-/// Contracts that the protocol itself calls where a chain has them, by their names in EIP-7910. Cancun has the first.
+/// Contracts that the protocol itself calls on chains that have them, by their names in EIP-7910. Cancun has the first.
 const SYSTEM_CONTRACTS: [(&str, Address); 2] =
     [("BEACON_ROOTS_ADDRESS", BEACON_ROOTS), ("HISTORY_STORAGE_ADDRESS", HISTORY_STORAGE)];
 
@@ -30,17 +30,17 @@ pub(super) struct Forks {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Config {
-    /// Seconds since 1970; 0 for the genesis' own rules, and for those of a batch whose header is not kept.
+    /// Seconds since 1970; 0 for the genesis's own rules, and for rules that began at a batch whose header is not kept.
     activation_time: u64,
     blob_schedule: BlobSchedule,
     chain_id: U64,
-    /// The beginning of the rules' own id: nodes do not speak Ethereum's protocol, which has another.
+    /// The start of the rules' own id. Nodes do not speak Ethereum's protocol, whose id differs.
     fork_id: FixedBytes<4>,
     precompiles: BTreeMap<String, Address>,
     system_contracts: BTreeMap<&'static str, Address>,
 }
 
-/// There are no blobs; the fraction is that of Ethereum under the same fork, for those who reckon with it.
+/// The chain has no blobs. The fraction is Ethereum's under the same fork, for clients that compute with it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BlobSchedule {
@@ -66,7 +66,7 @@ pub(super) fn config(context: &RpcContext) -> Result<Forks, RpcError> {
     })
 }
 
-/// The rules after so many forks of the schedule.
+/// The rules after the first `count` forks of the schedule.
 fn after(context: &RpcContext, head: &BatchHeader, count: usize) -> Result<Config, RpcError> {
     let forks = &context.chain.schedule.forks()[..count];
     let evm = forks.iter().fold(context.chain.fork, |evm, (fork, _)| fork.fork.unwrap_or(evm));
@@ -96,7 +96,7 @@ fn after(context: &RpcContext, head: &BatchHeader, count: usize) -> Result<Confi
 }
 
 /// # Errors
-/// If the fork begins at a batch that is further ahead than the next one: nobody knows its time.
+/// If the fork begins at a batch beyond the next one: its time is unknown.
 fn activation_s(context: &RpcContext, head: &BatchHeader, fork: &ScheduledFork) -> Result<u64, RpcError> {
     let first = match fork.at {
         Activation::TimeMs(first_ms) => return Ok(first_ms.div_ceil(1_000)),

@@ -1,35 +1,36 @@
-//! [`Keeps`]: what a node keeps of transactions, so that it says of none that it does not exist when it cannot know.
+//! [`Keeps`]: what a node keeps of transactions. It prevents the claim that a transaction does not exist when the node
+//! cannot know.
 
 use slipstream_config::NodeConfig;
 use slipstream_sync::Mode;
 
 use super::errors::RpcError;
 
-/// What a node keeps of transactions, by its configuration.
+/// What a node keeps of transactions, according to its configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Keeps {
     /// Bodies and receipts of all new batches.
     pub(crate) bodies: bool,
-    /// The places of transactions by their hashes.
+    /// The positions of transactions, by their hashes.
     pub(crate) places: bool,
 }
 
 impl Keeps {
-    /// A node that executes every batch has all bodies and receipts. Any other catches up by changes at times, a validator outside of the
-    /// set too, and keeps what is sent with them, or not.
+    /// A node that executes every batch has all bodies and receipts. Any other node sometimes catches up by state
+    /// changes, even a validator outside the set. It then keeps bodies only if they are sent along.
     pub(crate) fn of(config: &NodeConfig) -> Keeps {
         let bodies = config.sync.history || config.sync.mode == Mode::Replay;
         Keeps { bodies, places: config.storage.transaction_index }
     }
 
     /// # Errors
-    /// If this node can tell of no logs.
+    /// If this node cannot report all logs.
     pub(super) fn check_logs(self) -> Result<(), RpcError> {
         if self.bodies { Ok(()) } else { Err(RpcError::NoTransactions) }
     }
 
     /// # Errors
-    /// If this node finds no transaction by its hash, unless it waits in the pool.
+    /// If this node cannot find a transaction by its hash, unless the transaction waits in the pool.
     pub(super) fn check_found(self) -> Result<(), RpcError> {
         self.check_logs()?;
         if self.places { Ok(()) } else { Err(RpcError::NoPlaces) }
@@ -42,7 +43,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a node that may take a batch as a state change without its body never promises to have all, whatever it does at the head.
+    /// Goal: a node that may take a batch as a state change without its body never promises completeness, whatever it
+    /// does at the head.
     #[test]
     fn who_may_apply_changes_alone_lacks_bodies() {
         let keeps = |role, mode, forbid: &[Mode], history| {

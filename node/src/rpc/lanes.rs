@@ -1,33 +1,35 @@
-//! The threads of calls. Each kind of work has a fixed number of its own, so that costly calls wait for each other and never make
-//! the cheap ones wait.
+//! The threads of calls. Each kind of work has its own fixed number of threads. So costly calls wait for each other and
+//! never delay the cheap ones.
 
 use std::collections::BTreeMap;
 
 use crate::{blocking::Blocking, turns::Turns, workers::Rank};
 
-/// Most threads that the cheap calls take at once. They wait for the disk, which gains nothing from more at a time.
+/// Maximum number of threads that cheap calls take at once. These calls wait for the disk, which gains nothing from
+/// more parallelism.
 const READS_MAX: usize = 48;
-/// Threads of calls that compute, beside one for each core, and further ones of such calls that turned out to be long and take
-/// turns. These bound the answers, and the memories of the EVM, at a time. Each waiting call holds only what it could fill in a few
-/// milliseconds.
+/// Threads of calls that compute, besides one for each core; and extra ones for such calls that turn out to be long and
+/// take turns. They bound the answers and EVM memories that exist at once. Each waiting call holds only what it could
+/// fill in a few milliseconds.
 const CALLS_BESIDE: usize = 2;
 const CALLS_MAX: usize = 16;
 const LONG_CALLS_MAX: usize = 28;
-/// Threads of calls that search, each of which holds the receipts of a batch.
+/// Threads of calls that search; each call holds the receipts of one batch.
 const SEARCHES_MAX: usize = 16;
 const SEARCHES_MIN: usize = 4;
 const LONG_SEARCHES_MAX: usize = 8;
-/// Threads of traces, each of which holds as much as `api.trace_mib_max` says, and executes whole batches.
+/// Threads of traces. Each trace holds up to `api.trace_mib_max` of memory and executes whole batches.
 const TRACES_MAX: usize = 1;
 const LONG_TRACES_MAX: usize = 1;
-/// Threads of calls that turned out to open a large batch, or to make a long answer, and further ones that take turns. What they open at a
-/// time is bounded by memory: see `batches`.
+/// Threads of calls that turn out to open a large batch or to build a long answer, and extra ones that take turns. A
+/// memory budget bounds what they open at once: see `batches`.
 const BATCHES_MAX: usize = 2;
 const LONG_BATCHES_MAX: usize = 4;
-/// The same of transactions that come in: recovering one takes 30 microseconds, and consensus needs the cores.
+/// Threads that check incoming transactions: one sender recovery takes 30 microseconds, and consensus needs the cores.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Bytes of a filter that is read like others; one of a thousand topics has 68,000, takes a millisecond, and comes again and again.
+/// Maximum bytes of a filter that is read as cheap work. A filter of a thousand topics has 68,000, takes a millisecond,
+/// and recurs often.
 const SHORT_FILTER_BYTES_MAX: usize = 8 << 10;
 
 /// A kind of work.
@@ -37,18 +39,19 @@ pub(crate) enum Lane {
     Reads,
     /// Runs the EVM, or opens whole batches: some milliseconds to a second.
     Calls,
-    /// Goes through the ledger, up to the budget of one search.
+    /// Scans the ledger, up to the budget of one search.
     Searches,
-    /// Executes batches once more, up to the time and the memory of one trace.
+    /// Re-executes batches, up to the time and memory limits of one trace.
     Traces,
-    /// Opens one large batch, or makes a long answer. No method begins here: calls of other lanes come here when they find out.
+    /// Opens one large batch, or builds a long answer. No method starts here: calls of other lanes move here when they
+    /// find out.
     Batches,
-    /// Recovers the sender of a transaction, mostly for nothing if the sender means ill.
+    /// Recovers the sender of a transaction, mostly in vain if the sender is malicious.
     Transactions,
 }
 
 impl Lane {
-    /// As docs/security.md has it.
+    /// The lane's name in docs/security.md.
     #[cfg(test)]
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -61,18 +64,18 @@ impl Lane {
         }
     }
 
-    /// Lanes that compute or search stand back for the node's own work.
+    /// Lanes that compute or search yield to the node's own work.
     fn rank(self) -> Rank {
         if self.is_cheap() { Rank::Own } else { Rank::Behind }
     }
 
-    /// Whether its calls take so little that they need not queue with costly ones.
+    /// Whether its calls are so short that they need not queue behind costly ones.
     pub(crate) fn is_cheap(self) -> bool {
         matches!(self, Lane::Reads | Lane::Transactions)
     }
 }
 
-/// Whether the parameters of a block ask for its transactions in full, whose senders are recovered one by one.
+/// Whether the parameters request a block with all its transactions, whose senders are recovered one by one.
 pub(super) fn names_every_transaction(params: &str) -> bool {
     params.trim_end_matches([']', ' ', '\t', '\r', '\n']).ends_with("true")
 }
@@ -86,10 +89,10 @@ pub(super) fn has_long_filter(params: &str) -> bool {
 pub(super) struct Lanes(BTreeMap<Lane, Blocking>);
 
 impl Lanes {
-    /// Reads wait for the disk, so there are more of them than cores.
+    /// Creates the lanes. Reads wait for the disk, so they have more threads than cores.
     pub(super) fn new() -> Lanes {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // Long work leaves a core to short work.
+        // Long work leaves one core to short work.
         let turns = Turns::new(cores.saturating_sub(1).max(1));
         let places = [
             (Lane::Reads, "rpc reads", ((2 * cores + 8).min(READS_MAX), 0)),

@@ -1,7 +1,7 @@
 //! Ethereum's JSON-RPC over the node's store, pool and executor.
 //!
-//! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are the same.
-//! States of the past are readable as far back as the store keeps them; older ones give an error that says so.
+//! A batch is shown as a block. Every committed batch is certified and final, so `latest`, `safe` and `finalized` are
+//! the same. Past states are readable as far back as the store keeps them; older ones give an error that says so.
 
 mod access_list;
 pub(crate) mod batches;
@@ -74,7 +74,8 @@ pub(crate) struct RpcContext {
     pub(crate) store: Store,
     pub(crate) chain: ChainConfig,
     pub(crate) pool: Pool,
-    /// Copies much of the pool at once, for threads that stand back: with its lock in their hands everybody would wait for them.
+    /// Copies much of the pool at once on behalf of low-priority threads: if they held the pool's lock, everyone would
+    /// wait for them.
     pub(crate) pool_reader: Workers,
     pub(crate) forwarder: Arc<Forwarder>,
     pub(crate) transport: Arc<dyn Transport>,
@@ -93,7 +94,7 @@ pub(crate) struct RpcContext {
     pub(crate) trace_limits: TraceLimits,
 }
 
-/// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` give it.
+/// `slipstream/v0.1.0/linux-x86_64`, as `web3_clientVersion` and `/v1/status` report it.
 pub(crate) fn client_version() -> String {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     format!("slipstream/v{}/{os}-{arch}", env!("CARGO_PKG_VERSION"))
@@ -183,33 +184,33 @@ fn methods(context: RpcContext, lanes: Lanes) -> Table {
     table.add_long(Lane::Calls, "txpool_inspect", txpool::inspect);
     trace::add(&mut table);
 
-    // Last, because it names what is there.
+    // Last, because it lists the methods present.
     let modules = modules(table.names());
     table.plain(Lane::Reads, "rpc_modules", move |_| Ok(modules.clone()));
     table
 }
 
-/// `rpc_modules`: the namespaces of the methods that there are, all in their first version, as in geth.
+/// `rpc_modules`: the namespaces of the methods present, all in version 1.0, as in geth.
 fn modules(names: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, &'static str> {
     let namespaces = names.filter_map(|name| name.split_once('_')).map(|(namespace, _)| namespace);
     namespaces.chain(["rpc"]).map(|namespace| (namespace, "1.0")).collect()
 }
 
-/// `web3_sha3`: Keccak-256, whatever its name.
+/// `web3_sha3`: Keccak-256, despite its name.
 fn sha3(_: &RpcContext, params: &Params<'_>) -> RpcResult<B256> {
     let (Strict(data),): (Strict<Bytes>,) = args(params)?;
     Ok(keccak256(&data))
 }
 
-/// `eth_syncing`: false at the head, while following it closely, and where the chain itself stands still: then there is nothing to
-/// sync. Other nodes say how far they are: one that is behind, that is below the operator's waypoint, or that hears of no peer.
+/// `eth_syncing`: false at the head, while closely behind it, and where the chain itself stands still, as there is
+/// nothing to sync. It reports progress if the node is behind, is below the operator's waypoint, or hears from no peer.
 fn syncing(context: &RpcContext) -> RpcResult<Value> {
     let health = context.health.read().map_err(RpcError::from)?;
     if !health.syncing {
         return Ok(json!(false));
     }
     let (head, highest) = (health.head, health.head.after(health.behind_batches));
-    // A progress bar is made of the three.
+    // Clients build a progress bar from these three.
     let start = context.health.syncing_from().unwrap_or(head);
     let [start, head, highest] = [start, head, highest].map(|number| U64::from(number.get()));
     Ok(json!({ "startingBlock": start, "currentBlock": head, "highestBlock": highest }))

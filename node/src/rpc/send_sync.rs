@@ -1,4 +1,5 @@
-//! `eth_sendRawTransactionSync` (EIP-7966): sends a transaction and answers with its receipt, or says how long it was waited for.
+//! `eth_sendRawTransactionSync` (EIP-7966): sends a transaction and answers with its receipt, or with how long the node
+//! waited.
 //!
 //! ```text
 //!  asked ─▶ the pool takes it, on a thread of its lane ─▶ waits, without a thread ─▶ its batch is committed ─▶ the receipt, on a thread
@@ -26,10 +27,10 @@ use crate::{leash::Leash, origin::Origin};
 
 /// The name of the method.
 pub(crate) const NAME: &str = "eth_sendRawTransactionSync";
-/// How long is waited unless the caller says so, as the EIP recommends.
+/// The time to wait unless the caller sets one, as the EIP recommends.
 const TIME: Duration = Duration::from_secs(2);
 
-/// Takes the transaction. The answer is made later: see [`Table::receipt`].
+/// Submits the transaction. The answer follows later: see [`Table::receipt`].
 pub(super) fn send(
     context: &RpcContext,
     params: &Params<'_>,
@@ -43,7 +44,7 @@ pub(super) fn send(
 
 fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<Awaited, RpcError> {
     let (Strict(raw), wanted): (Strict<Bytes>, Option<Box<RawValue>>) = args(params)?;
-    // Nothing is taken whose receipt will never be found.
+    // A transaction whose receipt could never be found is refused.
     context.keeps.check_found()?;
     let time = time(wanted.as_deref(), context.send_sync_time_max);
     let awaited = context.feed.await_receipt(keccak256(&raw), time);
@@ -54,9 +55,10 @@ fn sent(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result<
     Ok(awaited)
 }
 
-/// The caller's time in milliseconds, as a number or as a quantity, up to the allowed one. Else the EIP wants the node's own.
+/// The caller's time in milliseconds, as a number or a quantity, if within the limit. Otherwise the EIP requires the
+/// node's own.
 fn time(wanted: Option<&RawValue>, max: Duration) -> Duration {
-    // Something else may be as long as a request, and would take far more memory as a value.
+    // Any other value may be as long as a request, and would take far more memory once parsed.
     let text = wanted.map_or("", RawValue::get);
     let quantity = || serde_json::from_str::<Strict<u64>>(text).map(|ms| ms.0).ok();
     let ms = serde_json::from_str(text).ok().or_else(quantity);
@@ -65,7 +67,7 @@ fn time(wanted: Option<&RawValue>, max: Duration) -> Duration {
 }
 
 impl Table {
-    /// The receipt of a transaction that was taken, once it is there.
+    /// The receipt of a submitted transaction, once available.
     pub(super) async fn receipt(&self, origin: Origin, awaited: Awaited) -> RpcResult<Box<RawValue>> {
         awaited.over().await;
         let (context, hash) = (self.context.clone(), awaited.hash);
@@ -73,7 +75,7 @@ impl Table {
             let context = context.clone();
             let read = move |leash: &Leash| {
                 let receipt = transactions::receipt_of(&context, &hash, Reader::on(lane, leash))?;
-                // Written there: it may be long.
+                // Formatted on this thread: it may be long.
                 let written = receipt.map(|receipt| to_raw_value(&receipt)).transpose();
                 written.map_err(|error| RpcError::internal(NAME, &error))
             };

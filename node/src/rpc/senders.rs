@@ -1,5 +1,5 @@
-//! The senders of a batch's transactions. Recovering a sender takes longer than the rest of an answer, and clients ask for the
-//! transactions and receipts of one batch again and again.
+//! The senders of a batch's transactions. Recovering a sender takes longer than the rest of an answer, and clients
+//! request the transactions and receipts of one batch again and again.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,14 +9,14 @@ use quick_cache::{Weighter, unsync::Cache};
 use slipstream_executor::Senders as MetSenders;
 use slipstream_types::BatchNumber;
 
-/// Memory of the senders that are kept: those of 500,000 transactions, fifty full batches.
+/// Memory limit of the cached senders: those of 500,000 transactions, fifty full batches.
 const BYTES_MAX: u64 = 16 << 20;
-/// Batches among them, about: sizes the table.
+/// The approximate number of batches among them: sizes the table.
 const BATCHES_EXPECTED: usize = 4_096;
-/// Memory of a batch beside its senders.
+/// Memory of a batch besides its senders.
 const BATCH_BYTES: u64 = 128;
 
-/// The senders of one batch, each from when it was first asked for.
+/// The senders of one batch, each recovered when first requested.
 pub(crate) struct Senders(Box<[OnceLock<Address>]>);
 
 impl Senders {
@@ -24,12 +24,12 @@ impl Senders {
         Senders((0..transactions).map(|_| OnceLock::new()).collect())
     }
 
-    /// The sender of one transaction, if it is known.
+    /// The sender of one transaction, if known.
     pub(crate) fn get(&self, index: usize) -> Option<Address> {
         self.0.get(index)?.get().copied()
     }
 
-    /// Keeps the sender of a transaction.
+    /// Stores the sender of a transaction.
     pub(crate) fn keep(&self, index: usize, sender: Address) {
         if let Some(place) = self.0.get(index) {
             place.get_or_init(|| sender);
@@ -37,12 +37,12 @@ impl Senders {
     }
 }
 
-/// The senders of the batches that were asked for last: more of them than are kept open. Batches are final, so that a number
-/// names the same transactions for ever.
+/// The senders of the most recently requested batches, of more batches than are kept open. Batches are final, so a
+/// number always names the same transactions.
 pub(crate) struct KnownSenders {
     asked: Mutex<Cache<BatchNumber, Arc<Senders>, Bytes>>,
-    /// Senders met when transactions came, and when they were executed. Clients' requests add nothing to it, because they would
-    /// drive out transactions that wait for execution.
+    /// Senders recovered when transactions arrived or were executed. Clients' requests add nothing here, because they
+    /// would evict transactions that wait for execution.
     met: Arc<MetSenders>,
 }
 
@@ -70,7 +70,7 @@ impl KnownSenders {
         })
     }
 
-    /// Senders met elsewhere.
+    /// Senders recovered elsewhere.
     pub(crate) fn met(&self) -> &Arc<MetSenders> {
         &self.met
     }

@@ -1,4 +1,4 @@
-//! Reads from a state: the head's, or one of the past.
+//! Reads from a state: the head's, or a past one.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -19,7 +19,7 @@ use super::{
     table::Asker,
 };
 
-/// Slots in one `eth_getStorageValues`, as in geth: each is a read of the disk.
+/// Maximum number of slots in one `eth_getStorageValues`, as in geth: each is a disk read.
 const SLOTS_MAX: usize = 1_024;
 
 impl RpcContext {
@@ -35,7 +35,7 @@ impl RpcContext {
                 None => {
                     let first = self.store.states_from()?;
                     let to_come = match self.health.past_states_to_come() {
-                        // The deltas that lead there come first.
+                        // The deltas that lead to that state come first.
                         None if self.health.is_backfilling() => Some(self.store.states_wanted_from()?),
                         to_come => to_come,
                     };
@@ -49,7 +49,7 @@ impl RpcContext {
         }
     }
 
-    /// The batch that a block id names, where `latest` is the newest that there is. It may be above that.
+    /// The batch that a block id names, where `latest` is the newest one available. The result may be above `latest`.
     pub(super) fn asked(&self, id: BlockId, latest: BatchNumber) -> Result<BatchNumber, RpcError> {
         Ok(match id {
             BlockId::Number(BlockNumberOrTag::Number(number)) => BatchNumber::new(number),
@@ -64,7 +64,7 @@ impl RpcContext {
     }
 }
 
-/// An address, and the block id at the end of most parameter lists: the head if it is left out.
+/// An address, and the block id that ends most parameter lists: the head if omitted.
 type AddressAt = (Strict<Address>, Option<BlockParam>);
 
 /// `eth_getBalance`
@@ -100,7 +100,8 @@ pub(super) fn storage(context: &RpcContext, params: &Params<'_>) -> RpcResult<B2
     Ok(view.slot(&address, &slot).map_err(RpcError::from)?.into())
 }
 
-/// Slots by account, at most [`SLOTS_MAX`] in all. An account counts as one, so that accounts without slots are bounded too.
+/// Slots by account, at most [`SLOTS_MAX`] in total. An account counts as one slot, so accounts without slots are
+/// bounded, too.
 struct SlotsOf(BTreeMap<Address, Vec<B256>>);
 
 impl<'de> Deserialize<'de> for SlotsOf {
@@ -126,7 +127,7 @@ impl<'de> Visitor<'de> for SlotsVisitor {
             if count > SLOTS_MAX {
                 return Err(A::Error::custom(format!("more than {SLOTS_MAX} slots; ask in several calls")));
             }
-            // In other letters it is another key of the object.
+            // In different letter case, the same address is another key of the object.
             if asked.insert(address, slots.iter().map(|slot| slot.0.0).collect()).is_some() {
                 return Err(A::Error::custom(format!(
                     "{address} stands there twice; list all its slots once"

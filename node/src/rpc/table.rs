@@ -1,4 +1,4 @@
-//! [`Table`]: the methods by name, each with its lane, and the way of a call to a thread of that lane.
+//! [`Table`]: the methods by name, each with its lane, and how a call reaches a thread of that lane.
 
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
@@ -19,19 +19,19 @@ use super::{
 };
 use crate::{leash::Leash, origin::Origin, probation::Probation};
 
-/// The receiver of a call's answer.
+/// The caller that a method answers.
 pub(super) struct Asker<'a> {
     pub(super) origin: Origin,
-    /// Cut when nobody waits any more.
+    /// Cut when nobody waits for the answer any more.
     pub(super) leash: &'a Leash,
-    /// Where it is worked on.
+    /// The lane whose thread runs the call.
     pub(super) lane: Lane,
-    /// Where news can be told; none over HTTP.
+    /// The socket that can receive news; `None` over HTTP.
     pub(super) listening: Option<&'a Listening>,
 }
 
 impl Asker<'_> {
-    /// The way in which it reads batches.
+    /// How this caller reads batches.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader::on(self.lane, self.leash)
     }
@@ -43,21 +43,21 @@ impl Asker<'_> {
     }
 }
 
-/// The answer of a method.
+/// The reply of a method.
 pub(crate) struct Reply {
-    /// The result as it is sent, or why there is none.
+    /// The result in the form that is sent, or the error.
     pub(crate) result: Result<Box<RawValue>, ErrorObjectOwned>,
-    /// The effect once the answer is on its way; if it is dropped, nothing happens.
+    /// The effect once the answer is on its way; nothing happens if it is dropped.
     pub(crate) effect: Option<Effect>,
 }
 
 impl Reply {
-    /// The caller has no place for a call that takes so long.
+    /// The refusal of a call that takes long when its caller has no place for it.
     pub(crate) fn too_many_long() -> Reply {
         Reply { result: Err(RpcError::TooManyLong.into()), effect: None }
     }
 
-    /// Whether nothing was done, because it is for another lane: [`Table::call_large`].
+    /// Whether the call did nothing because it needs another lane: [`Table::call_large`].
     pub(crate) fn is_for_large(&self) -> bool {
         self.result.as_ref().is_err_and(RpcError::is_large_batch)
     }
@@ -65,7 +65,7 @@ impl Reply {
 
 type Method = dyn Fn(&RpcContext, &Params<'_>, &Asker<'_>) -> Reply + Send + Sync;
 
-/// The parameters of a call, which may have none.
+/// The parameters of a call as text; an empty list if there are none.
 fn written(params: Option<&RawValue>) -> String {
     params.map_or("[]", RawValue::get).to_owned()
 }
@@ -101,7 +101,7 @@ impl Table {
         Table { context: Arc::new(context), lanes, methods: BTreeMap::new() }
     }
 
-    /// A method without parameters.
+    /// Adds a method without parameters.
     pub(super) fn plain<T: Serialize>(
         &mut self,
         lane: Lane,
@@ -114,7 +114,7 @@ impl Table {
         })
     }
 
-    /// A method that takes a few reads. It reads its parameters by `args`, which refuses what it does not know.
+    /// Adds a method that takes a few reads. It parses its parameters with `args`, which refuses unknown ones.
     pub(super) fn add<T: Serialize>(
         &mut self,
         lane: Lane,
@@ -124,7 +124,7 @@ impl Table {
         self.add_long(lane, name, move |context, params, _| method(context, params))
     }
 
-    /// A method that may take long, and ends when nobody waits any more; or one that needs to know who asks.
+    /// Adds a method that may take long and ends when nobody waits any more, or that needs to know its caller.
     pub(super) fn add_long<T: Serialize>(
         &mut self,
         lane: Lane,
@@ -136,7 +136,7 @@ impl Table {
         })
     }
 
-    /// A method whose answer brings something about.
+    /// Adds a method whose answer has an effect.
     pub(super) fn add_effect<T: Serialize, E: Into<Effect>>(
         &mut self,
         lane: Lane,
@@ -146,7 +146,7 @@ impl Table {
         let method = move |context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>| {
             let (result, effect) = method(context, params, asker);
             let write = |result| {
-                // An answer that took long to find mostly takes long to write.
+                // An answer that took long to find mostly takes long to format.
                 asker.still_waits()?;
                 to_raw_value(&result).map_err(|error| RpcError::internal(name, &error).into())
             };
@@ -161,7 +161,7 @@ impl Table {
         self.methods.get(method).map_or(Lane::Reads, |entry| entry.lane(params))
     }
 
-    /// The name as the table has it, if there is such a method.
+    /// The table's own copy of a name, if the method exists.
     pub(crate) fn name(&self, method: &str) -> Option<&'static str> {
         self.methods.get_key_value(method).map(|(name, _)| *name)
     }
@@ -171,28 +171,28 @@ impl Table {
         self.methods.keys().copied()
     }
 
-    /// Returns when the transactions that were taken before are on the disk: not before may those who sent them be told.
+    /// Returns when the transactions accepted so far are on disk. Until then, their senders must not get an answer.
     ///
     /// # Errors
-    /// If the disk refuses. Then none of them is acknowledged.
+    /// If the disk fails. Then no transaction is acknowledged.
     pub(crate) async fn synced(&self) -> Result<(), JournalError> {
         self.context.forwarder.synced().await
     }
 
-    /// Takes all free places of the lane of large batches, for as long as the result is held.
+    /// Takes all free places of the lane of large batches until the result is dropped.
     #[cfg(test)]
     pub(crate) fn occupy_large(&self) -> Vec<crate::fair::Place> {
         self.lanes.of(Lane::Batches).places().occupy()
     }
 
-    /// Whether the calls of this caller took long of late in a lane.
+    /// Whether this caller's recent calls in a lane took long.
     pub(crate) fn is_known_long(&self, lane: Lane, origin: Origin) -> bool {
         self.lanes.of(lane).is_known_long(origin)
     }
 
-    /// Calls a method on a thread of its lane, which may block and writes the answer too; `None` if the method is unknown. A call
-    /// that is given up before it has a thread costs nothing; afterwards methods that take long are told, and end. It may turn out to be
-    /// [for other threads](Reply::is_for_large).
+    /// Calls a method on a thread of its lane, which may block and also formats the answer; `None` if the method is
+    /// unknown. A call abandoned before it has a thread costs nothing; a long method that is abandoned later notices
+    /// and ends. A call may turn out to need [other threads](Reply::is_for_large).
     pub(crate) async fn call(
         &self,
         caller: impl Into<Caller>,
@@ -202,7 +202,7 @@ impl Table {
         self.call_in(self.lane(name, params), caller, name, params).await
     }
 
-    /// The same for a call that turned out to open a large batch, or to make a long answer.
+    /// The same for a call that turned out to open a large batch or to build a long answer.
     pub(crate) async fn call_large(
         &self,
         caller: impl Into<Caller>,
@@ -212,7 +212,7 @@ impl Table {
         self.call_in(Lane::Batches, caller, name, params).await
     }
 
-    /// Calls of `eth_sendRawTransaction`, on one thread of their lane. Returns as many answers, in their order.
+    /// Runs calls of `eth_sendRawTransaction` on one thread of their lane. Returns one reply per call, in order.
     pub(crate) async fn send_all(
         &self,
         caller: impl Into<Caller>,
@@ -255,7 +255,7 @@ impl Table {
         };
         let mut reply = run(probation.clone()).await;
         if probation.as_ref().is_some_and(Probation::begins_again) {
-            // Before the next one begins: a poll that it holds may be made by one caller at a time.
+            // Dropped before the next attempt starts: it may hold a poll, which only one caller may build at a time.
             drop(reply);
             reply = run(None).await;
         }

@@ -1,4 +1,4 @@
-//! A chain that has only its genesis, and JSON-RPC over it.
+//! A chain with only its genesis, and JSON-RPC over it.
 
 mod calls;
 mod fees;
@@ -46,7 +46,7 @@ const CHAIN_ID: u64 = 7_357;
 const CONTRACT: Address = Address::repeat_byte(0xcc);
 pub(crate) const ZEROS: Address = Address::repeat_byte(0xdd);
 
-/// The leash of work that somebody waits for.
+/// The leash of work that has a waiting caller.
 pub(crate) fn loose() -> Leash {
     Leash::loose(CancellationToken::new())
 }
@@ -66,7 +66,7 @@ where
     Envelope::from(slipstream_testkit::signed(transaction, &key())).encoded_2718().into()
 }
 
-/// A transaction that the pool takes.
+/// A transaction that the pool accepts.
 pub(crate) fn raw() -> Bytes {
     raw_at(1)
 }
@@ -76,7 +76,7 @@ pub(crate) fn raw_at(nonce: u64) -> Bytes {
     signed(transfer(nonce, 1_000_000))
 }
 
-/// One with so much input that the pool keeps some forty of them whole.
+/// A transaction with so much input that the pool keeps some forty like it in full.
 pub(crate) fn long_raw_at(nonce: u64) -> Bytes {
     signed(TxEip1559 { gas_limit: 2_000_000, input: vec![0; 100_000].into(), ..transfer(nonce, 1_000_000) })
 }
@@ -146,16 +146,17 @@ fn chain() -> ChainConfig {
     ChainConfig { chain_id: CHAIN_ID, ..ChainConfig::default() }
 }
 
-/// JSON-RPC over a chain with only its genesis: one rich account and two contracts. The first answers 0x2a without call data and
-/// reverts with any. The second returns as many zeros as its first word says, or reverts with them if there is a second word.
+/// JSON-RPC over a chain with only its genesis: one rich account and two contracts. The first contract answers 0x2a
+/// without call data and reverts with any. The second returns as many zeros as its first word says, or reverts with
+/// them if there is a second word.
 pub(super) struct Fixture(pub(super) Table);
 
-/// The context of the methods, over such a chain.
+/// The context of the methods, over this chain.
 pub(crate) fn context() -> RpcContext {
     context_under(chain())
 }
 
-/// The same with a pool of that many transactions, and a journal.
+/// The same with a pool of this configuration, and a journal.
 pub(crate) fn context_of(pool: PoolConfig, journal: Option<Journal>) -> RpcContext {
     let context = context();
     let pool = Pool::new(pool, context.chain.clone(), context.store.clone()).unwrap();
@@ -171,7 +172,7 @@ fn context_under(chain: ChainConfig) -> RpcContext {
     context_keeping(chain, &StorageConfig { state_history, ..StorageConfig::default() })
 }
 
-/// The same over a store that keeps this.
+/// The same over a store with this configuration.
 fn context_keeping(chain: ChainConfig, storage: &StorageConfig) -> RpcContext {
     let validators = slipstream_testkit::keys([1]);
     // CALLDATASIZE ISZERO PUSH1 8 JUMPI  PUSH0 PUSH0 REVERT  JUMPDEST PUSH1 42 PUSH0 MSTORE PUSH1 32 PUSH0 RETURN

@@ -1,4 +1,4 @@
-//! [`ToCome`]: history that a backfill fetches and that is not here yet. Clients are told that, and not that it is gone.
+//! [`ToCome`]: history that a backfill has yet to fetch. The errors for it differ from those for pruned history.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use slipstream_types::BatchNumber;
 /// The batches whose parts a backfill still fetches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ToCome {
-    /// From this batch on everything is here.
+    /// Everything from this batch on is stored.
     lowest: BatchNumber,
-    /// Down to this one it goes.
+    /// The backfill goes down to this batch.
     wanted_from: BatchNumber,
 }
 
 impl ToCome {
-    /// What a store lacks of its windows; `None` if nothing.
+    /// The part of a store's windows that is still missing; `None` if nothing is.
     pub(super) fn of(store: &Store) -> Result<Option<ToCome>, StorageError> {
         let missing = Backlog::missing(&store.backlog()?);
         Ok(missing.map(|(lowest, wanted_from)| ToCome { lowest, wanted_from }))
     }
 
-    /// Whether a batch is among them.
+    /// Whether a batch is still to be fetched.
     pub(super) fn has(&self, number: BatchNumber) -> bool {
         self.wanted_from <= number && number < self.lowest
     }

@@ -21,8 +21,8 @@ use super::{
 /// The name of the method that sends transactions.
 pub(crate) const SEND_RAW: &str = "eth_sendRawTransaction";
 
-/// `eth_sendRawTransaction`. Transactions of strangers are metered by address. Before anybody is told,
-/// [`Table::synced`](super::Table::synced) has to return.
+/// `eth_sendRawTransaction`. Strangers' transactions are metered by address. [`Table::synced`](super::Table::synced)
+/// must return before the caller gets the answer.
 pub(super) fn send_raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<B256> {
     send_raw_all(context, std::slice::from_ref(params), asker).remove(0)
 }
@@ -88,7 +88,7 @@ pub(super) fn receipt(
 }
 
 /// # Errors
-/// If a transaction that was not found may have been executed: it is not in the pool, and this node cannot know.
+/// If a missing transaction may have been executed: it is not in the pool, and this node cannot know.
 pub(super) fn check_unknown(context: &RpcContext, hash: &B256) -> Result<(), RpcError> {
     if context.pool.contains(hash) { Ok(()) } else { context.check_found() }
 }
@@ -105,7 +105,8 @@ pub(super) fn receipt_of(
     Ok(weighed.transpose())
 }
 
-/// The place of a committed transaction, with the parts of its batch, its body among them; `None` if it is unknown.
+/// The position of a committed transaction, with the requested parts of its batch and always the body; `None` if it is
+/// unknown.
 pub(super) fn find(
     context: &RpcContext,
     hash: &B256,
@@ -123,7 +124,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// A transaction of a batch; none if the batch has fewer.
+/// A transaction of a batch; `None` if `index` is past the last one.
 pub(super) fn to_transaction(
     chain: &ChainConfig,
     batch: &Batch,
@@ -157,7 +158,7 @@ fn effective_gas_price(chain: &ChainConfig, batch: &Batch, decoded: &Decoded) ->
     u128::from(base_fee_wei) + decoded.tip_wei(base_fee_wei).unwrap_or(0)
 }
 
-/// The receipt of a transaction of a batch; none if the batch has fewer.
+/// The receipt of a transaction of a batch; `None` if `index` is past the last one.
 pub(super) fn to_receipt(
     chain: &ChainConfig,
     batch: &Batch,
@@ -200,7 +201,7 @@ fn to_logs(batch: &Batch, index: usize) -> Result<Vec<Log>, RpcError> {
     Ok(numbered.map(|(log, at)| to_log(batch, index, log, at)).collect())
 }
 
-/// A log of a batch's transaction `index`, the log `at` of the batch.
+/// Converts a log of a batch: log number `at` of the batch, from its transaction `index`.
 pub(super) fn to_log(batch: &Batch, index: usize, log: &slipstream_types::Log, at: u64) -> Log {
     Log {
         inner: log.into(),

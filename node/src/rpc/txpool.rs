@@ -1,5 +1,5 @@
-//! `txpool_*`: the transactions that wait in this node's pool. More than an answer may hold is refused with its size: a part would
-//! look like the whole.
+//! `txpool_*`: the transactions in this node's pool. A pool that does not fit in one answer is refused with its size: a
+//! part would look like the whole.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -18,12 +18,12 @@ use super::{
     transactions::pending,
 };
 
-/// The bounds of one answer: some ten megabytes of JSON.
+/// The limits of one answer: some ten megabytes of JSON.
 const CONTENT: ContentLimit = ContentLimit { transactions_max: 8_192, bytes_max: 4 << 20 };
-/// The same where each transaction is a line.
+/// The same if each transaction is one line.
 const INSPECTED: ContentLimit = ContentLimit { transactions_max: 32_768, bytes_max: 32 << 20 };
 
-/// By nonce, which is a decimal number here.
+/// Values by nonce, which is a decimal number here.
 type ByNonce<T> = BTreeMap<u64, T>;
 
 /// The transactions that can execute, and those that wait for a nonce or for funds.
@@ -108,7 +108,7 @@ fn by_sender<T>(
     Ok(Parts { pending: part(content.pending)?, queued: part(content.queued)? })
 }
 
-/// A transaction as geth writes it in one line.
+/// Formats a transaction as geth does in one line.
 fn line(transaction: &Transaction) -> String {
     let envelope = &transaction.envelope;
     let mut text = match transaction.to() {
@@ -116,7 +116,7 @@ fn line(transaction: &Transaction) -> String {
         None => "contract creation".into(),
     };
     let (value, gas, price) = (envelope.value(), envelope.gas_limit(), envelope.max_fee_per_gas());
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = write!(text, ": {value} wei + {gas} gas × {price} wei");
     text
 }

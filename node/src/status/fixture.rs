@@ -1,10 +1,10 @@
-//! A status, to test the code that shows it.
+//! A status for tests of the code that displays it.
 
 use serde_json::{Value, json};
 
 use super::{NodeStatus, Progress};
 
-/// The status of a healthy fullnode, with these fields in place of its own. The progress is that of health and sync.
+/// The status of a healthy fullnode with `changes` merged in. Its progress is derived from health and sync.
 pub(crate) fn status(changes: Value) -> NodeStatus {
     let mut document = healthy();
     merge(&mut document, changes);
@@ -13,7 +13,7 @@ pub(crate) fn status(changes: Value) -> NodeStatus {
     status
 }
 
-/// Objects are merged, everything else is replaced.
+/// Merges objects, and replaces everything else.
 fn merge(document: &mut Value, changes: Value) {
     match (document, changes) {
         (Value::Object(document), Value::Object(changes)) => {
@@ -25,7 +25,7 @@ fn merge(document: &mut Value, changes: Value) {
     }
 }
 
-/// The validator, whose peer id this is.
+/// The public key, and so the peer id, of the validator with this seed.
 pub(crate) fn key(seed: u8) -> String {
     slipstream_types::SecretKey::from_seed([seed; 32]).public().to_string()
 }
@@ -90,7 +90,7 @@ fn disk() -> Value {
     json!({ "free_bytes": 3_000_000_000_u64, "min_bytes": 512 << 20, "free_inodes": 77_000, "used": used })
 }
 
-/// At the head, with nothing to do.
+/// The sync status of a node at the head with nothing to do.
 fn sync() -> Value {
     json!({
         "mode": "auto", "phase": "idle", "reason": "no peer has a newer batch",
@@ -105,7 +105,7 @@ fn sync() -> Value {
     })
 }
 
-/// Goal: reading the document back gives the written one, to the last field.
+/// Goal: a parsed document equals the serialised one, in every field.
 #[test]
 fn what_is_written_is_read_back() {
     let validator = json!({ "consensus": consensus() });

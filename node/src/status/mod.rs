@@ -1,16 +1,17 @@
-//! [`NodeStatus`]: a node's state and work, as one typed document. `/v1/status` serves it. `slipstream status` reads it back and
-//! shows it as text, as JSON or again and again; `slipstream wait` looks for one thing in it. The log's periodic line and the
-//! metrics are made of the same struct. So all of them agree.
+//! [`NodeStatus`]: a node's state and work, as one typed document. `/v1/status` serves it. `slipstream status` parses
+//! it and shows it as text or JSON, once or repeatedly; `slipstream wait` waits for one condition in it. The log's
+//! periodic line and the metrics are built from the same struct, so all of them agree.
 //!
 //! ```text
 //!  store, follower, seat, network, pool ─┐
 //!  Health (judged)  ─────────────────────┼─▶ StatusSource::read ─▶ NodeStatus ─┬─▶ /v1/status ─▶ slipstream status, wait
-//!  Resources (sampled beside) ───────────┘                                      ├─▶ sample ─▶ /metrics
-//!                                                                               └─▶ watch ─▶ the log, /v1/events
+//!  Resources (sampled apart) ────────────┘                                     ├─▶ sample ─▶ /metrics
+//!                                                                              └─▶ watch ─▶ the log, /v1/events
 //! ```
 //!
-//! Nothing in it costs more than numbers that are kept anyway: whoever can reach the API may ask. Costlier numbers are sampled
-//! beside (`Resources`). Programs match on enums, whose names do not change; texts are for people.
+//! The document contains only numbers that are kept anyway, because anyone who can reach the API may request it.
+//! Costlier numbers are sampled in the background (`Resources`). Programs match enums, whose names do not change; texts
+//! are for people.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -52,76 +53,76 @@ pub use self::{
 use crate::health::about;
 use crate::{health::Health, speed::SpeedStatus};
 
-/// A validator that was not heard for longer is none of the quorum: sync asks each connected one for its head twice a second.
+/// A validator unheard for longer than this counts as silent: sync asks each connected one for its head twice a second.
 pub(crate) const HEARD_WITHIN_MS: u64 = 10_000;
 
-/// The document.
+/// A node's state and work, as `/v1/status` serves it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeStatus {
-    /// Program and version.
+    /// Program name and version.
     pub client: String,
     /// EIP-155 chain id.
     pub chain_id: u64,
-    /// Digest of the genesis header: the chain's identity.
+    /// Digest of the genesis header, which identifies the chain.
     pub genesis: Digest,
     /// Validator or fullnode.
     pub role: Role,
     /// The node's public key.
     pub peer_id: PeerId,
-    /// What `network.names` calls this node.
+    /// This node's name in `network.names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where it listens for peers.
+    /// The address on which it listens for peers.
     pub network_address: String,
-    /// The same as an entry for another node's `network.peers`.
+    /// The same address as an entry for another node's `network.peers`.
     pub peer_address: String,
-    /// Whether the node is as it should be, and why not.
+    /// Whether the node is healthy, and if not, why.
     pub health: Health,
-    /// How far it is, and when it is done.
+    /// How much of its present work is done, and when it will finish.
     pub progress: Progress,
     /// The last committed batch.
     pub head: HeadStatus,
-    /// The newest certified position, as another node's `waypoint`.
+    /// The newest certified position, in the form of another node's `waypoint`.
     pub waypoint: Waypoint,
-    /// Who certifies the batch after the head.
+    /// The validators that certify the batch after the head.
     pub epoch: EpochStatus,
-    /// Under which rules the chain goes on, and the forks to come.
+    /// The rules of the batch after the head, and the forks to come.
     pub rules: RulesStatus,
     /// Following the chain.
     pub sync: SyncStatus,
-    /// How new batches came and went.
+    /// How new batches were received and sent.
     pub mesh: MeshStatus,
-    /// Serving it to peers.
+    /// Serving the chain to peers.
     pub serve: ServeStatus,
-    /// Certifying it; validators only.
+    /// Certifying the chain; validators only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<ConsensusStatus>,
-    /// What the last batches touched, kept for the next, whether sync or consensus committed them.
+    /// The cache of rows that recent batches touched, whether sync or consensus committed them.
     pub hot_cache: HotStats,
-    /// What execution waited for, whether sync or consensus executed.
+    /// What execution waited for, in sync and in consensus.
     pub stalls: StallStats,
     /// The transaction pool.
     pub pool: PoolStatus,
-    /// The process.
+    /// The process's use of the machine.
     pub process: ProcessStatus,
-    /// The room that the database has, and what it takes.
+    /// The disk space that the database has left, and that the data directory uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStatus>,
-    /// How fast the machine executes; none while it is measured.
+    /// How fast the machine executes; none until measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<SpeedStatus>,
-    /// The batches of the snapshots that it keeps and serves, newest first.
+    /// The batches of the kept and served snapshots, newest first.
     pub snapshots: Vec<BatchNumber>,
     /// Connected peers.
     pub peers: Vec<ConnectedPeer>,
-    /// The peers of `network.peers`, and those that the operator added.
+    /// The peers from `network.peers`, and those that the operator added.
     pub configured_peers: Vec<ConfiguredPeerStatus>,
-    /// Peers of `network.peers` that the operator removed.
+    /// Peers from `network.peers` that the operator removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed_peers: Vec<RemovedPeerStatus>,
-    /// Who is not let in: at most 256 of them, the operator's bans first.
+    /// The banned peers: at most 256 of them, the operator's bans first.
     pub bans: Vec<BanStatus>,
-    /// How many bans stand.
+    /// The number of bans in force.
     pub bans_count: usize,
     /// Peer exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,34 +136,34 @@ pub struct NodeStatus {
 pub struct EpochStatus {
     /// Its number.
     pub number: Epoch,
-    /// Its validators, in the order in which they are primary.
+    /// Its validators, in the order in which they become primary.
     pub validators: Vec<PublicKey>,
-    /// What `network.names` calls them, by their keys.
+    /// Their names in `network.names`, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<PublicKey, String>,
     /// How many of them may fail.
     pub failures: Failures,
-    /// Signatures that make a certificate.
+    /// The number of signatures in a certificate.
     pub quorum: usize,
-    /// The contract that says who validates the next one; none on a chain that keeps its validators.
+    /// The contract that names the next epoch's validators; none on a chain with fixed validators.
     #[schemars(with = "Option<String>")]
     pub contract: Option<Address>,
 }
 
-/// Under which rules the chain goes on.
+/// The rules of the batch after the head, and the forks to come.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RulesStatus {
-    /// Of the batch after the head; zeros are those of the genesis.
+    /// The id of the rules of the batch after the head; all zeros mean those of the genesis.
     pub id: RulesId,
-    /// EVM rules.
+    /// The EVM rules.
     pub fork: Fork,
-    /// The fork of this node's schedule that comes next.
+    /// The next fork in this node's schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// When that is, for people: by this machine's clock, or in batches.
+    /// When that fork begins, for people: by this machine's clock, or in batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_begins: Option<String>,
-    /// Forks that peers' schedules have and this node's lacks: it stops there if the validators have them.
+    /// Forks that peers' schedules have and this node's lacks. If the validators have them, this node stops there.
     pub unknown: Vec<String>,
 }
 
@@ -182,7 +183,7 @@ impl RulesStatus {
     }
 }
 
-/// When a fork begins, which batch `next` does not have yet.
+/// Describes when a fork begins that the batch `next` does not have yet.
 fn begins(at: Activation, next: BatchNumber, now_ms: u64) -> String {
     match at {
         Activation::Batch(first) => match first.get().saturating_sub(next.get()) {
@@ -205,7 +206,7 @@ pub struct HeadStatus {
     pub digest: Digest,
     /// Root of the state after it.
     pub state_root: Digest,
-    /// Milliseconds since 1970.
+    /// Its timestamp, in milliseconds since 1970.
     pub timestamp_ms: u64,
 }
 
@@ -213,7 +214,7 @@ pub struct HeadStatus {
 mod tests {
     use super::*;
 
-    /// Goal: a fork that is planned says when it comes, also one whose time is over and which waits for a batch.
+    /// Goal: a planned fork says when it begins, even one whose time has passed and that waits for a batch.
     #[test]
     fn a_fork_says_when_it_begins() {
         let (next, now_ms) = (BatchNumber::new(100), 1_800_000_000_000);

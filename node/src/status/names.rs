@@ -1,4 +1,4 @@
-//! [`Names`]: what this node's operator calls keys, put beside them wherever a status has one.
+//! [`Names`]: the operator's names for keys, added to a status next to every key.
 
 use std::{collections::BTreeMap, fmt::Display};
 
@@ -9,7 +9,7 @@ use slipstream_network::{PeerId, PeerName};
 use super::NodeStatus;
 use crate::archives::id_of;
 
-/// The names of `network.names`, and the URLs of archives.
+/// The names from `network.names`, and the URLs of archives.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeMap<PeerId, String>);
 
@@ -18,7 +18,7 @@ impl Names {
         Names(names.iter().map(|named| (named.id, named.name.clone())).collect())
     }
 
-    /// Calls archives, which have no key, by their URLs where they have no other name.
+    /// Adds archives, which have no key, under their URLs unless they have another name.
     pub(crate) fn with_archives(mut self, archives: &[Location]) -> Names {
         for location in archives {
             self.0.entry(id_of(location)).or_insert_with(|| location.to_string());
@@ -31,19 +31,19 @@ impl Names {
         self.0.get(id).cloned()
     }
 
-    /// A text on a peer, after the peer's name if it has one.
+    /// A text about a peer, prefixed with the peer's name if it has one.
     pub(crate) fn call(&self, id: &PeerId, text: impl Display) -> String {
         self.0.get(id).map_or_else(|| text.to_string(), |name| format!("{name} {text}"))
     }
 
-    /// Names whom each proof convicts.
+    /// Adds the name of the validator that each proof convicts.
     pub(super) fn put_on(&self, proofs: &mut [Proof]) {
         for proof in proofs {
             proof.name = self.of(&proof.key);
         }
     }
 
-    /// Names every key of a status.
+    /// Adds a name to every key of a status.
     pub(super) fn put(&self, status: &mut NodeStatus) {
         if self.0.is_empty() {
             return;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::status::fixture::{self, consensus, key};
 
-    /// The parts of a document that have such a key, each with the name beside it.
+    /// The parts of a document that contain this key, each with its name.
     fn named(document: &Value, id: &str) -> Vec<Option<String>> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         match document {
@@ -106,7 +106,8 @@ mod tests {
         }
     }
 
-    /// Goal: a name stands beside its key in every part of the document, the key stays, and who has no name is left as before.
+    /// Goal: a name stands next to its key in every part of the document, the key stays, and keys without a name are
+    /// unchanged.
     #[test]
     fn every_key_gets_its_name() {
         let (who, other) = (key(10), key(12));
@@ -135,7 +136,7 @@ mod tests {
         let named_pair = |key: &str, name: &str| -> PeerName { format!("{key}={name}").parse().unwrap() };
         Names::new(&[named_pair(&who, "alpha <b>"), named_pair(&key(1), "self")]).put(&mut status);
         let document = serde_json::to_value(&status).unwrap();
-        // Consensus, sync, the connection, the configured, the removed, the ban, the shared key.
+        // Consensus, sync, and the connected, configured, removed, banned and shared entries.
         assert_eq!(named(&document, &who), vec![Some("alpha <b>".to_owned()); 7]);
         assert_eq!(named(&document, &other), [None::<String>, None]);
         for part in ["epoch", "exchange"] {
@@ -148,7 +149,7 @@ mod tests {
         );
     }
 
-    /// Goal: a proof names whom it convicts; without a name it has the key alone.
+    /// Goal: a proof names the validator that it convicts; without a name it has the key alone.
     #[test]
     fn a_proof_says_who_lied() {
         let proof = |seed| {
@@ -162,7 +163,7 @@ mod tests {
         assert!(other.get("name").is_none() && other["key"] == json!(key(12)), "{other}");
     }
 
-    /// Goal: an operator who reads of an archive sees its URL, or the name that he gave it.
+    /// Goal: the operator sees an archive's URL, or the configured name for it.
     #[test]
     fn archives_are_called_by_their_urls() {
         let archives: [Location; 2] = ["s3://bucket/a", "s3://bucket/b"].map(|url| url.parse().unwrap());

@@ -1,4 +1,4 @@
-//! The part of `/v1/status` and the metrics on peers: those that are connected, those that should be, and keys with more than one
+//! The part of `/v1/status` and the metrics about peers: connected and configured peers, and keys with more than one
 //! user.
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::{
     clock::SystemClock,
 };
 
-/// Bans that the status lists; it says how many there are.
+/// Maximum number of bans that the status lists; it also states the total.
 const BANS_SHOWN_MAX: usize = 256;
 
-/// Why this node has to do with a peer.
+/// Where this node knows a peer from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerFrom {
@@ -28,13 +28,13 @@ pub enum PeerFrom {
     Config,
     /// The operator added it.
     Added,
-    /// It came in, or peers told of it.
+    /// The peer connected to this node, or other peers reported it.
     #[default]
     Found,
 }
 
 impl PeerFrom {
-    /// As it is serialized.
+    /// Its serialised form.
     pub fn name(self) -> &'static str {
         match self {
             PeerFrom::Config => "config",
@@ -47,15 +47,15 @@ impl PeerFrom {
 /// One open connection.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConnectedPeer {
-    /// Who.
+    /// The peer's key.
     pub id: PeerId,
-    /// What `network.names` calls it.
+    /// Its name in `network.names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Why there is a connection.
+    /// Where this node knows the peer from.
     #[serde(default)]
     pub from: PeerFrom,
-    /// From where.
+    /// The peer's address.
     pub address: Option<String>,
     /// Bytes sent on this connection.
     pub bytes_sent: u64,
@@ -63,7 +63,7 @@ pub struct ConnectedPeer {
     pub bytes_received: u64,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// Seconds since it was made.
+    /// Seconds since the connection was made.
     pub connected_seconds: u64,
 }
 
@@ -92,25 +92,25 @@ impl ConnectedPeer {
     }
 }
 
-/// A peer of `network.peers`, or one that the operator added, connected or not.
+/// A peer from `network.peers`, or one that the operator added, connected or not.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConfiguredPeerStatus {
-    /// As it stands in the configuration.
+    /// The peer as configured.
     pub peer: PeerTarget,
-    /// What `network.names` calls it.
+    /// Its name in `network.names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How this node stands with it.
+    /// The state of the contact with it.
     pub state: ContactKind,
-    /// Since it is connected, or since it has not been; none while the first attempt is under way, and of a banned one.
+    /// Seconds since it connected, or since it was lost; none during the first attempt, and for a banned peer.
     pub seconds: Option<u64>,
-    /// Attempts in a row that failed.
+    /// Consecutive failed attempts.
     pub attempts: u32,
-    /// Milliseconds until the next attempt; 0 while one is under way, none while there is a connection.
+    /// Milliseconds until the next attempt; 0 during one, none while connected.
     pub next_attempt_ms: Option<u64>,
     /// Why there is no connection, and what to do.
     pub problem: Option<String>,
-    /// Whether the operator added it, in place of the configuration.
+    /// Whether the operator added it, rather than the configuration.
     pub added: bool,
 }
 
@@ -136,12 +136,12 @@ impl ConfiguredPeerStatus {
     }
 }
 
-/// A peer of `network.peers` that the operator removed: it is neither dialled nor has a place kept for it.
+/// A peer from `network.peers` that the operator removed: the node neither dials it nor reserves a place for it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RemovedPeerStatus {
-    /// As it stands in the configuration, and as `slipstream peers add` takes it back.
+    /// The peer as configured, in the form that `slipstream peers add` accepts.
     pub peer: PeerTarget,
-    /// What `network.names` calls it.
+    /// Its name in `network.names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -152,19 +152,19 @@ impl RemovedPeerStatus {
     }
 }
 
-/// A ban that stands. It holds over a restart, whoever spoke it.
+/// A ban in force. It survives a restart, whether the node or the operator imposed it.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BanStatus {
-    /// Who is not let in.
+    /// The banned peer.
     pub id: PeerId,
-    /// What `network.names` calls it.
+    /// Its name in `network.names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether this node banned it for what it sent, or its operator did.
+    /// Whether this node banned it for what it sent, or the operator did.
     pub by: BannedBy,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Until it ends; none if it holds until it is lifted.
+    /// Seconds until it ends; none if it holds until it is lifted.
     pub seconds_left: Option<u64>,
     /// When it ends, in milliseconds since 1970 by this node's clock; none if it holds until it is lifted.
     pub until_ms: Option<u64>,
@@ -186,7 +186,7 @@ impl BanStatus {
         }
     }
 
-    /// The first of them, the operator's before those of the node.
+    /// The first bans, the operator's before those of the node.
     pub(super) fn first(bans: &[Ban], now: Instant) -> Vec<BanStatus> {
         bans.iter().take(BANS_SHOWN_MAX).map(|ban| BanStatus::of(ban, now)).collect()
     }
@@ -197,12 +197,12 @@ impl BanStatus {
 pub struct SharedKeyStatus {
     /// The key.
     pub id: PeerId,
-    /// What `network.names` calls it.
+    /// Its name in `network.names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whether it is this node's own.
     pub own: bool,
-    /// Where its users were seen, as far as is known.
+    /// The known addresses of its users.
     pub addresses: Vec<String>,
     /// What that means, and what to do.
     pub problem: String,
@@ -215,23 +215,23 @@ impl From<&SharedKey> for SharedKeyStatus {
     }
 }
 
-/// Peer exchange: whom the node chose by itself, and how many it could choose.
+/// Peer exchange: the peers that the node chose itself, and how many it knows.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerExchangeStatus {
-    /// Where the node tells others that it is reached.
+    /// The addresses that the node advertises for itself.
     pub advertised: Vec<String>,
-    /// Connections of its own choice that it keeps at most.
+    /// Maximum number of connections of its own choice that it keeps.
     pub outbound_max: usize,
-    /// Whom it chose and is connected with, the longest of them first.
+    /// The connected peers that it chose, longest connected first.
     pub chosen: Vec<PeerId>,
-    /// What `network.names` calls them, by their keys.
+    /// Their names in `network.names`, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<PeerId, String>,
-    /// Peers in the address book that others told of, or that came in.
+    /// Peers in the address book that others reported, or that connected to this node.
     pub heard: usize,
     /// Peers in the address book that the node has dialled.
     pub reached: usize,
-    /// How often each thing happened since the start.
+    /// How often each event happened since the start.
     pub events: BTreeMap<ExchangeEvent, u64>,
 }
 
@@ -272,7 +272,7 @@ pub(super) fn sample_peers(
     metrics.network_sent_bytes.set(gauge(sum(|peer| peer.bytes_sent)));
     metrics.network_received_bytes.set(gauge(sum(|peer| peer.bytes_received)));
     metrics.network_shared_keys.set(gauge(shared_keys as u64));
-    // Peers that were added may be gone.
+    // Added peers may have been removed.
     metrics.network_configured_peer_up.reset();
     for state in ContactKind::ALL {
         let count = configured.iter().filter(|peer| peer.state == state).count();

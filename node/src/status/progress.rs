@@ -1,4 +1,4 @@
-//! [`Progress`]: how far a node is with its present work, and when it is done.
+//! [`Progress`]: how much of its present work a node has done, and when it will finish.
 
 use std::fmt;
 
@@ -7,37 +7,37 @@ use slipstream_sync::{Phase, SyncStatus};
 
 use crate::health::{Health, Reason};
 
-/// How far a node is.
+/// How much of its present work a node has done.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Progress {
-    /// What it does.
+    /// The present work.
     pub phase: Phase,
-    /// What `done`, `total` and `per_second` count.
+    /// The unit of `done`, `total` and `per_second`.
     pub unit: Unit,
-    /// So many are done: the head, or the rows that are restored.
+    /// Units done: the head, or the restored rows.
     pub done: u64,
-    /// Of so many: the newest certified batch that is known, or about the rows of the snapshot; never below `done`.
+    /// Units in total: the newest known certified batch, or roughly the rows of the snapshot; never below `done`.
     pub total: u64,
-    /// The share that is done, 0 to 100.
+    /// The completed share in percent, 0 to 100.
     pub percent: f64,
     /// Units per second over the last ten seconds.
     pub per_second: f64,
-    /// When it is done.
+    /// When the work will be done.
     pub eta: Eta,
 }
 
-/// What [`Progress`] counts.
+/// The unit in which [`Progress`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// Batches of the ledger, from the first on.
+    /// Batches of the ledger, from the first one on.
     Batches,
     /// Rows of the state.
     Rows,
 }
 
 impl Unit {
-    /// As it is serialized.
+    /// Its serialised form.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Batches => "batches",
@@ -46,15 +46,15 @@ impl Unit {
     }
 }
 
-/// When a node is done with what it does.
+/// When a node will finish its present work.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Eta {
-    /// There is nothing left to do.
+    /// Nothing is left to do.
     Done,
-    /// There is, and nobody can tell yet how long it takes.
+    /// Work is left, and its duration is not known yet.
     Estimating,
-    /// Nothing moves: the blocker says why.
+    /// There is no progress: the blocker says why.
     Blocked,
     /// At the present rate.
     Left {

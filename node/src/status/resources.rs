@@ -1,5 +1,5 @@
-//! [`Resources`]: the process's use of the machine. It is sampled beside everything else, and askers get the last sample, because
-//! the size of a data directory takes a look at each of its files.
+//! [`Resources`]: the process's use of the machine. A background task samples it, and callers get the last sample:
+//! measuring a data directory requires a look at each of its files.
 
 use std::{
     collections::BTreeSet,
@@ -23,56 +23,56 @@ use tokio_util::sync::CancellationToken;
 
 use crate::tasks::TaskError;
 
-/// Process and free space are looked at so often: a few files of the kernel, some 100 µs.
+/// Interval at which process and free space are sampled: this reads a few kernel files in some 100 µs.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So many looks from one measurement of the data directory to the next: thousands of files cost milliseconds.
+/// Samples per measurement of the data directory: thousands of files cost milliseconds.
 const LOOKS_PER_MEASUREMENT: u32 = 30;
 
-/// What the process takes.
+/// The process's use of the machine.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessStatus {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
     /// When the node started, in milliseconds since 1970.
     pub started_ms: u64,
     /// Seconds since then.
     pub uptime_seconds: u64,
-    /// Memory that it holds: the resident set.
+    /// Resident memory in bytes.
     pub memory_bytes: u64,
-    /// Address space that it has taken.
+    /// Reserved address space in bytes.
     pub virtual_bytes: u64,
-    /// Seconds of CPU time since the process started, on all cores together.
+    /// Seconds of CPU time since the process started, summed over all cores.
     pub cpu_seconds: f64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Open files, sockets among them.
+    /// Open files, including sockets.
     pub open_files: u64,
-    /// Open files that the system allows it; none if it sets no limit.
+    /// The system's limit on open files; none if it sets no limit.
     pub open_files_max: Option<u64>,
 }
 
 /// The file system of the database, and the data directory on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskStatus {
-    /// Free for the node now.
+    /// Bytes free for the node.
     pub free_bytes: u64,
-    /// Below this the node stops: `storage.disk_free_min_mib`. 0 is no limit.
+    /// Free bytes below which the node stops: `storage.disk_free_min_mib`. 0 means no limit.
     pub min_bytes: u64,
-    /// Files that can still be made on it; none where the file system does not count them.
+    /// Files that can still be created on it; none if the file system does not count them.
     #[serde(default)]
     pub free_inodes: Option<u64>,
-    /// What the data directory takes; none before it was measured.
+    /// The size of the data directory; none until measured.
     pub used: Option<DiskUse>,
 }
 
-/// What a data directory takes on its disk, by part. What several files share counts once.
+/// The disk usage of a data directory, by part. A file with several hard links counts once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DiskUse {
-    /// All of it.
+    /// The whole directory.
     pub total_bytes: u64,
     /// The database.
     pub database_bytes: u64,
-    /// What snapshots hold that the database does not hold any more.
+    /// Bytes that only snapshots hold, because the database has since dropped them.
     pub snapshots_bytes: u64,
     /// The journal of users' transactions.
     pub journal_bytes: u64,
@@ -80,20 +80,20 @@ pub struct DiskUse {
     pub other_bytes: u64,
 }
 
-/// Where the parts of a data directory lie.
+/// The paths of the parts of a data directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// The data directory to measure.
     pub(crate) data: PathBuf,
     /// The database in it.
     pub(crate) database: PathBuf,
-    /// The snapshots in that.
+    /// The snapshots in the database's directory.
     pub(crate) snapshots: PathBuf,
     /// The journal of transactions.
     pub(crate) journal: PathBuf,
 }
 
-/// The last sample.
+/// The last sample, and what it takes to make the next one.
 pub(crate) struct Resources {
     places: Places,
     store: Store,
@@ -110,7 +110,7 @@ struct Sampled {
 }
 
 impl Resources {
-    /// Looks for the first time, but for the size of the data directory, which may take a while.
+    /// Takes the first sample, without the size of the data directory, which may take a while.
     pub(crate) fn new(places: Places, store: Store, clock: &dyn Clock) -> Arc<Resources> {
         let (started, started_ms) = (Instant::now(), clock.now_ms());
         let resources = Resources { places, store, started, started_ms, sampled: RwLock::default() };
@@ -142,7 +142,7 @@ impl Resources {
         sampled.process = process;
         match room {
             Ok(room) => sampled.room = room,
-            // A task that writes to the store meets the same error, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a more specific message.
             Err(error) => tracing::debug!(%error, "the free space of the disk cannot be read"),
         }
         if let Some(used) = used {
@@ -151,7 +151,7 @@ impl Resources {
     }
 }
 
-/// Samples until it is told to stop.
+/// Samples until `shutdown`.
 pub(crate) async fn sample(resources: Arc<Resources>, shutdown: CancellationToken) -> Result<(), TaskError> {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,7 +167,7 @@ pub(crate) async fn sample(resources: Arc<Resources>, shutdown: CancellationToke
     }
 }
 
-/// The kernel's numbers on this process; a missing one is 0.
+/// The kernel's numbers about this process; a missing one is 0.
 fn process() -> ProcessStatus {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -181,17 +181,17 @@ fn process() -> ProcessStatus {
         virtual_bytes: field("VmSize") << 10,
         cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         threads: field("Threads"),
-        // One of them is the look itself.
+        // This read itself holds one of them open.
         open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1) as u64),
         open_files_max: getrlimit(Resource::Nofile).current,
         ..ProcessStatus::default()
     }
 }
 
-/// Measures a data directory. A file that ends meanwhile may count: the database replaces its files all the time.
+/// Measures a data directory. A file deleted meanwhile may still count: the database replaces its files all the time.
 fn measured(places: &Places) -> DiskUse {
     let mut used = DiskUse::default();
-    // A snapshot is hard links to files of the database: these are counted first.
+    // A snapshot consists of hard links to files of the database, so the database is counted first.
     let mut linked = BTreeSet::new();
     let mut later = Vec::new();
     let mut dirs = vec![places.data.clone()];
@@ -221,7 +221,7 @@ fn measured(places: &Places) -> DiskUse {
 fn look_into(dir: &Path, mut each: impl FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let Ok(entry) = entry else { continue };
-        // A link's target is left out: it may be anywhere.
+        // The target of a symbolic link does not count: it may be anywhere.
         if let Ok(found) = entry.metadata() {
             each(entry.path(), found);
         }
@@ -244,7 +244,7 @@ mod tests {
         assert!(process().cpu_seconds > before.cpu_seconds, "{sum}");
     }
 
-    /// Goal: an operator who looks for space finds it, and shared files count once.
+    /// Goal: an operator who looks for disk space finds its users, and shared files count once.
     #[test]
     fn a_directory_is_measured_by_part() {
         let dir = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ mod tests {
         write(&table.join("2.sst"), 128);
         fs::hard_link(table.join("1.sst"), frozen.join("1.sst")).unwrap();
         fs::hard_link(table.join("2.sst"), frozen.join("2.sst")).unwrap();
-        // The database has compacted this one away since.
+        // The database has since compacted this file away.
         write(&table.join("0.sst"), 256);
         fs::hard_link(table.join("0.sst"), frozen.join("0.sst")).unwrap();
         fs::remove_file(table.join("0.sst")).unwrap();
@@ -272,7 +272,7 @@ mod tests {
         write(&places.data.join("node.log"), 16);
         std::os::unix::fs::symlink("/", places.data.join("elsewhere")).unwrap();
         let used = measured(&places);
-        // A file system may round up, and count where a file lies.
+        // A file system may round up, and count its own metadata.
         let near = |bytes: u64, kib: u64| (kib << 10..(kib + 16) << 10).contains(&bytes);
         assert!(near(used.database_bytes, 192) && near(used.snapshots_bytes, 256), "{used:?}");
         assert!(near(used.journal_bytes, 32) && near(used.other_bytes, 16), "{used:?}");

@@ -1,4 +1,4 @@
-//! The part of `/metrics` that other crates keep: the numbers of a [`NodeStatus`], and a few that only programs count.
+//! The part of `/metrics` that other crates count: the numbers of a [`NodeStatus`], and a few that only programs need.
 
 use slipstream_consensus::{ConsensusStatus, Silence};
 use slipstream_storage::StorageError;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl StatusSource {
-    /// Brings the sampled metrics up to date.
+    /// Updates the sampled metrics.
     pub(crate) fn sample(&self, metrics: &Metrics) -> Result<(), StorageError> {
         let status = self.read()?;
         metrics.head_number.set(gauge(status.head.number.get()));
@@ -73,7 +73,8 @@ impl StatusSource {
     }
 }
 
-/// Whether it is ready, and why not. An unknown value is NaN: a series that comes and goes is hard to alert on.
+/// Samples readiness and its blocker. An unknown value is NaN, because it is hard to alert on a series that comes and
+/// goes.
 fn sample_health(health: &Health, metrics: &Metrics) {
     metrics.head_age_seconds.set(health.head_age_seconds.unwrap_or(f64::NAN));
     metrics.sync_eta_seconds.set(health.eta_seconds.unwrap_or(f64::NAN));
@@ -84,9 +85,9 @@ fn sample_health(health: &Health, metrics: &Metrics) {
     }
 }
 
-/// How agreement goes, as this validator sees it.
+/// Samples consensus as this validator sees it.
 fn sample_consensus(consensus: Option<&ConsensusStatus>, metrics: &Metrics) {
-    // It may have been a validator in the epoch before.
+    // The node may have been a validator in the previous epoch.
     metrics.consensus_votes.reset();
     let Some(status) = consensus else {
         return [
@@ -113,7 +114,7 @@ fn sample_consensus(consensus: Option<&ConsensusStatus>, metrics: &Metrics) {
     metrics.consensus_evidence.set(gauge(status.evidence.len() as u64));
 }
 
-/// The node's use of its machine.
+/// Samples the node's use of its machine.
 fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     let ProcessStatus { memory_bytes, virtual_bytes, cpu_seconds, threads, open_files, .. } = status.process;
     metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
@@ -148,7 +149,7 @@ fn sample_resources(status: &NodeStatus, metrics: &Metrics) {
     metrics.storage_snapshot_number.set(gauge(status.snapshots.first().map_or(0, |number| number.get())));
 }
 
-/// The reads that execution found done already.
+/// Samples the reads that execution found already done.
 fn sample_foresight(status: &NodeStatus, metrics: &Metrics) {
     let (hints, foretold, hot) = (status.sync.hints, status.sync.foretold, status.hot_cache);
     raise(&metrics.hints_named, hints.named);
@@ -165,7 +166,7 @@ fn sample_foresight(status: &NodeStatus, metrics: &Metrics) {
     raise(&metrics.execute_stalled_seconds, status.stalls.seconds);
 }
 
-/// Where sync spends its time, and how far it is.
+/// Samples where sync spends its time, and its progress.
 fn sample_pipeline(sync: &SyncStatus, metrics: &Metrics) {
     for stage in &sync.stages {
         let label = [stage.stage.name()];

@@ -1,4 +1,4 @@
-//! [`StatusSource`]: everything that a status is read from, and the watch that looks at it.
+//! [`StatusSource`]: the inputs of a status, and the watch that reports its changes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,16 +30,16 @@ use crate::{
     tasks::TaskError,
 };
 
-/// How often the watch looks. A change that is undone in between stays unseen.
+/// How often the watch reads the status. A change that is undone between two reads stays unseen.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Everything that a status is read from.
+/// The inputs of a status.
 pub(crate) struct StatusSource {
     pub(crate) role: Role,
     pub(crate) address: PeerAddress,
     pub(crate) chain_id: u64,
     pub(crate) genesis: Digest,
-    /// The genesis as a waypoint, for as long as nothing else is certified here.
+    /// The genesis as a waypoint, used until something else is certified here.
     pub(crate) origin: Waypoint,
     pub(crate) store: Store,
     pub(crate) pool: Pool,
@@ -114,7 +114,7 @@ impl StatusSource {
         Ok(status)
     }
 
-    /// What the bans that stand take from this validator's quorum; the log is told, too.
+    /// Describes how the bans in force affect this validator's quorum, and logs it as a warning.
     pub(crate) fn tell_barred(&self) -> Option<String> {
         let problem = barred(&self.seat.set(), self.address.id, &self.transport.bans())?;
         tracing::warn!(problem, "bans keep validators away");
@@ -128,7 +128,7 @@ impl StatusSource {
         proofs
     }
 
-    /// The validator that this node is now.
+    /// The validator that this node currently is.
     pub(crate) fn validator(&self) -> Option<Validator> {
         self.seat.validator()
     }
@@ -146,7 +146,7 @@ impl StatusSource {
     }
 }
 
-/// A validator that answers sync is heard, too: while the chain is idle, validators are silent.
+/// Counts a validator's answers to sync as heard: while the chain is idle, validators send nothing else.
 fn hear(consensus: &mut ConsensusStatus, sync: &SyncStatus) {
     let told: BTreeMap<_, _> =
         sync.peers.iter().filter_map(|peer| Some((peer.id, peer.heard_ms_ago?))).collect();
@@ -155,7 +155,7 @@ fn hear(consensus: &mut ConsensusStatus, sync: &SyncStatus) {
     }
 }
 
-/// Writes what operators should read of the node's status, and tells listeners what is new in it, until it is told to stop.
+/// Logs the node's status and sends its changes to listeners, until `shutdown`.
 pub(crate) async fn watch(
     source: Arc<StatusSource>,
     ring: Arc<Ring>,
@@ -175,7 +175,7 @@ pub(crate) async fn watch(
                 teller.tell(&status, now);
                 changes.look(&status, &source.names).iter().for_each(|event| ring.tell(event));
             }
-            // A task that writes to the store meets the same error, and stops the node with a better place to name.
+            // A task that writes to the store meets the same error, and stops the node with a more specific message.
             Err(error) => tracing::debug!(%error, "the node's status cannot be read"),
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::status::fixture::{self, key};
 
-    /// Goal: on a chain that rests nobody is told that the validators are gone.
+    /// Goal: on an idle chain the validators do not appear to be gone.
     #[test]
     fn a_validator_is_heard_by_whatever_it_says() {
         let peer = |seed, heard| {

@@ -1,4 +1,4 @@
-//! The metrics of the mesh.
+//! Samples the metrics of the mesh.
 
 use slipstream_broadcast::{DECODED_MS, MeshStatus, Moved};
 

@@ -1,4 +1,5 @@
-//! A node among others, as its operator sees it while all is well, while the chain stands, and while it is alone.
+//! A node among others, as its operator sees it: while all is well, while the chain is halted, and while the node is
+//! alone.
 
 use std::{fs, net::UdpSocket, time::Instant};
 
@@ -7,7 +8,7 @@ use slipstream_node::{genesis_file, keys};
 
 use crate::chain::{Chain, PATIENCE, Running, printed, wait};
 
-/// A fullnode of the chain with these peers and more lines of configuration, and its directory.
+/// A fullnode of the chain with these peers and further lines of configuration, and its directory.
 pub(crate) fn fullnode(chain: &Chain, peers: &[&str], rest: &str) -> (Chain, Running) {
     let home = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
     keys::create(&home.path("node.key")).unwrap();
@@ -45,7 +46,7 @@ fn log(home: &Chain) -> String {
     fs::read_to_string(home.path("log")).unwrap()
 }
 
-/// Waits until `/health` says this, with the code that goes with it.
+/// Waits until `/health` reports this reason, with the matching status code.
 fn health(node: &Running, home: &Chain, reason: Option<&str>) -> Value {
     until(&format!("{reason:?}"), home, || {
         let (head, body) = node.answer("GET /health", "");
@@ -58,17 +59,17 @@ fn health(node: &Running, home: &Chain, reason: Option<&str>) -> Value {
 
 const CONSENSUS: &str = "consensus: { empty_batch_interval_ms: 100 }\n";
 
-/// A node with four configured peers, of which two can be reached: a chain's only validator, and a fullnode.
+/// A node with four configured peers, of which two can be reached: the chain's only validator, and a fullnode.
 struct Among {
     chain: Chain,
     validator: Running,
     proposer: String,
     relay_home: Chain,
     relay: Running,
-    /// Where the fullnode is, with another key.
+    /// The fullnode's address, with another key.
     wrong: String,
     place: String,
-    /// Where nobody answers, which its socket sees to.
+    /// An address where nobody answers, which `_nobody` ensures.
     silent: String,
     _nobody: UdpSocket,
     home: Chain,
@@ -106,13 +107,14 @@ impl Among {
     }
 }
 
-/// How many warnings with these words a node's log has.
+/// The number of warnings with these words in a node's log.
 fn warned(home: &Chain, what: &str) -> usize {
     log(home).lines().filter(|line| line.contains(" WARN ") && line.contains(what)).count()
 }
 
-/// Goal: while the chain goes on a node is quiet and ready. When its proposer stops, every place that an operator looks at says so
-/// and why, the log once; the same when it is over. Configured peers that cannot be reached are named with the reason.
+/// Goal: while the chain advances, a node is quiet and ready. When its proposer stops, every place that an operator
+/// looks at says so and why, the log only once. The same holds for the recovery. Unreachable configured peers are named
+/// with the reason.
 #[test]
 fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     let among = Among::new();
@@ -131,7 +133,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
         format!("the node at {place} has another key than"),
         "no answer within 3s".to_owned(),
     ];
-    // Each look is another moment: on a busy machine a dial may end in time or not.
+    // Each reading is a different moment: on a busy machine a dial may or may not end in time.
     until(&format!("{parts:?} in the status"), home, || {
         let text = printed(&["status", "--api", &api], true);
         parts.iter().all(|part| text.contains(part)).then_some(())
@@ -143,13 +145,13 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
         "slipstream_ready 1".to_owned(),
         "slipstream_sync_eta_seconds 0".to_owned(),
     ];
-    // A batch may be on its way whenever it is asked.
+    // A batch may be in flight at any moment.
     until("the metrics", home, || {
         let metrics = node.http("GET /metrics", "");
         wanted.iter().all(|line| metrics.lines().any(|found| found == line)).then_some(())
     });
 
-    // A healthy node is quiet, however many batches there are.
+    // A healthy node is quiet, however many batches it commits.
     let head = || health(node, home, None)["head"].as_u64().unwrap();
     for peer in [wrong, silent] {
         until("the warnings about peers", home, || {
@@ -164,7 +166,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     assert!(lines.len() as u64 <= allowed, "{allowed} lines are enough: {lines:#?}");
     until("the calm line", home, || log(home).contains(": at the head head=").then_some(()));
 
-    // The proposer stops; another peer stays. A machine that stood for long may have had the warning before.
+    // The proposer stops; another peer stays. A machine that paused for long may have logged the warning before.
     let halts = warned(home, "reason=\"halted\"");
     among.validator.stop();
     let halted = health(node, home, Some("halted"));
@@ -186,7 +188,7 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     until("the warning", home, || (warned(home, "reason=\"halted\"") == halts + 1).then_some(()));
     let ends = warned(home, "the chain makes batches again");
 
-    // It comes back, at another port: it dials.
+    // The proposer returns at another port, and dials.
     let peers = json!([peer_address(&among.relay), peer_address(node)]);
     among.chain.configure(&format!("network: {{ listen: \"127.0.0.1:0\", peers: {peers} }}\n{CONSENSUS}"));
     let validator = Running::start(&among.chain);
@@ -200,14 +202,15 @@ fn what_is_wrong_is_named_everywhere_and_a_healthy_node_is_quiet() {
     among.node.stop();
 }
 
-/// Goal: a node that lost its peers is told from one whose chain stands: it says so, and that it cannot know how far others are.
+/// Goal: a node that lost its peers differs from one whose chain is halted. It says so, and that it cannot know the
+/// heads of others.
 #[test]
 fn who_lost_all_peers_is_alone_and_cannot_know_what_others_have() {
     let among = Among::new();
     let (home, node) = (&among.home, &among.node);
     let head = || health(node, home, None)["head"].as_u64().unwrap();
     until("batches", home, || (head() > 5).then_some(()));
-    // All peers go. One that was late at first may have had the node say so before.
+    // All peers leave. If one was late at first, the node may have warned before.
     let warnings = warned(home, "reason=\"no_peers\"");
     among.validator.stop();
     among.relay.stop();
@@ -218,7 +221,7 @@ fn who_lost_all_peers_is_alone_and_cannot_know_what_others_have() {
     until("the warning", home, || (warned(home, "reason=\"no_peers\"") == warnings + 1).then_some(()));
     let syncing = || node.rpc("eth_syncing", json!([]))["result"].clone();
     until("that it cannot know", home, || syncing().is_object().then_some(()));
-    // Nothing came in the last ten seconds.
+    // Nothing arrived in the last ten seconds.
     until("the rate", home, || {
         (health(node, home, Some("no_peers"))["batches_per_second"] == 0.0).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Snapshots in object storage, by the commands that docs/operations.md names, against a server that speaks S3.
+//! Snapshots in object storage, with the commands that docs/operations.md names, against a server that speaks S3.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::{
     server::{SECRET, Server},
 };
 
-/// The exit code and the output of a command in the environment of the server's users.
+/// The exit code and output of a command in the environment of the server's users.
 fn with_s3(server: &Server, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY)
         .args([&["snapshot"], args].concat())
@@ -39,7 +39,8 @@ fn done(server: &Server, args: &[&str]) -> String {
     text
 }
 
-/// Goal: a snapshot goes from a node into a bucket and from there into another node, which starts from it with nobody else.
+/// Goal: a snapshot moves from a node into a bucket, and from there into another node, which starts from it without
+/// peers.
 #[test]
 fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
     let runtime = Runtime::new().unwrap();
@@ -95,11 +96,12 @@ fn a_snapshot_goes_from_node_to_node_by_a_bucket() {
     assert!(done(&server, &["list", url]).contains("no snapshots in s3://bucket/net"));
 }
 
-/// Settings that make and drop snapshots quickly.
+/// Settings that create and drop snapshots quickly.
 const QUICK_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 20 }\n\
      storage: { snapshot_interval_batches: 50, snapshots_kept: 2 }\n";
 
-/// Goal: a node that goes on and replaces its snapshots can be exported. Another one begins from the export and follows it.
+/// Goal: a running node that replaces its snapshots can be exported. Another node starts from the export and follows
+/// it.
 #[test]
 fn a_running_node_is_exported_from() {
     let chain = Chain::new();
@@ -157,7 +159,7 @@ fn a_running_node_is_exported_from() {
     node.stop();
 }
 
-/// Goal: a URL that holds a secret is refused without being repeated, and an impossible command says why.
+/// Goal: a URL that contains a secret is refused without being repeated, and an impossible command says why.
 #[test]
 fn archives_are_refused_with_a_reason() {
     let chain = Chain::new();
@@ -188,13 +190,13 @@ fn archives_are_refused_with_a_reason() {
     assert!(!chain.path("data").exists(), "a refused command touches nothing");
 }
 
-/// Settings of a node without snapshots, so that a newcomer cannot begin from them.
+/// Settings of a node without snapshots, so that a newcomer cannot start from them.
 const NO_SNAPSHOTS: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n\
      storage: { snapshot_interval_batches: 0, snapshots_kept: 0";
-/// Settings of such a node that keep only the newest batches.
+/// Settings for the same node that keep only the newest batches.
 const PRUNE: &str = ", prune: { bodies: 2, receipts: 2, deltas: 2, hints: 2 }";
 
-/// A fullnode beside the validator that it follows.
+/// A fullnode next to the validator that it follows.
 struct Follower {
     chain: Chain,
     running: Running,
@@ -214,7 +216,7 @@ impl Follower {
         Follower::run(node, server)
     }
 
-    /// Kills it, and starts it again with a new log.
+    /// Kills it, and restarts it with a new log.
     fn again(self, server: &Server) -> Follower {
         let Follower { chain, running } = self;
         drop(running);
@@ -250,7 +252,7 @@ fn status(node: &Running) -> Value {
     serde_json::from_str(&node.http("GET /v1/status", "")).unwrap()
 }
 
-/// Puts an export into the server's bucket of which all pieces are wrong, so that the first request of any kind shows it.
+/// Puts an export with only wrong pieces into the server's bucket, so that the first request of any kind reveals it.
 fn export_lies(server: &Server, config: &str, url: &str) {
     done(server, &["export", "--config", config, url]);
     for piece in server.objects("/pieces/") {
@@ -261,9 +263,9 @@ fn export_lies(server: &Server, config: &str, url: &str) {
     }
 }
 
-/// Goal: a fullnode whose peers serve no snapshot begins from an archive and follows its peers. An archive that lies is banned,
-/// with the reason in the status, also when the node is killed and starts again, until it is unbanned. The honest one finishes the
-/// restore.
+/// Goal: a fullnode whose peers serve no snapshot starts from an archive and follows its peers. An archive that lies is
+/// banned until it is unbanned, with the reason in the status, even after a kill and a restart. The honest archive
+/// completes the restore.
 #[test]
 fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let runtime = Runtime::new().unwrap();
@@ -276,7 +278,7 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
         printed(&["snapshot", "export", "--config", &config, &format!("file://{}", aside.display())], true);
     let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
     export_lies(&server, &config, "s3://bucket/liar");
-    // The validator lacks a snapshot and the batches that lead there.
+    // The validator has neither a snapshot nor the batches that lead there.
     chain.configure(&format!("{NO_SNAPSHOTS}{PRUNE} }}\n"));
     printed(&["db", "prune", "--config", &config], true);
     chain.configure(&format!("{NO_SNAPSHOTS} }}\n"));
@@ -316,14 +318,16 @@ fn a_fullnode_starts_from_an_archive_and_not_from_a_liar() {
     let Follower { chain: directory, running } = node;
     running.stop();
     validator.stop();
-    // It leapt to the snapshot: nobody has the batches before it but the two that the validator kept, which the backfill may bring.
+    // The node jumped to the snapshot. Of the batches before it, only the two that the validator kept exist, and the
+    // backfill may fetch these.
     let stats = printed(&["db", "stats", "--config", &directory.config()], true);
     let body = stats.lines().find(|line| line.trim_start().starts_with("body")).unwrap();
     let oldest: u64 = body.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!((number - 1..=number + 1).contains(&oldest), "{oldest}: {stats}");
 }
 
-/// Goal: an archive that promises a snapshot and does not give it holds a new node up for three deadlines; its peers have the batches.
+/// Goal: an archive that promises a snapshot but does not deliver it delays a new node by three deadlines; then its
+/// peers supply the batches.
 #[test]
 fn a_silent_archive_is_done_without() {
     let runtime = Runtime::new().unwrap();
@@ -335,7 +339,7 @@ fn a_silent_archive_is_done_without() {
     let number: u64 = after(&exported, "batch ").trim_end_matches(',').parse().unwrap();
     server.faults.keeps_pieces.store(true, Ordering::SeqCst);
 
-    // The validator, which has all batches and no snapshot, comes when the node has begun with the archive's.
+    // The validator has all batches but no snapshot. It joins once the node has started with the archive's.
     let address = format!("127.0.0.1:{}", free_ports(1));
     let key = keys::load(&chain.path("node.key")).unwrap().public();
     let sync = "archives: [\"s3://bucket/net\"], mode: snapshot, request_deadline_ms: 1000";
@@ -344,7 +348,7 @@ fn a_silent_archive_is_done_without() {
     chain.configure(&format!("network: {{ listen: \"{address}\" }}\n{NO_SNAPSHOTS} }}\n"));
     let validator = Running::start(&chain);
     node.until("it follows", |node| node.head() > number);
-    // Lines are written beside.
+    // The log is written in the background.
     node.until("it says why", |node| node.log().contains("the snapshot comes too slowly, if at all"));
     let text = node.log();
     assert!(!text.contains("the archive is banned"), "{text}");

@@ -1,4 +1,4 @@
-//! The bans that a node speaks by itself, over its restarts.
+//! The bans that a node imposes itself, across its restarts.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
     process::until,
 };
 
-/// A peer that answers what no honest one does, until it repents.
+/// A peer whose answers no honest peer gives, until it repents.
 #[derive(Default)]
 struct Liar {
     repents: AtomicBool,
@@ -49,8 +49,8 @@ impl Handler for Liar {
     }
 }
 
-/// Goal: a peer that was proved wrong stays out when the node is killed and starts again, until the operator lets it in, which lasts too. A
-/// damaged file costs no start.
+/// Goal: a peer that was proven wrong stays banned when the node is killed and restarted, until the operator lifts the
+/// ban, which also lasts. A damaged file does not prevent a start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_liar_gains_nothing_by_a_restart() {
     let handler = Arc::new(Liar::default());
@@ -67,7 +67,7 @@ async fn a_liar_gains_nothing_by_a_restart() {
     let list = || -> Value { serde_json::from_str(&peers(&["list", "--json"])).unwrap() };
     until("the lie is proved, and the ban is written", || is_kept().then_some(()));
     let before = list();
-    // Killed: a ban does not wait for an orderly end to be kept.
+    // Killed, because a ban must be stored without an orderly stop.
     drop(node);
 
     let node = Running::start(&home);
@@ -101,7 +101,7 @@ async fn a_liar_gains_nothing_by_a_restart() {
     until("it is let in after a restart too", || has_peer(&node, &key).then_some(()));
     assert_eq!(list()["bans_count"], 0);
     assert_eq!(fs::read_to_string(data.join("node.bans.damaged")).unwrap(), "{");
-    // Lines are written beside.
+    // The log is written in the background.
     for words in ["node.bans.damaged", "peers ban"] {
         until("the log tells of the damage", || {
             fs::read_to_string(&node.log).unwrap().contains(words).then_some(())

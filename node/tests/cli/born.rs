@@ -1,4 +1,4 @@
-//! Nodes that begin from a snapshot, and from a waypoint that such a node shows.
+//! Nodes that start from a snapshot, and from a waypoint that such a node reports.
 
 use std::{fs, time::Instant};
 
@@ -10,10 +10,11 @@ use crate::{
     offline::transaction,
 };
 
-/// The only snapshot: further than 256 batches from the genesis, so that headers are left out, and those that come begin at an odd batch.
+/// The only snapshot: more than 256 batches after the genesis, so that headers are left out and the present ones start
+/// at an odd batch.
 const SNAPSHOT: u64 = 400;
 const STORAGE: &str = "storage: { snapshot_interval_batches: 400 }\n";
-/// Batches come quickly, but not so that a slow machine is late by a whole [`SNAPSHOT`]; or they do not come at all.
+/// Batches are quick, but a slow machine does not fall behind by a whole [`SNAPSHOT`]; or there are no batches at all.
 const QUICK: &str = "consensus: { batch_interval_ms: 15, empty_batch_interval_ms: 15 }\n";
 const STILL: &str = "consensus: { empty_batch_interval_ms: 0 }\n";
 
@@ -29,7 +30,7 @@ fn head(node: &Running) -> u64 {
     quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
 }
 
-/// Waits until a node says so; shows its log if it does not.
+/// Waits until a condition holds; fails with the node's log if it does not.
 fn await_that(chain: &Chain, what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -42,7 +43,7 @@ fn log(chain: &Chain) -> String {
     fs::read_to_string(chain.path("log")).unwrap()
 }
 
-/// The directory of a fullnode with one peer that is to begin from a snapshot, and these lines of configuration.
+/// The directory of a fullnode that starts from a snapshot, with one peer and these lines of configuration.
 fn fullnode(chain: &Chain, peer: &str, rest: &str) -> Chain {
     let node = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
     keys::create(&node.path("node.key")).unwrap();
@@ -59,9 +60,9 @@ fn checked(chain: &Chain) {
     assert!(whole.contains("the database is whole"), "{whole}");
 }
 
-/// A validator at rest some batches behind its only snapshot.
+/// An idle validator some batches after its only snapshot.
 fn served() -> (Chain, Running) {
-    // Where the machine stood before the stop, batches went on to a second snapshot: another chain ends before.
+    // If the machine paused before the stop, the chain reached a second snapshot: try with another chain.
     for _ in 0..3 {
         let (chain, still) = at_rest();
         if head(&still) < 2 * SNAPSHOT {
@@ -72,7 +73,7 @@ fn served() -> (Chain, Running) {
     panic!("each chain has a second snapshot");
 }
 
-/// A validator at rest some batches behind its first snapshot.
+/// An idle validator some batches after its first snapshot.
 fn at_rest() -> (Chain, Running) {
     let chain = Chain::new();
     chain.configure(&format!("{QUICK}{STORAGE}"));
@@ -81,7 +82,7 @@ fn at_rest() -> (Chain, Running) {
     quick.stop();
     chain.configure(&format!("{STILL}{STORAGE}"));
     let still = Running::start(&chain);
-    // It goes behind the batch that the stop may have cut off, and nothing comes after it.
+    // This goes after the batch that the stop may have interrupted, and nothing follows it.
     let sent = still.rpc("eth_sendRawTransaction", json!([transaction(0)]))["result"].clone();
     await_that(&chain, "the chain is at rest", || {
         still.rpc("eth_getTransactionReceipt", json!([sent]))["result"].is_object()
@@ -89,8 +90,8 @@ fn at_rest() -> (Chain, Running) {
     (chain, still)
 }
 
-/// Goal: a node that starts from a waypoint above the newest snapshot, by peers or by files, is whole. It leads newcomers in turn:
-/// one that knows only the waypoint that it shows, and one with a genesis file and a future waypoint.
+/// Goal: a node that starts from a waypoint above the newest snapshot, by peers or by files, is complete. It serves
+/// newcomers in turn: one that knows only the waypoint it reports, and one with a genesis file and a future waypoint.
 #[test]
 fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let (chain, validator) = served();
@@ -100,7 +101,7 @@ fn a_node_born_from_a_snapshot_is_whole_and_introduces_others() {
     let first = fullnode(&chain, &peer, &format!("waypoint: {waypoint}\n"));
     let node = Running::start(&first);
     await_that(&first, "it follows", || head(&node) == end && status(&node)["sync"]["waypoint"].is_null());
-    // Lines are written beside.
+    // The log is written in the background.
     await_that(&first, "its log tells how", || {
         is_born(&first) && log(&first).contains("the ledger passes through the waypoint")
     });

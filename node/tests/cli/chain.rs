@@ -1,4 +1,4 @@
-//! A chain of one validator, and the binary run on it.
+//! A chain with one validator, and the binary run on it.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use slipstream_node::{genesis_file, keys};
 use slipstream_types::{Address, ChainConfig, Genesis, U256, genesis::GenesisAccount};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_slipstream");
-/// Far longer than anything takes on a slow machine: reached only by a test that fails.
+/// Far longer than anything takes on a slow machine: only a failing test reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// The secret key of an account that can pay for transactions.
 pub(crate) const SENDER: [u8; 32] = [5; 32];
@@ -27,7 +27,7 @@ fn slipstream(args: &[&str]) -> Output {
     Command::new(BINARY).args(args).env_remove("RUST_LOG").output().unwrap()
 }
 
-/// The exit code and the output of a command.
+/// The exit code and output of a command.
 pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     let output = slipstream(args);
     let text =
@@ -35,15 +35,15 @@ pub(crate) fn ended(args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap_or_else(|| panic!("{args:?} ended by a signal: {text}")), text)
 }
 
-/// The output of a command, whose exit code is checked.
+/// The output of a command, after a check of its exit code.
 pub(crate) fn printed(args: &[&str], success: bool) -> String {
     let (code, text) = ended(args);
     assert_eq!(code == 0, success, "{args:?}: {text}");
     text
 }
 
-/// The first of so many free ports in a row, for TCP and UDP, which no other test gets. They lie below those that the system chooses by
-/// itself.
+/// The first of `count` consecutive free ports, for TCP and UDP, that no other test gets. They lie below those that the
+/// system assigns itself.
 pub(crate) fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() % 200 * 100;
@@ -53,8 +53,8 @@ pub(crate) fn free_ports(count: u16) -> u16 {
     free.expect("some ports in a row are free")
 }
 
-/// Whether no socket has the port, as the kernel tells. One that is bound for a look would also belong to a process that another test is
-/// starting, until that runs its program.
+/// Whether no socket has the port, according to the kernel. A trial bind would be inherited by a process that another
+/// test is spawning, until that executes its program.
 fn is_free(port: u16) -> bool {
     let end = format!(":{port:04X}");
     ["tcp", "tcp6", "udp", "udp6"].iter().all(|table| {
@@ -64,7 +64,7 @@ fn is_free(port: u16) -> bool {
     })
 }
 
-/// A port that nobody listens on, and that nobody else is given as long as the socket is kept.
+/// A port on which nobody listens, and that nobody else gets while the socket is kept.
 pub(crate) fn closed_port() -> (tokio::net::TcpSocket, SocketAddr) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -105,7 +105,7 @@ impl Chain {
         self.dir.path().join(name)
     }
 
-    /// Writes node.yaml with more lines at its end.
+    /// Writes node.yaml with further lines at its end.
     pub(crate) fn configure(&self, rest: &str) {
         let api = if rest.contains("api:") { "" } else { "api: { listen: \"127.0.0.1:0\" }\n" };
         let network = if rest.contains("network:") { "" } else { "network: { listen: \"127.0.0.1:0\" }\n" };
@@ -117,7 +117,7 @@ impl Chain {
         self.path("node.yaml").to_str().unwrap().to_owned()
     }
 
-    /// `run` must refuse, say why, and leave nothing behind. Returns the exit code.
+    /// Checks that `run` refuses, says why, and leaves nothing behind. Returns the exit code.
     pub(crate) fn refused(&self, reasons: &[&str]) -> i32 {
         let (code, text) = ended(&["run", "--config", &self.config()]);
         assert_ne!(code, 0, "{text}");
@@ -129,12 +129,12 @@ impl Chain {
     }
 }
 
-/// A running node; killed if the test ends before it is stopped.
+/// A running node; killed if the test ends before the node is stopped.
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) api: String,
     pub(crate) ready: String,
-    /// Where its standard error goes.
+    /// The file with its standard error.
     pub(crate) log: PathBuf,
 }
 
@@ -165,14 +165,14 @@ impl Running {
         self.answer(request, body).1
     }
 
-    /// The head of the answer and its body.
+    /// The head and the body of the answer.
     pub(crate) fn answer(&self, request: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.api).unwrap();
         let length = body.len();
         let request = format!(
             "{request} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         );
-        // At once: a node that is starting answers the first bytes and closes.
+        // Sent in one write: a starting node answers the first bytes and closes.
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -192,13 +192,13 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// SIGTERM; the exit code must be 0.
+    /// Sends SIGTERM; the exit code must be 0.
     pub(crate) fn stop(mut self) {
         self.signal(rustix::process::Signal::TERM);
         assert_eq!(self.code(PATIENCE), 0);
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the end of the process, and returns its exit code.
     pub(crate) fn code(&mut self, patience: Duration) -> i32 {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {

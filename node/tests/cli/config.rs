@@ -1,4 +1,4 @@
-//! Where a node's configuration comes from: presets, variables, flags, instances.
+//! The sources of a node's configuration: presets, variables, flags, instances.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::{
     process::until,
 };
 
-/// The output and the exit code of a command with a variable in its environment.
+/// The exit code and output of a command with a variable in its environment.
 fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
     let output = Command::new(BINARY).args(args).env(name, value).output().unwrap();
     let text =
@@ -23,8 +23,8 @@ fn with_variable(name: &str, value: &str, args: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-/// Goal: a value of the environment or the command line reaches every command, in the documented order. A mistake in one is named
-/// and starts nothing.
+/// Goal: a value from the environment or the command line reaches every command, in the documented order. A mistake in
+/// one is named, and nothing starts.
 #[test]
 fn variables_and_flags_stand_above_the_file() {
     let chain = Chain::new();
@@ -65,7 +65,7 @@ fn variables_and_flags_stand_above_the_file() {
         );
     }
     assert!(!chain.path("data").exists());
-    // Without a configuration an override has no place.
+    // Without a configuration there is nothing to override.
     assert_eq!(ended(&["status", "--set", "sync.mode=auto"]).0, 2);
 }
 
@@ -99,7 +99,8 @@ fn a_node_runs_on_what_flags_say() {
     node.stop();
 }
 
-/// Goal: `init` writes a short file for each kind of node, which says what the preset is there for once it is loaded.
+/// Goal: `init` writes a short file for each kind of node; the loaded configuration shows which values come from the
+/// preset.
 #[test]
 fn init_writes_presets_and_ports() {
     let chain = Chain::new();
@@ -126,7 +127,7 @@ fn init_writes_presets_and_ports() {
     assert_eq!(code, 2, "{text}");
 }
 
-/// Goal: editors find a schema beside the file that names it, and it is the one that the project has.
+/// Goal: editors find a schema next to the file that names it, and it is the project's schema.
 #[test]
 fn init_writes_a_schema_for_editors() {
     let chain = Chain::new();
@@ -139,7 +140,7 @@ fn init_writes_a_schema_for_editors() {
     assert_eq!(printed(&["config", "schema"], true), committed);
 }
 
-/// A node of the chain's file; none if another program took one of its ports meanwhile.
+/// One node of the chain's file; `None` if another program took one of its ports meanwhile.
 fn start_instance(chain: &Chain, config: &Path, number: u16) -> Option<Running> {
     let log = chain.path(&format!("log-{number}"));
     let number = number.to_string();
@@ -164,8 +165,8 @@ fn start_instance(chain: &Chain, config: &Path, number: u16) -> Option<Running> 
     Some(Running { child, api: api.to_owned(), ready: ready.trim().to_owned(), log })
 }
 
-/// Goal: three nodes of one file run beside each other, each with data, key and ports of its own. They follow the same chain, and
-/// are found by their number.
+/// Goal: three nodes of one file run side by side, each with its own data, key and ports. They follow the same chain,
+/// and are found by their number.
 #[test]
 fn three_instances_of_one_file_run_side_by_side() {
     let chain = Chain::new();
@@ -175,7 +176,7 @@ fn three_instances_of_one_file_run_side_by_side() {
     let file = chain.path("fullnode.yaml");
     keys::create(&chain.path("full.key")).unwrap();
     let nodes = (0..5).find_map(|_| {
-        // Ports may be taken when instances have begun: they begin anew, and make their keys.
+        // Ports may be taken after instances have started: then all start again with new keys.
         for number in 1..3 {
             let _ = fs::remove_dir_all(chain.path(&format!("full-{number}")));
             let _ = fs::remove_file(chain.path(&format!("full-{number}.key")));
@@ -204,7 +205,7 @@ fn three_instances_of_one_file_run_side_by_side() {
         assert!(peers[peers.len() - 1].starts_with(&key.to_string()), "{peers:?}");
         assert!(chain.path(&format!("full{suffix}/LOCK")).exists());
         if number != "0" {
-            // Lines are written beside.
+            // The log is written in the background.
             until("the log tells of the key", || {
                 let log = fs::read_to_string(&node.log).unwrap();
                 (log.contains("made a key for this instance") && log.contains(&key.to_string())).then_some(())
@@ -216,7 +217,7 @@ fn three_instances_of_one_file_run_side_by_side() {
     for node in nodes {
         node.stop();
     }
-    // A second start takes the key that is there.
+    // A second start uses the existing key.
     let before = fs::read_to_string(chain.path("full-1.key")).unwrap();
     if let Some(node) = start_instance(&chain, &file, 1) {
         node.stop();
@@ -232,7 +233,7 @@ fn three_instances_of_one_file_run_side_by_side() {
     }
 }
 
-/// Goal: a peer is found by its name, and a name that nobody knows is told where an operator looks.
+/// Goal: a peer is found by its name, and an unknown name is reported where an operator looks.
 #[test]
 fn a_peer_is_found_by_its_name() {
     let chain = Chain::new();

@@ -13,7 +13,7 @@ use crate::{
     offline::transaction,
 };
 
-/// The files below a directory but for RocksDB's own log for people: names and contents.
+/// The files below a directory, except RocksDB's own text log: names and contents.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
@@ -27,14 +27,15 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Goal: each command on a damaged store says so with its exit code, and leaves every file as it was. Put back, the store opens.
+/// Goal: each command on a damaged store reports it with its exit code, and leaves every file unchanged. Once repaired,
+/// the store opens.
 #[test]
 fn commands_refuse_a_damaged_store_and_leave_it_alone() {
     let chain = Chain::new();
     chain.configure(
         "consensus: { empty_batch_interval_ms: 0 }\nstorage: { prune: { bodies: 1 }, snapshot_interval_batches: 2 }\n",
     );
-    // Tables of the first life, and a log of the second.
+    // Tables of the first run, and a log of the second.
     for nonces in [0..3, 3..6] {
         let node = Running::start(&chain);
         for nonce in nonces {
@@ -48,7 +49,7 @@ fn commands_refuse_a_damaged_store_and_leave_it_alone() {
         node.stop();
     }
     let (store, config) = (chain.path("data/db"), chain.config());
-    // The longest of a kind: a log that was just begun holds nothing.
+    // The longest file of a kind: a log that was just started is empty.
     let of_kind = |kind: &str| {
         let found =
             files(&store.join("db")).into_iter().filter(|(path, _)| path.to_string_lossy().contains(kind));
@@ -69,7 +70,7 @@ fn commands_refuse_a_damaged_store_and_leave_it_alone() {
         &["snapshot", "create"],
         &["snapshot", "export", export.to_str().unwrap()],
     ];
-    // What is left of the file, in percent; nothing if it is removed.
+    // The remaining part of the file, in percent; `None` if it is removed.
     let losses: [(&Path, Option<usize>); 9] = [
         (&store.join("FORMAT"), None),
         (&store.join("FORMAT"), Some(0)),

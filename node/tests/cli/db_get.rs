@@ -1,4 +1,4 @@
-//! The database: one thing of it, read beside the node that runs on it, and its head moved back.
+//! The database: single entries, read while the node runs on it, and its head moved back.
 
 use serde_json::{Value, json};
 use slipstream_types::Address;
@@ -10,7 +10,7 @@ use crate::{
     process::until,
 };
 
-/// Goal: the database and the node say the same, now and behind an earlier batch, whether the node runs or not.
+/// Goal: the database and the node agree, now and after an earlier batch, whether the node runs or not.
 #[test]
 fn what_is_in_the_database_is_shown_beside_the_node() {
     let chain = Chain::new();
@@ -29,7 +29,7 @@ fn what_is_in_the_database_is_shown_beside_the_node() {
     }
     let look = |args: &[&str]| {
         let command = [&["db", "get"], args, &["--config", &config]].concat();
-        // The node may remove a file that is being read, which the exit code tells.
+        // The node may remove a file that is being read; the exit code shows that.
         until("the database is read", || Some(ended(&command)).filter(|(code, _)| *code != 75))
     };
     let get = |args: &[&str]| {
@@ -98,7 +98,8 @@ fn what_is_in_the_database_is_shown_beside_the_node() {
     node.stop();
 }
 
-/// Goal: the head of a stopped fullnode goes back, and the node follows again to the same roots; a validator's stays where its votes are.
+/// Goal: the head of a stopped fullnode moves back, and the node follows again to the same roots. A validator's head
+/// stays above its votes.
 #[test]
 fn a_fullnode_that_was_rolled_back_follows_again() {
     let chain = Chain::new();

@@ -1,4 +1,4 @@
-//! A bundle for somebody who helps: its parts, and the things that every bundle leaves out.
+//! A bundle for a helper: its parts, and what every bundle leaves out.
 
 use std::{collections::BTreeMap, fs, io::Read, os::unix::fs::MetadataExt, path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::chain::{BINARY, Chain, Running, ended, printed};
 
-/// A secret of the environment, of a URL and of a query.
+/// Secrets of the environment, a URL, a query and a path.
 const OF_THE_ENVIRONMENT: &str = "canary-of-the-environment";
 const OF_A_URL: &str = "canary-of-a-url";
 const OF_A_QUERY: &str = "canary-of-a-query";
@@ -40,7 +40,7 @@ fn bundle(chain: &Chain, name: &str) -> (String, BTreeMap<String, String>) {
     (text, unpacked(&out))
 }
 
-/// Every way in which the canaries, the key and the token could be written.
+/// Every form in which the canaries, the key and the token could be written.
 fn secrets(chain: &Chain) -> Vec<String> {
     let read = |name: &str| fs::read_to_string(chain.path(name)).unwrap().trim().to_owned();
     let mut secrets: Vec<String> =
@@ -54,7 +54,7 @@ fn secrets(chain: &Chain) -> Vec<String> {
     secrets
 }
 
-/// Written once more here, so that a mistake of the mask's is none of the test's.
+/// A separate implementation, so that a mistake in the mask does not also hide in the test.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let threes = bytes.chunks(3).flat_map(|three| {
@@ -70,8 +70,8 @@ fn leaks(text: &str, secret: &str) -> bool {
     text.contains(&secret[..secret.len() * 9 / 10])
 }
 
-/// Goal: a bundle of a running node, and of a stopped one, has all that helps. It is free of secrets, however they got into logs
-/// and status.
+/// Goal: a bundle of a running node, and of a stopped one, has all that helps. It is free of secrets, however they got
+/// into logs and status.
 #[test]
 fn a_bundle_has_what_helps_and_no_secret() {
     let chain = Chain::new();
@@ -79,7 +79,7 @@ fn a_bundle_has_what_helps_and_no_secret() {
     chain.configure(&format!("log: {{ file: {{ path: \"api_key={OF_A_PATH}/node.log\" }} }}\n"));
     let node = Running::start(&chain);
     let secrets = secrets(&chain);
-    // An operator who writes anything anywhere: it gets into the status, the log and its file.
+    // An operator may write secrets anywhere: they get into the status, the log and its file.
     let config = chain.config();
     let key = "12".repeat(32);
     let planted = [

@@ -1,4 +1,4 @@
-//! A disk that runs full under a node, with its log on it.
+//! A disk that fills up under a node, with its log on it.
 
 use std::{
     fs::{self, File},
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running, printed, quantity, wait};
 
-/// Room for the log's preallocation and several memtables.
+/// Enough for the log's preallocation and several memtables.
 const DISK_MIB: u64 = 256;
-/// Those that a node, its reserve and its log take, and some more.
+/// The inodes of a node, its reserve and its log, and some more.
 const DISK_INODES: u64 = 2_000;
 const MIN_MIB: u64 = 16;
 
-/// A file system in memory, of a fixed size, as long as this is kept.
+/// An in-memory file system of a fixed size, unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts one; says so if this process may not mount, and fails then if `SLIPSTREAM_REQUIRE_TMPFS=1`.
+    /// Mounts one. Reports it if this process may not mount, and then fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
     #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
     fn mount() -> Option<SmallDisk> {
         let dir = tempfile::tempdir().unwrap();
@@ -44,7 +44,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Puts so much into the filler that only this much is free.
+    /// Fills the disk until only `free_bytes` are free.
     fn leave(&self, free_bytes: u64) {
         let mut filler = File::options().create(true).append(true).open(self.path().join("filler")).unwrap();
         let stat = rustix::fs::statvfs(self.path()).unwrap();
@@ -59,7 +59,7 @@ impl SmallDisk {
         }
     }
 
-    /// Makes files until no more can be made.
+    /// Creates files until no more can be created.
     fn use_inodes_up(&self) {
         let dir = self.path().join("files");
         fs::create_dir(&dir).unwrap();
@@ -78,7 +78,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The command of a node that has data and log on the disk.
+/// The command of a node with data and log on the disk.
 fn command(chain: &Chain, disk: &SmallDisk) -> Command {
     let log = File::options().create(true).append(true).open(disk.path().join("log")).unwrap();
     let mut command = Command::new(BINARY);
@@ -95,8 +95,9 @@ fn head(node: &Running) -> u64 {
     quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
 }
 
-/// Goal: an operator is warned once while there is time; then the node stops and says so once. On a full disk a start fails with an
-/// error instead of a panic, though the log is on that disk too. Once there is room, the node goes on.
+/// Goal: an operator is warned once while there is time; then the node stops and says so once. On a full disk a start
+/// fails with an error instead of a panic, although the log is on that disk too. Once there is space, the node
+/// continues.
 #[test]
 fn a_disk_that_fills_up_warns_then_stops_the_node() {
     let Some(disk) = SmallDisk::mount() else { return };
@@ -128,7 +129,7 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
 
     disk.leave((2 * MIN_MIB - 4) << 20);
     soon("a warning", &mut || log().contains("the disk is filling up"));
-    // Metrics are sampled ten times a second at most.
+    // Metrics are sampled at most ten times a second.
     soon("the gauge follows", &mut || (MIN_MIB..2 * MIN_MIB).contains(&free(&node)));
     let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();
     assert_eq!(status["disk"]["min_bytes"], MIN_MIB << 20);
@@ -157,8 +158,8 @@ fn a_disk_that_fills_up_warns_then_stops_the_node() {
     node.stop();
 }
 
-/// Goal: on a disk without a byte and without an inode the room that a node keeps is enough to look, to prune and to make a bundle; then
-/// it is kept again.
+/// Goal: on a disk without a free byte or inode, the node's reserve is enough to inspect, to prune and to create a
+/// bundle. Then the reserve is created again.
 #[test]
 fn a_disk_without_a_byte_and_without_an_inode_is_pruned() {
     let Some(disk) = SmallDisk::mount() else { return };
@@ -172,7 +173,7 @@ fn a_disk_without_a_byte_and_without_an_inode_is_pruned() {
         ));
     };
     configure("storage: { disk_free_min_mib: 0, snapshot_interval_batches: 0 }");
-    // A second start has tables of the first.
+    // The second start has tables from the first.
     for _ in 0..2 {
         let node = start(&chain, &disk);
         let (deadline, end) = (Instant::now() + PATIENCE, head(&node) + 30);
@@ -196,7 +197,7 @@ fn a_disk_without_a_byte_and_without_an_inode_is_pruned() {
     assert!(pruned.contains("freed MiB"), "{pruned}");
     let before = printed(&["db", "stats", "--config", &config], true);
     assert!(!before.contains("body      1 to"), "{before}");
-    // Once there is room, the next command keeps it again.
+    // Once there is space, the next start creates the reserve again.
     disk.make_room();
     fs::remove_dir_all(disk.path().join("files")).unwrap();
     let node = start(&chain, &disk);
@@ -204,7 +205,7 @@ fn a_disk_without_a_byte_and_without_an_inode_is_pruned() {
     node.stop();
 }
 
-/// Goal: a log file on a full disk of its own costs lines, which are counted, and only these. It goes on once there is room.
+/// Goal: a log file on its own full disk costs only lines, which are counted. Logging continues once there is space.
 #[test]
 fn a_full_disk_under_the_log_file_costs_lines_only() {
     let Some(disk) = SmallDisk::mount() else { return };

@@ -1,4 +1,4 @@
-//! The changes at a node, as listeners at `/v1/events` hear them.
+//! The changes at a node, as listeners at `/v1/events` receive them.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{BINARY, Chain, PATIENCE, Running};
 
-/// Listens with further lines of the request's head; returns the status and the stream.
+/// Listens with extra header lines; returns the status code and the stream.
 fn listen(node: &Running, headers: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.api).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -40,8 +40,8 @@ fn next(stream: &mut BufReader<TcpStream>) -> (String, String, Value) {
     }
 }
 
-/// Goal: a listener hears each head and each snapshot, and one that comes back with an id goes on behind it. A page of another site
-/// hears nothing. The places are few, and come back. A node that stops ends the streams at once.
+/// Goal: a listener receives each head and each snapshot, and one that returns with an id resumes after it. A page of
+/// another site receives nothing. The places are few, and are released. A node that stops ends the streams at once.
 #[test]
 fn listeners_hear_what_changes() {
     let chain = Chain::new();
@@ -67,7 +67,7 @@ fn listeners_hear_what_changes() {
     let block = node.rpc("eth_getBlockByNumber", json!([format!("{:#x}", heads[0].1), false]));
     assert_eq!(block["result"]["hash"], heads[0].2, "the head is the block");
 
-    // Behind the third head comes the fourth.
+    // After the third head comes the fourth.
     let (_, mut resumed) = listen(&node, &format!("Last-Event-ID: {}\r\n", heads[2].0));
     let head = loop {
         let (_, name, data) = next(&mut resumed);
@@ -76,7 +76,7 @@ fn listeners_hear_what_changes() {
         }
     };
     assert_eq!(head["number"], heads[3].1);
-    // Of another run nobody knows what was missed.
+    // Nobody knows what was missed of another run.
     let (_, mut stranger) = listen(&node, "Last-Event-ID: 1-1\r\n");
     let (id, name, data) = next(&mut stranger);
     assert_eq!((&*id, &*name, data), ("", "lost", json!({ "event": "lost", "lost": null })));
@@ -93,7 +93,7 @@ fn listeners_hear_what_changes() {
     let mut text = String::new();
     refused.read_to_string(&mut text).unwrap();
     assert!(status == 503 && text.contains("all places for listeners"), "{status}: {text}");
-    // A listener that goes leaves a place, and others are answered all the while.
+    // A listener that leaves frees its place, and other requests are answered all the while.
     drop((own, more));
     let deadline = Instant::now() + PATIENCE;
     while listen(&node, "").0 != 200 {
@@ -107,7 +107,7 @@ fn listeners_hear_what_changes() {
     stream.read_to_string(&mut rest).unwrap();
 }
 
-/// Goal: `slipstream events` prints a line for each, and waits for a node that stops.
+/// Goal: `slipstream events` prints a line for each event, and waits for a node that stops.
 #[test]
 fn the_command_prints_a_line_for_each() {
     let chain = Chain::new();
@@ -128,7 +128,7 @@ fn the_command_prints_a_line_for_each() {
     assert!(said.any(|line| line.contains("asking it again") || line.contains("nobody listens")));
 }
 
-/// Killed when the test ends.
+/// A process that is killed when the test ends.
 struct Follower(Child);
 
 impl Drop for Follower {

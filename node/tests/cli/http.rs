@@ -13,7 +13,7 @@ use crate::{
     process::until,
 };
 
-/// Status and body of one exchange; `head` is everything before the length.
+/// The status code and body of one exchange; `head` is everything before the length.
 fn exchange(node: &Running, head: &str, body: &str) -> (u16, String) {
     exchange_on(TcpStream::connect(&node.api).unwrap(), head, body)
 }
@@ -22,7 +22,7 @@ fn exchange_on(stream: TcpStream, head: &str, body: &str) -> (u16, String) {
     try_exchange_on(stream, head, body).unwrap()
 }
 
-/// Fails where the connection is closed without an answer.
+/// Fails if the connection is closed without an answer.
 fn try_exchange_on(mut stream: TcpStream, head: &str, body: &str) -> io::Result<(u16, String)> {
     stream.set_read_timeout(Some(PATIENCE / 2))?;
     write!(stream, "{head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
@@ -33,13 +33,13 @@ fn try_exchange_on(mut stream: TcpStream, head: &str, body: &str) -> io::Result<
     Ok((head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned()))
 }
 
-/// Goal: a client that asks for much and reads nothing does not delay a node's end. Its connection is cut, with its hold on the
-/// store.
+/// Goal: a client that requests much and reads nothing does not delay a node's end. Its connection is cut, and with it
+/// its hold on the store.
 #[test]
 fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     let chain = Chain::new();
     let node = Running::start(&chain);
-    // 1.5 MB or more: a connection has room for a third of it.
+    // At least 1.5 MB: a connection buffers a third of it.
     let call =
         json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["0x0", true] });
     let body = serde_json::Value::from(vec![call; 1_000]).to_string();
@@ -56,7 +56,7 @@ fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     for _ in 0..2 {
         let stream = runtime.block_on(async {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            // The kernel's buffer, which takes bytes in a reader's place.
+            // The kernel's buffer would read on behalf of the client.
             socket.set_recv_buffer_size(4 << 10).unwrap();
             socket.connect(node.api.parse().unwrap()).await.unwrap().into_std().unwrap()
         });
@@ -64,13 +64,13 @@ fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
         deaf.push(stream);
     }
     deaf.iter_mut().for_each(request);
-    // The answer has begun.
+    // The answer has started.
     deaf.iter_mut().for_each(|stream| stream.read_exact(&mut [0; 12]).unwrap());
     let log = node.log.clone();
     node.stop();
     let text = std::fs::read_to_string(log).unwrap();
     assert!(text.contains("stopped") && !text.contains("did not end in time"), "{text}");
-    // It was cut, and not sent.
+    // The answer was cut, not sent.
     for stream in &mut deaf {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
@@ -79,7 +79,7 @@ fn a_reader_that_takes_nothing_does_not_hold_the_end_up() {
     }
 }
 
-/// Goal: web pages cannot reach a node on loopback, and idle connections leave it open to others.
+/// Goal: web pages cannot reach a node on loopback, and idle connections do not shut out others.
 #[test]
 fn strangers_and_idlers() {
     let chain = Chain::new();
@@ -90,7 +90,7 @@ fn strangers_and_idlers() {
         |host: &str, rest: &str| exchange(&node, &format!("POST / HTTP/1.1\r\nHost: {host}{rest}"), &call);
     let json_type = "\r\nContent-Type: application/json";
 
-    // The types that a form or a script of any page can send unasked: plain text, a form, and none.
+    // The types that a form or a script of any page can send without a preflight: plain text, a form, and none.
     for kind in [
         "\r\nContent-Type: text/plain",
         "\r\nContent-Type: application/x-www-form-urlencoded",
@@ -126,16 +126,16 @@ fn strangers_and_idlers() {
     for host in ["localhost:8545", "[::1]:8545", "NODE1.example:8545", "192.0.2.1"] {
         assert_eq!(post(host, json_type).0, 200, "{host}");
     }
-    // Before a script may send JSON, the browser asks; there is no answer that allows it.
+    // Before a script may send JSON, the browser sends a preflight; no answer permits it.
     let asks = "OPTIONS / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: https://evil.example\r\nAccess-Control-Request-Method: POST";
     assert_eq!(exchange(&node, asks, "").0, 405);
 
-    // Notifications: done and not answered.
+    // Notifications are executed without an answer.
     let silent = r#"{"jsonrpc":"2.0","method":"eth_chainId"}"#;
     let head = format!("POST / HTTP/1.1\r\nHost: 127.0.0.1{json_type}");
     assert_eq!(exchange(&node, &head, silent), (204, String::new()));
 
-    // Arrays, in the order of their requests.
+    // Arrays are answered in the order of their requests.
     let call_of = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "net_version", "params": [] });
     let many = |len: usize| Value::from_iter((0..len).rev().map(call_of)).to_string();
     let answers: Value = serde_json::from_str(&exchange(&node, &head, &many(1_000)).1).unwrap();
@@ -149,7 +149,7 @@ fn strangers_and_idlers() {
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }
 
-    // A caller that leaves its long answer unread keeps the one place for calls, and operators do not notice.
+    // A caller that leaves its long answer unread occupies the only place for calls, and operators do not notice.
     let block = |id: usize| json!({ "jsonrpc": "2.0", "id": id, "method": "eth_getBlockByNumber", "params": ["earliest"] });
     let blocks = Value::from_iter((0..1_000).map(block)).to_string();
     let mut slow = TcpStream::connect(&node.api).unwrap();
@@ -161,13 +161,13 @@ fn strangers_and_idlers() {
     slow.read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(exchange(&node, &head, &call).0, 200);
 
-    // More silent connections than there are seats, some of them in the middle of a head or a body.
+    // More silent connections than seats, some of them in the middle of a head or a body.
     let idlers: Vec<TcpStream> = (0..60)
         .map(|number| {
             let mut stream = TcpStream::connect(&node.api).unwrap();
             let begun =
                 ["", "POST / HT", &format!("{head}\r\nContent-Length: 9\r\n\r\n[")][number % 3].to_owned();
-            // One that was dismissed already may refuse it.
+            // A connection that was already dismissed may fail here.
             let _ = stream.write_all(begun.as_bytes());
             stream
         })
@@ -180,7 +180,7 @@ fn strangers_and_idlers() {
         assert_eq!(exchange(&node, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
         assert_eq!(exchange(&node, &head, &call).0, 200);
     }
-    // The first of them are gone, so that this one has its seat.
+    // The first ones are gone, because this one has a seat.
     let mut first = &idlers[0];
     first.set_read_timeout(Some(PATIENCE)).unwrap();
     let gone = first.read(&mut [0; 1]);
@@ -207,8 +207,8 @@ pub(crate) fn connect_from(node: &Running, host: u16) -> TcpStream {
     stream
 }
 
-/// Goal: one address makes calls that run as long as they may, and connections that wait. Another stranger and the operator's own
-/// programs are answered all the same.
+/// Goal: one address makes calls that run as long as allowed, and connections that wait. Another stranger and the
+/// operator's own programs are still answered.
 #[test]
 fn one_address_cannot_take_the_api() {
     let chain = Chain::new();
@@ -223,7 +223,7 @@ fn one_address_cannot_take_the_api() {
     let taken: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut stream = connect_from(&node, 2);
-            // One that found no seat is closed already.
+            // A connection without a seat is already closed.
             let _ = write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{flood}", flood.len());
             stream
         })
@@ -240,7 +240,7 @@ fn one_address_cannot_take_the_api() {
     assert_eq!(exchange(&node, "GET /health/live HTTP/1.1\r\nHost: 127.0.0.1", "").0, 200);
     assert_eq!(exchange(&node, head, &call).0, 200);
 
-    // Those beyond its bounds are closed or refused: eight have seats, four may wait for one.
+    // Those beyond its limits are closed or refused: eight have seats, four may wait for one.
     let mut ends = vec![None; taken.len()];
     until("all others are refused", || {
         for (stream, end) in taken.iter().zip(&mut ends).filter(|(_, end)| end.is_none()) {
@@ -252,7 +252,8 @@ fn one_address_cannot_take_the_api() {
     node.stop();
 }
 
-/// Whether a connection was closed or answered with 503, or answered otherwise; none if nothing came yet.
+/// Whether a connection was closed or answered with 503, rather than answered otherwise; `None` if nothing has arrived
+/// yet.
 fn is_refused(stream: &TcpStream) -> Option<bool> {
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut status = [0; 12];
@@ -263,7 +264,8 @@ fn is_refused(stream: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Goal: calls that take as long as they may, of more addresses than there are places, leave places to callers who ask for little.
+/// Goal: calls that run as long as allowed, from more addresses than there are places, leave places to callers with
+/// small requests.
 #[test]
 fn long_calls_of_many_addresses_refuse_no_short_one() {
     let chain = Chain::new();
@@ -283,7 +285,7 @@ fn long_calls_of_many_addresses_refuse_no_short_one() {
             stream
         })
         .collect();
-    // Of 16, four are for short ones and two on probation. One of the rest is the operator's.
+    // Of 16, four are for short ones and two for probation. One of the rest is the operator's.
     until("all but nine are refused", || {
         (taken.iter().filter(|stream| is_refused(stream) == Some(true)).count() == 20 - 9).then_some(())
     });
@@ -291,10 +293,10 @@ fn long_calls_of_many_addresses_refuse_no_short_one() {
     for host in 200..210 {
         assert_eq!(exchange_on(connect_from(&node, host), head, &short).0, 200, "{host}");
     }
-    // By its method this one may be long, and it is not.
+    // Its method may take long, but this call does not.
     let block =
         json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber", "params": ["latest", true] });
-    // Where the machine stands in the middle of a call, its caller is known for long ones.
+    // If the machine pauses during a call, the caller counts as known for long ones.
     let is_answered = |host| {
         (0..2).all(|_| {
             let (status, text) = exchange_on(connect_from(&node, host), head, &block.to_string());
@@ -302,7 +304,7 @@ fn long_calls_of_many_addresses_refuse_no_short_one() {
         })
     };
     assert!((210..213).any(is_answered));
-    // This one is: its caller learns it once, and is known for it then.
+    // This call is long: its caller is told so once, and is known for long calls afterwards.
     let (status, text) = exchange_on(connect_from(&node, 220), head, &endless.to_string());
     assert!(status == 200 && text.contains("-32005") && text.contains("takes long"), "{status} {text}");
     let (status, text) = exchange_on(connect_from(&node, 220), head, &endless.to_string());
@@ -312,7 +314,7 @@ fn long_calls_of_many_addresses_refuse_no_short_one() {
     node.stop();
 }
 
-/// Goal: silent connections of ever new addresses make way at once, however many come.
+/// Goal: silent connections from ever new addresses give way at once, however many arrive.
 #[test]
 fn silent_connections_of_many_addresses_keep_nobody_out() {
     let chain = Chain::new();
@@ -323,10 +325,10 @@ fn silent_connections_of_many_addresses_keep_nobody_out() {
     let mut silent: Vec<TcpStream> = Vec::new();
     let mut hosts = 1_024..;
     for round in 0..4 {
-        // Silent ones are given up by themselves after five seconds, and who waited for a seat for so long is sent away. A machine that
-        // stands for so long itself gets two more tries.
+        // After five seconds, silent connections end by themselves, and those that waited for a seat are closed. A
+        // machine that pauses for that long gets two more tries.
         let made_way = (0..3).any(|_| {
-            // The ones before are let go of when these are here.
+            // The previous ones are dropped once these exist.
             silent = hosts.by_ref().take(150).map(|host| connect_from(&node, host)).collect();
             let started = Instant::now();
             let status = try_exchange_on(connect_from(&node, 3), head, &call).map(|(status, _)| status);
@@ -339,7 +341,8 @@ fn silent_connections_of_many_addresses_keep_nobody_out() {
     node.stop();
 }
 
-/// Goal: one connection is one caller: nobody gets a second stream by HTTP/2, which the server's library knows, too.
+/// Goal: one connection is one caller: nobody gets a second stream with HTTP/2, although the server's library supports
+/// it.
 #[test]
 fn http_2_is_not_spoken() {
     let chain = Chain::new();

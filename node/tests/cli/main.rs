@@ -1,6 +1,7 @@
 //! The real binary, as an operator meets it.
 //!
-//! Tests begin in the order of their names. Those of `among` wait longest for nodes: they stand in front, and not alone at the end.
+//! Tests start in the order of their names. Those of `among` wait longest for nodes, so their names come first; at the
+//! end they would run alone.
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod among;
@@ -61,7 +62,7 @@ fn init_writes_once_and_what_it_writes_is_valid() {
     assert_eq!(fs::read_to_string(&config).unwrap(), before);
 }
 
-/// Goal: an address that a node prints for itself cannot be pasted as it is.
+/// Goal: an address that a node prints for itself is refused if it is pasted unchanged.
 #[test]
 fn init_refuses_a_peer_that_cannot_be_dialled() {
     let chain = Chain::new();
@@ -74,7 +75,7 @@ fn init_refuses_a_peer_that_cannot_be_dialled() {
     assert!(!dir.exists());
 }
 
-/// Goal: a stop is a stop, also while the node waits for its first peer.
+/// Goal: a stop is honoured even while the node waits for its first peer.
 #[test]
 fn a_signal_during_the_start_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
@@ -114,7 +115,7 @@ fn init_refuses_before_it_writes() {
     let text = printed(&["init", "--dir", new.to_str().unwrap()], false);
     assert!(text.contains("neither a genesis file nor a waypoint"), "{text}");
     assert!(!new.exists());
-    // A validator's key comes before the genesis that names it.
+    // A validator's key must exist before the genesis that names it.
     printed(&["init", "--dir", new.to_str().unwrap(), "--role", "validator"], true);
     let text = printed(&["config", "check", new.join("node.yaml").to_str().unwrap()], false);
     assert!(text.contains("cannot read the genesis file"), "{text}");
@@ -190,7 +191,7 @@ fn a_single_validator_runs_answers_and_stops() {
     assert_eq!(block["result"]["parentHash"], genesis["result"]["hash"]);
     let again = node.rpc("eth_getBlockByHash", json!([block["result"]["hash"], false]));
     assert_eq!(again, block);
-    // An earlier state, by number and by hash; and one that is not there yet.
+    // An earlier state, by number and by hash; and a future one.
     for id in [json!("0x0"), json!("earliest"), json!({ "blockHash": block["result"]["hash"] })] {
         assert_eq!(node.rpc("eth_getBalance", json!([rich, id]))["result"], "0x56bc75e2d63100000", "{id}");
     }
@@ -227,7 +228,7 @@ fn a_single_validator_runs_answers_and_stops() {
     assert!(second.contains("LOCK"), "{second}");
     node.stop();
 
-    // The chain goes on where it stopped, and another genesis is refused.
+    // The chain continues where it stopped, and another genesis is refused.
     let node = Running::start(&chain);
     assert!(quantity(&node.rpc("eth_blockNumber", json!([]))["result"]) >= 2);
     node.stop();
@@ -281,7 +282,7 @@ fn status_of_nobody_says_what_to_check() {
     assert!(text.contains("the node does not run, or its api.listen is another address"), "{text}");
 }
 
-/// Goal: a waypoint and a genesis that do not fit the peers' ledger are refused by name before anything is written.
+/// Goal: a waypoint or a genesis that does not match the peers' ledger is refused by name before anything is written.
 #[test]
 fn a_waypoint_of_another_ledger_is_refused_before_anything_is_written() {
     let chain = Chain::new();

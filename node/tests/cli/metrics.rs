@@ -1,4 +1,4 @@
-//! Tests of a node's metrics, and of the rules and the dashboard that come with it, by Prometheus and its tools.
+//! Tests of a node's metrics, and of the rules and the dashboard supplied with it, using Prometheus and its tools.
 
 use std::{
     io::Write,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::chain::{Chain, Running, printed};
 
-/// Runs promtool on these arguments and this input; its output must be clean. False if it is not installed.
+/// Runs promtool with these arguments and this input; its output must be clean. Returns false if it is not installed.
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that something was left out")]
 fn promtool(args: &[&str], input: &str) -> bool {
     let mut command = Command::new("promtool");
@@ -39,13 +39,13 @@ fn packaged(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(file)
 }
 
-/// Goal: Prometheus' own tool finds nothing to object to in what a node answers.
+/// Goal: Prometheus' own tool finds no fault in a node's metrics.
 #[test]
 fn promtool_takes_the_metrics() {
     let chain = Chain::new();
     let node = Running::start(&chain);
     printed(&["wait", "--for", "ready", "--api", &format!("http://{}", node.api)], true);
-    // Histograms are there once they have something to tell.
+    // Histograms appear with their first sample.
     node.rpc("eth_chainId", json!([]));
     let metrics = node.http("GET /metrics", "");
     for name in ["slipstream_rpc_seconds_bucket", "process_cpu_seconds_total", "slipstream_head_age_seconds"]
@@ -82,7 +82,7 @@ fn every_alert_is_tested_both_ways() {
     }
 }
 
-/// Goal: every expression of the dashboard is one that Prometheus can read, and every panel has one.
+/// Goal: Prometheus can parse every expression of the dashboard, and every panel has one.
 #[test]
 fn promtool_takes_the_expressions_of_the_dashboard() {
     let text = std::fs::read_to_string(packaged("grafana/slipstream.json")).unwrap();
@@ -93,7 +93,7 @@ fn promtool_takes_the_expressions_of_the_dashboard() {
         let targets = panel["targets"].as_array().unwrap();
         assert!(!targets.is_empty(), "{}", panel["title"]);
         for target in targets {
-            // Grafana puts the chosen ones in the place of its variables.
+            // Grafana replaces its variables with the selected values.
             let expression =
                 target["expr"].as_str().unwrap().replace("$job", ".*").replace("$instance", ".*");
             rules += &format!("{{ record: \"dashboard:{}\", expr: {} }},\n", rules.len(), json!(expression));

@@ -1,4 +1,4 @@
-//! Commands for the directory of a stopped node: looking at it, pruning it, carrying its state elsewhere.
+//! Commands for the directory of a stopped node: inspecting it, pruning it, moving its state elsewhere.
 
 use std::{
     fs,
@@ -16,15 +16,16 @@ use slipstream_types::{Address, U256, keccak256};
 
 use crate::chain::{Chain, PATIENCE, Running, SENDER, ended, printed, quantity, wait};
 
-/// Transactions of the test's chain, and random bytes in each: a few MiB that no compression makes smaller.
+/// The number of transactions of the test's chain, and the random bytes in each: a few MiB that compression cannot
+/// shrink.
 const TRANSACTIONS: u64 = 20;
 const NOISE_BYTES: usize = 100_000;
-/// Settings that make batches quickly; the node itself keeps everything and makes no snapshots.
+/// Settings that produce batches quickly; the node keeps everything and creates no snapshots.
 const QUICK: &str = "consensus: { batch_interval_ms: 20, empty_batch_interval_ms: 50 }\n";
 const KEEPING: &str = "storage: { snapshot_interval_batches: 0 }\n";
 const PRUNING: &str = "storage: { snapshot_interval_batches: 0, prune: { bodies: 2, receipts: 5 } }\n";
 
-/// A transaction of [`SENDER`], as it is sent.
+/// A signed transaction of [`SENDER`].
 pub(crate) fn transaction(nonce: u64) -> String {
     let key = SigningKey::from_slice(&SENDER).unwrap();
     let noise = (0..NOISE_BYTES as u64 / 32).flat_map(|i| keccak256((nonce << 32 | i).to_be_bytes()).0);
@@ -43,7 +44,7 @@ pub(crate) fn transaction(nonce: u64) -> String {
     hex::encode_prefixed(TxEnvelope::from(signed).encoded_2718())
 }
 
-/// Waits until the node says so.
+/// Waits until a condition holds for the node.
 fn await_that(node: &Running, what: &str, is_so: impl Fn(&Running) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so(node) {
@@ -56,8 +57,8 @@ fn head(node: &Running) -> u64 {
     quantity(&node.rpc("eth_blockNumber", json!([]))["result"])
 }
 
-/// A stopped validator's directory whose first batches are large. Those lie in files of their own, because the node was started
-/// again after them.
+/// A stopped validator's directory whose first batches are large. These lie in their own files, because the node was
+/// restarted after them.
 pub(crate) fn left_by_a_node() -> Chain {
     let chain = Chain::new();
     chain.configure(&format!("{QUICK}{KEEPING}"));
@@ -72,7 +73,8 @@ pub(crate) fn left_by_a_node() -> Chain {
     });
     node.stop();
     let node = Running::start(&chain);
-    // Only now: the first run may have made more batches until it stopped, and all of its batches are in one file.
+    // Read only now: the first run may have produced more batches until it stopped, and all of its batches are in one
+    // file.
     let large = head(&node);
     await_that(&node, "there are small batches on top", |node| head(node) > large + 8);
     node.stop();
@@ -86,25 +88,26 @@ fn table_bytes(chain: &Chain) -> u64 {
     tables.map(|file| file.metadata().unwrap().len()).sum()
 }
 
-/// The words of the line that begins with this one.
+/// The words of the line that starts with `first`.
 fn line<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let found = lines.into_iter().find(|words| words.first() == Some(&first));
     found.unwrap_or_else(|| panic!("no line begins with {first}: {text}"))
 }
 
-/// Statistics without their MiB: a log that is read into memory takes as much there as the cores happen to share it out.
+/// Statistics without their MiB: the memory of a log that was replayed depends on how the cores divide it.
 fn without_sizes(stats: &str) -> Vec<Vec<&str>> {
     stats.lines().map(|line| line.split_whitespace().filter(|word| !word.contains('.')).collect()).collect()
 }
 
-/// The text between a word and the next blank or line's end.
+/// The text between a word and the next whitespace.
 pub(crate) fn after<'a>(text: &'a str, word: &str) -> &'a str {
     let (_, rest) = text.split_once(word).unwrap_or_else(|| panic!("{word} is not in: {text}"));
     rest.split_whitespace().next().unwrap()
 }
 
-/// Goal: a dry run tells how much pruning then frees, stats tell the kept blobs, and the rest is whole and can be started.
+/// Goal: a dry run reports how much pruning then frees, statistics report the kept blobs, and the rest is intact and
+/// can start.
 #[test]
 fn db_commands_look_at_check_and_prune_what_a_node_left() {
     let chain = left_by_a_node();
@@ -117,7 +120,8 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     for kind in ["body", "receipts", "delta"] {
         assert_eq!(line(&stats, kind)[1..], ["1", "to", &head.to_string()], "{stats}");
     }
-    // Hints are advice. An outcome that was told, but uncommitted when the node stopped, is kept without them: it may be the head.
+    // Hints are optional. The head may be an outcome that was announced but uncommitted when the node stopped; it is
+    // kept without hints.
     let hints = &line(&stats, "hints")[1..];
     assert!(hints[1..] == ["to", &head.to_string()] || hints == ["none", "at", "the", "head"], "{stats}");
     assert!(line(&stats, "bodies")[2].parse::<f64>().unwrap() > 1.5, "{stats}");
@@ -147,7 +151,7 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     let whole = db(&["check"]);
     assert!(whole.contains("the database is whole"), "{whole}");
     let node = Running::start(&chain);
-    // An empty batch needs nothing that is stored, and the first ones may be empty.
+    // An empty batch needs no stored part, and the first ones may be empty.
     let mut batches = (1..head - 1).map(|number| {
         let block = node.rpc("eth_getBlockByNumber", json!([format!("{number:#x}"), true]));
         block["error"]["message"].as_str().map(str::to_owned)
@@ -158,7 +162,8 @@ fn db_commands_look_at_check_and_prune_what_a_node_left() {
     node.stop();
 }
 
-/// Goal: an export is all that another node needs beside a waypoint, and a byte that is changed in it is noticed by name.
+/// Goal: an export and a waypoint are all that another node needs, and a changed byte in the export is detected by
+/// name.
 #[test]
 fn a_snapshot_goes_from_node_to_node_by_files() {
     let chain = left_by_a_node();
@@ -210,7 +215,7 @@ fn a_snapshot_goes_from_node_to_node_by_files() {
     node.stop();
 }
 
-/// A fullnode's directory that knows only a waypoint, and a peer that is stopped.
+/// A fullnode's directory that knows only a waypoint, and a stopped peer.
 pub(crate) fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
     let other = Chain { dir: tempfile::tempdir().unwrap(), genesis: chain.genesis.clone() };
     keys::create(&other.path("node.key")).unwrap();
@@ -223,7 +228,7 @@ pub(crate) fn newcomer(chain: &Chain, waypoint: &str) -> Chain {
     other
 }
 
-/// Changes a byte in the middle of a chunk; returns the file, and the former byte.
+/// Changes a byte in the middle of a chunk; returns the file and its former content.
 fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     let mut files: Vec<_> =
         fs::read_dir(export.join("chunks")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -236,11 +241,11 @@ fn flip_a_byte(export: &Path) -> (PathBuf, Vec<u8>) {
     (file, good)
 }
 
-/// Goal: read-only commands are answered by the node that has the directory, in the same words.
+/// Goal: the node that holds the directory answers read-only commands, in the same words.
 #[test]
 fn a_running_node_answers_for_its_directory() {
     let chain = Chain::new();
-    // Only transactions make batches: a stop cuts none off that the next start would commit.
+    // Only transactions cause batches, so a stop leaves no interrupted batch for the next start to commit.
     chain.configure(&format!("consensus: {{ empty_batch_interval_ms: 0 }}\n{KEEPING}"));
     let node = Running::start(&chain);
     for nonce in 0..4 {
@@ -265,7 +270,7 @@ fn a_running_node_answers_for_its_directory() {
     let none = printed(&["snapshot", "export", "--config", &config, "--batch", "1", "never"], false);
     assert!(none.contains("there is no snapshot of batch 1"), "{none}");
     assert_eq!(line(&told, "headers").len(), 3, "{told}");
-    // A page that is asked many times is read once a second, in which the database may have compacted its files.
+    // The page is read at most once a second, and the database may compact its files in between.
     let is_same = (0..20).any(|_| node.http("GET /v1/db", "") == node.http("GET /v1/db", ""));
     assert!(is_same, "each answer is another one");
     let (code, second) = ended(&["run", "--config", &config]);
@@ -277,7 +282,7 @@ fn a_running_node_answers_for_its_directory() {
     node.stop();
 }
 
-/// Goal: commands leave a directory alone that is in use, and say what they cannot do yet.
+/// Goal: commands leave a directory alone that is in use, and say what is not possible yet.
 #[test]
 fn snapshot_commands_refuse_with_a_reason() {
     let chain = Chain::new();
@@ -326,7 +331,7 @@ fn predeploys_are_added_to_a_genesis() {
     assert_eq!(fs::read(&whole).unwrap(), fs::read(&again).unwrap());
 }
 
-/// Goal: a genesis file gets the rule, beside all that it has, and not twice.
+/// Goal: a genesis file gets the rule in addition to its content, and not twice.
 #[test]
 fn unprotected_transactions_are_admitted_by_a_genesis() {
     let chain = Chain::new();

@@ -1,10 +1,10 @@
-//! The description of the API that a node serves, against what it answers.
+//! The description of the API that a node serves, compared with its answers.
 
 use serde_json::Value;
 
 use crate::chain::{Chain, Running, printed};
 
-/// Goal: a client made from the document gets the documented answers, from a node that runs.
+/// Goal: a client generated from the document gets the documented answers from a running node.
 #[test]
 fn a_node_answers_as_its_document_says() {
     let chain = Chain::new();
@@ -22,11 +22,11 @@ fn a_node_answers_as_its_document_says() {
     let mut checked = Vec::new();
     for (path, page) in document["paths"].as_object().unwrap() {
         let schema = page.pointer("/get/responses/200/content/application~1json/schema");
-        // Answers for operators alone are tested where the token is.
+        // Answers for operators only are tested where the token is available.
         let Some(schema) = schema.filter(|_| page.pointer("/get/security").is_none()) else {
             continue;
         };
-        // References are to the document that they stand in.
+        // References point into the document that contains them.
         let mut whole = document.clone();
         whole.as_object_mut().unwrap().extend(schema.as_object().unwrap().clone());
         let validator = jsonschema::validator_for(&whole).unwrap();

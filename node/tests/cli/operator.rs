@@ -26,7 +26,7 @@ pub(crate) fn has_peer(node: &Running, key: &str) -> bool {
     status(node)["peers"].as_array().unwrap().iter().any(|peer| peer["id"] == *key)
 }
 
-/// An order with a header of one's own choice.
+/// Sends an order with a header of the test's choice.
 fn order(node: &Running, request: &str, header: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(&node.api).unwrap();
     let length = body.len();
@@ -44,7 +44,8 @@ fn token(chain: &Chain) -> String {
     fs::read_to_string(chain.path("data/operator.token")).unwrap().trim().to_owned()
 }
 
-/// Goal: the filter changes while the node runs, the file has the lines, and goes on where its name is after it was moved away.
+/// Goal: the filter changes while the node runs, and the file gets the lines. After the file is moved away, logging
+/// continues under its name.
 #[test]
 fn the_log_of_a_running_node_is_changed_and_kept() {
     let chain = Chain::new();
@@ -88,7 +89,7 @@ fn the_log_of_a_running_node_is_changed_and_kept() {
     );
 }
 
-/// Goal: a reload by systemd ends no node, also one without a log file.
+/// Goal: a node survives a reload by systemd, even without a log file.
 #[test]
 fn a_reload_ends_no_service() {
     let chain = Chain::new();
@@ -106,7 +107,7 @@ fn a_reload_ends_no_service() {
     node.stop();
 }
 
-/// Goal: changing a node takes the token of its data directory, and the token is only there.
+/// Goal: changing a node requires the token of its data directory, and the token exists only there.
 #[test]
 fn only_who_has_the_token_is_obeyed() {
     let chain = Chain::new();
@@ -137,7 +138,7 @@ fn only_who_has_the_token_is_obeyed() {
     let metrics = node.http("GET /metrics", "");
     assert!(metrics.contains("slipstream_api_refused_total{missing=\"operator token\"} 7"), "{metrics}");
 
-    // By the configuration, on all addresses; and by a copy of the token.
+    // With the configuration of a node that listens on all addresses, and with a copy of the token.
     let config = chain.config();
     assert_eq!(printed(&["log", "filter", "--config", &config], true).trim(), "info");
     let url = format!("http://{}", node.api);
@@ -156,7 +157,7 @@ fn only_who_has_the_token_is_obeyed() {
 
     let log = || fs::read_to_string(chain.path("log")).unwrap();
     let tried = "somebody without the operator token tried to operate this node";
-    // Lines are written beside.
+    // The log is written in the background.
     until("the log tells of strangers", || log().contains(tried).then_some(()));
     let everything = [node.http("GET /v1/status", ""), log()].concat();
     assert!(!everything.contains(&token));
@@ -237,7 +238,7 @@ fn peers_are_listed_added_banned_and_asked() {
     assert!(!Path::new(&chain.path("data/operator.new")).exists());
 }
 
-/// Goal: orders on peers hold over a restart, those on peers of the configuration too, and a damaged file of them costs nothing else.
+/// Goal: orders about peers survive a restart, even those about configured peers. A damaged file loses only the orders.
 #[test]
 fn orders_on_peers_hold_over_a_restart() {
     let chain = Chain::new();
@@ -264,7 +265,7 @@ fn orders_on_peers_hold_over_a_restart() {
 
     fs::write(&config, named(&written, &names)).unwrap();
     let node = Running::start(&other);
-    // Lines are written beside.
+    // The log is written in the background.
     let logged =
         |node: &Running, words: &str| fs::read_to_string(&node.log).unwrap().contains(words).then_some(());
     until("the log tells of the orders", || logged(&node, "orders on peers of before this start hold"));
@@ -317,7 +318,7 @@ fn orders_on_peers_hold_over_a_restart() {
     validator.stop();
 }
 
-/// A configuration with another section `network`.
+/// A configuration whose section `network` is replaced.
 fn named(config: &str, network: &str) -> String {
     let other = |line: &str| match line.starts_with("network:") {
         true => format!("network: {network}\n"),

@@ -1,4 +1,4 @@
-//! The process among others: its output, signals, exit codes.
+//! The process in its environment: its output, signals, exit codes.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use crate::{
     offline::transaction,
 };
 
-/// Waits until something is so.
+/// Waits until `look` returns a value.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -34,7 +34,8 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A pipe that nobody can read any more, nor a process that another test was starting: it has all open files until it runs its program.
+/// A pipe without any reader. A process that another test was spawning holds all open files until it executes its
+/// program.
 fn closed_pipe() -> PipeWriter {
     let (reader, mut writer) = io::pipe().unwrap();
     drop(reader);
@@ -45,7 +46,7 @@ fn closed_pipe() -> PipeWriter {
     writer
 }
 
-/// A pipe that takes nothing more, until somebody reads it.
+/// A pipe that accepts nothing more until somebody reads it.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = io::pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
@@ -57,7 +58,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// A node whose output goes where it is told.
+/// A node with these destinations for its output.
 fn start(chain: &Chain, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Running {
     let mut command = Command::new(BINARY);
     command.args(["run", "--config", &chain.config()]).env_remove("RUST_LOG").stdout(stdout).stderr(stderr);
@@ -65,7 +66,7 @@ fn start(chain: &Chain, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> R
     Running { child: command.spawn().unwrap(), api, ready, log: chain.path("log") }
 }
 
-/// The API's address, as the lock file tells it.
+/// The API's address, from the lock file.
 fn api(chain: &Chain) -> String {
     until("the lock file names the API", || {
         let text = fs::read_to_string(chain.path("data/LOCK")).ok()?;
@@ -79,7 +80,7 @@ fn await_batches(node: &Running, more: u64) {
     until("the chain moves", || (head(node) >= first + more).then_some(()));
 }
 
-/// Goal: a node outlives an unread pipe, a closed one and a full disk, and is never held up by them.
+/// Goal: a node outlives an unread pipe, a closed one and a full disk, and they never block it.
 #[test]
 fn a_node_outlives_whoever_reads_what_it_prints() {
     let chain = Chain::new();
@@ -106,7 +107,7 @@ fn a_node_outlives_whoever_reads_what_it_prints() {
     node.stop();
 }
 
-/// Goal: a reader that has gone ends every command without a word, as it ends other Unix tools; a full disk is an error.
+/// Goal: a reader that exits ends every command silently, like other Unix tools; a full disk is an error.
 #[test]
 fn a_closed_pipe_ends_a_command_quietly() {
     let chain = Chain::new();
@@ -132,21 +133,21 @@ fn a_closed_pipe_ends_a_command_quietly() {
     assert_eq!(output.status.code(), Some(75), "{text}");
     assert!(text.contains("cannot write the output: No space left on device"), "{text}");
     assert_eq!(text.matches("No space left").count(), 1, "{text}");
-    // Where nobody reads the error either.
+    // The same if nobody reads the error either.
     let status = Command::new(BINARY).args(["config", "check", "/"]).stderr(closed_pipe()).status().unwrap();
     assert_eq!(status.code(), Some(78));
     node.stop();
 }
 
-/// A set of signals of a process or a thread, as the kernel tells it.
+/// A set of signals of a process or a thread, from the kernel.
 fn signals(status: &Path, which: &str) -> u64 {
-    // A thread that has ended has none.
+    // A thread that has ended has no signals.
     let status = fs::read_to_string(status).unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix(which));
     set.map_or(0, |set| u64::from_str_radix(set.trim(), 16).unwrap())
 }
 
-/// The threads that take no SIGTERM: each that is in its handler, beside some that never do.
+/// The threads that block SIGTERM: each one that is in its handler, and some that always do.
 fn deaf(node: &Running) -> BTreeSet<PathBuf> {
     let bit = 1_u64 << (Signal::TERM.as_raw() - 1);
     let threads = fs::read_dir(format!("/proc/{}/task", node.child.id())).unwrap();
@@ -154,13 +155,14 @@ fn deaf(node: &Running) -> BTreeSet<PathBuf> {
     threads.filter(|thread| signals(&thread.join("status"), "SigBlk:") & bit != 0).collect()
 }
 
-/// Sends SIGTERM, and waits until its handler has noted it: before, another thread would take the next one for the first.
+/// Sends SIGTERM, and waits until its handler has recorded it: before, another thread would take the next signal for
+/// the first.
 fn terminate(node: &Running) {
     let before = deaf(node);
     node.signal(Signal::TERM);
     let process = PathBuf::from(format!("/proc/{}/status", node.child.id()));
     until("the signal is taken", || (signals(&process, "ShdPnd:") == 0).then_some(()));
-    // From taking a signal to the handler there is a moment.
+    // A moment passes between the delivery of a signal and its handler.
     wait();
     until("the handler has ended", || deaf(node).is_subset(&before).then_some(()));
 }
@@ -169,7 +171,8 @@ fn log(chain: &Chain) -> fs::File {
     fs::File::create(chain.path("log")).unwrap()
 }
 
-/// Goal: a second signal ends the process, even where the first is not seen because the start waits for a disk that hangs.
+/// Goal: a second signal ends the process, even if the first one goes unseen because the start waits for a hanging
+/// disk.
 #[test]
 fn a_second_signal_stops_a_start_at_once() {
     let chain = Chain::new();
@@ -177,7 +180,7 @@ fn a_second_signal_stops_a_start_at_once() {
     mknodat(CWD, &key, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     chain.configure("key_file: hangs\n");
     let mut node = start(&chain, Stdio::null(), log(&chain));
-    // A pipe can be opened for writing only while somebody opens or has it for reading.
+    // A pipe opens for writing only while somebody opens it or has it open for reading.
     let _held =
         until("it reads its key", || open(&key, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok());
     terminate(&node);
@@ -185,7 +188,8 @@ fn a_second_signal_stops_a_start_at_once() {
     assert_eq!(node.code(PATIENCE), 1);
 }
 
-/// The exit code of a node that gets a second signal while it stops, and waits for a client that sends its request slowly.
+/// The exit code of a node that gets a second signal while it stops and waits for a client that sends its request
+/// slowly.
 fn interrupted_stop(chain: &Chain) -> i32 {
     let mut node = Running::start(chain);
     let mut slow = std::net::TcpStream::connect(&node.api).unwrap();
@@ -193,7 +197,7 @@ fn interrupted_stop(chain: &Chain) -> i32 {
         b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
     )
     .unwrap();
-    // It is being answered once a later request was.
+    // Its request is being processed once a later request was answered.
     assert_eq!(node.http("GET /health/live", ""), "ok\n");
     node.signal(Signal::TERM);
     until("it says that it stops", || says(chain, "stopping; a second signal stops at once").then_some(()));
@@ -205,19 +209,20 @@ fn says(chain: &Chain, text: &str) -> bool {
     fs::read_to_string(chain.path("log")).unwrap().contains(text)
 }
 
-/// Goal: the same while it stops.
+/// Goal: the same while the node stops.
 #[test]
 fn a_second_signal_stops_a_stop_at_once() {
     let chain = Chain::new();
-    // A node gives up waiting after five seconds. Where this process stood for so long, the second signal found nobody.
+    // A node stops waiting after five seconds. If this process paused for that long, the second signal found no
+    // process.
     let code = (0..3).map(|_| interrupted_stop(&chain)).find(|code| *code != 0);
     assert_eq!(code, Some(1));
     assert!(!says(&chain, "did not end in time") && !says(&chain, " stopped"));
-    // Nothing is lost, and the operator need not tidy up.
+    // Nothing is lost, and the operator need not clean up.
     Running::start(&chain).stop();
 }
 
-/// Goal: a caller of a node that starts hears its present step, and may ask again.
+/// Goal: a caller of a starting node learns its current step, and may retry.
 #[test]
 fn a_starting_node_says_what_it_is_at() {
     let chain = Chain::new();
@@ -241,7 +246,7 @@ fn a_starting_node_says_what_it_is_at() {
     assert_eq!(node.code(PATIENCE), 0);
 }
 
-/// Goal: the exit code tells a service manager whether to start again, and the message which setting it is about.
+/// Goal: the exit code tells a service manager whether to restart, and the message names the setting at fault.
 #[test]
 fn exit_codes_tell_never_from_try_again() {
     let chain = Chain::new();
@@ -256,7 +261,7 @@ fn exit_codes_tell_never_from_try_again() {
     assert_eq!(code, 78, "{text}");
     assert!(text.contains("the environment variable RUST_LOG: `a[=` is not a log filter"), "{text}");
     assert!(!text.contains("log.filter"), "{text}");
-    // The message blames the environment instead of the file.
+    // The message names the environment instead of the file.
     let check =
         Command::new(BINARY).args(["config", "check", &config]).env("RUST_LOG", "a[=").status().unwrap();
     assert_eq!(check.code(), Some(0));

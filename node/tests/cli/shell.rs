@@ -1,4 +1,4 @@
-//! The program's manners towards shells, readers of manuals and containers.
+//! The program's behaviour towards shells, readers of manuals and containers.
 
 use std::{fs, process::Command};
 
@@ -7,7 +7,7 @@ use crate::{
     process::until,
 };
 
-/// Goal: each shell gets a script that it takes, and every command a page of the manual.
+/// Goal: each shell gets a script that it accepts, and every command has a manual page.
 #[test]
 fn the_command_line_describes_itself() {
     let dir = tempfile::tempdir().unwrap();
@@ -16,7 +16,7 @@ fn the_command_line_describes_itself() {
         assert!(script.contains("slipstream") && script.contains("rollback"), "{shell}: {script}");
         let file = dir.path().join(shell);
         fs::write(&file, script).unwrap();
-        // Where the shell is installed it says whether it can read that.
+        // If the shell is installed, it checks the script's syntax.
         if let Ok(output) = Command::new(shell).arg("-n").arg(&file).output() {
             assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -30,7 +30,8 @@ fn the_command_line_describes_itself() {
     }
 }
 
-/// Goal: the exit code tells a container's supervisor whether the process works, and a balancer's whether it is ready.
+/// Goal: the exit code tells a container's supervisor whether the process works, and a load balancer's whether it is
+/// ready.
 #[test]
 fn health_is_an_exit_code() {
     let chain = Chain::new();
@@ -46,7 +47,7 @@ fn health_is_an_exit_code() {
     }
 }
 
-/// Goal: a container that is made and run as its file says has a configuration and a key that it may read.
+/// Goal: a container that is built and run from its file has a configuration, and a key that it may read.
 #[test]
 fn a_container_begins_as_its_file_says() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/container/Containerfile");
@@ -67,7 +68,7 @@ fn a_container_begins_as_its_file_says() {
     let overrides = overrides.iter().copied();
     printed(&["config", "check", config].into_iter().chain(overrides.clone()).collect::<Vec<_>>(), true);
     let shown: Vec<_> = ["config", "show", "--config", config].into_iter().chain(overrides).collect();
-    // From outside of a container its loopback cannot be reached.
+    // A container's loopback cannot be reached from outside.
     let shown = printed(&shown, true);
     assert!(shown.contains("0.0.0.0:8545"), "{shown}");
     for (key, file) in [("data_dir", "data"), ("key_file", "node.key")] {

@@ -1,4 +1,4 @@
-//! JSON-RPC over WebSocket, as programs, pages of other sites and people who mean ill meet it.
+//! JSON-RPC over WebSocket, as programs, pages of other sites and attackers meet it.
 
 use std::{
     io::{Read, Write},
@@ -20,7 +20,7 @@ use crate::{
     http::connect_from,
 };
 
-/// A socket, and the notices that it got between answers.
+/// A socket, and the notifications that it received between answers.
 struct Socket {
     inner: WebSocket<TcpStream>,
     news: Vec<Value>,
@@ -31,7 +31,7 @@ impl Socket {
         Socket::on(TcpStream::connect(&node.api).unwrap(), &node.api, path).unwrap()
     }
 
-    /// A socket on a connection; the status if it is refused.
+    /// Opens a socket on a connection; returns the status code if it is refused.
     fn on(stream: TcpStream, host: &str, path: &str) -> Result<Socket, u16> {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = format!("ws://{host}{path}").into_client_request().unwrap();
@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// The node's reason to close it; `None` if the connection ends without a word.
+    /// The node's reason to close the socket; `None` if the connection ends without one.
     fn closed(&mut self) -> Option<(u16, String)> {
         loop {
             match self.inner.read() {
@@ -105,7 +105,8 @@ impl Socket {
     }
 }
 
-/// Goal: all that is asked over HTTP is asked over a socket too, news come in order and without gaps, and a stop is told.
+/// Goal: everything available over HTTP is available over a socket, news arrives in order and without gaps, and a stop
+/// is announced.
 #[test]
 fn subscriptions_over_a_socket() {
     let chain = Chain::new();
@@ -120,14 +121,14 @@ fn subscriptions_over_a_socket() {
     assert_eq!(socket.hear(), both);
     socket.inner.send(Message::binary(call(3).to_string())).unwrap();
     assert_eq!(socket.hear()["id"], 3);
-    // A long answer, which comes in parts.
+    // A long answer, which arrives in several frames.
     socket.say(&json!(vec![json!({ "jsonrpc": "2.0", "id": 1, "method": "web3_clientVersion" }); 1_000]));
     let long = socket.hear();
     assert!(long.to_string().len() > 64 << 10 && long.as_array().unwrap().len() == 1_000);
     assert!(long.as_array().unwrap().iter().all(|one| one["result"] == long[0]["result"]), "{}", long[0]);
     socket.inner.send(Message::text("{")).unwrap();
     assert_eq!(socket.hear()["error"]["code"], -32700);
-    // Many at once, of which each is answered under its id.
+    // Many requests at once, each answered under its id.
     (0..100).for_each(|id| socket.say(&call(id)));
     let mut ids: Vec<_> = (0..100).map(|_| socket.hear()["id"].as_u64().unwrap()).collect();
     ids.sort_unstable();
@@ -154,7 +155,7 @@ fn subscriptions_over_a_socket() {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
     }
     socket.inner.close(None).unwrap();
-    // The node answers with a farewell that has no code, as the client's.
+    // The node's close frame has no code, like the client's.
     let farewell = loop {
         match socket.inner.read().unwrap() {
             Message::Ping(_) => {}
@@ -172,7 +173,7 @@ fn subscriptions_over_a_socket() {
     stopping.join().unwrap();
 }
 
-/// The status of a request to become a socket.
+/// The status code of a request to become a socket.
 fn upgraded(node: &Running, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(&node.api).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -188,8 +189,8 @@ fn upgraded(node: &Running, headers: &str) -> (u16, String) {
     (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
 }
 
-/// Goal: pages of other sites cannot open a socket, under any name. Plain requests are told what to do, and the operator may let
-/// pages in.
+/// Goal: pages of other sites cannot open a socket, under any name. Plain requests are told what to do, and the
+/// operator may admit pages.
 #[test]
 fn pages_of_other_sites_are_refused() {
     let chain = Chain::new();
@@ -219,7 +220,8 @@ fn pages_of_other_sites_are_refused() {
     node.stop();
 }
 
-/// Goal: a message that is too long, malformed, or too much is closed with its code, and others go on.
+/// Goal: a socket whose message is too long, malformed or too frequent is closed with the matching code, and others
+/// continue.
 #[test]
 fn bad_messages_end_their_socket() {
     let chain = Chain::new();
@@ -227,7 +229,7 @@ fn bad_messages_end_their_socket() {
     let node = Running::start(&chain);
     let mut honest = Socket::open(&node, "/");
 
-    // The head of a frame of 4 GiB is enough, and so are fragments that are too long together.
+    // The head of a 4 GiB frame is enough, and so are fragments that are too long together.
     let mut huge = Socket::open(&node, "/");
     huge.inner.get_mut().write_all(&[0x81, 0xff, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2, 3, 4]).unwrap();
     let (code, reason) = huge.closed().unwrap();
@@ -241,7 +243,7 @@ fn bad_messages_end_their_socket() {
         let _ = parts.inner.get_mut().write_all(&frame);
     }
     assert!(parts.closed().is_none_or(|(code, _)| code == 1009));
-    // Empty fragments, endlessly: the node takes only so many bytes of them.
+    // Endless empty fragments: the node accepts only a limited number of their bytes.
     let mut empty = Socket::open(&node, "/");
     let frames: Vec<u8> = [0x00, 0x80, 0, 0, 0, 0].repeat(20_000);
     empty.inner.get_mut().write_all(&[0x01, 0x80, 0, 0, 0, 0]).unwrap();
@@ -259,7 +261,7 @@ fn bad_messages_end_their_socket() {
     }
     assert!(pinging.closed().is_none_or(|(code, _)| code == 1008));
     assert_eq!(honest.ask("eth_chainId", json!([]))["result"], "0x1cbd");
-    // Who is told the reason may come before it is counted.
+    // A client may learn the reason before it is counted.
     let deadline = Instant::now() + PATIENCE;
     for reason in ["too_long", "malformed", "flood"] {
         let line = format!("slipstream_ws_closed_total{{reason=\"{reason}\"}}");
@@ -271,7 +273,7 @@ fn bad_messages_end_their_socket() {
     node.stop();
 }
 
-/// A stream that is read only: what asks writes beside it, and an answer to a ping would come between.
+/// A read-only stream: requests are written separately, and an answer to a ping would interfere.
 struct Mute(TcpStream);
 
 impl Read for Mute {
@@ -290,14 +292,14 @@ impl Write for Mute {
     }
 }
 
-/// Asks much, and reads the answers late. Returns the longest time between two of them.
+/// Sends many requests, and reads the answers late. Returns the longest time between two of them.
 #[allow(clippy::disallowed_methods)] // who reads late does nothing else meanwhile
 fn read_late(node: &Running) -> Duration {
     const MESSAGES: usize = 600;
     let socket = Socket::open(node, "/");
     let mut asking = socket.inner.get_ref().try_clone().unwrap();
     let mut reading = WebSocket::from_raw_socket(Mute(asking.try_clone().unwrap()), Role::Client, None);
-    // Their answers repeat the id: 6 MB, more than the systems at both ends keep, unless they have made room for more.
+    // The answers repeat the id: 6 MB, more than both ends buffer, unless they have grown their buffers.
     let id = "x".repeat(10_000);
     let text = json!({ "jsonrpc": "2.0", "id": id, "method": "net_version" }).to_string();
     let mut frame = vec![0x81, 0xfe];
@@ -322,19 +324,21 @@ fn read_late(node: &Running) -> Duration {
     longest
 }
 
-/// Goal: a client that asks much, and reads the answers late, gets all of them as fast as they are read: nothing waits for a clock.
+/// Goal: a client that sends many requests and reads the answers late gets all of them as fast as it reads. No answer
+/// waits for a timer.
 #[test]
 fn a_late_reader_gets_all() {
     let chain = Chain::new();
     let node = Running::start(&chain);
-    // A ping comes every 15 seconds: whatever waits for one waits for most of them. A machine that stood itself tells nothing.
+    // A ping comes every 15 seconds: an answer that waits for a ping waits for most of that time. A machine that paused
+    // proves nothing.
     let is_at_once = (0..3).any(|_| read_late(&node) < Duration::from_secs(8));
     assert!(is_at_once, "each time an answer came as late as a ping");
     node.stop();
 }
 
-/// Goal: one address cannot take all sockets. One that has many gives way to one that has none. The operator always gets one, and
-/// requests over HTTP are answered meanwhile.
+/// Goal: one address cannot take all sockets. An address with many gives way to one with none. The operator always gets
+/// a socket, and requests over HTTP are answered meanwhile.
 #[test]
 fn sockets_are_shared_by_address() {
     let chain = Chain::new();

@@ -20,7 +20,7 @@ fn table(node: &Running) -> String {
     printed(&["status", "--api", &format!("http://{}", node.api)], true)
 }
 
-/// Goal: an alarm is seen wherever somebody looks, through restarts, until an operator removes it.
+/// Goal: an alarm is visible everywhere, across restarts, until an operator removes it.
 #[test]
 fn an_alarm_is_loud_until_it_is_cleared() {
     let chain = Chain::new();
@@ -63,7 +63,8 @@ fn an_alarm_is_loud_until_it_is_cleared() {
     node.stop();
 }
 
-/// Goal: a fullnode at the head says so in a line; one whose peer is gone names the missing peer and when it looks again.
+/// Goal: a fullnode at the head says so in one line; one whose peer is gone names the missing peer and its next
+/// attempt.
 #[test]
 fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     let chain = Chain::new();
@@ -96,7 +97,7 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     validator.stop();
     let text = shows(&["sync         waiting for peers (mode auto)"]);
     assert!(text.contains("  waiting    no peer can be asked; tries again in "), "{text}");
-    // Why it is not ready, and when it dials again.
+    // Why it is not ready, and when it will dial again.
     shows(&["health       NOT READY: no peer is connected", "; it tries again in "]);
     let (code, text) =
         ended(&["wait", "--for", "ready", "--timeout", "0s", "--api", &format!("http://{}", node.api)]);
@@ -105,7 +106,7 @@ fn a_fullnode_says_what_it_does_and_what_it_waits_for() {
     node.stop();
 }
 
-/// Goal: the node's use of its machine and its progress stand in status and metrics, the same in both, and read back unchanged.
+/// Goal: the node's use of its machine and its progress agree in status and metrics, and are parsed back unchanged.
 #[test]
 fn status_and_metrics_say_what_a_node_takes() {
     let chain = Chain::new();
@@ -119,7 +120,7 @@ fn status_and_metrics_say_what_a_node_takes() {
     for what in ["synced", "ready", "healthy"] {
         printed(&["wait", "--for", what, "--api", &api], true);
     }
-    // The data directory is measured beside, and snapshots are made beside.
+    // The data directory is measured, and snapshots are created, in the background.
     let deadline = Instant::now() + PATIENCE;
     let status = loop {
         let status: Value = serde_json::from_str(&node.http("GET /v1/status", "")).unwrap();
@@ -164,7 +165,7 @@ fn status_and_metrics_say_what_a_node_takes() {
     node.stop();
 }
 
-/// Goal: a node that does not answer is told from one that starts and from something else, in words, by `status` and by `wait`.
+/// Goal: `status` and `wait` distinguish, in words, a silent node, a starting one, and something else.
 #[test]
 fn what_does_not_answer_is_told_apart() {
     let (_held, closed) = closed_port();
@@ -206,7 +207,7 @@ fn what_does_not_answer_is_told_apart() {
     server.join().unwrap();
 }
 
-/// Goal: a status that is piped adds a line for each look, or a JSON document, and goes on over a stop of the node.
+/// Goal: a piped status adds a line or a JSON document per reading, and continues across a stop of the node.
 #[test]
 fn a_watched_status_goes_on() {
     let chain = Chain::new();
@@ -234,7 +235,7 @@ fn a_watched_status_goes_on() {
     assert!((0..60).any(|_| line().starts_with("nobody listens at http://")));
 }
 
-/// Killed when the test ends.
+/// A process that is killed when the test ends.
 struct Watched(std::process::Child);
 
 impl Drop for Watched {

@@ -1,4 +1,4 @@
-//! `slipstream top` on a terminal, and the page in raw: the testsuite has the browser's view of it.
+//! `slipstream top` on a terminal, and the page's raw files: the testsuite tests them in a browser.
 
 use std::{
     ffi::OsStr,
@@ -35,7 +35,7 @@ fn told(mut master: File) -> Receiver<String> {
     let (tells, told) = channel();
     thread::spawn(move || {
         let mut piece = [0; 4096];
-        // An error is the end: nobody holds the other side any more.
+        // An error means the end: nobody holds the other side any more.
         while let Ok(len @ 1..) = master.read(&mut piece) {
             if tells.send(String::from_utf8_lossy(&piece[..len]).into_owned()).is_err() {
                 return;
@@ -45,7 +45,7 @@ fn told(mut master: File) -> Receiver<String> {
     told
 }
 
-/// Reads on until all of these words have come.
+/// Reads until all of these words have arrived.
 fn until(told: &Receiver<String>, text: &mut String, words: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     while !words.iter().all(|word| text.contains(word)) {
@@ -55,7 +55,7 @@ fn until(told: &Receiver<String>, text: &mut String, words: &[&str]) {
     }
 }
 
-/// Goal: a running node is drawn, and the terminal is as it was afterwards, whether a key or a signal ends the command.
+/// Goal: a running node is drawn, and the terminal is restored afterwards, whether a key or a signal ends the command.
 #[test]
 fn top_draws_and_gives_the_terminal_back() {
     let chain = Chain::new();
@@ -89,8 +89,8 @@ fn top_draws_and_gives_the_terminal_back() {
     node.stop();
 }
 
-/// Goal: a browser gets the page and its files, each with its type and with the policy that keeps others out. JSON-RPC keeps its
-/// place.
+/// Goal: a browser gets the page and its files, each with its type and with the policy that keeps others out. JSON-RPC
+/// keeps its place.
 #[test]
 fn the_page_and_its_files_are_served() {
     let chain = Chain::new();

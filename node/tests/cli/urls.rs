@@ -1,4 +1,4 @@
-//! The URL of a node's API on the command line: with TLS, below a path, and with what nobody must see.
+//! The URL of a node's API on the command line: with TLS, below a path, and with parts that must stay hidden.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,7 +19,8 @@ use crate::chain::{BINARY, ended};
 
 type Connection = StreamOwned<ServerConnection, TcpStream>;
 
-/// A certificate for `localhost` of an authority that no machine trusts, from 2020 to 2120. Their keys defend nothing.
+/// A file with a certificate for `localhost`, from an authority that no machine trusts, valid from 2020 to 2120. The
+/// keys protect nothing.
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/data").join(name)
 }
@@ -32,7 +33,8 @@ fn server_config() -> Arc<ServerConfig> {
     Arc::new(config.with_single_cert(vec![certificate], key).unwrap())
 }
 
-/// A proxy with TLS, that has a node below a path: it answers each connection in turn, and ends with what it was asked. The port is its own.
+/// A TLS proxy with a node below a path: it answers each connection in turn, and returns the requests it got. The port
+/// is its own.
 fn proxy(answers: Vec<fn(&mut Connection)>) -> (u16, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -42,7 +44,7 @@ fn proxy(answers: Vec<fn(&mut Connection)>) -> (u16, JoinHandle<Vec<String>>) {
             let (tcp, _) = listener.accept().unwrap();
             let mut stream = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), tcp);
             let (mut asked, mut byte) = (Vec::new(), [0]);
-            // A client that does not trust the certificate says so, and goes.
+            // A client that does not trust the certificate reports it and disconnects.
             while !asked.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
                 asked.extend(byte);
             }
@@ -62,7 +64,7 @@ fn whole(stream: &mut Connection) {
     stream.flush().unwrap();
 }
 
-/// Some servers say how long an answer is in place of saying that it ends.
+/// Some servers declare the length of an answer instead of marking its end.
 fn counted(stream: &mut Connection) {
     stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 13\r\n\r\n{\"counted\":1}").unwrap();
     stream.flush().unwrap();
@@ -73,7 +75,7 @@ fn cut(stream: &mut Connection) {
     stream.flush().unwrap();
 }
 
-/// The status at this URL, for who trusts these certificates.
+/// The status at this URL, for a client that trusts these certificates.
 fn status(url: &str, authorities: &Path) -> (i32, String) {
     let mut command = Command::new(BINARY);
     command
@@ -84,7 +86,8 @@ fn status(url: &str, authorities: &Path) -> (i32, String) {
     (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
 }
 
-/// Goal: a node behind a proxy with TLS is asked below the proxy's path, by who trusts its certificate; nobody between can cut an answer.
+/// Goal: a node behind a TLS proxy is reached below the proxy's path by clients that trust its certificate. No
+/// intermediary can truncate an answer undetected.
 #[test]
 fn a_node_behind_tls_is_asked() {
     let (port, serving) = proxy(vec![whole, counted, cut, whole]);
@@ -95,7 +98,7 @@ fn a_node_behind_tls_is_asked() {
     let (code, text) = status(&url, &authority);
     assert!(code == 75 && text.contains("cannot ask the node at https://localhost:"), "{code}: {text}");
     assert!(!text.contains("{\"cut\""), "{text}");
-    // Its own certificate makes nobody an authority.
+    // Its own certificate is not an authority.
     let (code, text) = status(&url, &data("tls-certificate.pem"));
     assert!(code == 1 && text.contains("no TLS with https://localhost:"), "{code}: {text}");
     assert!(text.contains("/node1: invalid peer certificate"), "{text}");
@@ -107,7 +110,7 @@ fn a_node_behind_tls_is_asked() {
     assert_eq!(asked[3], "");
 }
 
-/// Goal: what a URL holds besides its place is refused by every command, and shown by none.
+/// Goal: every command refuses a URL with more than a location, and none repeats it.
 #[test]
 fn credentials_in_a_url_are_not_repeated() {
     let dir = tempfile::tempdir().unwrap();

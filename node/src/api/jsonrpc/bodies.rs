@@ -1,4 +1,4 @@
-//! [`Bodies`]: the places of bodies that are worked on, and how long a body may take, by what it asks for.
+//! [`Bodies`]: the places of bodies that are being processed, and how long a body may take, depending on its requests.
 
 use parking_lot::Mutex;
 
@@ -10,22 +10,24 @@ use crate::{
     rpc::{Caller, Lane, Table},
 };
 
-/// Bodies worked on at a time, each with its answers so far, that ask for little. More wait. The bodies of one address let those of
-/// others through.
+/// Maximum number of cheap bodies that are processed at once, each with its answers so far. More wait. The bodies of
+/// one address let those of others pass.
 pub(super) const CHEAP_BODIES_MAX: usize = 32;
-/// The same of bodies with costly calls, and of those whose only costly calls are searches: of sockets. As many run as there are
-/// threads; a few more keep these busy. The rest waits here, and not before the calls over HTTP in the queue of the threads. Those
-/// over HTTP have no such bound. Each has a place of the listener, and an endless one would make short ones wait here.
+/// The same for costly bodies of sockets, and for those whose only costly calls are searches. As many run as there are
+/// threads; a few more keep these busy. The rest waits here, instead of ahead of HTTP calls in the threads' queue.
+/// Bodies over HTTP have no such bound: each has a place of the listener, and an endless one would make short ones wait
+/// here.
 const SOCKET_COSTLY_BODIES_MAX: usize = 8;
 const SOCKET_SEARCH_BODIES_MAX: usize = 8;
-/// The same of bodies that wait for receipts: without a thread, and for so long that others would wait for them.
+/// The same for bodies that wait for receipts: they need no thread, but wait so long that others would queue behind
+/// them.
 const WAITING_BODIES_MAX: usize = 64;
-/// Requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
+/// Maximum number of requests in an array that still counts as cheap: many cheap calls take as long as a costly one.
 pub(super) const CHEAP_REQUESTS_MAX: usize = 32;
 
-/// The places of bodies, by what they ask for.
+/// The places of bodies, by what the bodies request.
 pub(super) struct Bodies {
-    /// `None` if there are as many as come.
+    /// `None` if the number is unlimited.
     pub(super) costly: Option<Places>,
     searching: Option<Places>,
     pub(super) cheap: Places,
@@ -33,12 +35,12 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
-    /// Of HTTP.
+    /// The places of HTTP bodies.
     pub(super) fn over_http() -> Bodies {
         Bodies::new(None, None)
     }
 
-    /// Of sockets.
+    /// The places of sockets' messages.
     pub(super) fn over_sockets() -> Bodies {
         Bodies::new(Some(SOCKET_COSTLY_BODIES_MAX), Some(SOCKET_SEARCH_BODIES_MAX))
     }
@@ -52,7 +54,7 @@ impl Bodies {
         }
     }
 
-    /// The places for a body, if such bodies have a bound, and how long they may take.
+    /// The places for a body, if bodies of its kind are bounded, and how long it may take.
     pub(super) fn places_for(&self, asked: &Asked<'_>, table: &Table) -> (Option<&Places>, Weight) {
         let lane_of = |request: &Request<'_>| request.lane(table);
         let requests = asked.requests();
@@ -74,7 +76,7 @@ impl Bodies {
 /// Asks the listener for the places that a call of a weight needs there.
 pub(super) type Weigh<'a> = dyn FnMut(Weight) -> Result<Option<Probation>, NoPlace> + Send + 'a;
 
-/// The place of a body that is worked on. A cheap one is given back as soon as its body does not need it any more.
+/// The place of a body that is being processed. A cheap place is released as soon as its body no longer needs it.
 pub(super) struct Standing<'a> {
     bodies: &'a Bodies,
     state: Mutex<State<'a>>,
@@ -87,27 +89,27 @@ struct State<'a> {
 }
 
 impl<'a> Standing<'a> {
-    /// Of a body of some weight, without a place yet.
+    /// Creates the standing of a body of this weight, still without a place.
     pub(super) fn new(bodies: &'a Bodies, weight: Weight, weigh: Box<Weigh<'a>>) -> Standing<'a> {
         Standing { bodies, state: Mutex::new(State { place: None, weight, weigh }) }
     }
 
-    /// It has a place.
+    /// Sets the body's place.
     pub(super) fn take(&self, place: Option<Place>) {
         self.state.lock().place = place;
     }
 
-    /// Gives the place back.
+    /// Releases the place.
     pub(super) fn leave(&self) {
         let place = self.state.lock().place.take();
         drop(place);
     }
 
-    /// The body was to be short, and reads a large batch, or has a long answer: it leaves its place to short ones, and waits for one among
-    /// long ones.
+    /// Turns a short body into a long one, because it reads a large batch or has a long answer. It releases its place
+    /// among the short ones and waits for one among the long ones.
     ///
     /// # Errors
-    /// If the caller has no place for that.
+    /// If the caller has no place for long calls.
     pub(super) async fn lengthen(&self, caller: &Caller) -> Result<(), NoPlace> {
         {
             let mut state = self.state.lock();

@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 
 use crate::rpc::{Lane, Table};
 
-/// The id of an answer to a request whose id cannot be repeated.
+/// The id of the answer to a request whose id cannot be repeated.
 pub(super) const NO_ID: &str = "null";
 
 /// One request of a body.
 pub(super) enum Request<'a> {
-    /// To be answered under this id.
+    /// A call to answer under this id.
     Call(&'a str, Call<'a>),
-    /// To be done and not to be answered.
+    /// A call to execute without an answer.
     Notification(Call<'a>),
-    /// No request, and to be told so under this id.
+    /// Not a valid request; the error is sent under this id.
     Invalid(&'a str),
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Call<'a> {
     pub(super) params: Option<&'a RawValue>,
 }
 
-/// The members as they stand there; others are passed over.
+/// The members of the object as raw JSON; unknown members are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Members<'a> {
@@ -41,19 +41,19 @@ struct Members<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// Tells null from nothing.
+/// Distinguishes null from a missing member.
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl<'a> Request<'a> {
-    /// Reads one value of JSON.
+    /// Parses one JSON value.
     pub(super) fn read(value: &'a RawValue) -> Request<'a> {
         let Ok(members) = serde_json::from_str::<Members<'_>>(value.get()) else {
             return Request::Invalid(NO_ID);
         };
         let id = members.id.map(RawValue::get);
-        // A string, a number of any kind, or null: other values name nothing.
+        // A string, a number of any kind, or null; other values are not ids.
         if id.is_some_and(|id| id.starts_with(['{', '[', 't', 'f'])) {
             return Request::Invalid(NO_ID);
         }
@@ -70,7 +70,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The call, if this is a request.
+    /// The call, if this is a valid request.
     pub(super) fn call(&self) -> Option<&Call<'a>> {
         match self {
             Request::Call(_, call) | Request::Notification(call) => Some(call),
@@ -92,18 +92,18 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A text that is copied only if it has escapes.
+/// A string that is copied only if it contains escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The answer of a method that failed.
+/// The answer for a failed method.
 pub(super) fn failure(id: &str, failure: &ErrorObjectOwned) -> String {
     let data = failure.data().map(|data| format!(r#","data":{}"#, data.get())).unwrap_or_default();
     let (code, message) = (failure.code(), serde_json::Value::from(failure.message()));
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#)
 }
 
-/// An answer that is an error.
+/// An error answer.
 pub(super) fn error(id: &str, code: i32, message: &str) -> String {
     let message = serde_json::Value::from(message);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#)

@@ -1,4 +1,5 @@
-//! JSON-RPC 2.0 over one HTTP body, or one message of a socket: single requests and arrays of them, bounded in number, size, time and concurrency.
+//! JSON-RPC 2.0 over one HTTP body or one message of a socket: single requests and arrays, bounded in number, size,
+//! time and concurrency.
 
 mod bodies;
 mod envelope;
@@ -27,31 +28,33 @@ use crate::{
     rpc::{self, Caller, Effect, Lane, Reply, RpcContext, Table, send_sync},
 };
 
-/// Requests in one array: as many as viem's batch transport sends, and as geth takes.
+/// Maximum number of requests in one array: as many as viem's batch transport sends, and as geth accepts.
 const ARRAY_MAX: usize = 1_000;
-/// Bytes of the answers to one array, as in geth; each request after that is refused by itself.
+/// Maximum bytes of the answers to one array, as in geth; each request after that is refused individually.
 const ARRAY_ANSWER_BYTES_MAX: usize = 25_000_000;
-/// Time for the answers to one body. Less than the HTTP side gives it, so that the client learns which requests were too many.
+/// Time limit for the answers to one body. It is below the HTTP side's limit, so that the client learns which requests
+/// were too many.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
-/// Bytes of an id that an answer without room repeats.
+/// Maximum bytes of an id that an answer repeats when there is no room.
 const ID_SHOWN_MAX: usize = 1 << 10;
-/// Bytes of long answers that are being made or sent: some of the largest blocks with their receipts.
+/// Maximum bytes of long answers that are being built or sent: some of the largest blocks with their receipts.
 const OUTGOING_BYTES_MAX: usize = 128 << 20;
-/// How long a body waits for its answer if one of its answers found no room there. Making a long answer costs much, and nobody gets
-/// it: whoever asks again at once would have it made again and again.
+/// How long a body's answer is delayed if one of its answers found no room. Building a long answer is costly, and this
+/// one was wasted. A client that retries at once would have it built again and again.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
-/// "Request timed out", as geth numbers it.
+/// "Request timed out", with geth's number.
 const TIMED_OUT_CODE: i32 = -32002;
-/// "Response too large", as geth numbers it.
+/// "Response too large", with geth's number.
 const TOO_LARGE_CODE: i32 = -32003;
 /// "Limit exceeded" in EIP-1474.
 const LIMIT_EXCEEDED_CODE: i32 = -32005;
-/// The methods whose effect has to be on the disk before they are answered.
+/// The methods whose effect must be on disk before they are answered.
 const SENDING: &str = rpc::SEND_RAW;
 const SENDING_SYNC: &str = send_sync::NAME;
-/// The most transactions of an array that one thread takes in a row. 64 transfers take two milliseconds, for which other callers may wait.
+/// Maximum number of transactions of an array that one thread processes in a row. 64 transfers take two milliseconds,
+/// and other callers can wait that long.
 const RUN_MAX: usize = 64;
-/// Bytes of a method's name that an answer repeats.
+/// Maximum characters of a method's name that an answer repeats.
 const METHOD_SHOWN_MAX: usize = 64;
 
 /// The requests of an HTTP body.
@@ -61,10 +64,10 @@ enum Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// The answer to a body that is neither a request nor an array of 1 to [`ARRAY_MAX`] of them.
+    /// The answer to a body that is neither a request nor an array of 1 to [`ARRAY_MAX`] requests.
     fn read(body: &'a [u8]) -> Result<Asked<'a>, String> {
         let Ok(text) = std::str::from_utf8(body) else {
             return Err(error(NO_ID, PARSE_ERROR_CODE, "parse error: the body is not UTF-8"));
@@ -87,8 +90,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The lane of the body's only request, if a call may turn out to be short or long there. A trace is always long, and a filter is
-    /// installed once.
+    /// The lane of the body's only request, if a call in it may turn out to be short or long. A trace is always long,
+    /// and a filter is installed once.
     fn open_lane(&self, table: &Table) -> Option<Lane> {
         let [request] = self.requests() else { return None };
         let installs = request.call().is_some_and(|call| call.method == "eth_newFilter");
@@ -112,7 +115,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The table of methods behind the door.
+/// The JSON-RPC server: the table of methods, and the bounds on callers.
 pub(super) struct JsonRpc {
     table: Table,
     metrics: Arc<Metrics>,
@@ -121,7 +124,7 @@ pub(super) struct JsonRpc {
     outgoing: Outgoing,
 }
 
-/// The caller for whom a body is answered, the deadline, and the body's place.
+/// What a request needs: its caller, its deadline, and the place of its body.
 #[derive(Clone, Copy)]
 struct Asking<'a, 'b> {
     caller: &'a Caller,
@@ -129,10 +132,10 @@ struct Asking<'a, 'b> {
     standing: &'a Standing<'b>,
 }
 
-/// The answer to a body in the making.
+/// The answer to a body, under construction.
 struct Answer {
     text: Growing,
-    /// The effects of a sending body, once its transactions are on the disk.
+    /// The pending effects of a sending body, which wait until its transactions are on disk.
     effects: Option<Vec<Effect>>,
 }
 
@@ -141,7 +144,7 @@ impl Answer {
         Answer { text, effects: is_sending.then(Vec::new) }
     }
 
-    /// A reply is in the answer. If nothing can take the answer back, its effect happens at once.
+    /// Call when a reply is in the answer. Its effect happens at once, unless the answer can still be voided.
     fn replied(&mut self, effect: Effect) {
         match &mut self.effects {
             Some(effects) => effects.push(effect),
@@ -149,7 +152,7 @@ impl Answer {
         }
     }
 
-    /// The answer is as it will be sent.
+    /// Applies the effects. Call when the answer is final.
     fn counts(self) -> Growing {
         self.effects.into_iter().flatten().for_each(Effect::told);
         self.text
@@ -172,20 +175,20 @@ impl JsonRpc {
         &self.table
     }
 
-    /// The answer to an HTTP body, or to a message of a socket; none if it holds notifications alone. Tells when it has a place and is
-    /// worked on: until then nothing is lost if the caller is sent away.
+    /// The answer to an HTTP body, or to a message of a socket; `None` for notifications alone. Calls `begins` when the
+    /// body has its place and work starts: until then nothing is lost if the caller is sent away.
     pub(super) async fn handle(
         &self,
         caller: impl Into<Caller>,
         begins: impl FnOnce(),
         body: &[u8],
     ) -> Option<Bytes> {
-        // The messages of sockets have places of their own.
+        // The messages of sockets have their own places.
         self.handle_weighed(caller, |_| Ok(None), begins, body).await.unwrap_or_default()
     }
 
-    /// The same for a caller that is told how long its body may take, and again if it turns out to be long. It may have no place for that, or
-    /// one on probation.
+    /// The same with a check of how long the body may take: `weigh` grants or denies that, possibly on probation. It is
+    /// asked again if the body turns out to be long.
     pub(super) async fn handle_weighed(
         &self,
         caller: impl Into<Caller>,
@@ -207,10 +210,10 @@ impl JsonRpc {
         let only_waits = weight == Weight::Waits && asked.requests().len() == 1;
         let may_be_many = weight == Weight::Short || only_waits;
         if let Some(listening) = caller.listening.as_ref().filter(|_| !may_be_many) {
-            // A connection has one at a time over HTTP.
+            // Over HTTP, a connection has only one at a time.
             let _ = timeout_at(asking.deadline, listening.take_turn()).await;
         }
-        // If the deadline passes before there is a place, each request is refused with that reason.
+        // If the deadline passes before a place is free, each request is refused for that reason.
         if let Some(places) = places {
             standing.take(timeout_at(asking.deadline, places.take(caller.origin)).await.ok());
         }
@@ -225,15 +228,16 @@ impl JsonRpc {
         Ok(answer.finish())
     }
 
-    /// How long a body may take, if that is so far known of this caller. The operator's own hosts are not asked.
+    /// How long a body may take: on probation if this caller's history does not show it. The operator's own hosts are
+    /// exempt.
     fn weight_for(&self, origin: Origin, asked: &Asked<'_>, weight: Weight) -> Weight {
         let is_open = |lane| origin.is_stranger() && !self.table.is_known_long(lane, origin);
         if asked.open_lane(&self.table).is_some_and(is_open) { Weight::Probation } else { weight }
     }
 
-    /// The answer to a body's requests. It leaves its place before it waits for the disk: others are worked on meanwhile, and their
-    /// transactions are on the disk after the next sync. If the transactions cannot be made durable, the whole answer is void, and
-    /// polls stay where they were.
+    /// The answer to a body's requests. The body releases its place before it waits for the disk. Other bodies run
+    /// meanwhile, and the next sync covers their transactions. If the transactions cannot be made durable, the whole
+    /// answer is void, and polls keep their positions.
     async fn work(
         &self,
         asked: Asked<'_>,
@@ -254,7 +258,7 @@ impl JsonRpc {
         answer.counts()
     }
 
-    /// Waits until what was sent is on the disk: once for a whole body.
+    /// Waits until the sent transactions are on disk: once for a whole body.
     async fn synced(&self, deadline: Instant) -> Result<(), String> {
         match timeout_at(deadline, self.table.synced()).await {
             Ok(synced) => synced.map_err(|error| error.to_string()),
@@ -282,7 +286,7 @@ impl JsonRpc {
         }
     }
 
-    /// Adds the answer to one request, if anybody waits for it.
+    /// Adds the answer to one request, unless it is a notification.
     async fn request(
         &self,
         request: &Request<'_>,
@@ -302,7 +306,7 @@ impl JsonRpc {
                 "invalid request: expected an object with jsonrpc \"2.0\", a method, and an id that is a string, a number or null",
             ),
             (Request::Notification(call), _) => {
-                // The connection is gone, so the poll stays where it was.
+                // A notification has no answer, so a poll keeps its position.
                 drop(self.call(call, asking).await);
                 return;
             }
@@ -317,7 +321,7 @@ impl JsonRpc {
         }
     }
 
-    /// Adds the answers to a run of sends, which one thread does together.
+    /// Adds the answers to a run of sends, which one thread processes together.
     async fn send_run(&self, run: &[(&str, &Call<'_>)], asking: Asking<'_, '_>, answer: &mut Answer) {
         let started = Instant::now();
         let params = run.iter().map(|(_, call)| call.params);
@@ -355,7 +359,8 @@ impl JsonRpc {
         self.metrics.rpc_seconds.with_label_values(&[method]).observe(took_s);
     }
 
-    /// Calls the method; on other threads, and from another place, if it turns out to read a large batch or to have a long answer.
+    /// Calls the method. If it turns out to read a large batch or to have a long answer, it restarts on other threads
+    /// and from another place.
     async fn call_table(&self, call: &Call<'_>, asking: Asking<'_, '_>) -> Option<Reply> {
         let caller = asking.caller;
         let reply = self.table.call(caller.clone(), &call.method, call.params).await?;
@@ -371,7 +376,7 @@ impl JsonRpc {
         }
     }
 
-    /// Adds a reply and its effect, or tells that the room is full.
+    /// Adds a reply and applies its effect, or adds an error if there is no room.
     fn push(&self, answer: &mut Answer, separator: &str, id: &str, Reply { result, effect }: Reply) {
         let is_pushed = match &result {
             Ok(result) => answer.text.push(&[
@@ -399,12 +404,12 @@ impl JsonRpc {
     }
 }
 
-/// The text between the answers to an array.
+/// The separator before the next answer in an array.
 fn separator(answer: &Answer) -> &'static str {
     if answer.text.len() == 0 { "[" } else { "," }
 }
 
-/// The calls at the beginning of an array that send a transaction and are answered, at most [`RUN_MAX`].
+/// The calls at the start of an array that send a transaction and expect an answer, at most [`RUN_MAX`].
 fn sending_run<'a, 'b>(requests: &'b [Request<'a>]) -> Vec<(&'a str, &'b Call<'a>)> {
     let sends = |request: &'b Request<'a>| match request {
         Request::Call(id, call) if call.method == SENDING => Some((*id, call)),
@@ -421,7 +426,7 @@ async fn in_time<T>(asking: Asking<'_, '_>, work: impl Future<Output = T>) -> Op
     }
 }
 
-/// The answers to a body whose transactions may be missing on the disk: all of them are errors.
+/// The answers to a body whose transactions may not be on disk: all of them are errors.
 fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
     let text =
         format!("the transactions may be lost in a power cut, and are not acknowledged: {reason}; ask again");
@@ -429,10 +434,10 @@ fn unacknowledged(ids: &[&str], is_array: bool, reason: &str) -> String {
     if is_array && !answers.is_empty() { format!("[{}]", answers.join(",")) } else { answers.concat() }
 }
 
-/// The reason why a method was left out, or given up.
+/// Why a method was skipped or abandoned.
 enum Refusal {
     TimedOut,
-    /// The name, as far as it is repeated.
+    /// The method's name, cut to [`METHOD_SHOWN_MAX`].
     Unknown(String),
 }
 

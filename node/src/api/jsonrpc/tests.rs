@@ -1,4 +1,4 @@
-//! Bodies and their answers, over a chain that has only its genesis.
+//! Bodies and their answers, over a chain with only its genesis.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ fn server() -> JsonRpc {
     JsonRpc::new(context(), Arc::new(Metrics::new().unwrap()))
 }
 
-/// Of a body that asks for little.
+/// The place of a cheap body.
 fn short(server: &JsonRpc) -> Standing<'_> {
     Standing::new(&server.over_http, Weight::Short, Box::new(|_| Ok(None)))
 }
@@ -56,7 +56,7 @@ async fn arrays_up_to_a_thousand() {
     assert_eq!(empty["error"], json!({ "code": -32600, "message": "empty batch" }));
 }
 
-/// Goal: an array that asks for more than fits gets what fits, and an error for each of the others.
+/// Goal: an array whose answers exceed the limit gets those that fit, and an error for each of the others.
 #[tokio::test]
 async fn answers_of_an_array_are_bounded_in_bytes() {
     let server = server();
@@ -120,7 +120,7 @@ async fn single_requests_and_what_is_none() {
     assert_eq!(wrong["error"], json!({ "code": -32602, "message": "non-array args" }));
 }
 
-/// Goal: a client that asks for more than there is time for learns it of each request, and nothing more is begun.
+/// Goal: when time runs out, a client gets an error for each remaining request, and none of those starts.
 #[tokio::test]
 async fn time_is_bounded() {
     let server = server();
@@ -136,7 +136,7 @@ fn host(number: u8) -> Origin {
     Origin::V4(std::net::Ipv4Addr::new(192, 0, 2, number))
 }
 
-/// Goal: a poll whose answer finds no room tells the same again.
+/// Goal: a poll whose answer found no room reports the same again.
 #[tokio::test]
 async fn a_poll_without_room_loses_nothing() {
     let server = server();
@@ -149,21 +149,21 @@ async fn a_poll_without_room_loses_nothing() {
     let asking = Asking { caller: &caller, deadline: Instant::now() + ANSWER_TIME_MAX, standing: &standing };
     let mut held = server.outgoing.grow(Origin::Trusted);
     assert!(held.push(&[&"x".repeat(OUTGOING_BYTES_MAX)]));
-    // An array whose answer is long already.
+    // An array whose answer is already long.
     let mut full = Answer::new(server.outgoing.grow(Origin::Trusted), false);
     full.text.push_short(&"x".repeat(64 << 10));
     server.answer(Asked::read(poll.as_bytes()).ok().unwrap(), asking, &mut full).await;
     let refused = full.counts().finish().unwrap();
     assert!(std::str::from_utf8(&refused).unwrap().contains("too many long answers are being read slowly"));
     drop(held);
-    // Nobody hears what a notification polls.
+    // Nobody receives what a notification polls.
     let silent = json!({ "jsonrpc": "2.0", "method": "eth_getFilterChanges", "params": [filter["result"]] });
     assert!(server.handle(host(1), || {}, silent.to_string().as_bytes()).await.is_none());
     assert_eq!(answer(&server, &poll).await["result"], json!([sent["result"]]));
     assert_eq!(answer(&server, &poll).await["result"], json!([]));
 }
 
-/// Goal: a poll beside a transaction that cannot be made durable tells the same again.
+/// Goal: a poll next to a transaction that cannot be made durable reports the same again.
 #[tokio::test]
 async fn a_poll_beside_a_lost_transaction_loses_nothing() {
     let server = server();
@@ -219,11 +219,12 @@ async fn arrays_of_transactions_are_answered_as_single_ones() {
     }
     assert_eq!(array, Value::from(single));
     let taken = array.as_array().unwrap().iter().filter(|answer| answer["result"].is_string()).count();
-    // All good ones but the two of nonce 3, which a notification brought, and the chain's id.
+    // All good ones except the two of nonce 3, which a notification sent, and the chain's id.
     assert_eq!(taken, RUN_MAX + 6 - 1 + 3 + 1, "{array}");
 }
 
-/// Goal: how long a body may take is known before anything of it begins, and a caller without a place for that is refused.
+/// Goal: the weight of a body is known before any of it starts, and a caller without a place for that weight is
+/// refused.
 #[tokio::test]
 async fn bodies_are_weighed_before_they_begin() {
     let server = server();
@@ -257,7 +258,7 @@ fn endless() -> String {
     call(json!(1), "eth_call", json!([{ "data": "0x5b5f56" }])).to_string()
 }
 
-/// The answer to one call on probation; `long` are the places for long calls.
+/// The answer to one call on probation; `long` holds the places for long calls.
 async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room) -> Value {
     let (few, mut weight) = (Room::new(1, 0), None);
     let weigh = |weighed| {
@@ -270,8 +271,8 @@ async fn on_probation(server: &JsonRpc, origin: Origin, body: &str, long: &Room)
     serde_json::from_slice(&answered.unwrap()).unwrap()
 }
 
-/// Goal: an endless call on probation is refused once it is long, if there is no place for long calls; otherwise it has its time. Then
-/// its caller is known for that, and is on probation no more.
+/// Goal: an endless call on probation is refused once it is long, unless a place for long calls is free. With a place
+/// it gets its full time. Then its caller is known for long calls, and is no longer on probation.
 #[tokio::test]
 async fn endless_calls_on_probation_are_refused_or_have_their_time() {
     let (server, long) = (server(), Room::new(1, 0));
@@ -295,8 +296,8 @@ async fn endless_calls_on_probation_are_refused_or_have_their_time() {
     }
 }
 
-/// Goal: endless bodies of many addresses, more than there are threads of any kind, let short calls on probation through: of an address
-/// that is known, and of a new one.
+/// Goal: endless bodies of many addresses, more than there are threads of any kind, let short calls on probation pass,
+/// from known and new addresses.
 #[tokio::test]
 async fn endless_bodies_of_many_addresses_make_no_short_call_wait() {
     let (server, long) = (Arc::new(server()), Room::new(200, 0));
@@ -321,7 +322,7 @@ async fn endless_bodies_of_many_addresses_make_no_short_call_wait() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: one address that asks for as much as it can makes another wait for no more than a place of its own.
+/// Goal: one address that requests as much as it can delays another by no more than a place of its own.
 #[tokio::test]
 async fn one_address_does_not_take_all_threads() {
     let server = Arc::new(server());
@@ -339,7 +340,7 @@ async fn one_address_does_not_take_all_threads() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: however many sockets ask for much, few of their messages are worked on, and a call over HTTP finds a thread.
+/// Goal: however many sockets request much, few of their messages run at once, and a call over HTTP finds a thread.
 #[tokio::test]
 async fn sockets_leave_threads_to_http() {
     let (context, metrics) = (context(), Arc::new(Metrics::new().unwrap()));
@@ -366,7 +367,8 @@ async fn sockets_leave_threads_to_http() {
     flood.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Goal: an answer that was made and finds no room comes later, so that asking again at once does not have it made again and again.
+/// Goal: an answer that was built and found no room comes later, so that an immediate retry does not rebuild it again
+/// and again.
 #[tokio::test]
 async fn who_found_no_room_waits() {
     let server = server();
@@ -382,7 +384,7 @@ async fn who_found_no_room_waits() {
     assert!(answer(&server, &asked).await["result"].is_string());
 }
 
-/// Goal: JSON that is nested as deep as a body is long is refused or passed over, and nothing overflows.
+/// Goal: JSON nested as deep as a body is long is refused or ignored, and nothing overflows.
 #[tokio::test]
 async fn deep_nesting_is_harmless() {
     let server = server();
@@ -408,7 +410,7 @@ async fn deep_nesting_is_harmless() {
     }
 }
 
-/// A disk that counts its syncs, and lets none through while it is held.
+/// A disk that counts its syncs, and blocks them while it is held.
 #[derive(Debug, Default)]
 struct SlowDisk {
     syncs: AtomicUsize,
@@ -425,8 +427,8 @@ impl Disk for SlowDisk {
     }
 }
 
-/// Goal: bodies that send transactions wait for a slow disk without a place: cheap questions are answered meanwhile, and all that wait share
-/// two syncs. None is acknowledged before.
+/// Goal: bodies that send transactions wait for a slow disk without a place. Cheap requests are answered meanwhile, and
+/// all that wait share two syncs. No transaction is acknowledged before.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_for_the_disk_has_no_place() {
     const SENT: u64 = 4 * CHEAP_BODIES_MAX as u64;
@@ -459,8 +461,8 @@ async fn who_waits_for_the_disk_has_no_place() {
     assert_eq!(disk.syncs.load(SeqCst) - before, 2, "for {SENT} transactions");
 }
 
-/// Goal: bodies that turn out to read a large batch leave their cheap places, and wait among the long calls: cheap questions are answered
-/// meanwhile. A caller without a place for long calls is refused.
+/// Goal: bodies that turn out to read a large batch leave their cheap places and wait among the long calls; cheap
+/// requests are answered meanwhile. A caller without a place for long calls is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_a_large_batch_leaves_the_cheap_places() {
     let context = context();

@@ -15,27 +15,28 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::seats::Seat;
 
-/// How often a reader that cannot keep up is looked at, and the bytes that it must have taken by then: 17 kbit/s.
+/// The interval at which a slow reader is checked, and the bytes that it must have read in each: at least 17 kbit/s.
 const STALL_WINDOW: Duration = Duration::from_secs(30);
 const STALL_BYTES_MIN: usize = 64 << 10;
-/// A reader that takes nothing for so long gives back the places of its call, which others ask for. It keeps its seat while nobody needs
-/// that. The kernel tells of what was taken in steps of some 100 KiB, so that readers below 200 kbit/s give them back too.
+/// A reader that reads nothing for this long releases the places of its call, which others need. It keeps its seat
+/// while nobody needs that. The kernel reports reads in steps of some 100 KiB, so readers below 200 kbit/s release
+/// their places, too.
 const CALL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that leaves its seat when it ends, and ends when its client stops asking and reading.
+/// A connection that leaves its seat when it ends, and ends when its client stops sending and reading.
 pub(crate) struct Connection<S> {
     stream: S,
     seat: Seat,
     /// Fires at the seat's deadline, or earlier.
     timer: Pin<Box<Sleep>>,
     dismissal: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Fires when the API ends for everybody.
+    /// Fires when the API ends for all clients.
     end: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Since a write had to wait: when to look, and the bytes that the reader has taken.
+    /// Set once a write had to wait: the next check, and the bytes read since the last one.
     stall: Option<(Pin<Box<Sleep>>, usize)>,
-    /// Whether a write waits.
+    /// Whether a write is waiting.
     waiting: bool,
-    /// Of a write that waits: when it has waited for too long to keep the places of a call.
+    /// Set while a write waits: fires when it has waited too long to keep the places of a call.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -85,7 +86,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Ready with an error when somebody else is to have the seat, or nobody any more.
+    /// Ready with an error when another connection needs the seat, or when the API ends.
     fn poll_dismissal(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "the node stops"));
@@ -97,7 +98,7 @@ impl<S> Connection<S> {
         Poll::Pending
     }
 
-    /// Called when a write has to wait; ready with an error when the reader has taken too little of the bytes before.
+    /// Called when a write must wait; ready with an error when the reader has read too little.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(CALL_PATIENCE)));
         if pause.as_mut().poll(cx).is_ready() {
@@ -119,7 +120,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Passes a write's result on, and sets the timers by it.
+    /// Returns a write's result, and sets the timers accordingly.
     fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => Poll::Ready(self.sent(bytes).map(|()| bytes)),

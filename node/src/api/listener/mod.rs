@@ -1,10 +1,11 @@
-//! The TCP side of the API. It is bound before anything else is touched, and holds at most a fixed number of connections. A
-//! connection that is idle may lose its place.
+//! The TCP side of the API. It is bound before anything else is touched, and holds at most a fixed number of
+//! connections. An idle connection may lose its place.
 //!
-//! Requests are scarce; connections are not. Each new connection gets a seat; when all are taken, the one that has asked for
-//! nothing for longest is dismissed. Calls are counted apart, when they are read whole: some seats are always left for `/health`
-//! and `/metrics`, whatever callers do. Of the calls some places are always left for short ones. One address has a bound of its own, and strangers leave some seats to this machine and to
-//! the hosts that the operator named.
+//! Places for requests are scarce; connections are not. Each new connection gets a seat. When all seats are taken, the
+//! connection that has been idle longest is dismissed. Calls are counted separately, once they are read completely:
+//! some seats always remain for `/health` and `/metrics`, whatever callers do. Some call places always remain for short
+//! calls. Each address has its own limit, and strangers leave some seats to this machine and to the hosts that the
+//! operator named.
 
 mod connection;
 mod seats;
@@ -27,17 +28,17 @@ use crate::{
     origin::{Origin, Vouched},
 };
 
-/// The send buffer that the kernel is asked for on each connection. By itself the kernel takes up to 4 MiB, and reports reads so
-/// seldom that a slow reader looks like a stopped one.
+/// The send buffer requested from the kernel for each connection. By default the kernel takes up to 4 MiB, and reports
+/// reads so seldom that a slow reader looks like a stopped one.
 const SEND_BUFFER_BYTES: u32 = 256 << 10;
-/// Connections that wait in the kernel's queue, as in the standard library.
+/// Maximum number of connections in the kernel's queue, as in the standard library.
 const BACKLOG: u32 = 1_024;
-/// Connections that are accepted and wait for a seat, all together and of one address, and for how long. They wait here instead of
-/// in the kernel's queue, so that strangers do not stand before the operator.
+/// Maximum number of accepted connections that wait for a seat, in total and of one address, and how long they wait.
+/// They wait here instead of in the kernel's queue, so that strangers do not block the operator.
 const WAITING_MAX: usize = 64;
 const WAITING_PER_ADDRESS_MAX: usize = 4;
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long nothing is accepted after the system has refused a connection, for want of files mostly.
+/// How long accepting pauses after the system failed to accept a connection, mostly for lack of file descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Binds the API's address.
@@ -57,13 +58,13 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// A listener that gives each connection a seat, and takes one from another when there is none.
+/// A listener that gives each connection a seat, and takes one from another connection when none is free.
 pub(crate) struct Limited {
     listener: TcpListener,
     seats: Arc<Seats>,
     vouched: Vouched,
     waiting: Waiting<TcpStream>,
-    /// When to accept again.
+    /// When accepting resumes.
     resumes: Instant,
     /// Counts the connections closed without a seat; `None` for the listener of a starting node.
     refused: Option<IntCounter>,
@@ -72,7 +73,7 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    /// For the operator's own hosts and, within the limits, for others, until the end.
+    /// Creates a listener for the operator's own hosts and, within the limits, for strangers, until `end`.
     pub(crate) fn new(
         listener: TcpListener,
         limits: Limits,
@@ -84,7 +85,7 @@ impl Limited {
             listener,
             seats: Seats::new(limits),
             vouched,
-            // They take files that were counted with the seats.
+            // They use file descriptors that were counted with the seats.
             waiting: Waiting {
                 max: WAITING_MAX.min((limits.calls + limits.spare) / 2),
                 ..Waiting::default()
@@ -96,13 +97,13 @@ impl Limited {
     }
 
     fn arrived(&mut self, stream: TcpStream, address: SocketAddr) {
-        // Answers are small and waited for; a failure to set this costs latency, nothing else.
+        // Answers are small and clients wait for them; a failure to set this costs only latency.
         let _ = stream.set_nodelay(true);
         let closed = self.waiting.push(stream, address, self.vouched.origin(address.ip()));
         self.count_refused(closed.into());
     }
 
-    /// Passes over what ended before it was accepted, and waits for a moment after everything else.
+    /// Ignores connections that ended before they were accepted, and pauses after every other error.
     fn failed(&mut self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
@@ -132,7 +133,8 @@ impl axum::serve::Listener for Limited {
                 Err(is_one_leaving) => is_one_leaving,
             };
             let patience = self.waiting.patience();
-            // While seats become free those in the kernel's queue come in turn. Otherwise they are looked through for the operator's hosts.
+            // While seats become free, connections stay in the kernel's queue until their turn. Otherwise they are
+            // accepted to find the operator's hosts.
             let may_accept = self.waiting.newcomers.len() < self.waiting.max || !is_one_leaving;
             tokio::select! {
                 accepted = accept(&self.listener, self.resumes), if may_accept => match accepted {
@@ -158,7 +160,7 @@ async fn accept(listener: &TcpListener, from: Instant) -> io::Result<(TcpStream,
     listener.accept().await
 }
 
-/// Connections that have no seat yet, in the order in which they came. Those that are dropped are closed.
+/// Connections without a seat, in order of arrival. Those that are dropped are closed.
 struct Waiting<S> {
     newcomers: Vec<Newcomer<S>>,
     max: usize,
@@ -178,8 +180,8 @@ impl<S> Default for Waiting<S> {
 }
 
 impl<S> Waiting<S> {
-    /// Lets a newcomer wait, unless too many do. The operator's hosts take the place of the last stranger. Whether a connection is
-    /// closed for it.
+    /// Queues a newcomer, unless too many wait. The operator's hosts displace the last stranger. Returns whether a
+    /// connection was closed.
     fn push(&mut self, stream: S, address: SocketAddr, origin: Origin) -> bool {
         let count =
             |may: &dyn Fn(Origin) -> bool| self.newcomers.iter().filter(|one| may(one.origin)).count();
@@ -198,8 +200,8 @@ impl<S> Waiting<S> {
         is_full
     }
 
-    /// The first that gets a seat: the operator's hosts before others. Without one, whether somebody was on the way out when one was
-    /// asked for: who has left since has made room.
+    /// Seats the first connection that gets a seat, the operator's hosts before others. Otherwise returns whether a
+    /// connection was leaving when the seat was requested: one that has left since then has made room.
     fn seat_one(&mut self, seats: &Arc<Seats>) -> Result<(Seat, S, SocketAddr), bool> {
         let mut is_one_leaving = false;
         for strangers in [false, true] {
@@ -218,7 +220,7 @@ impl<S> Waiting<S> {
                 };
                 is_one_leaving |= full.is_one_leaving;
                 if !full.is_of_address {
-                    // The others would hear the same, and looking takes its time.
+                    // The other strangers would be refused as well, and each attempt takes time.
                     break;
                 }
                 refused.push(origin);
@@ -227,12 +229,12 @@ impl<S> Waiting<S> {
         Err(is_one_leaving)
     }
 
-    /// When the first has waited long enough.
+    /// When the first connection has waited long enough.
     fn patience(&self) -> Option<Instant> {
         self.newcomers.first().map(|one| one.until)
     }
 
-    /// Closes those that have waited long enough; how many.
+    /// Closes the connections that have waited long enough, and returns their number.
     fn expire(&mut self) -> usize {
         let (now, before) = (Instant::now(), self.newcomers.len());
         self.newcomers.retain(|one| one.until > now);
@@ -240,7 +242,7 @@ impl<S> Waiting<S> {
     }
 }
 
-/// A request knows the seat of its connection.
+/// Gives a request access to the seat of its connection.
 impl Connected<IncomingStream<'_, Limited>> for Seat {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Self {
         stream.io().seat().clone()
@@ -288,7 +290,8 @@ mod tests {
         assert!(waiting.newcomers.is_empty() && waiting.patience().is_none());
     }
 
-    /// Goal: a crowd that waits is let in one after the other, and nobody is sent away for a seat that becomes free at that moment.
+    /// Goal: waiting connections are admitted one after the other, and none is closed over a seat that becomes free at
+    /// that moment.
     #[tokio::test(start_paused = true)]
     async fn a_seat_that_becomes_free_is_waited_for() {
         let address = SocketAddr::from(([192, 0, 2, 1], 1));
@@ -297,7 +300,7 @@ mod tests {
         let mut waiting = Waiting::default();
         waiting.push(3, address, host(3));
         let looked = waiting.seat_one(&seats);
-        // The one that was told to go does so before anybody asks what comes next.
+        // The dismissed connection leaves before the listener waits for the next change.
         silent[0].leave();
         assert!(matches!(looked, Err(true)));
         tokio::time::timeout(WAIT_MAX, seats.changed()).await.unwrap();

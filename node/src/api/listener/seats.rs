@@ -1,4 +1,4 @@
-//! [`Seats`]: the connections, their activities, and which one goes when a newcomer finds all seats taken.
+//! [`Seats`]: the connections, their activities, and which one is dismissed when a newcomer finds all seats taken.
 
 mod calls;
 mod taken;
@@ -22,62 +22,63 @@ use super::super::{
 };
 use crate::{origin::Origin, probation::Probation};
 
-/// How long the head of a request may take, from its first byte or, for the first one, from the connection's first moment.
+/// Time limit for the head of a request, from its first byte or, for the first head, from the start of the connection.
 pub(super) const HEAD_MAX: Duration = Duration::from_secs(5);
-/// Bytes of a head. By itself the HTTP side takes 400 KiB from each connection.
+/// Maximum bytes of a head. By default the HTTP side accepts 400 KiB from each connection.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
-/// How long a connection may be without a request, and how long a request may take from its head to the answer's first byte. It is
+/// How long a connection may be idle, and how long a request may take from its head to the answer's first byte. This is
 /// above the API's own deadline for an answer.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
-/// How long a body may take beside its time at the least rate, 32 kbit/s. A slower sender soon loses its seat.
+/// How long a body may take in addition to its time at the least rate, 32 kbit/s. A slower sender soon loses its seat.
 pub(super) const BODY_GRACE: Duration = Duration::from_secs(5);
 pub(super) const BODY_BYTES_PER_SECOND_MIN: usize = 4 << 10;
-/// The same of reading an answer, 1 Mbit/s: long ones take room that others need.
+/// The same for reading an answer, at 1 Mbit/s: long answers take memory that others need.
 pub(in crate::api) const ANSWER_GRACE: Duration = Duration::from_secs(30);
 pub(super) const ANSWER_BYTES_PER_SECOND_MIN: usize = 128 << 10;
 
-/// The part of the calls that sockets may have, beside those over HTTP: one for each socket, see `api::ws`. A socket sends several
-/// messages at a time, and they wait in line. In one room with HTTP's, they would take the places of callers who have one call.
+/// The part of the calls, as a divisor, that sockets may have in addition to those over HTTP: one for each socket, see
+/// `api::ws`. A socket sends several messages at once, which wait in line. In one budget with HTTP's, they would take
+/// the places of callers that have one call.
 const SOCKET_CALLS_SHARE: usize = 2;
 
-/// The class of those whose call waits.
+/// The rank of connections whose call waits.
 const WAITS: u8 = 4;
 
-/// How many may be connected, and call.
+/// The limits on connections and calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Calls at a time.
+    /// Maximum number of calls at once.
     pub(crate) calls: usize,
-    /// Connections beside those that call.
+    /// Connections besides those with calls.
     pub(crate) spare: usize,
-    /// Of all connections those that strangers leave to the operator's own hosts.
+    /// The connections that strangers leave to the operator's own hosts.
     pub(crate) reserved: usize,
-    /// Connections of one address, unless it is the operator's.
+    /// Maximum number of connections of one address, unless it is the operator's.
     pub(crate) per_address: usize,
 }
 
 /// The present activity of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doing {
-    /// The head of its request is still incomplete, or has yet to come.
+    /// The head of its request is incomplete, or has yet to start.
     Head,
-    /// It has its answer and may ask again.
+    /// It has its answer and may send another request.
     Idle,
-    /// The head is here, the body is not.
+    /// The head is read, the body is not.
     Body,
-    /// Its call is here, and waits for others.
+    /// Its call is read, and waits for others.
     Wait,
-    /// Its request is worked on.
+    /// Its request is being processed.
     Work,
-    /// The answer is made, and not yet all with the kernel.
+    /// The answer is built, but not yet all in the kernel's buffer.
     Answer,
-    /// It is a WebSocket, which has a place of its own among these: see `api::ws`.
+    /// It is a WebSocket, which occupies a place among the sockets: see `api::ws`.
     Socket,
-    /// It follows a stream of events, which is no answer that ends.
+    /// It follows a stream of events, an answer that does not end.
     Follow,
 }
 
-/// A connection's place among the others. Cheap to clone: its stream and its requests share it.
+/// A connection's seat. Cheap to clone: its stream and its requests share it.
 #[derive(Clone)]
 pub(crate) struct Seat(Arc<Shared>);
 
@@ -92,21 +93,21 @@ struct Shared {
 struct State {
     doing: Doing,
     since: Instant,
-    /// The bytes of the head or the body that have come; of an answer, all.
+    /// The bytes of the head or the body read so far; for an answer, its full length.
     bytes: usize,
-    /// When an answer is to be read.
+    /// The deadline for reading an answer.
     answer_end: Instant,
-    /// The places of the call that is worked on, or whose answer is being read. A reader that stops gives them back.
+    /// The places of the call that is running or whose answer is being read. A reader that stops releases them.
     call: Held,
-    /// The messages that come over its socket.
+    /// The accounting of its socket's incoming messages.
     messages: Option<Messages>,
-    /// Why nothing more is taken from it.
+    /// Why nothing more is read from it.
     overrun: Option<Unread>,
 }
 
 impl State {
-    /// Whether the connection can be given up for another, and how late. Idle ones go first, then those that are slow to ask or to
-    /// read, then those that were active just now. Connections whose call has yet to begin go last.
+    /// The order in which connections may be dismissed for others; `None` if not at all. Idle ones go first, then slow
+    /// senders and readers, then those that were active just now. Connections whose call has yet to start go last.
     fn rank(&self) -> Option<(u8, Instant)> {
         match self.doing {
             Doing::Head | Doing::Idle => Some((0, self.since)),
@@ -122,19 +123,19 @@ impl State {
 pub(super) struct Seats {
     limits: Limits,
     calls: Calls,
-    /// Of the messages of sockets.
+    /// The places for the messages of sockets.
     socket_calls: Room,
     taken: Mutex<Taken>,
-    /// Told when somebody has left, or may have become one that can go.
+    /// Notified when a connection has left, or may have become dismissible.
     changed: Notify,
 }
 
-/// There is no seat now.
+/// No seat is free now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Full {
-    /// Only for this address, which has all that it may have.
+    /// Whether only this address is refused, because it has reached its limit.
     pub(super) is_of_address: bool,
-    /// Somebody is on the way out, so that there is a seat in a moment: [`Seats::changed`] tells.
+    /// Whether a connection is leaving, so that a seat becomes free soon: [`Seats::changed`] signals it.
     pub(super) is_one_leaving: bool,
 }
 
@@ -149,8 +150,8 @@ impl Seats {
         })
     }
 
-    /// A seat for a new connection. If all are taken, one connection is told to leave. A stranger never displaces the operator's
-    /// host. An address that has its full share displaces only its own connections.
+    /// Returns a seat for a new connection. If all are taken, one connection is dismissed. A stranger never displaces
+    /// the operator's host. An address at its limit displaces only its own connections.
     pub(super) fn take(self: &Arc<Self>, origin: Origin) -> Result<Seat, Full> {
         let mut taken = self.taken.lock();
         let Limits { calls, spare, reserved, per_address } = self.limits;
@@ -193,13 +194,13 @@ impl Seats {
         Ok(seat)
     }
 
-    /// Returns when it may be worth to ask for a seat again.
+    /// Returns when another attempt to get a seat may succeed.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
-/// There is no place for a call.
+/// No place for a call is free.
 #[derive(Debug)]
 pub(crate) struct NoPlace;
 
@@ -218,8 +219,8 @@ impl Seat {
         self.0.seats.changed.notify_one();
     }
 
-    /// So many bytes have come. Only the first of a request count as a beginning: one that comes byte by byte gets no more time than
-    /// others.
+    /// Counts bytes that have arrived. Only the first byte of a request starts its clock: a request that arrives byte
+    /// by byte gets no extra time.
     pub(super) fn heard(&self, bytes: usize) {
         let begins = self.0.state.lock().doing == Doing::Idle;
         if begins {
@@ -234,53 +235,53 @@ impl Seat {
         }
     }
 
-    /// The connection is a socket from now on.
+    /// Marks the connection as a socket from now on.
     pub(in crate::api) fn upgraded(&self, messages: Messages) {
         self.turn(Doing::Socket);
         self.0.state.lock().messages = Some(messages);
     }
 
-    /// A message of the socket is whole: its share of the room, for as long as it is worked on.
+    /// Ends a message of the socket. Returns its share of the memory, held while it is processed.
     pub(crate) fn message_read(&self) -> Option<Share> {
         self.0.state.lock().messages.as_mut().map(Messages::whole)
     }
 
-    /// A ping or a pong of so many bytes was read.
+    /// Counts a ping or a pong with a payload of this length.
     pub(crate) fn control_read(&self, payload_bytes: usize) {
         if let Some(messages) = &mut self.0.state.lock().messages {
             messages.beside(payload_bytes);
         }
     }
 
-    /// A place for a call of the socket, if there is one. It is none of the places of calls over HTTP.
+    /// A place for a call of the socket, if one is free. Separate from the places of calls over HTTP.
     pub(crate) fn call_place(&self) -> Option<Share> {
         place_in(&self.0.seats.socket_calls, self.0.origin)
     }
 
-    /// Why nothing more is taken from the socket.
+    /// Why nothing more is read from the socket.
     pub(super) fn overrun(&self) -> Option<String> {
         self.0.state.lock().overrun.as_ref().map(ToString::to_string)
     }
 
-    /// Whether the head that is coming is longer than any may be.
+    /// Whether the incoming head is longer than allowed.
     pub(super) fn head_is_too_long(&self) -> bool {
         let state = self.0.state.lock();
         state.doing == Doing::Head && state.bytes > HEAD_BYTES_MAX
     }
 
-    /// The head of a request has come, and its body is awaited.
+    /// Call when the head of a request is read; its body follows.
     pub(crate) fn head_read(&self) {
         self.turn(Doing::Body);
     }
 
-    /// The request is worked on.
+    /// Call when the request is being processed.
     pub(crate) fn working(&self) {
         let call = std::mem::take(&mut self.0.state.lock().call);
         self.turn(Doing::Work);
         self.0.state.lock().call = call;
     }
 
-    /// Returns when the connection has to go before its call has begun.
+    /// Returns when the connection must go before its call has started.
     pub(crate) async fn sent_away(&self) {
         self.0.dismissed.cancelled().await;
         if !self.has_to_go() {
@@ -288,7 +289,7 @@ impl Seat {
         }
     }
 
-    /// A call has come whole: it waits for its turn if there is a place for it.
+    /// Call when a call is read completely. The call waits for its turn, if it gets a place.
     pub(crate) fn call_read(&self) -> Result<(), NoPlace> {
         let place = self.0.seats.calls.place(self.0.origin).ok_or(NoPlace)?;
         self.turn(Doing::Wait);
@@ -296,8 +297,8 @@ impl Seat {
         Ok(())
     }
 
-    /// What the call asks for is known: one that may take long needs a place among such calls too, or one on probation. One that finds
-    /// none is refused, and has no place while its caller reads that.
+    /// Call when the call's content is known. A call that may take long also needs a place among the long calls, or one
+    /// on probation. Without such a place it is refused, and holds no place while its caller reads the refusal.
     pub(crate) fn weighed(&self, weight: Weight) -> Result<Option<Probation>, NoPlace> {
         let Some(further) = self.0.seats.calls.places_for(self.0.origin, weight) else {
             let call = std::mem::take(&mut self.0.state.lock().call);
@@ -309,14 +310,14 @@ impl Seat {
         Ok(probation)
     }
 
-    /// The answer is made, and has so many bytes.
+    /// Call when the answer is built; it has `bytes` bytes.
     pub(crate) fn answered(&self, bytes: usize) {
         self.turn(Doing::Answer);
         let mut state = self.0.state.lock();
         state.answer_end = state.since + ANSWER_GRACE + at_answer_rate(bytes);
     }
 
-    /// Bytes of the answer were taken.
+    /// Call when bytes of the answer were read.
     pub(super) fn read_on(&self) {
         let mut state = self.0.state.lock();
         if matches!(state.doing, Doing::Answer | Doing::Follow) {
@@ -324,7 +325,7 @@ impl Seat {
         }
     }
 
-    /// Nothing of the answer is taken any more: others may have the places of its call, and its seat.
+    /// Call when the client has stopped reading the answer: others may take the places of its call, and its seat.
     pub(super) fn left_unread(&self) {
         let mut state = self.0.state.lock();
         if state.doing == Doing::Answer && !state.call.is_empty() {
@@ -335,18 +336,18 @@ impl Seat {
         }
     }
 
-    /// A stream of events begins. A client that takes nothing of it for as long as a connection may be silent is gone.
+    /// Call when a stream of events starts. A client that reads nothing for the longest allowed silence is gone.
     pub(crate) fn follows(&self) {
         self.turn(Doing::Follow);
     }
 
-    /// The time by which the client must have read its answer; `None` while it reads none.
+    /// The time by which the client must have read its answer; `None` if it is reading none.
     pub(super) fn answer_end(&self) -> Option<Instant> {
         let state = self.0.state.lock();
         (state.doing == Doing::Answer).then_some(state.answer_end)
     }
 
-    /// All that was written is with the kernel.
+    /// Call when all written bytes are in the kernel's buffer.
     pub(super) fn flushed(&self) {
         let is_answer = self.0.state.lock().doing == Doing::Answer;
         if is_answer {
@@ -368,29 +369,29 @@ impl Seat {
             }
     }
 
-    /// Cancelled when the connection is to go.
+    /// Cancelled when the connection is dismissed.
     pub(super) fn dismissal(&self) -> &CancellationToken {
         &self.0.dismissed
     }
 
-    /// Whether it is to go, and does nothing that it should be let finish.
+    /// Whether the connection is dismissed and is doing nothing that it should finish.
     pub(super) fn has_to_go(&self) -> bool {
         self.0.dismissed.is_cancelled() && self.0.state.lock().rank().is_some()
     }
 
-    /// The connection has ended.
+    /// Call when the connection has ended.
     pub(super) fn leave(&self) {
         self.0.seats.taken.lock().remove(self.0.number);
         self.turn(Doing::Idle);
     }
 }
 
-/// A reader's time for so many bytes, beside the time that all have.
+/// A reader's time for `bytes` bytes, in addition to the grace that all readers have.
 pub(in crate::api) fn at_answer_rate(bytes: usize) -> Duration {
     at_rate(bytes, ANSWER_BYTES_PER_SECOND_MIN)
 }
 
-/// How long so many bytes take.
+/// The time that `bytes` bytes take at a rate.
 fn at_rate(bytes: usize, bytes_per_second: usize) -> Duration {
     Duration::from_millis((bytes as u64).saturating_mul(1_000) / bytes_per_second as u64)
 }

@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use super::{JSON, content, failure, schema, text};
 use crate::api::operator::{AddBody, BanBody, Banned, FilterBody, Pong};
 
-/// The name of the scheme by which an operator proves who asks.
+/// The name of the scheme by which an operator authenticates.
 pub(super) const TOKEN: &str = "operator_token";
 
-/// Paths and what is at them.
+/// The operator's paths and their descriptions.
 pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
     let json = |schema: Value| content(JSON, schema);
     let nothing = || json(json!({ "type": "object" }));
@@ -51,7 +51,7 @@ pub(super) fn paths(schemas: &mut SchemaGenerator) -> Map<String, Value> {
     pages.map(|(path, page)| (path.to_owned(), page)).into_iter().collect()
 }
 
-/// One order, with its request and its answer.
+/// Describes one order, with its request and its answer.
 fn order(id: &str, summary: &str, takes: Option<&Value>, gives: &Value) -> Value {
     let mut order = json!({
         "operationId": id,

@@ -1,8 +1,8 @@
-//! `GET /`: a page for people, which shows the data of `/v1/status` and `/v1/events`. The program contains all its files, and the
-//! browser is told to refuse every other source.
+//! `GET /`: a page for people, which shows the data of `/v1/status` and `/v1/events`. The program contains all its
+//! files, and browsers are told to refuse every other source.
 //!
 //! ```text
-//!  page.js (asks, listens) ─▶ sections.js (what is shown) ─▶ dom.js (how), text.js (in which words)
+//!  page.js (requests, listens) ─▶ sections.js (what is shown) ─▶ dom.js (how), text.js (in which words)
 //! ```
 
 use axum::{
@@ -18,7 +18,8 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Scripts, styles and answers of this address only. Markup from others is refused, and so is a place in the frame of another page.
+/// Scripts, styles and requests of this address only. Foreign markup is refused, and so is embedding in another page's
+/// frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -32,7 +33,7 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/page/text.js", SCRIPT, include_str!("text.js")),
 ];
 
-/// The page itself, which stands at the path of JSON-RPC.
+/// The page itself, served at the path of JSON-RPC.
 pub(super) async fn index() -> Response {
     served(HTML, INDEX)
 }
@@ -50,7 +51,7 @@ fn served(kind: &'static str, text: &'static str) -> Response {
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        // The files of one version belong together.
+        // The files of one version belong together, so browsers must not mix them with cached ones.
         (CACHE_CONTROL, "no-cache"),
     ];
     (headers, text).into_response()
@@ -62,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// The quoted texts behind a word, in double or single quotes.
+    /// The quoted texts after a word, in double or single quotes.
     fn quoted(text: &'static str, word: &str) -> impl Iterator<Item = &'static str> {
         text.split(word).skip(1).filter_map(|rest| {
             let quote = rest.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;

@@ -1,4 +1,4 @@
-//! [`End`]: why a socket is closed, for its client, for the metrics, and for nobody else.
+//! [`End`]: why a socket is closed, for its client and for the metrics, and for no one else.
 
 use tokio_tungstenite::tungstenite::{
     Error as WebSocketError,
@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::{
 
 use crate::rpc::Lost;
 
-/// Bytes of a reason that a frame has room for.
+/// Maximum bytes of a reason that fit in a frame.
 const REASON_BYTES_MAX: usize = 123;
 
 /// Why a session ends.
@@ -16,7 +16,7 @@ const REASON_BYTES_MAX: usize = 123;
 pub(super) enum End {
     #[error("the client has closed it")]
     Client,
-    /// The connection is gone, or was given up below: see `api::listener`.
+    /// The connection is gone, or `api::listener` closed it.
     #[error("the connection is gone")]
     Gone,
     #[error("this node stops")]
@@ -38,7 +38,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// The end that this error of reading means.
+    /// The end that corresponds to an error of reading.
     pub(super) fn of_error(error: &WebSocketError) -> End {
         match error {
             WebSocketError::Capacity(CapacityError::MessageTooLong { .. }) => End::TooLong,
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    /// The close frame that tells the client the reason; `None` if the client is gone.
+    /// The close frame that gives the client the reason; `None` if the client is gone.
     pub(super) fn frame(&self) -> Option<CloseFrame> {
         let code = match self {
             End::Client | End::Gone => return None,

@@ -1,6 +1,8 @@
-//! [`Handshake`]: how a connection becomes a WebSocket (RFC 6455, 4.2). A node offers neither extensions nor subprotocols.
+//! [`Handshake`]: how a connection becomes a WebSocket (RFC 6455, 4.2). A node offers neither extensions nor
+//! subprotocols.
 //!
-//! It is made here and not by `axum`, whose sockets send each message as one frame: see [`Outbox`](super::outbox::Outbox).
+//! It is implemented here and not by `axum`, whose sockets send each message as one frame: see
+//! [`Outbox`](super::outbox::Outbox).
 
 use axum::{
     extract::Request,
@@ -17,9 +19,9 @@ use tokio_tungstenite::{
     tungstenite::{handshake::derive_accept_key, protocol::Role, protocol::WebSocketConfig},
 };
 
-/// Bytes that are read at once from a socket, which has them for as long as it is open.
+/// Bytes that are read at once from a socket, in a buffer that it keeps while it is open.
 const READ_BYTES: usize = 8 << 10;
-/// The version of the protocol, of which there is one.
+/// The only version of the protocol.
 const VERSION: &str = "13";
 
 /// A WebSocket on a connection that was HTTP.
@@ -58,14 +60,15 @@ pub(super) struct Handshake {
 
 impl Handshake {
     /// # Errors
-    /// If the request does not ask for a WebSocket as the RFC says.
+    /// If the request does not ask for a WebSocket as the RFC requires.
     pub(super) fn read(mut request: Request) -> Result<Handshake, Refused> {
         let accept = accept(request.headers())?;
         let upgrade = request.extensions_mut().remove::<OnUpgrade>().ok_or(Refused::Fixed)?;
         Ok(Handshake { upgrade, accept })
     }
 
-    /// Answers the request, and serves the socket once the answer is sent. Messages, and frames, have at most so many bytes.
+    /// Answers the request, and serves the socket once the answer is sent. Messages and frames have at most
+    /// `message_bytes_max` bytes.
     pub(super) fn complete(
         self,
         message_bytes_max: usize,
@@ -73,7 +76,7 @@ impl Handshake {
     ) -> Response {
         let upgrade = self.upgrade;
         drop(tokio::spawn(async move {
-            // It fails if the connection ends before.
+            // Fails if the connection ends before.
             if let Ok(connection) = upgrade.await {
                 let config = WebSocketConfig::default()
                     .read_buffer_size(READ_BYTES)
@@ -106,7 +109,7 @@ fn accept(headers: &HeaderMap) -> Result<String, Refused> {
     Ok(derive_accept_key(key.as_bytes()))
 }
 
-/// Whether a header's list has this word.
+/// Whether a header's list contains this word.
 fn has(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     let lists = headers.get_all(name).iter().filter_map(|list: &HeaderValue| list.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
@@ -120,7 +123,8 @@ mod tests {
         accept(&headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect())
     }
 
-    /// Goal: the example of the RFC gets its answer, lists and letters of any case are read, and each header that is missing is named.
+    /// Goal: the RFC's example gets its answer, lists and letters of any case are accepted, and each missing header is
+    /// named.
     #[test]
     fn requests_that_ask_as_the_rfc_says() {
         let asked = [

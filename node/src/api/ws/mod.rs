@@ -5,9 +5,10 @@
 //!                                                                 └──── subscriptions: step, or work in a lane ────▲
 //! ```
 //!
-//! A socket keeps the seat of its connection and one of a fixed number of places for sockets, shared by address. Its requests wait
-//! with those over HTTP; of costly ones, one runs at a time. Its answers and news are put together and written on a thread that
-//! stands back for HTTP. They wait in its queue, which is bounded in bytes: while that is full nothing more is made for it.
+//! A socket occupies the seat of its connection and one of a fixed number of places for sockets, shared by address. Its
+//! requests queue with those over HTTP, and only one costly request runs at a time. A thread with lower priority than
+//! HTTP's assembles and writes its answers and news. They wait in its queue, which is bounded in bytes: while the queue
+//! is full, nothing more is produced for the socket.
 
 mod end;
 mod handshake;
@@ -32,7 +33,7 @@ pub(super) use self::places::Sockets;
 use self::{handshake::Handshake, session::Session};
 use super::{Api, listener::Seat};
 
-/// `GET /ws`, and `GET /` of a client that asks for it: makes a WebSocket of the connection.
+/// `GET /ws`, and `GET /` if the client requests it: turns the connection into a WebSocket.
 pub(super) async fn upgrade(
     State(api): State<Arc<Api>>,
     ConnectInfo(seat): ConnectInfo<Seat>,

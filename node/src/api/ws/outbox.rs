@@ -1,8 +1,9 @@
 //! [`Outbox`]: the messages to a socket, bounded in bytes.
 //!
-//! Answers and news are only made while there is room. So the queue never holds more than the room and the messages in work when it
-//! was filled. Answers above 64 KiB also hold their share of the room that all answers have, until they are written. They go as
-//! several frames. Each frame is copied into a buffer that stays with the socket, and that is as long as its longest frame so far.
+//! Answers and news are produced only while there is room. So the queue never holds more than its limit plus the
+//! messages in progress when it filled up. Answers above 64 KiB also hold their share of the budget for all answers
+//! until they are written. They are sent as several frames. Each frame is copied into a buffer that stays with the
+//! socket and is as long as its longest frame so far.
 
 use std::collections::VecDeque;
 
@@ -23,24 +24,25 @@ use tokio_tungstenite::tungstenite::{
 
 use crate::api::listener::{ANSWER_GRACE, at_answer_rate};
 
-/// Bytes of news that wait for a reader: some batches of ordinary ones, and little enough that other sockets have their turn soon.
+/// Maximum bytes of news that wait for a reader: some batches of ordinary news, and little enough that other sockets
+/// soon get their turn.
 pub(super) const NEWS_BYTES_MAX: usize = 64 << 10;
-/// Bytes that may wait before nothing more is asked: a client that asks has to read.
+/// Queued bytes above which no further request is read: a client that sends requests must read.
 const ANSWERS_BYTES_MAX: usize = 256 << 10;
 /// Bytes of messages that are written together.
 pub(super) const WRITE_BYTES: usize = 16 << 10;
-/// Bytes of a frame.
+/// Maximum bytes of a frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// The memory of a message beside its text.
+/// The memory of a message besides its text.
 const MESSAGE_BYTES: usize = 64;
 
 /// The queue of a socket's messages, as the module describes.
 #[derive(Default)]
 pub(super) struct Outbox {
     state: Mutex<State>,
-    /// Told when there is something to write.
+    /// Notified when there is something to write.
     filled: Notify,
-    /// Told when something was written.
+    /// Notified when something was written.
     drained: Notify,
 }
 
@@ -48,9 +50,9 @@ pub(super) struct Outbox {
 struct State {
     waiting: VecDeque<Bytes>,
     is_pinging: bool,
-    /// Of those that wait, and of those that are being written.
+    /// The bytes of messages that wait or are being written.
     bytes: usize,
-    /// When they are all to be written, if there are any.
+    /// The deadline for writing all of them, if there are any.
     due: Option<Instant>,
 }
 
@@ -60,7 +62,7 @@ impl Outbox {
         let mut state = self.state.lock();
         let bytes = MESSAGE_BYTES + text.len();
         state.bytes += bytes;
-        // As long as over HTTP: waiting messages take room that others need.
+        // The same time as over HTTP: waiting messages take memory that others need.
         let before = state.due.unwrap_or_else(|| Instant::now() + ANSWER_GRACE);
         state.due = Some(before + at_answer_rate(bytes));
         state.waiting.push_back(text);
@@ -68,18 +70,18 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    /// Asks the other side whether it is there.
+    /// Pings the other side.
     pub(super) fn ping(&self) {
         self.state.lock().is_pinging = true;
         self.filled.notify_one();
     }
 
-    /// Bytes that there is room for, of news.
+    /// The number of bytes of news that fit in the queue.
     pub(super) fn room(&self) -> usize {
         NEWS_BYTES_MAX.saturating_sub(self.state.lock().bytes)
     }
 
-    /// Whether more may be asked.
+    /// Whether the queue has room for further answers.
     pub(super) fn takes_answers(&self) -> bool {
         self.state.lock().bytes < ANSWERS_BYTES_MAX
     }
@@ -93,12 +95,12 @@ impl Outbox {
         }
     }
 
-    /// Returns when something was written since the last time.
+    /// Returns when something was written since the last call.
     pub(super) async fn drained(&self) {
         self.drained.notified().await;
     }
 
-    /// Writes the present messages, and those that come, until that fails.
+    /// Writes queued and future messages until writing fails.
     pub(super) async fn write<S: Sink<Message> + Unpin>(&self, sink: &mut S) -> S::Error {
         loop {
             match self.write_all(sink).await {
@@ -117,7 +119,7 @@ impl Outbox {
         }
     }
 
-    /// Writes as much as is written together; how many bytes of the queue that was.
+    /// Writes one group of messages, and returns the number of queued bytes that it had.
     async fn write_all<S: Sink<Message> + Unpin>(&self, sink: &mut S) -> Result<usize, S::Error> {
         let (mut bytes, mut held) = (0, Vec::new());
         let is_pinging = std::mem::take(&mut self.state.lock().is_pinging);
@@ -130,7 +132,7 @@ impl Outbox {
             for frame in frames(&text) {
                 sink.feed(Message::Frame(frame)).await?;
             }
-            // Its share is given back when it is written, and not before.
+            // Its share is released only when it is written.
             held.push(text);
         }
         if bytes > 0 {
@@ -140,7 +142,7 @@ impl Outbox {
     }
 }
 
-/// The frames of a message, which is JSON that was made here.
+/// The frames of a message, which is JSON of this node.
 fn frames(text: &Bytes) -> impl Iterator<Item = Frame> {
     let count = text.len().div_ceil(FRAME_BYTES_MAX).max(1);
     (0..count).map(move |index| {
@@ -161,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes so many frames, and puts them together.
+    /// A reader that takes a given number of frames and assembles them.
     struct Reader {
         takes: Arc<Mutex<usize>>,
         taken: Arc<Mutex<Vec<String>>>,
@@ -202,7 +204,8 @@ mod tests {
         }
     }
 
-    /// Goal: a client that reads at the least rate is in time, a slower one is late, and an empty queue has no deadline.
+    /// Goal: a client that reads at the least rate is in time, a slower one is late, and an empty queue has no
+    /// deadline.
     #[tokio::test(start_paused = true)]
     async fn what_waits_is_due() {
         let (outbox, takes) = (Outbox::default(), Arc::new(Mutex::new(0)));
@@ -221,7 +224,8 @@ mod tests {
         assert!(late().await);
     }
 
-    /// Goal: messages are written in order, waiting and written bytes count, and a client that stops reading fills the room.
+    /// Goal: messages are written in order, waiting and written bytes count, and a client that stops reading fills the
+    /// queue.
     #[test]
     fn bytes_count_until_they_are_written() {
         let (outbox, takes, taken) = (Outbox::default(), Arc::new(Mutex::new(0)), Arc::default());

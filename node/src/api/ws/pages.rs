@@ -1,14 +1,14 @@
-//! The rule on web pages that may open a socket.
+//! Decides which web pages may open a socket.
 //!
-//! A browser lets every page open a WebSocket to everywhere, and names the page only in `Origin`. This rule is for sockets what the
-//! one on `Content-Type` is for HTTP. Programs other than browsers send no `Origin`.
+//! A browser lets every page open a WebSocket to any address, and identifies the page only in `Origin`. For sockets
+//! this rule does what the rule on `Content-Type` does for HTTP. Programs other than browsers send no `Origin`.
 
 use axum::http::{
     HeaderMap, HeaderValue, Uri,
     header::{HOST, ORIGIN},
 };
 
-/// Bytes of an origin that a refusal repeats.
+/// Maximum characters of an origin that a refusal repeats.
 const SHOWN_MAX: usize = 64;
 
 /// A page of another site.
@@ -19,7 +19,7 @@ const SHOWN_MAX: usize = 64;
 pub(super) struct OtherSite(String);
 
 /// # Errors
-/// If a page of another site asks, unless all pages are welcome.
+/// If the request comes from a page of another site, unless `all` pages are allowed.
 pub(super) fn check(headers: &HeaderMap, all: bool) -> Result<(), OtherSite> {
     let host = headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
     let other = headers.get_all(ORIGIN).iter().find(|origin| !is_of(origin, host));

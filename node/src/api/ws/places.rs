@@ -1,4 +1,4 @@
-//! [`Sockets`]: the number of sockets, their owners, and which one goes when all places are taken.
+//! [`Sockets`]: the number of sockets, their owners, and which one is closed when all places are taken.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,15 +21,15 @@ use crate::{
     sparse::Sparse,
 };
 
-/// The part of the connections that may be sockets, one in so many: the others are left to HTTP.
+/// The part of the connections that may be sockets, as a divisor: the others are left to HTTP.
 const CONNECTIONS_SHARE: usize = 2;
-/// The part of the sockets that strangers leave to the operator's own hosts.
+/// The part of the sockets that strangers leave to the operator's own hosts, as a divisor.
 const RESERVED_SHARE: usize = 8;
 
 /// All sockets of the API.
 pub(in crate::api) struct Sockets {
     sockets_max: usize,
-    /// Whether pages of other sites may have one.
+    /// Whether pages of other sites may open sockets.
     are_pages_welcome: bool,
     feed: Arc<Feed>,
     started: Instant,
@@ -49,14 +49,14 @@ struct Taken {
 
 struct One {
     owner: Origin,
-    /// When it last asked for something, or was opened, in microseconds from the start. The sockets' thread writes it without the lock,
-    /// for which new sockets wait on threads that do not stand back.
+    /// The time of its last request, or of its opening, in microseconds from the start. The sockets' thread writes it
+    /// without the lock, because new sockets wait for that lock on threads of higher priority.
     asked: Arc<AtomicU64>,
     dismissed: CancellationToken,
 }
 
 impl Sockets {
-    /// As many as the configuration has connections for.
+    /// Creates places for the share of the configured connections that may be sockets.
     pub(in crate::api) fn new(config: &ApiConfig, metrics: Arc<Metrics>, feed: &Arc<Feed>) -> Arc<Sockets> {
         Arc::new(Sockets {
             sockets_max: (config.max_connections.get() / CONNECTIONS_SHARE).max(1),
@@ -75,8 +75,8 @@ impl Sockets {
         self.are_pages_welcome
     }
 
-    /// A place for a socket of this owner. If all are taken, a socket of the address that has most goes for it. An owner who has as
-    /// many is refused, and the operator's sockets always stay.
+    /// A place for a socket of this owner. If all are taken, a socket of the address with most sockets is closed for
+    /// it. An owner that already has as many is refused, and the operator's sockets always stay.
     pub(super) fn take(self: &Arc<Self>, owner: Origin) -> Option<Place> {
         let mut taken = self.taken.lock();
         let own = taken.places.values().filter(|one| one.owner == owner).count();
@@ -100,7 +100,7 @@ impl Sockets {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The subscriptions of this owner's sockets.
+    /// Creates the subscriptions of one of this owner's sockets.
     pub(super) fn subscriptions(&self, owner: Origin) -> Arc<Subscriptions> {
         let tallies = Tallies {
             subscriptions: self.metrics.ws_subscriptions.clone(),
@@ -128,12 +128,12 @@ impl Sockets {
         }
     }
 
-    /// Cancelled when all are to close.
+    /// Cancelled when all sockets must close.
     pub(super) fn closing(&self) -> &CancellationToken {
         &self.closing
     }
 
-    /// Closes all sockets, and returns when they are.
+    /// Closes all sockets, and returns when they are closed.
     pub(in crate::api) async fn close(&self) {
         self.closing.cancel();
         self.sessions.close();
@@ -142,7 +142,8 @@ impl Sockets {
 }
 
 impl Taken {
-    /// Of the stranger who has most, and more than the newcomer would have, the socket that has asked for nothing for longest.
+    /// The socket whose last request is oldest, of the stranger that has most sockets and more than the newcomer would
+    /// have.
     fn least_missed(&self, newcomer: Origin, own: usize) -> Option<u64> {
         let mut counts = HashMap::<Origin, usize>::new();
         self.places.values().for_each(|one| *counts.entry(one.owner).or_default() += 1);
@@ -156,7 +157,7 @@ impl Taken {
     }
 }
 
-/// A socket's place, until it is dropped.
+/// A socket's place, released on drop.
 pub(super) struct Place {
     pub(super) sockets: Arc<Sockets>,
     number: u64,
@@ -165,12 +166,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The socket asks for something.
+    /// Notes a request of the socket.
     pub(super) fn asks(&self) {
         self.asked.store(self.sockets.age_us(), Ordering::Relaxed);
     }
 
-    /// Returns when the place is somebody else's.
+    /// Returns when another socket takes the place.
     pub(super) async fn lost(&self) {
         self.dismissed.cancelled().await;
     }
@@ -204,8 +205,8 @@ mod tests {
         std::iter::from_fn(|| sockets.take(owner)).take(200).collect()
     }
 
-    /// Goal: one address leaves places to others. Where all are taken, an owner with few gets one of the owner with most, and the
-    /// operator always gets one.
+    /// Goal: one address leaves places to others. When all are taken, an owner with few gets one from the owner with
+    /// most, and the operator always gets one.
     #[tokio::test(start_paused = true)]
     async fn places_are_shared_by_address() {
         let sockets = sockets(64);

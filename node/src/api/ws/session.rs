@@ -1,4 +1,5 @@
-//! [`Session`]: one socket, from its upgrade to its end. One task reads it, answers what it asks, tells it what is new, and writes.
+//! [`Session`]: one socket, from its upgrade to its end. One task reads it, answers its requests, sends it news, and
+//! writes.
 
 use std::{
     pin::{Pin, pin},
@@ -25,17 +26,18 @@ use crate::{
     rpc::{Caller, Lane, Listening, Lost, News, Notice, Step, Subscriptions, Turn},
 };
 
-/// Messages of one socket that are worked on at a time; more wait in the kernel. One that waits for a receipt holds up few others.
+/// Maximum number of messages of one socket that run at once; more wait in the kernel. A message that waits for a
+/// receipt delays few others.
 const CALLS_MAX: usize = 8;
-/// How often it is looked whether there is a place for a call that waits.
+/// How often a waiting call checks for a free place.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How often a client is asked whether it is there, and how long it may be silent. Proxies forget a connection after a minute.
+/// How often a client is pinged, and how long it may be silent. Proxies forget a connection after a minute.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Pings and pongs that a client may send, at once and for each second after that.
+/// Pings and pongs that a client may send: at once, and for each second after that.
 const CONTROLS_MAX: u32 = 32;
 const CONTROLS_PER_SECOND: f64 = 2.0;
-/// How long a client has to hear why its socket is closed.
+/// How long a client has to receive the reason why its socket is closed.
 const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// A socket's session, as the module describes.
@@ -45,12 +47,12 @@ pub(super) struct Session {
     place: Place,
     subscriptions: Arc<Subscriptions>,
     outbox: Outbox,
-    /// The runtime of HTTP, on which requests are answered. Threads inherit the priority of the one that starts them, so threads
-    /// begun here would stand back as the sockets' thread does.
+    /// HTTP's runtime, which answers the requests. Threads inherit the priority of the thread that starts them, so
+    /// threads started here would have the low priority of the sockets' thread.
     http: Handle,
 }
 
-/// A message that was read, and its room until it is answered.
+/// A received message, and its memory share until it is answered.
 struct Asked {
     text: Bytes,
     _room: Option<Share>,
@@ -63,24 +65,24 @@ struct Answered {
     turn: Turn,
 }
 
-/// The work under way at a time.
+/// The work in progress.
 struct Work {
     calls: FuturesUnordered<AbortOnDropHandle<Answered>>,
-    /// One that has no place yet.
+    /// A message without a place yet.
     waiting: Option<Asked>,
-    /// The news that another thread prepares.
+    /// The news that another thread builds.
     news: Option<AbortOnDropHandle<Result<Step, Lost>>>,
-    /// Whether there may be something new.
+    /// Whether there may be news.
     is_due: bool,
     bodies: u64,
-    /// Of the costly body that was answered last: the next one has its turn when the answer is read.
+    /// The turn of the costly body that was answered last: the next one gets its turn once the answer is read.
     turn: Option<Turn>,
     controls: Controls,
     heard: Instant,
 }
 
 impl Session {
-    /// Called where HTTP is served.
+    /// Creates the session. Call on HTTP's runtime.
     pub(super) fn new(api: Arc<Api>, seat: Seat, place: Place) -> Session {
         let (subscriptions, outbox) = (place.sockets.subscriptions(seat.origin()), Outbox::default());
         Session { api, seat, place, subscriptions, outbox, http: Handle::current() }
@@ -99,11 +101,11 @@ impl Session {
         let farewell = async {
             let said = match end.frame() {
                 Some(frame) => sink.send(Message::Close(Some(frame))).await,
-                // Its own farewell is answered.
+                // Flushes the reply to the client's close frame.
                 None => sink.flush().await,
             };
             if said.is_ok() {
-                // Closed while there is something unread, a connection is reset, and the frame with it.
+                // Closing with unread data would reset the connection and lose the close frame.
                 while let Some(Ok(_)) = stream.next().await {}
             }
         };
@@ -116,7 +118,7 @@ impl Session {
         mut writing: Pin<&mut impl Future<Output = WebSocketError>>,
     ) -> End {
         let mut news = self.subscriptions.news();
-        // Who has just said hello is there: a first ping at once tells nothing.
+        // The client has just spoken, so an immediate ping would be useless.
         let mut pings = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut work = Work {
@@ -142,7 +144,7 @@ impl Session {
             let may_read =
                 work.waiting.is_none() && work.calls.len() < CALLS_MAX && self.outbox.takes_answers();
             if !may_read {
-                // While the node does not listen, the client's silence does not count.
+                // While the node is not reading, the client's silence does not count.
                 work.heard = Instant::now();
             }
             let ended = tokio::select! {
@@ -155,7 +157,7 @@ impl Session {
                         self.answer(answered, &mut work);
                         None
                     }
-                    // It panicked, or the node stops.
+                    // The task panicked, or the node is stopping.
                     Err(_) => Some(End::Gone),
                 },
                 made = made(&mut work.news), if work.news.is_some() => self.made(made, &mut work),
@@ -163,7 +165,7 @@ impl Session {
                     work.is_due = true;
                     None
                 }
-                // There is room again: to read on, to tell more, for a costly call.
+                // There is room again: to read on, to send more news, or for a costly call.
                 () = self.outbox.drained() => None,
                 () = sleep(LOOK_INTERVAL), if work.waiting.is_some() => None,
                 () = self.outbox.overdue() => Some(End::Slow),
@@ -178,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Tells the news as far as there is room, and has the rest made.
+    /// Sends as much news as there is room for, and starts work on the rest.
     fn step(&self, work: &mut Work) -> Result<(), Lost> {
         while work.is_due && work.news.is_none() {
             let room = self.outbox.room();
@@ -203,7 +205,7 @@ impl Session {
 
     fn made(&self, made: Result<Result<Step, Lost>, JoinError>, work: &mut Work) -> Option<End> {
         work.news = None;
-        // There may be more, or nothing: looking costs little.
+        // There may be more news or none; the check is cheap.
         work.is_due = true;
         match made {
             Ok(Ok(step)) => {
@@ -217,7 +219,7 @@ impl Session {
 
     fn tell(&self, notices: Vec<Notice>) {
         for notice in notices {
-            // It may have ended while this was made.
+            // The subscription may have ended meanwhile.
             if self.subscriptions.has(notice.id) {
                 self.outbox.push(notice.text().into());
             }
@@ -233,27 +235,27 @@ impl Session {
         };
         work.heard = Instant::now();
         match message {
-            // Copied: a few bytes would hold the whole buffer that they were read into.
+            // Copied, because a few bytes would keep the whole read buffer alive.
             Message::Text(text) => self.asked(Bytes::copy_from_slice(text.as_bytes()), work),
             Message::Binary(text) => self.asked(Bytes::copy_from_slice(&text), work),
-            // A ping is answered below. It may come between the parts of a message.
+            // The stream answers pings itself. A ping may arrive between the frames of a message.
             Message::Ping(payload) | Message::Pong(payload) => {
                 self.seat.control_read(payload.len());
                 return (!work.controls.take(Instant::now())).then_some(End::Flood);
             }
-            // Single frames are not read.
+            // Single frames are never delivered.
             Message::Close(_) | Message::Frame(_) => return Some(End::Client),
         }
         None
     }
 
-    /// A message is whole.
+    /// Handles a complete request.
     fn asked(&self, text: Bytes, work: &mut Work) {
         work.waiting = Some(Asked { text, _room: self.seat.message_read() });
         self.call(work);
     }
 
-    /// Begins to work on the message that waits, if there is a place for it.
+    /// Starts work on the waiting message, if a place is free.
     fn call(&self, work: &mut Work) {
         let Some(place) = self.seat.call_place() else { return };
         let Some(asked) = work.waiting.take() else { return };
@@ -272,7 +274,7 @@ impl Session {
         work.calls.push(AbortOnDropHandle::new(self.http.spawn(answering)));
     }
 
-    /// An answer goes to the queue, and behind it may go what it has begun.
+    /// Queues an answer; whatever the answer started may follow it.
     fn answer(&self, Answered { body, text, turn }: Answered, work: &mut Work) {
         if turn.get().is_some() {
             work.turn = Some(turn);
@@ -289,7 +291,7 @@ async fn next(news: &mut News) {
     news.changed().await;
 }
 
-/// The result of work on another thread, when it is there; waits for ever if there is no such work.
+/// The result of work on another thread; waits for ever if there is none.
 async fn made(
     news: &mut Option<AbortOnDropHandle<Result<Step, Lost>>>,
 ) -> Result<Result<Step, Lost>, JoinError> {
@@ -299,7 +301,7 @@ async fn made(
     }
 }
 
-/// The control frames that a client may send.
+/// Rate limit on the control frames of a client.
 struct Controls {
     left: f64,
     at: Instant,
@@ -310,7 +312,7 @@ impl Controls {
         Controls { left: CONTROLS_MAX.into(), at: now }
     }
 
-    /// One more, unless that is too many.
+    /// Counts one frame; false if that is too many.
     fn take(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.at).as_secs_f64() * CONTROLS_PER_SECOND;
         (self.left, self.at) = ((self.left + more).min(CONTROLS_MAX.into()) - 1.0, now);

@@ -1,7 +1,7 @@
-//! [`Thread`]: where sockets are served, apart from HTTP.
+//! [`Thread`]: serves the sockets, separately from HTTP.
 //!
-//! A client with many sockets that reads them all costs many writes, each small and together large. On a thread of its own, which
-//! stands back for the node's others, they delay only clients that have sockets too.
+//! A client that reads from many sockets causes many writes, each small but costly together. On their own low-priority
+//! thread, they delay only other clients with sockets.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use rustix::process::setpriority_process;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// The niceness of the thread, as of those of calls that compute.
+/// The niceness of the thread, the same as for calls that compute.
 const NICENESS: i32 = 5;
 
-/// A thread with an event loop, which ends with this.
+/// A thread with an event loop, stopped on drop.
 pub(super) struct Thread {
     handle: Handle,
     _until: DropGuard,
@@ -20,20 +20,20 @@ pub(super) struct Thread {
 
 impl Thread {
     /// # Errors
-    /// If the system refuses a thread, or files for its events.
+    /// If the system refuses a thread, or file descriptors for its events.
     pub(super) fn start() -> io::Result<Thread> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, until) = (runtime.handle().clone(), CancellationToken::new());
         let ended = until.clone();
         std::thread::Builder::new().name("sockets".into()).spawn(move || {
-            // Where the system does not know this, the thread is like any other.
+            // Where the system does not support this, the thread has normal priority.
             let _ = setpriority_process(None, NICENESS);
             runtime.block_on(ended.cancelled());
         })?;
         Ok(Thread { handle, _until: until.drop_guard() })
     }
 
-    /// Serves something to its end, or to that of the thread.
+    /// Runs a future on the thread until it ends or the thread does.
     pub(super) fn spawn(&self, served: impl Future<Output = ()> + Send + 'static) {
         drop(self.handle.spawn(served));
     }
@@ -43,7 +43,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// Goal: work on this thread stands back, and ends with the thread.
+    /// Goal: work on this thread has low priority, and ends with the thread.
     #[tokio::test]
     async fn what_is_served_stands_back() {
         let thread = Thread::start().unwrap();

@@ -1,4 +1,4 @@
-//! [`NodeUrl`]: where a node's API is asked.
+//! [`NodeUrl`]: the URL at which a node's API is called.
 
 use std::{
     fmt,
@@ -10,26 +10,27 @@ use url::Url;
 
 use crate::cli::exit::{Exit, Failed};
 
-/// Shortest part of a path that may be a key: many providers put one there. Names of nodes are shorter.
+/// Shortest path segment that may be a key: many providers put keys there. Names of nodes are shorter.
 const KEY_CHARS_MIN: usize = 20;
-/// The text in place of such a part.
+/// The replacement for such a segment.
 const HIDDEN: &str = "***";
 
-/// The URL of a node's API, or of a proxy before it. It has no user, password or query, and is shown without what may be a key.
+/// The URL of a node's API, or of a proxy in front of it. It has no user, password or query, and is displayed without
+/// segments that may be keys.
 #[derive(Clone, PartialEq, Eq)]
 pub(in crate::cli) struct NodeUrl {
     pub(super) is_tls: bool,
     /// A name or an IP address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// Host and port as they stand in a URL: the usual port is left out.
+    /// Host and port in URL form, without the default port.
     pub(super) authority: String,
-    /// The path under which a proxy has the node, without a slash at its end.
+    /// The path prefix under which a proxy serves the node, without a trailing slash.
     prefix: String,
 }
 
 impl NodeUrl {
-    /// Reads a URL of the command line. One that is refused is not repeated, because it may hold a secret.
+    /// Parses a URL from the command line. Errors do not repeat the URL, because it may contain a secret.
     pub(in crate::cli) fn parse(text: &str) -> Result<NodeUrl> {
         let refused = |why: &str| Failed::new(Exit::Usage, why);
         let unknown = || {
@@ -38,7 +39,7 @@ impl NodeUrl {
                  not shown, because it may hold a secret",
             )
         };
-        // A password may have a slash that its owner did not encode: then what follows it looks like a path.
+        // A password may contain an unencoded slash; what follows then looks like a path.
         if text.contains(['@', '?', '#']) {
             let why = "the URL of a node's API has no user, password, query or fragment; the one that was given is not shown, because it may \
                        hold a secret";
@@ -62,7 +63,7 @@ impl NodeUrl {
         Ok(NodeUrl { is_tls, host, port, authority, prefix })
     }
 
-    /// That of a node which listens there: one that listens on all addresses is asked on loopback.
+    /// The URL of a node that listens on an address. A node that listens on all addresses is called on loopback.
     pub(in crate::cli) fn of(mut listen: SocketAddr) -> NodeUrl {
         if listen.ip().is_unspecified() {
             listen.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -71,12 +72,12 @@ impl NodeUrl {
         NodeUrl { is_tls: false, host, port, authority: listen.to_string(), prefix: String::new() }
     }
 
-    /// The path of the node's page where it is asked.
+    /// The path of a page, including the proxy's prefix.
     pub(super) fn path(&self, page: &str) -> String {
         format!("{}{page}", self.prefix)
     }
 
-    /// What is said at this URL, where a server may repeat the path, without what may be a key.
+    /// Replaces possible keys of this URL in a text, because a server may repeat the path.
     pub(super) fn masked(&self, said: &str) -> String {
         let keys = self.prefix.split('/').filter(|part| may_be_key(part));
         keys.fold(said.to_owned(), |said, key| said.replace(key, HIDDEN))
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(NodeUrl::of("[::1]:7".parse().unwrap()), NodeUrl::parse("http://[::1]:7").unwrap());
     }
 
-    /// Goal: a key in the path reaches the server alone: not a log, whoever repeats it.
+    /// Goal: a key in the path reaches only the server and never a log, even if other texts repeat it.
     #[test]
     fn a_key_in_the_path_is_not_shown() {
         let key = "canary0123456789abcd";

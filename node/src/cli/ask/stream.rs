@@ -1,4 +1,4 @@
-//! [`Stream`]: a connection to a node's API, with TLS where a proxy speaks it.
+//! [`Stream`]: a connection to a node's API, with TLS if a proxy requires it.
 
 use std::{
     io::{self, Read, Write},
@@ -12,7 +12,7 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use super::node_url::NodeUrl;
 
-/// Time that each byte of an answer adds: a second for 128 KiB, as a node gives those who read from it.
+/// Time that each received byte adds: a second for 128 KiB, the rate that a node requires of its readers.
 const TIME_OF_A_BYTE: Duration = Duration::from_nanos(1_000_000_000 >> 17);
 
 pub(in crate::cli) enum Stream {
@@ -21,8 +21,8 @@ pub(in crate::cli) enum Stream {
 }
 
 impl Stream {
-    /// Connects to the first address that answers: a name such as `localhost` has several. Each of them may take so long. All that follows has
-    /// as long together, and some time for each byte that comes.
+    /// Connects to the first address that answers, because a name such as `localhost` has several. Each address gets
+    /// `patience`. Everything after the connection shares another `patience`, and each received byte adds some time.
     pub(super) fn connect(address: &NodeUrl, patience: Duration) -> io::Result<Stream> {
         let mut tcp = Timed { tcp: connect(address, patience)?, end: End::within(patience) };
         if !address.is_tls {
@@ -37,12 +37,12 @@ impl Stream {
         Ok(Stream::Tls(Box::new(StreamOwned::new(tls, tcp))))
     }
 
-    /// What follows has so long together, and some time for each byte that comes.
+    /// Sets a new deadline for everything that follows; each received byte adds some time.
     pub(super) fn end_within(&mut self, patience: Duration) {
         self.timed().end = End::within(patience);
     }
 
-    /// From now on nothing has to end, but each read and write within so long.
+    /// Removes the deadline: from now on each read and write only has to finish within `silence_max`.
     pub(super) fn go_on(&mut self, silence_max: Duration) {
         self.timed().end = End::Never { silence_max };
     }
@@ -55,7 +55,7 @@ impl Stream {
     }
 }
 
-/// A connection whose other end cannot hold the program for ever by a byte now and then.
+/// A connection whose other end cannot hold the program for ever with a byte now and then.
 pub(in crate::cli) struct Timed {
     tcp: TcpStream,
     end: End,
@@ -71,13 +71,13 @@ impl End {
         End::At(Instant::now() + patience)
     }
 
-    /// The time that a step has.
+    /// The time left for one step.
     fn left(&self) -> io::Result<Duration> {
         let left = match self {
             End::At(end) => end.saturating_duration_since(Instant::now()),
             End::Never { silence_max } => *silence_max,
         };
-        // The kernel takes zero for no limit, and so does the library.
+        // The kernel takes zero for no limit, and the standard library refuses it.
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
@@ -115,8 +115,8 @@ fn connect(address: &NodeUrl, patience: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Trusts the certificates that this machine trusts, as an archive's client does, or those that SSL_CERT_FILE names. They are read once:
-/// that takes many files.
+/// Trusts the certificates that this machine trusts, as an archive's client does, or those that SSL_CERT_FILE names.
+/// They are loaded once, because that takes many files.
 fn config() -> Result<Arc<ClientConfig>, rustls::Error> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {
@@ -128,7 +128,7 @@ fn config() -> Result<Arc<ClientConfig>, rustls::Error> {
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
 }
 
-/// Whether it is TLS that failed, and not the connection below it.
+/// Whether TLS failed, rather than the connection below it.
 pub(super) fn is_of_tls(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }

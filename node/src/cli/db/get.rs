@@ -1,4 +1,4 @@
-//! `slipstream db get`: one thing of the database, read as it lies there, also while a node runs on it.
+//! `slipstream db get`: one entry of the database, read as stored, even while a node runs on it.
 
 use std::fmt::Write as _;
 
@@ -27,18 +27,18 @@ use crate::{
     node::DATABASE,
 };
 
-/// The stored blobs of a batch beside its header.
+/// The stored blobs of a batch, besides its header.
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum GetCommand {
-    /// A batch: its header, and what of it is kept
+    /// A batch: its header, and which parts of it are kept
     Batch(NumberArgs),
     /// The header of a batch
     Header(NumberArgs),
     /// The receipts of a batch
     Receipts(NumberArgs),
-    /// The certificate of a batch, and what it proves as a waypoint
+    /// The certificate of a batch, and the waypoint that it proves
     Certificate(NumberArgs),
     /// A transaction by its hash, with its receipt
     Transaction(TransactionArgs),
@@ -82,7 +82,7 @@ pub(in crate::cli) struct AccountArgs {
     /// The account
     #[arg(value_name = "ADDRESS")]
     address: Address,
-    /// The batch behind which it is read; the last one if it is left out
+    /// The batch after which the state is read; the last one if omitted
     #[arg(long, value_name = "N")]
     at: Option<u64>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(in crate::cli) struct SlotArgs {
     /// The slot, 0x and up to 64 hexadecimal digits
     #[arg(value_name = "SLOT", value_parser = crate::cli::verify_account::slot)]
     slot: B256,
-    /// The batch behind which it is read; the last one if it is left out
+    /// The batch after which the state is read; the last one if omitted
     #[arg(long, value_name = "N")]
     at: Option<u64>,
     #[command(flatten)]
@@ -166,7 +166,7 @@ fn show(source: &Source, find: impl FnOnce(&ReadOnly) -> Found) -> Result<()> {
 }
 
 fn open(config: &NodeConfig) -> Result<ReadOnly> {
-    // All files of the database at once: the node may remove one at any time.
+    // Opening needs all files of the database at once: the node may remove one at any time.
     run::raise_open_files();
     match ReadOnly::open(&config.storage, &config.data_dir.join(DATABASE)) {
         Ok(store) => Ok(store),
@@ -174,7 +174,7 @@ fn open(config: &NodeConfig) -> Result<ReadOnly> {
     }
 }
 
-/// A running node removes files that it has merged. So an error while a node runs may be gone a moment later.
+/// A running node removes files that it has merged, so an error while a node runs may be temporary.
 fn in_use(config: &NodeConfig, error: StorageError) -> Result<StorageError> {
     match lock::check_free(&config.data_dir) {
         Err(LockError::Held { holder, .. }) if !matches!(error, StorageError::NotInitialized) => {
@@ -307,7 +307,7 @@ fn transaction(store: &ReadOnly, hash: &B256) -> Found {
     Err(not_stored(store, "transaction", hash))
 }
 
-/// The batch that was asked for, whose state must be kept.
+/// The requested batch, whose state must be kept.
 fn state_at(store: &ReadOnly, at: Option<u64>) -> std::result::Result<BatchNumber, Missing> {
     let (head, first) = (store.head(), store.states_from()?);
     let number = at.map_or(head, BatchNumber::new);
@@ -343,7 +343,7 @@ fn code(store: &ReadOnly, hash: &Digest) -> Found {
     Ok(json!({ "hash": hash, "bytes": code.len(), "code": hex::encode_prefixed(&code) }))
 }
 
-/// A document for people: a line per value, with the parts of a value below it.
+/// Formats a document for people: a line per value, with the parts of a value below it.
 fn text(value: &Value, depth: usize) -> String {
     let indent = "  ".repeat(depth);
     let mut lines = String::new();

@@ -1,4 +1,4 @@
-//! `slipstream db rollback`: the head of a stopped node moves back to an earlier batch.
+//! `slipstream db rollback`: moves the head of a stopped node back to an earlier batch.
 
 use clap::Args;
 use miette::Result;
@@ -24,7 +24,7 @@ pub(in crate::cli) struct RollbackArgs {
     /// The batch that becomes the head
     #[arg(long, value_name = "N")]
     to: u64,
-    /// Only tell what would be dropped
+    /// Only show what would be dropped
     #[arg(long)]
     dry_run: bool,
 }
@@ -39,7 +39,8 @@ pub(in crate::cli) fn rollback(args: &RollbackArgs) -> Result<()> {
     })
 }
 
-/// A validator that forgets batches it has voted on could sign another outcome of one of them.
+/// Refuses to roll back below the validator's last vote. A validator that forgets batches it voted on could sign
+/// another outcome of one.
 fn check_votes(store: &Maintenance, config: &NodeConfig, to: BatchNumber) -> Result<()> {
     let Some(record) = advised(store.record(VOTE_RECORD), config.role)? else { return Ok(()) };
     let voted = voted_up_to(&record).or_fail()?;

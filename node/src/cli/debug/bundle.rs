@@ -1,4 +1,4 @@
-//! [`Bundle`]: named texts, masked and bounded as they come, and the archive of them.
+//! [`Bundle`]: named texts, masked and bounded as they are added, and their archive.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,11 +9,11 @@ use std::{
 
 use crate::{mask::Mask, rpc::client_version};
 
-/// Bytes of one part.
+/// Maximum bytes of one part.
 const PART_BYTES_MAX: usize = 4 << 20;
-/// Bytes of all parts: compressed a tenth of it, which a mail takes.
+/// Maximum bytes of all parts: compressed, a tenth of it, which fits in a mail.
 const BUNDLE_BYTES_MAX: usize = 32 << 20;
-/// The usual level: text gets a tenth as long.
+/// The usual level: it compresses text to a tenth.
 const ZSTD_LEVEL: i32 = 3;
 
 /// Why the archive could not be written.
@@ -24,14 +24,14 @@ pub(super) struct BundleError {
     source: io::Error,
 }
 
-/// The end of a long text that a part keeps.
+/// Which end of a long text a part keeps.
 #[derive(Clone, Copy)]
 pub(super) enum Keep {
     Beginning,
     End,
 }
 
-/// The parts of a bundle, with the space that is left.
+/// The parts of a bundle, and the bytes used so far.
 pub(super) struct Bundle {
     mask: Mask,
     time: String,
@@ -45,7 +45,7 @@ impl Bundle {
         Bundle { mask, time, parts: Vec::new(), bytes: 0, missing: Vec::new() }
     }
 
-    /// Adds a text under a file's name. It is masked before it is cut: half a secret could not be told any more.
+    /// Adds a text under a file name. The text is masked before it is cut: half a secret could no longer be recognised.
     pub(super) fn add(&mut self, name: &str, text: &str, keep: Keep) {
         let masked = self.mask.text(text);
         let kept = cut(&masked, PART_BYTES_MAX, keep);
@@ -61,18 +61,18 @@ impl Bundle {
         self.parts.push((name.to_owned(), kept.to_owned()));
     }
 
-    /// Says why a part is not there.
+    /// Records why a part is missing.
     pub(super) fn miss(&mut self, name: &str, why: &str) {
         let why = self.mask.text(why);
         self.missing.push(format!("{name}: {}", why.trim().replace('\n', " ")));
     }
 
-    /// The parts that are not there, each with the reason.
+    /// The missing parts, each with the reason.
     pub(super) fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// Writes the archive for its owner alone. Returns its size.
+    /// Writes the archive, readable only by its owner. Returns its size.
     pub(super) fn write(mut self, path: &Path) -> Result<u64, BundleError> {
         let readme = self.readme();
         self.parts.insert(0, ("README.txt".into(), readme));
@@ -116,7 +116,7 @@ impl Bundle {
     }
 }
 
-/// At most so many bytes of a text, of its beginning or its end.
+/// At most `bytes_max` bytes of a text, from its beginning or its end.
 fn cut(text: &str, bytes_max: usize, keep: Keep) -> &str {
     if text.len() <= bytes_max {
         return text;

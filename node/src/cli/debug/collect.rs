@@ -1,4 +1,4 @@
-//! Where the parts of a bundle come from: the node, if it runs, its files, and the machine.
+//! Collects the parts of a bundle from the node, if it runs, from its files, and from the machine.
 
 use std::path::Path;
 
@@ -23,13 +23,13 @@ use crate::{
     orders_file::ORDERS_FILE,
 };
 
-/// Of the log file and of RocksDB's own log the last.
+/// Maximum bytes from the end of the log file, and of RocksDB's own log.
 const LOG_TAIL_BYTES: u64 = 2 << 20;
 const ROCKSDB_TAIL_BYTES: u64 = 512 << 10;
-/// The most of a file with orders or bans, which is never longer unless it is damaged.
+/// Maximum bytes of a file with orders or bans; only a damaged one is longer.
 const KEPT_BYTES: u64 = 4 << 20;
 
-/// A node's public pages, and the names of the parts.
+/// A node's public pages, and the names of their parts.
 const PAGES: [(&str, &str); 5] = [
     ("/v1/status", "status.json"),
     ("/metrics", "metrics.txt"),
@@ -38,12 +38,12 @@ const PAGES: [(&str, &str); 5] = [
     ("/v1/consensus/evidence", "evidence.json"),
 ];
 
-/// The process that has the data directory.
+/// The process that holds the data directory.
 pub(super) struct Holder {
     pub(super) pid: Option<u32>,
 }
 
-/// Finds out who has the data directory, without touching it.
+/// Finds the process that holds the data directory, without touching the directory.
 pub(super) fn holder(config: &NodeConfig) -> Option<Holder> {
     match lock::check_free(&config.data_dir) {
         Err(LockError::Held { holder, .. }) => {
@@ -72,7 +72,7 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
     if let Some(path) = &config.log.file.path {
         file_tail(bundle, "log-file.txt", path, LOG_TAIL_BYTES);
     }
-    // Options, compactions, stalls and statistics stand there.
+    // This log has options, compactions, stalls and statistics.
     file_tail(bundle, "rocksdb.txt", &database.join("db/LOG"), ROCKSDB_TAIL_BYTES);
     for (name, bytes_max) in [
         (FAILURE_FILE, LOG_TAIL_BYTES),
@@ -81,7 +81,7 @@ pub(super) fn all(bundle: &mut Bundle, config: &NodeConfig, holder: Option<&Hold
         (BANS_FILE, KEPT_BYTES),
     ] {
         let path = config.data_dir.join(name);
-        // A pipe would have the command wait for whoever writes into it.
+        // Reading a pipe would block until somebody writes into it.
         if path.is_file() {
             file_tail(bundle, name, &path, bytes_max);
         }
@@ -101,7 +101,7 @@ fn live(bundle: &mut Bundle, config: &NodeConfig, node: &NodeUrl) {
             Err(report) => bundle.miss(name, &report.to_string()),
         }
     }
-    // One that is not ready says why with another status.
+    // A node that is not ready gives the reason with another status code.
     match page(node, "/health") {
         Ok(text) => bundle.add("health.json", &text, Keep::Beginning),
         Err(report) => bundle.miss("health.json", &report.to_string()),
@@ -116,7 +116,7 @@ fn live(bundle: &mut Bundle, config: &NodeConfig, node: &NodeUrl) {
     }
 }
 
-/// Collects the database's facts while it is free.
+/// Collects the database's statistics while no node holds it.
 fn offline(bundle: &mut Bundle, config: &NodeConfig) {
     let stats = access::take_database(config).and_then(|_lock| db::stats_of(config));
     match stats.map(|stats: DbStats| serde_json::to_string_pretty(&stats)) {

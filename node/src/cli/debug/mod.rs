@@ -1,4 +1,4 @@
-//! `slipstream debug bundle`: everything that somebody who helps an operator wants to see, in one file, without secrets.
+//! `slipstream debug bundle`: everything that a helper of an operator needs to see, in one file, without secrets.
 
 mod bundle;
 mod collect;
@@ -17,7 +17,8 @@ use crate::clock::SystemClock;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DebugCommand {
-    /// Write what the node says and what surrounds it into one file, without secrets; works also while the node does not run
+    /// Write the node's reports and the facts about its machine into one file, without secrets; works even while the
+    /// node is stopped
     Bundle(BundleArgs),
 }
 

@@ -1,4 +1,4 @@
-//! The secrets that a bundle must leave out: the node's key, its operator's token, and secrets of the environment.
+//! The secrets that a bundle must omit: the node's key, its operator's token, and secrets of the environment.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ use crate::{
     operator_token::{OperatorToken, TOKEN_FILE},
 };
 
-/// Bytes of an environment: the kernel allows it some MiB.
+/// Maximum bytes of an environment: the kernel allows some MiB.
 const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 
-/// A mask that knows them. Files that this user cannot read stay out of the bundle by themselves.
+/// Returns a mask that hides them. Files that this user cannot read cannot get into the bundle.
 pub(super) fn mask(config: &NodeConfig, holder: Option<&Holder>) -> Mask {
     let mut mask = Mask::default();
     if let Ok(key) = keys::load(&config.key_file) {
@@ -26,7 +26,7 @@ pub(super) fn mask(config: &NodeConfig, holder: Option<&Holder>) -> Mask {
     for (name, value) in std::env::vars_os() {
         hide_variable(&mut mask, &name.to_string_lossy(), value.as_encoded_bytes());
     }
-    // The node's own may be another one.
+    // The node's own environment may differ from this command's.
     let environment = holder.and_then(|holder| holder.pid).map(|pid| format!("/proc/{pid}/environ"));
     let environment = environment
         .and_then(|path| fs::File::open(path).ok())
@@ -39,7 +39,7 @@ pub(super) fn mask(config: &NodeConfig, holder: Option<&Holder>) -> Mask {
     mask
 }
 
-/// Hides 32 bytes, and their digits as they stand in a file.
+/// Hides 32 bytes, both raw and as the digits in a file.
 fn hide_hex(mask: &mut Mask, digits: &str) {
     mask.hide(digits.as_bytes());
     if let Ok(bytes) = hex::decode(digits) {
@@ -47,13 +47,13 @@ fn hide_hex(mask: &mut Mask, digits: &str) {
     }
 }
 
-/// Hides the value of a variable whose name says that it is secret, and the password of a URL in any other one.
+/// Hides the value of a variable whose name marks it as secret, and the password of a URL in any other one.
 fn hide_variable(mask: &mut Mask, name: &str, value: &[u8]) {
     if is_secret(name) {
         mask.hide(value);
     }
     let value = String::from_utf8_lossy(value);
-    // A password may have a `/` or `@` that its owner did not encode.
+    // A password may contain an unencoded `/` or `@`.
     let user = value.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
     if let Some((user, _)) = user {
         mask.hide(user.as_bytes());
@@ -65,7 +65,8 @@ fn hide_variable(mask: &mut Mask, name: &str, value: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Goal: a password of the environment is known, also where it stands without its URL, or has what ends the host of others.
+    /// Goal: a password from the environment is hidden even without its URL, or with characters that usually end a
+    /// host.
     #[test]
     fn passwords_of_the_environment_are_hidden() {
         for (name, value) in [

@@ -8,20 +8,20 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// Bytes of one file of /proc.
+/// Maximum bytes of one file of /proc.
 const FACT_BYTES_MAX: usize = 64 << 10;
-/// Files of a directory that are listed, and how deep.
+/// Maximum number of files of a directory that are listed, and the greatest depth.
 const FILES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 8;
 
-/// At most so many bytes of a file's beginning; empty if it cannot be read.
+/// At most `bytes_max` bytes from a file's beginning; empty if the file cannot be read.
 pub(super) fn read_head(file: File, bytes_max: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = file.take(bytes_max as u64).read_to_end(&mut bytes);
     bytes
 }
 
-/// At most so many bytes of a file's end, as text, in whole lines: half a secret could not be told any more.
+/// At most `bytes_max` bytes from a file's end, as text, in whole lines: half a secret could no longer be recognised.
 pub(super) fn tail(path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
@@ -35,7 +35,7 @@ pub(super) fn tail(path: &Path, bytes_max: u64) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Kernel, distribution, processors, memory and limits; of the node's process too, if it runs.
+/// Kernel, distribution, processors, memory and limits, including those of the node's process if it runs.
 pub(super) fn facts(pid: Option<u32>, dirs: &[(&str, &Path)]) -> String {
     let mut text = String::new();
     for path in ["/proc/version", "/etc/os-release", "/proc/uptime", "/proc/loadavg", "/proc/meminfo"] {
@@ -74,14 +74,14 @@ fn fact(text: &mut String, path: &str) {
     text.push_str(&format!("# {path}\n{}\n\n", content.trim_end()));
 }
 
-/// Sizes of a directory's files, the sum first.
+/// Sizes of a directory's files, with the sum first.
 pub(super) fn files(dir: &Path) -> String {
     let (mut lines, mut bytes, mut left_out) = (Vec::new(), 0u64, 0usize);
     let mut open: Vec<(PathBuf, usize)> = vec![(dir.to_owned(), 0)];
     while let Some((at, depth)) = open.pop() {
         let Ok(entries) = fs::read_dir(&at) else { continue };
         for entry in entries.flatten() {
-            // No link is followed: it could lead anywhere.
+            // Symbolic links are not followed: they could lead anywhere.
             let Ok(found) = entry.metadata() else { continue };
             let path = entry.path();
             if found.is_dir() {

@@ -1,4 +1,5 @@
-//! [`Exit`]: the one place where errors get their exit codes. Every error of a start is matched without a rest, so that a new one is decided on.
+//! [`Exit`]: the only place where errors get their exit codes. The errors of a start are matched exhaustively, so that
+//! each new one needs a decision.
 
 use std::{error::Error, io, iter, process::ExitCode};
 
@@ -22,7 +23,7 @@ use crate::{
 /// Exit codes, after sysexits.h where it has one. Success is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::cli) enum Exit {
-    /// None of the others.
+    /// Any other failure.
     Failure = 1,
     /// The arguments are wrong.
     Usage = 2,
@@ -32,7 +33,7 @@ pub(in crate::cli) enum Exit {
     Bug = 70,
     /// EX_TEMPFAIL: the same command may succeed later.
     TryAgain = 75,
-    /// EX_CONFIG: nothing but another configuration, key, genesis or waypoint helps.
+    /// EX_CONFIG: only another configuration, key, genesis or waypoint helps.
     Config = 78,
     /// A shell's code for a program that a closed pipe ended: 128 + SIGPIPE.
     ClosedPipe = 141,
@@ -58,9 +59,9 @@ pub(in crate::cli) fn causes<'a>(
     iter::successors(Some(error), |&error| error.source())
 }
 
-/// The code of one error; none leaves it to its causes.
+/// The code of one error; `None` leaves the decision to its causes.
 fn known(error: &(dyn Error + 'static)) -> Option<Exit> {
-    // A transparent variant hides the error that it holds from the list of causes.
+    // A transparent variant hides its inner error from the chain of causes.
     if let Some(error) = error.downcast_ref::<NodeError>() {
         return of_node(error);
     }
@@ -162,7 +163,7 @@ fn of_sync(error: &SyncError) -> Option<Exit> {
             _ => Some(Exit::Data),
         },
         SyncError::WrongWaypoint { .. } => Some(Exit::Config),
-        // A peer's word on another ledger is unproved.
+        // A peer's claim about another ledger is unproven.
         SyncError::UnknownWaypoint { .. } | SyncError::OtherLedger { .. } | SyncError::Unrepaired { .. } => {
             Some(Exit::TryAgain)
         }
@@ -291,7 +292,7 @@ fn of_genesis(error: &GenesisFileError) -> Exit {
     }
 }
 
-/// The exit code for a node's wrong answer, except where time or another anchor helps.
+/// The exit code for a node's wrong answer, except where waiting or another trust anchor helps.
 fn of_light(error: &LightError) -> Exit {
     match error {
         LightError::TooOld { .. } | LightError::UnknownEpoch { .. } => Exit::TryAgain,
@@ -326,8 +327,8 @@ fn of_network(error: &NetworkError) -> Option<Exit> {
     }
 }
 
-/// Of the operating system's errors those that time heals, and those that only another configuration does. An address that is not there yet
-/// is one of a network that comes up later than the node.
+/// Codes for those of the operating system's errors that time resolves, and for those that only another configuration
+/// resolves. A missing address counts among the former: a network may come up later than the node.
 fn of_io(error: &io::Error) -> Option<Exit> {
     if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
         return Some(Exit::TryAgain);

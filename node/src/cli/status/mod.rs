@@ -1,4 +1,4 @@
-//! `slipstream status`: a node's [`NodeStatus`] for people, as JSON, once or again and again.
+//! `slipstream status`: a node's [`NodeStatus`] as text or JSON, once or repeatedly.
 
 pub(super) mod peers;
 mod sync;
@@ -26,22 +26,22 @@ use crate::status::NodeStatus;
 pub(super) struct StatusArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// Print the JSON document as it is
+    /// Print the JSON document unchanged
     #[arg(long)]
     json: bool,
-    /// Show it anew every so many seconds until interrupted: in place on a terminal, as lines elsewhere
+    /// Repeat every so many seconds until interrupted: in place on a terminal, as lines elsewhere
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
         value_parser = clap::value_parser!(u32).range(1..=3_600))]
     watch: Option<u32>,
 }
 
-/// Which node is asked.
+/// The node to ask.
 #[derive(Debug, Args)]
 pub(super) struct NodeArgs {
-    /// The node's API: http://HOST:PORT, or https://HOST/PATH of a proxy before it
+    /// The node's API: http://HOST:PORT, or https://HOST/PATH of a proxy in front of it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545", conflicts_with = "config")]
     api: String,
-    /// The node's configuration file, to take the API's address from
+    /// The node's configuration file, from which the API's address is taken
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(super) struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// Where the node's API is asked.
+    /// The URL of the node's API.
     pub(super) fn address(&self) -> Result<NodeUrl> {
         match self.overrides.load_if_named(self.config.as_deref())? {
             Some(config) => Ok(NodeUrl::of(config.api.listen)),
@@ -70,7 +70,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<()> {
     }
 }
 
-/// Asks a node for its status, with so much patience.
+/// Requests a node's status, within `patience`.
 pub(super) fn read_within(node: &NodeUrl, patience: Duration) -> Result<NodeStatus> {
     parse(&ask_within(node, "/v1/status", patience)?)
 }

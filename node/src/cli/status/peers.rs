@@ -1,5 +1,5 @@
-//! The peers in `slipstream status` and `slipstream peers list`: those connected, those expected, those that the node finds by
-//! itself, and those that it keeps out.
+//! The peers in `slipstream status` and `slipstream peers list`: connected ones, expected ones, those that the node
+//! found itself, and banned ones.
 
 use std::{
     fmt::Display,
@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// Milliseconds from 1970 to the last year that has four digits.
+/// Milliseconds from 1970 to the year 9999, the last one with four digits.
 const YEAR_9999_MS: u64 = 253_370_764_800_000;
 
-/// Of the reasons of a score only the newest: the rest is in the JSON.
+/// Maximum number of reasons of a score that are shown, newest first: the rest is in the JSON.
 const REASONS_SHOWN: usize = 5;
 
-/// The connected peers, the expected ones, and why one is missing.
+/// Describes the connected peers, the expected ones, and why one is missing.
 pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     rows.add("peers", Some(status.peers.len().to_string()));
     for peer in &status.peers {
@@ -48,7 +48,7 @@ pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     for key in &status.shared_keys {
         rows.add("SHARED KEY", Some(named(key.name.as_ref(), &key.problem)));
     }
-    // Peers that work well stand above; here they only have their score.
+    // Peers that work well are listed above; here they only have their score.
     for peer in &status.sync.peers {
         rows.add("", judgement(peer));
         if peer.banned {
@@ -62,12 +62,12 @@ pub(in crate::cli) fn describe(rows: &mut Rows, status: &NodeStatus) {
     }
 }
 
-/// A text that begins with a key, and the key's name before it.
+/// A text that begins with a key, prefixed with the key's name.
 pub(in crate::cli) fn named(name: Option<&String>, text: impl Display) -> String {
     name.map_or_else(|| text.to_string(), |name| format!("{name} {text}"))
 }
 
-/// A ban: who, by whom, until when and why.
+/// Describes a ban: its peer, its author, its end and its reason.
 pub(in crate::cli) fn ban(ban: &BanStatus) -> String {
     let BanStatus { id, name, by, reason, seconds_left, until_ms } = ban;
     let who = named(name.as_ref(), id);
@@ -75,7 +75,7 @@ pub(in crate::cli) fn ban(ban: &BanStatus) -> String {
         return format!("{who} until it is unbanned, by {by}: {reason}");
     };
     let left = humantime::format_duration(Duration::from_secs(*seconds_left));
-    // A clock beyond the year 9999 has no such text.
+    // A time beyond the year 9999 has no text.
     let until = UNIX_EPOCH.checked_add(Duration::from_millis(*until_ms)).filter(|_| *until_ms < YEAR_9999_MS);
     let until = until
         .map_or_else(String::new, |until| format!(", until {}", humantime::format_rfc3339_seconds(until)));
@@ -90,7 +90,7 @@ fn connected(peer: &ConnectedPeer, exchange: Option<&PeerExchangeStatus>) -> Str
     named(name.as_ref(), format_args!("{id}@{address} {rtt_ms:.1} ms, {}{by_choice}", from.name()))
 }
 
-/// The peers that the node chose by itself, and among how many it chooses.
+/// Describes the peers that the node chose itself, and how many it can choose from.
 fn exchange(exchange: &PeerExchangeStatus) -> String {
     let told = match exchange.advertised.is_empty() {
         true => "not told to others".to_owned(),
@@ -100,7 +100,7 @@ fn exchange(exchange: &PeerExchangeStatus) -> String {
     format!("{} of {outbound_max} chosen, {reached} reached and {heard} heard of; {told}", chosen.len())
 }
 
-/// A peer of the configuration with its state; one without a connection with the reason.
+/// Describes a configured peer with its state, and without a connection the reason.
 fn configured(peer: &ConfiguredPeerStatus) -> String {
     let added = if peer.added { " (added)" } else { "" };
     let mut text = named(peer.name.as_ref(), format_args!("{} {}{added}", peer.peer, peer.state.name()));
@@ -109,7 +109,7 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
     }
     let Some(problem) = &peer.problem else { return text };
     if peer.state == ContactKind::Banned {
-        // The ban itself says until when.
+        // The ban itself has its end.
         return format!("{text}: {problem}");
     }
     let next = match peer.next_attempt_ms {
@@ -123,7 +123,7 @@ fn configured(peer: &ConfiguredPeerStatus) -> String {
     format!("{text}, {attempts}, {next}: {problem}")
 }
 
-/// A peer that the operator removed, and the way back.
+/// Describes a peer that the operator removed, and how to add it again.
 pub(in crate::cli) fn removed(RemovedPeerStatus { peer, name }: &RemovedPeerStatus) -> String {
     named(name.as_ref(), format_args!("{peer} stands in network.peers; `slipstream peers add` takes it back"))
 }
@@ -137,14 +137,14 @@ fn judgement(peer: &PeerStatus) -> Option<String> {
         0 => "not paused any more".to_owned(),
         pause => format!("paused for {pause} ms"),
     };
-    // A past judgement must not look as if it still stood.
+    // A past judgement must not look current.
     let ago = peer.last_reason_seconds_ago.map_or_else(String::new, |ago| format!(", the last {ago} s ago"));
     let reason = reason.unwrap_or("no reason is known");
     let text = format!("{}: {state}, {} failures{ago}: {reason}", peer.id, peer.failures);
     Some(named(peer.name.as_ref(), text))
 }
 
-/// The part that a peer is asked for; empty at the head, where the node asks for nothing.
+/// The part that is requested from a peer; `None` at the head, where the node requests nothing.
 fn part(peer: &PeerStatus) -> Option<String> {
     match (peer.mode, peer.mode_reason) {
         (PeerMode::Nothing, PeerModeReason::NothingNew) => None,

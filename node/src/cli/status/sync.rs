@@ -1,4 +1,5 @@
-//! The lines of `slipstream status` on sync: what it does and why, how fast, and what it waits for. Only what matters in its phase.
+//! The lines of `slipstream status` about sync: its activity and the reason, its speed, and what it waits for. Only the
+//! lines that matter in the current phase are shown.
 
 use slipstream_sync::{BackfillStatus, PastStatesStatus, Phase, SnapshotStatus, SyncStatus, Waiting};
 
@@ -58,7 +59,7 @@ fn hints(recall: f64, precision: Option<f64>) -> String {
     format!("named {:.0} % of what execution read{vain}", recall * 100.0)
 }
 
-/// The alarm above all other lines: an audit found a certified batch that execution does not give.
+/// Adds the alarm above all other lines: an audit found a certified batch that execution does not reproduce.
 pub(super) fn alarm(rows: &mut Rows, sync: &SyncStatus) {
     let Some(alarm) = &sync.alarm else { return };
     rows.add("ALARM", Some(alarm.clone()));
@@ -72,7 +73,7 @@ pub(super) fn alarm(rows: &mut Rows, sync: &SyncStatus) {
     );
 }
 
-/// The result of the last repair of the state.
+/// Adds the result of the last repair of the state.
 fn repair(rows: &mut Rows, sync: &SyncStatus) {
     let Some(repair) = &sync.repair else { return };
     rows.add(
@@ -113,7 +114,7 @@ fn restored(restore: &SnapshotStatus) -> String {
     format!("batch {}, {} rows", restore.number, count(restore.rows as f64))
 }
 
-/// The history that is fetched beside the head.
+/// Describes the history that is fetched in the background.
 pub(in crate::cli) fn backfill(backfill: &BackfillStatus) -> String {
     let BackfillStatus { wanted_from, lowest, batches_left, reason, .. } = backfill;
     let rate = match backfill.batches_per_second {
@@ -125,14 +126,14 @@ pub(in crate::cli) fn backfill(backfill: &BackfillStatus) -> String {
     format!("all from batch {lowest} on, {batches_left} left to batch {wanted_from}{rate}{eta}: {reason}")
 }
 
-/// The past states that are fetched beside the head.
+/// Describes the past states that are fetched in the background.
 pub(in crate::cli) fn past_states(states: &PastStatesStatus) -> String {
     let PastStatesStatus { wanted_from, lowest, reason } = states;
     let left = lowest.since(*wanted_from);
     format!("known from batch {lowest} on, {left} left to batch {wanted_from}: {reason}")
 }
 
-/// The stages that work, or have something waiting for them.
+/// Adds the stages that are busy or have data queued.
 fn stages(rows: &mut Rows, sync: &SyncStatus) {
     let works = sync.stages.iter().filter(|stage| stage.busy_percent >= 0.5 || stage.queue_bytes > 0);
     let mut works = works.peekable();
@@ -161,7 +162,8 @@ mod tests {
         rows.0
     }
 
-    /// Goal: while it follows, an operator sees its work and the reason, its bound, and where the bytes wait.
+    /// Goal: while the node follows, an operator sees its work and the reason, its bottleneck, and where bytes are
+    /// queued.
     #[test]
     fn following_shows_reason_rate_and_stages() {
         let sync = json!({
@@ -195,7 +197,7 @@ mod tests {
         assert_eq!(shown(health, sync), expected);
     }
 
-    /// Goal: a restore shows how much there is, how fast it comes and when it is done.
+    /// Goal: a restore shows its size, its speed and its remaining time.
     #[test]
     fn restoring_shows_progress() {
         let sync = json!({
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(shown(health, sync), expected);
     }
 
-    /// Goal: at the head an operator sees how far the history behind it is, and why it waits.
+    /// Goal: at the head an operator sees the progress of the history behind it, and why it waits.
     #[test]
     fn a_backfill_shows_its_progress() {
         let mut backfill = json!({
@@ -237,7 +239,7 @@ mod tests {
         assert_eq!(line(&Value::Null), None);
     }
 
-    /// Goal: a node that stands still names the reason and when it looks again.
+    /// Goal: a node that stands still names the reason and when it tries again.
     #[test]
     fn standing_still_has_a_reason_and_a_time() {
         let waiting = json!({ "reason": "all peers pause; no peer can be asked", "retry_ms": 250 });
@@ -249,7 +251,7 @@ mod tests {
         assert!(text.contains(line) && text.contains(", blocked\n"), "{text}");
     }
 
-    /// Goal: at the head the lines that only matter behind it are left out, and an alarm stands above everything.
+    /// Goal: at the head, lines that only matter behind it are omitted, and an alarm comes first.
     #[test]
     fn an_idle_node_is_short_and_an_alarm_is_loud() {
         let sync = json!({

@@ -1,4 +1,4 @@
-//! A [`NodeStatus`] as a table: faults stand on top, and each line names its value.
+//! A [`NodeStatus`] as a table: faults come first, and each line names its value.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::{
     status::{DiskStatus, DiskUse, EpochStatus, NodeStatus, ProcessStatus},
 };
 
-/// The status for people.
+/// Formats the status for people.
 pub(super) fn table(status: &NodeStatus) -> String {
     let mut rows = Rows::default();
     sync::alarm(&mut rows, &status.sync);
@@ -65,7 +65,7 @@ pub(super) fn table(status: &NodeStatus) -> String {
     rows.0
 }
 
-/// The validator whose turn it is to order batches, the next batch's progress, and the validators that are heard.
+/// Adds the current primary, the next batch's progress, and when validators were last heard.
 fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     let ConsensusStatus { index, validators, quorum, view, primary, .. } = status;
     let mut said = format!("validator {} of {validators}, counted from 0", status.member(*index));
@@ -97,7 +97,7 @@ fn consensus(rows: &mut Rows, status: &ConsensusStatus) {
     }
 }
 
-/// Another validator, and when it was last heard.
+/// Describes another validator, and when it was last heard.
 fn standing(PeerStanding { index, key, name, heard_ms_ago, said, unwanted }: &PeerStanding) -> String {
     let who = format!("{index} {}", peers::named(name.as_ref(), key));
     let ago = |ms: u64| format!("{} ago", duration(ms as f64 / 1e3));
@@ -130,12 +130,12 @@ fn conviction(Conviction { kind, number, view, .. }: &Conviction, author: &str) 
     format!("validator {author} gave two {kind} of batch {number} in view {view}: /v1/consensus/evidence")
 }
 
-/// The number of certifying validators, and how many make a quorum.
+/// The number of certifying validators, and the size of a quorum.
 fn epoch(EpochStatus { number, validators, quorum, .. }: &EpochStatus) -> String {
     format!("{number}, {quorum} of {} validators certify a batch", validators.len())
 }
 
-/// Whether the node is ready, and why not.
+/// Whether the node is ready, and if not, why.
 fn health(health: &Health) -> String {
     let Some(Blocker { text, retry_ms, .. }) = &health.blocker else { return "ready".into() };
     let retry = match retry_ms {
@@ -160,7 +160,7 @@ fn process(process: &ProcessStatus) -> String {
     )
 }
 
-/// What the machine executes in a second, the slowest first, and whether the chain may ask for more.
+/// Adds the machine's speed per second for each kind of work, slowest first, and whether the chain may demand more.
 fn speed(rows: &mut Rows, status: &SpeedStatus) {
     let mut all: Vec<_> = status.gas_per_second.iter().collect();
     all.sort_by_key(|(_, gas)| *gas);
@@ -169,7 +169,7 @@ fn speed(rows: &mut Rows, status: &SpeedStatus) {
     rows.add("", status.problem().map(|problem| format!("TOO SLOW: {problem}")));
 }
 
-/// The room on the database's file system, and where it ends.
+/// The free space on the database's file system, and the limit below which the node stops.
 fn disk(DiskStatus { free_bytes, min_bytes, free_inodes, .. }: &DiskStatus) -> String {
     let inodes = free_inodes.iter().map(|free| format!("; {free} inodes free")).collect::<String>();
     match min_bytes >> 20 {
@@ -178,7 +178,7 @@ fn disk(DiskStatus { free_bytes, min_bytes, free_inodes, .. }: &DiskStatus) -> S
     }
 }
 
-/// The node's part of the disk.
+/// The node's disk usage.
 fn disk_use(used: &DiskUse) -> String {
     let part = |bytes_used: u64| bytes(bytes_used as f64);
     format!(
@@ -200,7 +200,7 @@ fn snapshots(status: &NodeStatus) -> String {
     }
 }
 
-/// Advice about an address that means all addresses of the machine.
+/// Advice about an address that stands for all addresses of the machine.
 fn reach_hint(peer: &str) -> Option<String> {
     let address: SocketAddr = peer.split_once('@')?.1.parse().ok()?;
     let ip = address.ip();

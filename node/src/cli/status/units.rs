@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers in a form for people.
 
 use slipstream_sync::plan::WayStatus;
 
@@ -17,7 +17,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut units = units.iter();
     let mut unit = units.next().copied().unwrap_or_default();
     let is_whole = value.fract() == 0.0 && value < step;
-    // A value that would round to a whole step is shown in the next unit.
+    // A value that would round up to a whole step is shown in the next unit.
     while value >= step - 0.5 {
         let Some(next) = units.next() else { break };
         (value, unit) = (value / step, next);
@@ -40,7 +40,7 @@ pub(in crate::cli) fn duration(seconds: f64) -> String {
     }
 }
 
-/// The ways to the head that can be had, each with its time.
+/// The available ways to the head, each with its time.
 pub(in crate::cli) fn ways(ways: &[WayStatus]) -> Option<String> {
     let priced = ways.iter().filter_map(|WayStatus { way, seconds, .. }| {
         Some(format!("{} {}", way.name(), duration((*seconds)?)))
@@ -49,7 +49,7 @@ pub(in crate::cli) fn ways(ways: &[WayStatus]) -> Option<String> {
     (!priced.is_empty()).then(|| priced.join("; "))
 }
 
-/// The age of something that a clock stamped, which may be another one than this machine's.
+/// An age according to a timestamp, whose clock may differ from this machine's.
 pub(in crate::cli) fn age(seconds: f64) -> String {
     match is_ahead(seconds) {
         true => format!("{} ahead of the node's clock", duration(-seconds)),
@@ -57,16 +57,16 @@ pub(in crate::cli) fn age(seconds: f64) -> String {
     }
 }
 
-/// Whether an age is that of something ahead of the clock. Two clocks that are right differ by some milliseconds.
+/// Whether an age means a time ahead of the clock. Two correct clocks differ by some milliseconds.
 pub(in crate::cli) fn is_ahead(age_seconds: f64) -> bool {
     age_seconds < -0.5
 }
 
-/// How far it is, how fast, and for how long still.
+/// The progress, the speed, and the time left.
 pub(in crate::cli) fn progress(progress: &Progress, transactions_per_second: f64) -> String {
     let Progress { unit, done, total, percent, per_second, eta, .. } = progress;
     let (of, rate) = match unit {
-        // The rows of a snapshot are known by the share that is done.
+        // Without a total, the rows of a snapshot are known only by the completed share.
         Unit::Rows if *total == 0 => (format!("{} rows", count(*done as f64)), String::new()),
         Unit::Rows => {
             (format!("{} of about {} rows", count(*done as f64), count(*total as f64)), String::new())
@@ -123,7 +123,8 @@ mod tests {
         }
     }
 
-    /// Goal: the rest is shown as a time, or as a word for an unknown time or a standstill; it is never below zero.
+    /// Goal: the remaining time is shown as a time, or as a word if it is unknown or nothing moves; it is never
+    /// negative.
     #[test]
     fn what_is_left_is_said_in_words_when_nobody_can_tell() {
         let progress = |eta| {

@@ -1,5 +1,6 @@
-//! `slipstream status --watch`: the status again and again. On a terminal it is drawn in place; elsewhere each look adds a line, or
-//! a JSON document, so that it can be piped. A silent node is waited for, because people watch restarts.
+//! `slipstream status --watch`: the status, repeatedly. On a terminal it is redrawn in place; elsewhere each reading
+//! adds a line or a JSON document, so that it can be piped. The command waits for a silent node, because users watch
+//! restarts.
 
 use std::{
     fmt::Write as _,
@@ -20,19 +21,19 @@ use crate::{
     status::NodeStatus,
 };
 
-/// How long one look may take.
+/// Time limit for one reading.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Lines of a terminal that tells no size.
+/// The number of lines of a terminal that reports no size.
 const ROWS_UNKNOWN: usize = 24;
 
-/// Looks every so many seconds until nobody reads it any more, or a signal ends the program.
+/// Reads the status every `seconds` seconds until nobody reads the output, or a signal ends the program.
 pub(super) fn watch(node: &NodeUrl, seconds: u32, json: bool) -> Result<()> {
     let is_terminal = io::stdout().is_terminal();
     loop {
         match json {
             true => match ask(node, "/v1/status") {
                 Ok(body) => print(body.trim_end())?,
-                // Nothing but documents on standard output.
+                // Standard output gets only documents.
                 Err(error) => note(&error.to_string()),
             },
             false => {
@@ -50,7 +51,7 @@ pub(super) fn watch(node: &NodeUrl, seconds: u32, json: bool) -> Result<()> {
     }
 }
 
-/// One look as a line.
+/// One reading as a line.
 pub(in crate::cli) fn line(status: &NodeStatus) -> String {
     let NodeStatus { health, progress: way, sync, process, .. } = status;
     let mut line = format!("{} head={}", health.state, health.head);
@@ -74,7 +75,7 @@ pub(in crate::cli) fn line(status: &NodeStatus) -> String {
     line
 }
 
-/// Draws a text over the last one. Lines below the screen's end are cut, because a screen that scrolls is unreadable.
+/// Draws a text over the previous one. Lines below the screen's end are cut, because a scrolling screen is unreadable.
 fn draw(text: &str) -> Result<()> {
     let size = tcgetwinsize(io::stdout()).ok();
     let rows = size.map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 1).unwrap_or(ROWS_UNKNOWN);
@@ -84,7 +85,8 @@ fn draw(text: &str) -> Result<()> {
     written.map_err(OutputError::from).or_fail()
 }
 
-/// The text of a drawing with at most so many lines: from the upper left corner, without breaking lines, each and all below wiped.
+/// The escape sequences that draw at most `rows_max` lines: from the upper left corner, without line wrapping, and with
+/// all remains wiped.
 fn frame(text: &str, rows_max: usize) -> String {
     let mut frame = String::from("\x1b[?7l\x1b[H");
     for line in plain(text).lines().take(rows_max) {
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
     use crate::status::fixture;
 
-    /// Goal: a pipe gets one line for each look, like the log's line.
+    /// Goal: a pipe gets one line per reading, like the log's line.
     #[test]
     fn a_look_is_a_line() {
         let status = fixture::status(json!({}));
@@ -112,7 +114,7 @@ mod tests {
         assert!(line(&status).ends_with(", blocked\" blocker=\"no batch\""), "{}", line(&status));
     }
 
-    /// Goal: a smaller drawing hides all of a larger one, and every line fits the screen.
+    /// Goal: a smaller drawing covers all of a larger one, and every line fits the screen.
     #[test]
     fn a_drawing_covers_the_one_before() {
         assert_eq!(frame("a\nb\nc\n", 2), "\x1b[?7l\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J\x1b[?7h");

@@ -1,4 +1,4 @@
-//! The screen: faults and the node's progress stand on top and stay there; below them are the parts, which can be moved.
+//! The screen: faults and the node's progress stay at the top; the sections below them scroll.
 
 use std::time::Instant;
 
@@ -20,11 +20,11 @@ use crate::{
     status::NodeStatus,
 };
 
-/// From so many columns on, the parts stand in two rows of them.
+/// The width from which the sections form two columns.
 const WIDE: u16 = 150;
 /// Columns between the two.
 const GAP: u16 = 2;
-/// At most so many lines of faults: the rest must be seen too.
+/// Maximum number of lines of faults, so that the rest stays visible.
 const WRONG_MAX: usize = 6;
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
@@ -65,7 +65,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Instant) {
     }
 }
 
-/// Rounded down: unfinished work is never 100 %.
+/// Formats a percentage, rounded down: unfinished work is never 100 %.
 fn percent(value: f64) -> String {
     format!("{:.1} %", (value * 10.0).floor() / 10.0)
 }
@@ -74,7 +74,7 @@ fn column_width(width: u16) -> u16 {
     if width >= WIDE { (width - GAP) / 2 } else { width }
 }
 
-/// The parts, in one column or in two.
+/// The sections, in one column or two.
 fn columns(view: &View, status: &NodeStatus, now: Instant, width: u16) -> Vec<Vec<Line<'static>>> {
     let each = usize::from(column_width(width));
     let left = [sections::progress(status, each), sections::pipeline(status, each)];
@@ -126,7 +126,7 @@ fn doing(status: &NodeStatus) -> Line<'static> {
     Line::from(vec![Span::styled(format!("{}, {word}", health.state), style), rest.into()])
 }
 
-/// The node's faults, the worst first.
+/// The node's faults, worst first.
 fn wrong(view: &View, width: u16, now: Instant) -> Vec<Line<'static>> {
     let mut found = Vec::new();
     if let Some(trouble) = &view.trouble {

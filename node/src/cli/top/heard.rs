@@ -1,4 +1,5 @@
-//! The last events at the node, in the words of its page: a thread listens to the stream, the screen shows what it heard.
+//! The latest events at the node, worded as on its page: a thread follows the stream, and the screen shows what it
+//! received.
 
 use std::{collections::VecDeque, sync::mpsc::SyncSender, time::Instant};
 
@@ -15,25 +16,25 @@ use crate::{
     events::{Event, PeerChange},
 };
 
-/// Events that are kept and shown; the page shows as many.
+/// Maximum number of events that are kept and shown; the page shows as many.
 pub(super) const EVENTS_MAX: usize = 20;
 
-/// What became of the stream of events.
+/// News from the stream of events.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Heard {
-    /// The node tells of its events.
+    /// The stream is open.
     Open,
     /// An event, as a sentence.
     Event(String),
-    /// The node does not tell any more, and why.
+    /// The stream ended, for this reason.
     Closed(String),
 }
 
-/// The last events, newest first.
+/// The latest events, newest first.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     pub(super) told: VecDeque<(Instant, String)>,
-    /// Why none comes.
+    /// Why no events arrive.
     closed: Option<String>,
 }
 
@@ -49,7 +50,7 @@ impl Events {
         }
     }
 
-    /// The part of the screen.
+    /// The section on the screen.
     pub(super) fn lines(&self, now: Instant, width: usize) -> Vec<Line<'static>> {
         let mut lines = Lines::new("Events, and how long ago", width);
         match &self.closed {
@@ -65,7 +66,7 @@ impl Events {
     }
 }
 
-/// Listens until nobody wants to know any more. A stream that ends is asked for again, from where it was.
+/// Follows the stream until the receiver is dropped. A stream that ends is requested again, from its last event.
 pub(super) fn listen(node: &NodeUrl, heard: &SyncSender<Heard>) {
     let mut last = None;
     while let Some(why) = hear(node, &mut last, heard) {
@@ -76,7 +77,7 @@ pub(super) fn listen(node: &NodeUrl, heard: &SyncSender<Heard>) {
     }
 }
 
-/// Reads a stream to its end, and says why it ended; none if nobody wants to know any more.
+/// Reads a stream to its end, and returns why it ended; `None` if the receiver was dropped.
 fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<Heard>) -> Option<String> {
     let headers = last.as_ref().map_or_else(String::new, |last| format!("Last-Event-ID: {last}\r\n"));
     let mut stream = match follow(node, "/v1/events", &headers, SILENCE_MAX) {
@@ -87,11 +88,11 @@ fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<Heard>) ->
     loop {
         match next(&mut stream) {
             Ok(Some(told)) => {
-                // The status tells of heads.
+                // The status already shows heads.
                 if told.name != "head" {
                     heard.send(Heard::Event(sentence(&told))).ok()?;
                 }
-                // It goes into a header of the next request.
+                // Checked, because it becomes a header of the next request.
                 if let Some(told) = told.id.filter(|told| id(told).is_ok()) {
                     *last = Some(told);
                 }
@@ -102,7 +103,7 @@ fn hear(node: &NodeUrl, last: &mut Option<String>, heard: &SyncSender<Heard>) ->
     }
 }
 
-/// An event in words. One of a later version has its name.
+/// An event as a sentence. For an event of a later version, its name.
 fn sentence(told: &Told) -> String {
     match serde_json::from_str::<Event>(&told.json) {
         Ok(Event::Head { number, .. }) => format!("head {number}"),
@@ -124,7 +125,7 @@ fn sentence(told: &Told) -> String {
     }
 }
 
-/// How many events were missed; null after a restart, when nobody knows.
+/// The number of missed events as a text; null means a restart, after which it is unknown.
 fn lost(json: &str) -> String {
     let event: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
     match event["lost"].as_u64() {
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
     use crate::{cli::top::sections::short, status::fixture::key};
 
-    /// Goal: every event has a sentence, and one that this version does not know has its name.
+    /// Goal: every event has a sentence, and one that is unknown to this version has its name.
     #[test]
     fn events_are_sentences() {
         let said = |name: &str, event: Value| {
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Goal: a stream is read from where the last one ended, heads are left out, and its end is told.
+    /// Goal: a stream resumes where the last one ended, heads are omitted, and its end is reported.
     #[test]
     fn a_stream_is_heard_to_its_end() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -192,7 +193,7 @@ mod tests {
             }
             let events = "id: 7-2\nevent: head\ndata: {\"event\":\"head\"}\n\n\
                           id: 7-3\nevent: snapshot\ndata: {\"event\":\"snapshot\",\"number\":8}\n\n";
-            // No header of a request takes these.
+            // No request header accepts these.
             let wrong = ["", "7\rX: y", &"7".repeat(65)]
                 .map(|id| {
                     format!("id: {id}\nevent: snapshot\ndata: {{\"event\":\"snapshot\",\"number\":9}}\n\n")
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(heard, [Heard::Open, snapshot(8), snapshot(9), snapshot(9), snapshot(9)]);
         let request = server.join().unwrap();
         assert!(request.contains("\r\nLast-Event-ID: 7-1\r\n"), "{request}");
-        // Bound, so that nobody else is given its port, and not listening.
+        // Bound but not listening, so that no other process gets its port.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = NodeUrl::of(held.local_addr().unwrap());

@@ -1,20 +1,20 @@
-//! The lines of a part of the screen, each at most as long as the screen is wide.
+//! The lines of a section, each at most as long as the screen is wide.
 
 use ratatui::{
     style::{Style, Stylize as _},
     text::{Line, Span},
 };
 
-/// Columns of a name before its value.
+/// Columns for a name before its value.
 const NAME_WIDTH: usize = 14;
 
-/// The lines of one part.
+/// The lines of one section.
 pub(super) struct Lines {
     width: usize,
     lines: Vec<Line<'static>>,
 }
 
-/// A cell of a row: its text, its columns, and how it looks.
+/// A cell of a row: its text, its width, and its style.
 pub(super) type Cell = (String, usize, Style);
 
 impl Lines {
@@ -25,12 +25,12 @@ impl Lines {
         Lines { width, lines: vec![title] }
     }
 
-    /// A name and its value, on as many lines as it takes; nothing without a value.
+    /// Adds a name and its value, on as many lines as needed; nothing if there is no value.
     pub(super) fn fact(&mut self, name: &str, value: Option<String>) {
         self.styled(name, value, Style::new());
     }
 
-    /// The same, when it is `bad` in a colour.
+    /// The same in a style.
     pub(super) fn styled(&mut self, name: &str, value: Option<String>, style: Style) {
         let Some(value) = value else { return };
         for (index, part) in wrapped(&value, self.width.saturating_sub(NAME_WIDTH)).into_iter().enumerate() {
@@ -40,7 +40,7 @@ impl Lines {
         }
     }
 
-    /// Cells side by side, each cut or filled to its columns.
+    /// Adds cells side by side, each cut or padded to its width.
     pub(super) fn row(&mut self, cells: Vec<Cell>) {
         let cell = |(text, width, style): Cell| {
             let cut: String = text.chars().take(width.saturating_sub(1)).collect();
@@ -49,28 +49,28 @@ impl Lines {
         self.lines.push(Line::from(cells.into_iter().map(cell).collect::<Vec<_>>()));
     }
 
-    /// The names of the columns.
+    /// Adds the names of the columns.
     pub(super) fn head(&mut self, names: &[(&str, usize)]) {
         self.row(
             names.iter().map(|(name, width)| ((*name).to_owned(), *width, Style::new().dim())).collect(),
         );
     }
 
-    /// A text below a row, on as many lines as it takes.
+    /// Adds a text below a row, on as many lines as needed.
     pub(super) fn below(&mut self, text: &str, style: Style) {
         for part in wrapped(text, self.width.saturating_sub(2)) {
             self.lines.push(Line::from(vec!["  ".into(), Span::styled(part, style)]));
         }
     }
 
-    /// The lines, with an empty one at the end.
+    /// The lines, followed by an empty one.
     pub(super) fn end(mut self) -> Vec<Line<'static>> {
         self.lines.push(Line::default());
         self.lines
     }
 }
 
-/// A text in lines of so many characters, broken between words where it can be.
+/// Breaks a text into lines of at most `width` characters, between words where possible.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];

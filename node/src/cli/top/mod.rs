@@ -1,12 +1,12 @@
 //! `slipstream top`: the node's page, on a terminal.
 //!
 //! ```text
-//!  reader (a thread: asks, however long that takes) ─▶ View ─▶ draw ─▶ terminal
-//!  listener (a thread: hears of events) ────────────────┤
-//!  keys, signals ───────────────────────────────────────┘
+//!  reader (a thread: reads the status, however long that takes) ─▶ View ─▶ draw ─▶ terminal
+//!  listener (a thread: follows the events) ─────────────────────────┤
+//!  keys, signals ───────────────────────────────────────────────────┘
 //! ```
 //!
-//! The terminal is as it was before when the command ends: after a key, a signal, an error or a panic.
+//! The command restores the terminal when it ends: after a key, a signal, an error or a panic.
 
 mod draw;
 mod heard;
@@ -48,18 +48,18 @@ use crate::{
     status::{NodeStatus, Unit},
 };
 
-/// How long one look may take.
+/// Time limit for one reading.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A key or a signal waits no longer than this.
+/// The longest delay of a key or a signal.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
-/// Looks whose rates are drawn.
+/// Maximum number of readings whose rates are drawn.
 const RATES_MAX: usize = 240;
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// Seconds between two looks
+    /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     every: u32,
 }
@@ -85,20 +85,20 @@ pub(super) fn top(args: &TopArgs) -> Result<()> {
     beside("status-reader", move || read(&asked, every, &looks, &stopped))?;
     beside("event-listener", move || heard::listen(&listened, &tells))?;
     let _restored = Restored;
-    // It also restores the terminal before a panic is told.
+    // This also restores the terminal before a panic is reported.
     let mut terminal = ratatui::try_init().map_err(OutputError::from).or_fail()?;
     let shown = show(&mut terminal, &mut View::new(node.to_string()), &seen, &told, &ended);
     drop(stop);
     shown.map_err(OutputError::from).or_fail()
 }
 
-/// Runs this on a thread. The end does not wait for it: it may be waiting for an answer, and holds nothing.
+/// Runs `work` on a thread. The end does not wait for it: it may be waiting for an answer, and holds nothing.
 fn beside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     let spawned = thread::Builder::new().name(name.into()).spawn(work);
     spawned.map(drop).map_err(|source| NodeError::Io { action: "start a thread", source }).or_fail()
 }
 
-/// Puts the terminal back when it is dropped.
+/// Restores the terminal on drop.
 struct Restored;
 
 impl Drop for Restored {
@@ -107,10 +107,10 @@ impl Drop for Restored {
     }
 }
 
-/// A look, or why there was none.
+/// A reading, or why it failed.
 type Look = std::result::Result<Box<NodeStatus>, String>;
 
-/// Looks until nobody wants to know any more.
+/// Reads the status repeatedly until the receiver is dropped.
 fn read(node: &NodeUrl, every: Duration, looks: &SyncSender<Look>, stopped: &Receiver<()>) {
     loop {
         let look = read_within(node, PATIENCE).map(Box::new).map_err(|error| error.to_string());
@@ -156,17 +156,17 @@ struct View {
     address: String,
     /// The last status, and its time.
     seen: Option<(Box<NodeStatus>, Instant)>,
-    /// Why the last look gave nothing.
+    /// Why the last reading failed.
     trouble: Option<String>,
-    /// Of a core, between the last two looks.
+    /// In percent of a core, between the last two readings.
     cpu_percent: Option<f64>,
-    /// The rates of the last looks, oldest first.
+    /// The rates of the last readings, oldest first.
     rates: VecDeque<u64>,
     unit: Unit,
     events: Events,
-    /// Lines that are above the screen.
+    /// The number of lines scrolled off above the screen.
     above: u16,
-    /// Of these at most so many, as the last drawing tells.
+    /// The largest value of `above`, from the last drawing.
     above_max: u16,
     /// Lines of a screen.
     page: u16,
@@ -207,7 +207,7 @@ impl View {
         self.seen = Some((status, now));
     }
 
-    /// Whether it goes on after a key.
+    /// Handles a key; returns whether the command continues.
     fn press(&mut self, key: KeyEvent) -> bool {
         let above = match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return false,

@@ -1,4 +1,4 @@
-//! The screen's sections of a status: the parts of the node's page, in the same words.
+//! The screen's sections about a status: those of the node's page, in the same words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +20,12 @@ use crate::{
     },
 };
 
-/// Reasons of a score that are shown; the rest is in the JSON.
+/// Maximum number of reasons of a score that are shown; the rest is in the JSON.
 const REASONS_SHOWN: usize = 4;
-/// Bans, and peers that the operator removed, that are shown; `slipstream peers list` shows all.
+/// Maximum number of bans and removed peers that are shown; `slipstream peers list` shows all.
 const BANS_SHOWN: usize = 8;
 
-/// A cell as text is.
+/// A cell in the default style.
 fn plain(text: impl ToString, width: usize) -> Cell {
     (text.to_string(), width, Style::new())
 }
@@ -35,7 +35,7 @@ pub(super) fn called(name: Option<&String>, key: impl ToString) -> String {
     name.cloned().unwrap_or_else(|| short(key))
 }
 
-/// A key or a digest, short enough for a line and long enough to be told from others.
+/// A key or a digest, short enough for a line and long enough to be distinguished.
 pub(super) fn short(key: impl ToString) -> String {
     let key = key.to_string();
     match key.len() {
@@ -115,7 +115,7 @@ pub(super) fn pipeline(status: &NodeStatus, width: usize) -> Vec<Line<'static>> 
     lines.end()
 }
 
-/// All that is known of one peer.
+/// Everything known about one peer.
 #[derive(Default)]
 struct Known<'a> {
     sync: Option<&'a PeerStatus>,
@@ -285,7 +285,7 @@ pub(super) fn consensus(status: &NodeStatus, width: usize) -> Vec<Line<'static>>
     lines.end()
 }
 
-/// Why a node that is run as a validator signs nothing, and the way out.
+/// Adds why a node that runs as a validator signs nothing, and the remedy.
 fn silence(status: &NodeStatus, lines: &mut Lines) {
     if let Some(silence) = &status.health.silence {
         lines.styled("silence", Some(silence.text.clone()), Style::new().red());
@@ -293,7 +293,7 @@ fn silence(status: &NodeStatus, lines: &mut Lines) {
     }
 }
 
-/// Another validator, when it was last heard, and how far it said that it is.
+/// Another validator, when it was last heard, and the position that it reported.
 fn standing(peer: &PeerStanding, primary: u16) -> Vec<Cell> {
     let heard = match peer.heard_ms_ago {
         None => ("not yet".into(), 16, Style::new().red()),
@@ -379,7 +379,7 @@ pub(super) fn latency(status: &NodeStatus, width: usize) -> Vec<Line<'static>> {
     lines.end()
 }
 
-/// From a batch's certificate to the last byte of its parts.
+/// Describes the times from a batch's certificate to the last byte of its parts.
 fn decoded(took: &CodecStatus) -> String {
     let total: u64 = took.decoded.iter().sum();
     if total == 0 {

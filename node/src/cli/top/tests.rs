@@ -52,7 +52,8 @@ fn catching_up() -> Value {
     })
 }
 
-/// Goal: everything that an operator looks for stands on the screen of a node that catches up, and nothing of a peer's moves the cursor.
+/// Goal: the screen of a node that catches up has everything an operator looks for, and no peer's text moves the
+/// cursor.
 #[test]
 fn catching_up_shows_all_parts() {
     let text = drawn(&mut view(catching_up()), (100, 90));
@@ -78,7 +79,7 @@ fn catching_up_shows_all_parts() {
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
-/// Goal: a validator's screen names the others, and when each was last heard.
+/// Goal: a validator's screen lists the others, and when each was last heard.
 #[test]
 fn a_validator_shows_the_others() {
     let text = drawn(&mut view(json!({ "consensus": fixture::consensus() })), (160, 50));
@@ -92,7 +93,7 @@ fn a_validator_shows_the_others() {
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
-    // Names stand in place of keys, which stand below them.
+    // Names stand in place of keys; the keys follow below them.
     let mut own = fixture::consensus();
     (own["name"], own["peers"][0]["name"]) = (json!("here"), json!("validator-0"));
     let peers = json!([{ "id": key(2), "name": "a fullnode", "address": null, "bytes_sent": 0, "bytes_received": 0, "rtt_ms": 0.0,
@@ -114,11 +115,11 @@ fn a_validator_shows_the_others() {
     ] {
         assert!(named.contains(part), "{part} is not in\n{named}");
     }
-    // Two columns: the peers stand beside the progress.
+    // Two columns: the peers stand next to the progress.
     assert!(text.lines().any(|line| line.contains("─ Progress ─") && line.contains("─ Peers ─")), "{text}");
 }
 
-/// Goal: who is banned, and who of the configuration was removed, stands below the peers; of many the first.
+/// Goal: bans and removed peers are listed below the peers, up to a limit.
 #[test]
 fn bans_and_removed_peers_are_shown() {
     let ban = json!({ "id": key(3), "name": "liar", "by": "operator", "reason": "it lied", "seconds_left": null, "until_ms": null });
@@ -132,8 +133,8 @@ fn bans_and_removed_peers_are_shown() {
     }
 }
 
-/// Goal: a small terminal shows the important parts, and keys bring the rest. A silent node is reported, and its values on the
-/// screen are called old.
+/// Goal: a small terminal shows the important parts, and keys reach the rest. A silent node is reported, and the values
+/// on the screen are marked as old.
 #[test]
 fn keys_move_and_silence_is_told() {
     let mut view = view(catching_up());
@@ -157,7 +158,7 @@ fn keys_move_and_silence_is_told() {
     let text = drawn(&mut view, (80, 24));
     assert!(text.contains("nobody listens; what stands here is 7.0 s old"), "{text}");
     assert!(text.contains("64.0 %"), "{text}");
-    // However small it is.
+    // At any size, however small.
     for size in [(1, 1), (3, 2), (20, 5), (149, 6)] {
         drawn(&mut view, size);
     }
@@ -165,7 +166,7 @@ fn keys_move_and_silence_is_told() {
     assert!(!view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
 }
 
-/// Goal: the last events stand below the parts, newest first and with their age; a stream that is gone is told.
+/// Goal: the latest events are listed below the sections, newest first and with their age; a lost stream is reported.
 #[test]
 fn events_are_shown() {
     let mut view = view(json!({}));
@@ -193,7 +194,7 @@ fn events_are_shown() {
     assert!(drawn(&mut view, (160, 90)).contains("no events: nobody listens; asking again"));
 }
 
-/// Goal: CPU use is that between two looks, and of one process.
+/// Goal: CPU use is measured between two readings of the same process.
 #[test]
 fn cpu_use_is_between_two_looks() {
     let (start, mut view) = (Instant::now(), View::new(String::new()));

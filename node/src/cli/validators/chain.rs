@@ -1,4 +1,4 @@
-//! [`Chain`]: a node's answers about its chain, by `/v1/status` and by JSON-RPC.
+//! [`Chain`]: a node's answers about its chain, from `/v1/status` and JSON-RPC.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use slipstream_types::{BatchNumber, Epoch, Failures, PublicKey};
 
 use crate::cli::ask::{NodeUrl, ask, parse, rpc};
 
-/// A node's chain, as it was when the node was asked first.
+/// A node's chain, as of the first request.
 pub(super) struct Chain {
     node: NodeUrl,
     pub(super) status: Status,
 }
 
-/// The used part of `/v1/status`.
+/// The part of `/v1/status` that is used.
 #[derive(Debug, Deserialize)]
 pub(super) struct Status {
     pub(super) chain_id: u64,
@@ -34,7 +34,7 @@ pub(super) struct Head {
 pub(super) struct EpochStatus {
     pub(super) number: Epoch,
     pub(super) validators: Vec<PublicKey>,
-    /// What the asked node's configuration calls them.
+    /// Their names in the node's configuration.
     #[serde(default)]
     pub(super) names: BTreeMap<PublicKey, String>,
     pub(super) failures: Failures,

@@ -11,7 +11,7 @@ use slipstream_types::{Epoch, Failures, PublicKey};
 use super::chain::{Chain, EpochStatus};
 use crate::cli::{exit::OrFail as _, output::print, rows::Rows, status::peers::named};
 
-/// The present validators, and the wanted ones.
+/// The current validators, and those of the contract.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Listing {
     /// The epoch of the batch after the head.
@@ -19,21 +19,21 @@ struct Listing {
     head: u64,
     quorum: usize,
     failures: Failures,
-    /// The certifying validators, in the order in which they are primary.
+    /// The certifying validators, in the order in which they become primary.
     validators: Vec<PublicKey>,
-    /// What the asked node's configuration calls them.
+    /// Their names in the node's configuration.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<PublicKey, String>,
-    /// None on a chain that keeps its validators.
+    /// `None` on a chain with fixed validators.
     contract: Option<Wanted>,
 }
 
-/// The validators that the contract wants.
+/// The validators that the contract specifies.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Wanted {
     address: Address,
     owner: Address,
-    /// The batch that ends the epoch, if a change waits.
+    /// The batch that ends the epoch, if a change is pending.
     last_batch: Option<u64>,
     failures_any: u64,
     failures_commission: u64,
@@ -131,7 +131,7 @@ mod tests {
         PublicKey([byte; 32])
     }
 
-    /// Goal: an operator sees the present validators, those who come and go, and the batch of the change.
+    /// Goal: an operator sees the current validators, those who join and leave, and the batch of the change.
     #[test]
     fn the_table_tells_a_change_that_waits() {
         let member = |byte| Member { public_key: key(byte), fee_recipient: Address::repeat_byte(byte) };

@@ -1,4 +1,4 @@
-//! `slipstream validators`: the validators of a chain, and changing them through its validators contract.
+//! `slipstream validators`: lists the validators of a chain, and changes them through its validators contract.
 
 mod chain;
 mod list;
@@ -18,7 +18,7 @@ use crate::{genesis_file, keys};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ValidatorsCommand {
-    /// Show the validators of the epoch, and those that the contract wants after it
+    /// Show the validators of the epoch, and those that the contract specifies for the next one
     List(ListArgs),
     /// Add a validator
     Add(AddArgs),
@@ -26,7 +26,7 @@ pub(super) enum ValidatorsCommand {
     Remove(RemoveArgs),
     /// Set how many validators may fail
     Failures(FailuresArgs),
-    /// Put the contract into a genesis file: its chain's validators can then change
+    /// Put the contract into a genesis file, so that its chain's validators can change
     Place(PlaceArgs),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct PlaceArgs {
     /// The account or contract that may change the validators
     #[arg(long, value_name = "ADDRESS")]
     owner: Address,
-    /// A change counts after the next batch whose number is a multiple of this
+    /// A change takes effect after the next batch whose number is a multiple of this
     #[arg(long, value_name = "N", default_value_t = 1)]
     epoch_batches: u64,
     /// The file to write, which must not exist
@@ -48,7 +48,7 @@ pub(super) struct PlaceArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct RpcArgs {
-    /// The API of a node of the chain: http://HOST:PORT, or https://HOST/PATH of a proxy before it
+    /// The API of a node of the chain: http://HOST:PORT, or https://HOST/PATH of a proxy in front of it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8545")]
     rpc: String,
 }
@@ -66,8 +66,8 @@ pub(super) struct ListArgs {
 pub(super) struct SendArgs {
     #[command(flatten)]
     rpc: RpcArgs,
-    /// File with the secret key of the contract's owner: 64 hexadecimal digits, mode 0600. Without it the call is printed, for an owner
-    /// that is a contract
+    /// File with the secret key of the contract's owner: 64 hexadecimal digits, mode 0600. Without it the call is
+    /// printed, for an owner that is a contract
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
@@ -77,7 +77,7 @@ pub(super) struct AddArgs {
     /// The validator's public key: the peer id of its node
     #[arg(value_name = "KEY")]
     public_key: PublicKey,
-    /// Who receives the fees of its batches
+    /// The recipient of the fees of its batches
     #[arg(long, value_name = "ADDRESS")]
     fee_recipient: Address,
     #[command(flatten)]
@@ -95,10 +95,10 @@ pub(super) struct RemoveArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct FailuresArgs {
-    /// Validators that may fail in any way while batches go on
+    /// Validators that may fail in any way without stopping the chain
     #[arg(long, value_name = "U")]
     any: u16,
-    /// Validators that may sign what they must not while no two batches of one number are certified
+    /// Validators that may sign conflicting statements without two batches of one number being certified
     #[arg(long, value_name = "R")]
     commission: u16,
     #[command(flatten)]
@@ -140,7 +140,7 @@ fn place(args: &PlaceArgs) -> Result<()> {
     ))
 }
 
-/// Makes, signs and sends the transaction with this call, and says when its change counts.
+/// Builds, signs and sends the transaction with this call, and reports when its change takes effect.
 fn change(args: &SendArgs, data: Bytes) -> Result<()> {
     let chain = Chain::ask(&args.rpc.rpc)?;
     let to = chain.contract()?;

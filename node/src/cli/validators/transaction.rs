@@ -18,12 +18,12 @@ use slipstream_executor::validators::interface::Validators::ValidatorsEvents;
 use super::chain::Chain;
 use crate::cli::exit::{Exit, Failed};
 
-/// How long a batch with the transaction is waited for.
+/// How long to wait for a batch with the transaction.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// Pause between two checks.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
-/// A transaction that is in the chain.
+/// A transaction in the chain.
 pub(super) struct Sent {
     pub(super) hash: B256,
     pub(super) batch: u64,
@@ -46,7 +46,8 @@ struct Log {
     data: Bytes,
 }
 
-/// Sends a call of the contract from the key's account. A call that the contract would refuse is refused before anything is sent.
+/// Sends a call of the contract from the key's account. A call that the contract would refuse fails before anything is
+/// sent.
 pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -> Result<Sent> {
     let from = address_of(key);
     let call = json!({ "from": from, "to": to, "data": input });
@@ -57,9 +58,9 @@ pub(super) fn send(chain: &Chain, key: &SigningKey, to: Address, input: Bytes) -
     let transaction = TxEip1559 {
         chain_id: chain.status.chain_id,
         nonce: nonce.to(),
-        // The batch that holds it may find a longer list than the estimate did.
+        // The batch that includes it may have a longer list than the estimate saw.
         gas_limit: gas.to::<u64>().saturating_add(gas.to::<u64>() / 4),
-        // Fees are fixed; a tip that others raise meanwhile is followed up to twice the price.
+        // The base fee changes only with forks; the caps leave room for a higher tip than suggested.
         max_fee_per_gas: price.saturating_mul(2),
         max_priority_fee_per_gas: price,
         to: TxKind::Call(to),

@@ -1,10 +1,10 @@
-//! Tests of which signs are well, which are an alert, and which reason goes first.
+//! Which signs are healthy, which raise an alert, and which reason takes precedence.
 
 use super::*;
 
 const RULES: Rules = Rules { head_age_max: Some(Duration::from_secs(30)), head_lag_max: Some(15) };
 
-/// A node with a virtual clock, which looks once a second.
+/// A node with a virtual clock, judged once a second.
 struct Rig {
     judge: Judge,
     start: Instant,
@@ -20,7 +20,7 @@ impl Rig {
         Rig { judge: Judge::new(rules, start), start, second: 0, signs }
     }
 
-    /// Three peers at the same head, which is a moment old.
+    /// Three peers at the same head, which is recent.
     fn at_head(rules: Rules, head: u64) -> Rig {
         let mut rig = Rig::new(rules);
         rig.meet(head);
@@ -47,7 +47,7 @@ impl Rig {
         self.judge.judge(&self.signs, self.start + Duration::from_secs(self.second))
     }
 
-    /// Time passes and the head stays.
+    /// Lets time pass while the head stays.
     fn wait(&mut self, seconds: u64) -> Health {
         for _ in 0..seconds {
             self.second += 1;
@@ -66,7 +66,7 @@ fn text(health: &Health) -> &str {
     health.blocker.as_ref().map_or("", |blocker| &blocker.text)
 }
 
-/// Goal: a chain that stops is told from a node that lags, by name, and ends the readiness of every node that sees it.
+/// Goal: a halted chain differs by name from a lagging node, and ends the readiness of every node that sees it.
 #[test]
 fn a_halted_chain_is_named() {
     let mut rig = Rig::at_head(RULES, 970);
@@ -81,14 +81,14 @@ fn a_halted_chain_is_named() {
     );
     assert!(!health.ready && !health.syncing, "there is nothing to sync: {health:?}");
     assert_eq!((health.eta_seconds, health.head_age_seconds), (None, Some(30.4)));
-    // It goes on.
+    // The chain resumes.
     rig.meet(971);
     rig.signs.head = BatchNumber::new(971);
     rig.signs.head_age = Some(Duration::ZERO);
     assert!(rig.wait(1).ready);
 }
 
-/// Goal: a clock that is slow shows as one that is fast does: the age is told with its sign, and a head that stands is no new one.
+/// Goal: a slow clock shows like a fast one. The age is reported with its sign, and only a head that moves is new.
 #[test]
 fn a_head_ahead_of_the_clock_is_told() {
     let mut rig = Rig::at_head(RULES, 970);
@@ -96,7 +96,7 @@ fn a_head_ahead_of_the_clock_is_told() {
     rig.look();
     let health = rig.look();
     assert_eq!(health.head_age_seconds, Some(-3_600.0));
-    // It moves: the clock is wrong, and the head is new.
+    // The head moves: the clock is wrong, and the head is new.
     for head in [971, 972] {
         rig.meet(head);
         rig.signs.head = BatchNumber::new(head);
@@ -110,7 +110,8 @@ fn a_head_ahead_of_the_clock_is_told() {
     );
 }
 
-/// Goal: a chain that has not begun says when it does, is no alert until then, and one without a batch behind that is.
+/// Goal: a chain that has not begun says when it will, and raises no alert until then. One that is overdue without a
+/// batch does.
 #[test]
 fn a_genesis_in_the_future_is_waited_for() {
     let mut rig = Rig::at_head(RULES, 0);
@@ -136,7 +137,7 @@ fn a_proposer_says_what_its_batch_lacks() {
     assert!(text(&health).ends_with("is 7; batch 8 has 1 of the 3 votes that it needs"), "{health:?}");
 }
 
-/// Goal: a node behind is syncing, says by how much, and is no alert while anything comes.
+/// Goal: a node behind is syncing, reports its distance, and raises no alert while anything arrives.
 #[test]
 fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
     let mut rig = Rig::at_head(RULES, 958);
@@ -161,7 +162,7 @@ fn a_node_behind_says_by_how_much_and_alerts_when_nothing_comes() {
     assert!(health.blocker.as_ref().unwrap().alert && health.syncing && health.eta_seconds.is_none());
 }
 
-/// Goal: a few batches behind are normal while following; they become an alert if they stay.
+/// Goal: a few batches behind are normal while following; they raise an alert if they stay.
 #[test]
 fn a_few_batches_behind_matter_once_the_head_is_old() {
     let mut rig = Rig::at_head(RULES, 958);
@@ -172,7 +173,8 @@ fn a_few_batches_behind_matter_once_the_head_is_old() {
     assert!(rig.wait(0).behind_batches == 2);
 }
 
-/// Goal: before the waypoint is passed nothing vouches for the state, however near it is.
+/// Goal: a node is not ready until its waypoint is passed, however near that is: before then nothing vouches for the
+/// state.
 #[test]
 fn a_node_before_its_waypoint_is_not_ready() {
     let mut rig = Rig::at_head(RULES, 958);
@@ -185,7 +187,8 @@ fn a_node_before_its_waypoint_is_not_ready() {
     assert!(rig.look().ready);
 }
 
-/// Goal: a node alone says so within seconds, with the reason of one peer; a restart of its only peer is not worth it.
+/// Goal: a node without peers reports that within seconds, with the reason of one peer. A restart of its only peer is
+/// too short for that.
 #[test]
 fn a_node_without_peers_says_so() {
     let mut rig = Rig::new(RULES);
@@ -215,7 +218,7 @@ fn a_node_without_peers_says_so() {
     assert_eq!(text(&rig.look()), "none of 2 connected peers tells of its head");
 }
 
-/// Goal: the only validator of a chain is fine alone, and noticed when it makes nothing.
+/// Goal: the only validator of a chain is healthy alone, and raises an alert when it produces nothing.
 #[test]
 fn a_chain_of_one_needs_no_peers() {
     let mut rig = Rig::new(RULES);
@@ -237,7 +240,7 @@ fn a_chain_of_one_needs_no_peers() {
     );
 }
 
-/// Goal: a wrong clock, here or at the proposer, is no halted chain.
+/// Goal: a wrong clock, here or at the proposer, is not mistaken for a halted chain.
 #[test]
 fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
     let mut rig = Rig::at_head(RULES, 1);
@@ -251,7 +254,7 @@ fn a_head_that_moves_is_new_whatever_its_timestamp_says() {
     assert!(!rig.wait(31).ready);
 }
 
-/// Goal: a node whose operator removed all its peers says so, and not that the configuration names none.
+/// Goal: a node whose operator removed all its peers says that, and not that the configuration names none.
 #[test]
 fn removed_peers_are_told_from_missing_ones() {
     let mut rig = Rig::new(RULES);
@@ -272,8 +275,8 @@ fn without_a_limit_the_head_may_be_of_any_age() {
     assert!(rig.wait(10_000).ready);
 }
 
-/// Goal: the operator says how far behind a node is still ready, and it is ready again well before it is there. The state stays what
-/// the node does.
+/// Goal: the operator sets how far behind a ready node may be, and an unready node becomes ready again well within that
+/// limit. The state still describes what the node does.
 #[test]
 fn the_lag_that_ends_readiness_is_the_operators() {
     for (most, looks) in [
@@ -293,7 +296,7 @@ fn the_lag_that_ends_readiness_is_the_operators() {
     }
 }
 
-/// Goal: at the head, batch after batch is one state; a node that catches up is at the head when it is there.
+/// Goal: at the head, batch after batch is one state; a node that catches up is at the head once it arrives there.
 #[test]
 fn following_at_the_head_is_one_state() {
     let mut rig = Rig::at_head(RULES, 100);
@@ -311,8 +314,8 @@ fn following_at_the_head_is_one_state() {
     assert_eq!(states, [true, true, true, true, true, true, false, false, false]);
 }
 
-/// Goal: a node that hovers about the bound is unready once, and then ready again once it is there. A load balancer must not see it
-/// come and go.
+/// Goal: a node that hovers around the limit becomes unready once, and ready again once it is at the head. A load
+/// balancer must not see it flap.
 #[test]
 fn readiness_does_not_flap_about_the_bound() {
     let mut rig = Rig::at_head(RULES, 100);
@@ -324,8 +327,8 @@ fn readiness_does_not_flap_about_the_bound() {
     assert_eq!(ready, [true, true, false, false, false, false, false, true, true, true]);
 }
 
-/// Goal: a node whose head is about as old as it may be, and moves now and then, is unready once. It is ready again with a head that is
-/// much nearer, or once its head goes on.
+/// Goal: a node whose head is about as old as allowed, and moves now and then, becomes unready once. It becomes ready
+/// again with a much more recent head, or once its head keeps moving.
 #[test]
 fn readiness_does_not_flap_about_the_age() {
     let mut rig = Rig::at_head(RULES, 100);
@@ -344,7 +347,7 @@ fn readiness_does_not_flap_about_the_age() {
         (31, 4, false),
         // Near enough.
         (31, 3, true),
-        // Too old again, and then it goes on.
+        // Too old again, and then the head keeps moving.
         (40, 28, false),
         (5, 31, true),
         (29, 31, true),
@@ -354,7 +357,7 @@ fn readiness_does_not_flap_about_the_age() {
     }
 }
 
-/// Goal: the head at which syncing began stays while the node syncs, and the next time it is another.
+/// Goal: the head at which syncing started stays fixed while the node syncs, and the next sync has another.
 #[test]
 fn syncing_has_a_beginning() {
     let mut rig = Rig::at_head(RULES, 970);
@@ -374,8 +377,8 @@ fn syncing_has_a_beginning() {
     }
 }
 
-/// Goal: a validator that signs nothing is ready to serve and says why; where the chain stands, the reason has it, with the way out and
-/// the other validators that do not vote.
+/// Goal: a validator that signs nothing is ready to serve and says why. If the chain halts, the reason includes that,
+/// the remedy, and the other validators that do not vote.
 #[test]
 fn a_chain_that_stands_for_silence_says_so() {
     let mut rig = Rig::at_head(RULES, 7);

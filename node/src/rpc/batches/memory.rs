@@ -1,5 +1,5 @@
-//! [`Memory`]: the bytes that open batches, or answers made of them, take at a time. Whoever needs some has them before it unpacks or makes
-//! anything, and waits until others give theirs back.
+//! [`Memory`]: a budget for the bytes that open batches, or answers made from them, use at once. Work that needs memory
+//! takes it before it unpacks or builds anything, and waits until others release theirs.
 
 use std::{
     sync::{
@@ -15,10 +15,10 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use serde::{Serialize, Serializer};
 
-/// How often those who wait look whether they still have to.
+/// How often waiting threads check whether they still have to wait.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// So many bytes. No lock is held for them: whoever stands back may be stopped at any place.
+/// A budget of bytes. Takers hold no lock on it: a low-priority thread may be suspended at any point.
 pub(crate) struct Memory {
     bytes_max: usize,
     used: AtomicUsize,
@@ -32,7 +32,7 @@ impl Memory {
         Arc::new(Memory { bytes_max, used, waiting: Mutex::default(), freed: Condvar::new() })
     }
 
-    /// Takes a share of `bytes` if that much is free. A request for more than the whole memory takes the whole.
+    /// Takes a share of `bytes` if they are free. A request for more than the whole budget takes the whole.
     pub(super) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let bytes = bytes.min(self.bytes_max);
         let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
@@ -40,26 +40,26 @@ impl Memory {
         Some(Share { memory: self.clone(), bytes })
     }
 
-    /// Blocks until something was given back, or for a moment.
+    /// Blocks until something is released, or for [`LOOK_INTERVAL`].
     pub(super) fn wait(&self) {
         self.freed.wait_for(&mut self.waiting.lock(), LOOK_INTERVAL);
     }
 
-    /// Bytes that somebody has.
+    /// The bytes in use.
     #[cfg(test)]
     pub(super) fn used(&self) -> usize {
         self.used.load(Acquire)
     }
 }
 
-/// Bytes of a memory, until this is dropped.
+/// Bytes taken from a [`Memory`], released on drop.
 pub(crate) struct Share {
     memory: Arc<Memory>,
     bytes: usize,
 }
 
 impl Share {
-    /// Gives back all but `bytes`.
+    /// Releases all but `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
@@ -74,7 +74,7 @@ impl Drop for Share {
     }
 }
 
-/// An answer with the memory that it takes until it is written.
+/// An answer together with the memory that it uses until it is written.
 pub(crate) struct Weighed<T> {
     answer: T,
     share: Share,
@@ -87,7 +87,7 @@ impl<T> Weighed<T> {
 }
 
 impl<T> Weighed<Option<T>> {
-    /// The same, if there is one.
+    /// The same answer, if it is `Some`.
     pub(in crate::rpc) fn transpose(self) -> Option<Weighed<T>> {
         Some(Weighed { answer: self.answer?, share: self.share })
     }

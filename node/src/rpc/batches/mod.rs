@@ -1,5 +1,5 @@
-//! Batches as JSON-RPC needs them: each part is opened once, when it is asked for, and kept a while, because clients ask for many transactions
-//! of one batch.
+//! Batches as JSON-RPC needs them. Each part of a batch is opened once, on demand, and cached for a while, because
+//! clients ask for many transactions of one batch.
 
 mod memory;
 mod part;
@@ -28,8 +28,9 @@ use super::{
 };
 use crate::leash::Leash;
 
-/// Memory of small and of large receipts and bodies: of large ones, one of the longest at a time while it is unpacked. Bounds what callers
-/// make this node unpack at a time, however many they are.
+/// Memory for small and for large receipts and bodies. The budget for large ones fits one of the longest at a time
+/// while it is unpacked. The budgets bound the data that callers can make this node unpack at once, however many
+/// callers there are.
 const RECEIPTS: [Budget; 2] = [
     Budget { open_bytes_max: 64 << 20, kept_bytes_max: 32 << 20 },
     Budget { open_bytes_max: 160 << 20, kept_bytes_max: 64 << 20 },
@@ -38,23 +39,23 @@ const BODIES: [Budget; 2] = [
     Budget { open_bytes_max: 48 << 20, kept_bytes_max: 24 << 20 },
     Budget { open_bytes_max: 48 << 20, kept_bytes_max: 16 << 20 },
 ];
-/// The same of answers in the making. A longer one is refused: nobody could send it.
+/// The same for answers under construction. A longer answer is refused: it could not be sent.
 const ANSWERS_BYTES_MAX: [usize; 2] = [32 << 20, 128 << 20];
-/// Memory of an answer that is made on a thread for short work.
+/// Maximum memory of an answer that is built on a thread for short work.
 const SMALL_ANSWER_BYTES_MAX: usize = 2 << 20;
-/// Memory of a log in an answer and its text, beside its data; of a receipt, or a transaction, too. Bytes of data are in it once, and as text,
-/// which grows by doubling.
+/// Memory of a log in an answer and its text, without the log's data; and of a receipt or a transaction. Each byte of
+/// data is held once raw and again as text, which grows by doubling.
 const ANSWER_LOG_BYTES: usize = 1 << 10;
 const ANSWER_ITEM_BYTES: usize = 2 << 10;
 const ANSWER_DATA_FACTOR: usize = 5;
 
-/// Who reads batches: what it may open, and for how long it waits.
+/// A reader of batches: what it may open, and how long it waits.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     leash: Option<&'a Leash>,
-    /// Large batches are for it: it stands back, or is the node itself.
+    /// Whether it may open large batches: true for low-priority threads and for the node itself.
     is_long: bool,
-    /// What it opens is likely to be asked for again.
+    /// Whether what it opens is likely to be requested again.
     keeps: bool,
 }
 
@@ -62,29 +63,29 @@ impl<'a> Reader<'a> {
     /// The node itself.
     pub(super) const NODE: Reader<'static> = Reader { leash: None, is_long: true, keeps: true };
 
-    /// On a thread of a lane: those for short work open nothing large.
+    /// A reader on a thread of a lane; threads for short work open nothing large.
     pub(super) fn on(lane: Lane, leash: &'a Leash) -> Reader<'a> {
         Reader { is_long: !lane.is_cheap(), ..Reader::long(leash) }
     }
 
-    /// On a thread that stands back.
+    /// A reader on a low-priority thread.
     pub(super) fn long(leash: &'a Leash) -> Reader<'a> {
         Reader { leash: Some(leash), is_long: true, keeps: true }
     }
 
-    /// The same, for one who goes through many batches.
+    /// The same for a reader that scans many batches.
     pub(super) fn passing(leash: &'a Leash) -> Reader<'a> {
         Reader { keeps: false, ..Reader::long(leash) }
     }
 
     /// # Errors
-    /// If nobody waits for the answer any more.
+    /// If the caller no longer waits for the answer.
     fn still_waits(self) -> Result<(), RpcError> {
         if self.leash.is_some_and(Leash::is_cut) { Err(RpcError::NobodyWaits) } else { Ok(()) }
     }
 }
 
-/// The parts of a batch that somebody asks for, beside its header.
+/// The requested parts of a batch, besides its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parts {
     Body,
@@ -92,7 +93,7 @@ pub(crate) enum Parts {
     Both,
 }
 
-/// A batch with those of its stored parts that were asked for.
+/// A batch with the requested ones of its stored parts.
 #[derive(Clone)]
 pub(crate) struct Batch {
     pub(crate) header: BatchHeader,
@@ -101,14 +102,14 @@ pub(crate) struct Batch {
     body: Option<Arc<Open<OpenBody>>>,
     receipts: Option<Arc<Open<OpenReceipts>>>,
     senders: Arc<Senders>,
-    /// Senders that were met elsewhere.
+    /// Senders that are known from elsewhere.
     met: Option<Arc<MetSenders>>,
-    /// If a part that was asked for is not here yet.
+    /// Set if a requested part has not arrived yet.
     to_come: Option<ToCome>,
 }
 
 impl Batch {
-    /// A batch whose parts are no secret to the caller.
+    /// A batch from its header and parts, without the cache.
     pub(crate) fn new(header: BatchHeader, body: Option<Body>, receipts: Option<Receipts>) -> Batch {
         let number = header.number;
         Batch {
@@ -122,7 +123,7 @@ impl Batch {
         }
     }
 
-    /// The batch with senders that may be known already.
+    /// Returns the batch with senders that may already be known.
     pub(super) fn knowing(mut self, known: &KnownSenders) -> Batch {
         self.senders = known.of(self.number(), self.header.tx_count as usize);
         self.met = Some(known.met().clone());
@@ -154,47 +155,47 @@ impl Batch {
         not_stored(what, self.number(), self.to_come)
     }
 
-    /// The body, or an error that says why there is none.
+    /// The body, or an error that explains why it is missing.
     pub(crate) fn body(&self) -> Result<&Body, RpcError> {
         Ok(&self.open_body()?.body)
     }
 
-    /// The receipts, or an error that says why there are none.
+    /// The receipts, or an error that explains why they are missing.
     pub(crate) fn receipts(&self) -> Result<&Receipts, RpcError> {
         Ok(&self.open_receipts()?.receipts)
     }
 
-    /// Bytes of the receipts as they are stored.
+    /// Bytes of the receipts in their stored form.
     pub(super) fn receipts_bytes(&self) -> usize {
         self.receipts.as_ref().map_or(0, |open| open.content_bytes)
     }
 
-    /// The receipt of one transaction; none if the batch has fewer.
+    /// The receipt of one transaction; `None` if `index` is past the last one.
     pub(crate) fn receipt(&self, index: usize) -> Result<Option<&Receipt>, RpcError> {
         Ok(self.receipts()?.receipts.get(index))
     }
 
-    /// Ethereum's bloom filter over its logs; without receipts every log is possible.
+    /// Ethereum's bloom filter over the batch's logs. Without receipts all bits are set, because any log is possible.
     pub(crate) fn bloom(&self) -> Bloom {
         self.receipts.as_ref().map_or(Bloom::repeat_byte(0xff), |open| open.bloom())
     }
 
-    /// The hash of one transaction; none without a body, or if the batch has fewer.
+    /// The hash of one transaction; `None` without a body, or if `index` is past the last one.
     pub(crate) fn transaction_hash(&self, index: usize) -> Option<B256> {
         self.body.as_ref()?.hash(index)
     }
 
-    /// The hashes of all transactions, in order; none without a body.
+    /// The hashes of all transactions, in order; empty without a body.
     pub(crate) fn hashes(&self) -> impl Iterator<Item = B256> {
         (0..self.header.tx_count as usize).map_while(|index| self.transaction_hash(index))
     }
 
-    /// One transaction as it was signed; none if the batch has fewer.
+    /// One transaction as it was signed; `None` if `index` is past the last one.
     pub(crate) fn raw(&self, index: usize) -> Result<Option<Bytes>, RpcError> {
         Ok(self.body()?.transactions.get(index).map(|raw| Bytes::copy_from_slice(raw)))
     }
 
-    /// One transaction. Its sender is recovered once, however often it is asked for.
+    /// One transaction. Its sender is recovered only once, however often it is requested.
     pub(crate) fn transaction(
         &self,
         index: usize,
@@ -210,25 +211,25 @@ impl Batch {
         Ok(Some(transaction))
     }
 
-    /// Gas and logs of the transactions before one.
+    /// Gas and log count of the transactions before the one at `index`.
     pub(crate) fn before(&self, index: usize) -> (u64, u64) {
         let before = self.receipts.as_ref().and_then(|open| open.before.get(index).copied());
         before.unwrap_or_default()
     }
 }
 
-/// Opens batches of a store and keeps the recent ones.
+/// Opens a store's batches and caches the recent ones.
 pub(crate) struct Batches {
     store: Store,
     receipts: Shelf<OpenReceipts>,
     bodies: Shelf<OpenBody>,
     answers: [Arc<Memory>; 2],
     senders: KnownSenders,
-    /// Whether history that is not here comes by a backfill.
+    /// Whether a backfill supplies missing history later.
     backfills: bool,
 }
 
-/// Says of a part that it is not here, or not yet.
+/// The error for a part that is missing for good, or not stored yet.
 fn not_stored(what: &'static str, number: BatchNumber, to_come: Option<ToCome>) -> RpcError {
     match to_come.filter(|to_come| to_come.has(number)) {
         Some(to_come) => RpcError::NotYetStored { what, number, to_come },
@@ -237,7 +238,8 @@ fn not_stored(what: &'static str, number: BatchNumber, to_come: Option<ToCome>) 
 }
 
 impl Batches {
-    /// Senders that were met elsewhere are not recovered again. `backfills` is whether history that is not here comes later.
+    /// Creates the cache; senders in `met` are not recovered again. `backfills` is whether missing history arrives
+    /// later.
     pub(crate) fn new(store: Store, met: Arc<MetSenders>, backfills: bool) -> Batches {
         Batches {
             store,
@@ -249,17 +251,17 @@ impl Batches {
         }
     }
 
-    /// The history that is not here yet; `None` if all that comes is here.
+    /// The history that is still to be backfilled; `None` if nothing more is coming.
     pub(super) fn to_come(&self) -> Result<Option<ToCome>, RpcError> {
         Ok(if self.backfills { ToCome::of(&self.store)? } else { None })
     }
 
-    /// Says of a part of a batch that it is not here, or not yet.
+    /// The error for a part of a batch that is missing for good, or not stored yet.
     pub(super) fn missing(&self, what: &'static str, number: BatchNumber) -> RpcError {
         self.to_come().map_or_else(|error| error, |to_come| not_stored(what, number, to_come))
     }
 
-    /// A batch whose parts are both open anyway.
+    /// A batch whose two parts are both open already.
     pub(crate) fn recent(&self, number: BatchNumber) -> Result<Option<Batch>, RpcError> {
         let (Some(receipts), Some(body)) = (self.receipts.open_one(number), self.bodies.open_one(number))
         else {
@@ -271,11 +273,11 @@ impl Batches {
         Ok(header.map(|header| batch(header).knowing(&self.senders)))
     }
 
-    /// Parts of a batch by number; none beyond the head or below what is stored. A thread has one batch at a time, so that none waits for
-    /// memory that another has who waits for its own.
+    /// Returns a batch by number with the requested parts; `None` beyond the head or below the stored range. A thread
+    /// must hold only one batch at a time. Otherwise two threads that each hold memory could wait for each other's.
     ///
     /// # Errors
-    /// [`RpcError::LargeBatch`] if one of them is not for this reader.
+    /// [`RpcError::LargeBatch`] if a part is too large for this reader.
     pub(crate) fn get(
         &self,
         number: BatchNumber,
@@ -283,12 +285,12 @@ impl Batches {
         reader: Reader<'_>,
     ) -> Result<Option<Batch>, RpcError> {
         let Some(header) = self.store.header(number)? else { return Ok(None) };
-        // An empty batch needs no blob; batch 0 has the genesis in the place of its body.
+        // An empty batch needs no blob; batch 0 stores the genesis in place of its body.
         if header.tx_count == 0 {
             return Ok(Some(Batch::new(header, Some(Body::default()), Some(Receipts::default()))));
         }
         let mut batch = Batch::new(header, None, None).knowing(&self.senders);
-        // In this order always, for the same reason.
+        // Always in this order, to avoid the same deadlock.
         if parts != Parts::Body {
             batch.receipts = self.receipts.get(&self.store, &batch.header, reader)?;
             if batch.receipts.is_none() {
@@ -301,10 +303,10 @@ impl Batches {
         Ok(Some(batch))
     }
 
-    /// Opens the body of a batch that has its receipts alone.
+    /// Opens the body of a batch that was opened with its receipts alone.
     ///
     /// # Errors
-    /// [`RpcError::LargeBatch`] if it is not for this reader.
+    /// [`RpcError::LargeBatch`] if the body is too large for this reader.
     pub(super) fn open_body(&self, batch: &mut Batch, reader: Reader<'_>) -> Result<(), RpcError> {
         batch.body = self.bodies.get(&self.store, &batch.header, reader)?;
         if batch.body.is_none() {
@@ -313,10 +315,11 @@ impl Batches {
         Ok(())
     }
 
-    /// Makes an answer in memory that is set aside for it, until it is written.
+    /// Builds an answer within memory that is reserved for it until it is written.
     ///
     /// # Errors
-    /// [`RpcError::LargeBatch`] if it is too long for this reader, and [`RpcError::TooMuch`] if it is for anybody.
+    /// [`RpcError::LargeBatch`] if the answer is too long for this reader, and [`RpcError::TooMuch`] if it is too long
+    /// for any reader.
     pub(super) fn weigh<T>(
         &self,
         weight: Weight,
@@ -345,29 +348,29 @@ impl Batches {
         }
     }
 
-    /// Other receipts in the place of those that are open.
+    /// Replaces the open receipts of a batch.
     #[cfg(test)]
     pub(crate) fn replace(&self, number: BatchNumber, receipts: Receipts) {
         self.receipts.replace(Arc::new(Open::alone(number, receipts)));
     }
 }
 
-/// What an answer is made of.
+/// The size of an answer's content.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Weight {
-    /// Receipts, or transactions.
+    /// The number of receipts or transactions.
     pub(super) items: usize,
     pub(super) logs: usize,
     pub(super) data_bytes: usize,
 }
 
 impl Weight {
-    /// That of a batch's whole transactions.
+    /// The weight of all transactions of a batch in full.
     pub(super) fn of_transactions(header: &BatchHeader) -> Weight {
         Weight { items: header.tx_count as usize, logs: 0, data_bytes: header.tx_bytes as usize }
     }
 
-    /// That of receipts.
+    /// The weight of `receipts`.
     pub(super) fn of_receipts<'a>(receipts: impl IntoIterator<Item = &'a Receipt>) -> Weight {
         receipts.into_iter().fold(Weight::default(), |sum, receipt| Weight {
             items: sum.items + 1,

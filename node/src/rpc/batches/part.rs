@@ -1,4 +1,4 @@
-//! [`Part`]: the body of a batch and its receipts, as they are open: apart, because hardly anybody needs both.
+//! [`Part`]: the body or the receipts of a batch, unpacked. The two open separately, because few callers need both.
 
 use std::{mem::size_of, sync::OnceLock};
 
@@ -6,30 +6,31 @@ use alloy_primitives::{B256, Bloom, keccak256};
 use serde::de::DeserializeOwned;
 use slipstream_types::{BatchHeader, BlobKind, Body, Log, Receipt, Receipts, batch::RawTransaction, limits};
 
-/// Gas of one byte of a log's data, the least that a byte of receipts beside their heads costs.
+/// Gas per byte of a log's data, the cheapest way to add bytes to receipts apart from their heads.
 const LOG_BYTE_GAS: u64 = 8;
-/// Bytes of a receipt without logs, in its encoding.
+/// Bytes of an encoded receipt without logs.
 const RECEIPT_BYTES: u64 = 16;
-/// What the allocator adds to a piece of memory.
+/// The allocator's overhead per allocation.
 const ALLOCATION_BYTES: usize = 16;
 
-/// A part of a batch that is opened by itself.
+/// A part of a batch that opens separately.
 pub(crate) trait Part: Sized {
     type Content: DeserializeOwned;
     const KIND: BlobKind;
-    /// Bytes of memory for each byte of the content, at most, while it is unpacked: its compressed form, the content, and what it becomes.
+    /// Maximum bytes of memory per byte of content while it is unpacked: its compressed form, the content, and the
+    /// result.
     const UNPACKED_FACTOR: usize;
 
-    /// The most bytes that the content can have, by what the header says.
+    /// The most bytes that the content can have, judged by the header.
     fn content_bytes_max(header: &BatchHeader) -> usize;
 
     fn of(content: Self::Content) -> Self;
 
-    /// Its memory.
+    /// The bytes of memory that it uses.
     fn bytes(&self) -> usize;
 }
 
-/// The transactions of a batch, each with its hash once that was asked for.
+/// The transactions of a batch, each with its hash once that was requested.
 pub(crate) struct OpenBody {
     pub(in crate::rpc) body: Body,
     hashes: Box<[OnceLock<B256>]>,
@@ -42,7 +43,7 @@ impl OpenBody {
         Some(*hash.get_or_init(|| keccak256(&self.body.transactions[index][..])))
     }
 
-    /// How many transactions have their hashes.
+    /// The number of transactions whose hashes were computed.
     #[cfg(test)]
     pub(super) fn hashed(&self) -> usize {
         self.hashes.iter().filter(|hash| hash.get().is_some()).count()
@@ -72,7 +73,7 @@ impl Part for OpenBody {
 /// The receipts of a batch.
 pub(crate) struct OpenReceipts {
     pub(in crate::rpc) receipts: Receipts,
-    /// Gas and logs of the transactions before each one.
+    /// Gas and log count of the transactions before each one.
     pub(super) before: Vec<(u64, u64)>,
     bloom: OnceLock<Bloom>,
 }
@@ -90,10 +91,10 @@ impl OpenReceipts {
 impl Part for OpenReceipts {
     type Content = Receipts;
     const KIND: BlobKind = BlobKind::Receipts;
-    // A log without topics and data has 22 bytes, and takes 72.
+    // A log without topics and data has 22 bytes, and takes 72 in memory.
     const UNPACKED_FACTOR: usize = 5;
 
-    /// A fifth of the gas may have been paid back, so that the header tells of the rest.
+    /// Up to a fifth of the gas may have been refunded, and the header states only the rest.
     fn content_bytes_max(header: &BatchHeader) -> usize {
         let gas = header.gas_used.saturating_add(header.gas_used / 4);
         let count = u64::from(header.tx_count);

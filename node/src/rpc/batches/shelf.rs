@@ -1,11 +1,11 @@
-//! [`Shelf`]: the open parts of batches of one kind. Each is opened by one caller, into memory that it has before; the others wait for it.
-//! The recent ones are kept.
+//! [`Shelf`]: a cache of the open parts of batches, for one kind of part. One caller opens a part, into memory that it
+//! reserves first; the others wait for it. Recent parts stay cached.
 //!
 //! ```text
-//!  get ─┬─ open ─────────────────────────────────────────────────▶ shared by all who hold it
+//!  get ─┬─ open ─────────────────────────────────────────────────▶ shared by all its holders
 //!       ├─ closed, and large: not on a thread for short work
-//!       ├─ somebody opens it: waits
-//!       └─ closed ─▶ memory by the header ─▶ blob ─▶ unpacked ─▶ shared; kept, unless it would take more than is kept at all
+//!       ├─ another caller opens it: waits
+//!       └─ closed ─▶ memory by the header ─▶ blob ─▶ unpacked ─▶ shared; cached, unless it exceeds the whole cache
 //! ```
 
 use std::{
@@ -26,36 +26,36 @@ use super::{
 };
 use crate::rpc::errors::RpcError;
 
-/// Bytes of a part's content that is opened on a thread for short work: it takes some ten milliseconds.
+/// Maximum bytes of content of a part that a thread for short work opens; opening it takes about ten milliseconds.
 pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
-/// Most small parts that are kept open; a client that polls receipts is seldom further behind.
+/// Maximum number of small parts in the cache; a client that polls receipts is seldom further behind.
 const KEPT_MAX: usize = 32;
-/// How long short work waits for the lock of the shelf. One who stands back may be stopped while it has it; then opening a small part once
-/// more takes less time.
+/// How long short work waits for the shelf's lock. A low-priority thread may be suspended while it holds the lock; then
+/// it is faster to open a small part once more.
 const LOCK_MAX: Duration = Duration::from_millis(1);
-/// How long short work waits for another who opens what it needs, and may stand back.
+/// How long short work waits for another caller, possibly of low priority, that is opening the part it needs.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Parts that are known to be open somewhere: when there are more, those are forgotten that nobody holds any more.
+/// The number of tracked open parts above which those without holders are forgotten.
 const SHARED_MAX: usize = 256;
 
-/// Bytes of the small parts of a kind, or of the large ones.
+/// Memory limits for the small, or the large, parts of a kind.
 #[derive(Clone, Copy)]
 pub(super) struct Budget {
-    /// That are open, or being opened, at a time.
+    /// Maximum bytes of parts that are open, or being opened, at once.
     pub(super) open_bytes_max: usize,
-    /// That are kept open when nobody asks.
+    /// Maximum bytes of parts that stay cached without a holder.
     pub(super) kept_bytes_max: usize,
 }
 
-/// See the module.
+/// The cache that the module describes.
 pub(super) struct Shelf<T> {
-    /// Of small parts and of large ones, which never take the place of small ones.
+    /// For small parts and for large ones, which never displace small ones.
     budgets: [Budget; 2],
     memories: [Arc<Memory>; 2],
     state: Mutex<State<T>>,
-    /// Somebody has opened something, or given up.
+    /// Signalled when a caller has opened a part, or given up.
     changed: Condvar,
-    /// How often something was unpacked.
+    /// How many parts were unpacked.
     #[cfg(test)]
     pub(super) opens: std::sync::atomic::AtomicUsize,
 }
@@ -66,7 +66,7 @@ struct State<T> {
     kept: [VecDeque<Arc<Open<T>>>; 2],
 }
 
-/// A part that is open, until nobody holds it any more.
+/// An open part, until its last holder drops it.
 pub(crate) struct Open<T> {
     number: BatchNumber,
     part: T,
@@ -76,7 +76,7 @@ pub(crate) struct Open<T> {
 }
 
 impl<T: Part> Open<T> {
-    /// A part that is on no shelf.
+    /// A part outside any shelf.
     pub(super) fn alone(number: BatchNumber, content: T::Content) -> Open<T> {
         let part = T::of(content);
         Open { number, bytes: part.bytes(), part, content_bytes: 0, _share: None }
@@ -96,7 +96,7 @@ impl<T> Deref for Open<T> {
 }
 
 impl<T: Part> Shelf<T> {
-    /// A shelf with memory for small parts and for large ones.
+    /// A shelf with a budget for small parts and one for large ones.
     pub(super) fn new(budgets: [Budget; 2]) -> Shelf<T> {
         let state = State { opening: BTreeSet::new(), shared: HashMap::new(), kept: Default::default() };
         Shelf {
@@ -109,10 +109,10 @@ impl<T: Part> Shelf<T> {
         }
     }
 
-    /// A part, if it is stored.
+    /// Returns a part, if it is stored.
     ///
     /// # Errors
-    /// [`RpcError::LargeBatch`] if it is not for this reader.
+    /// [`RpcError::LargeBatch`] if the part is too large for this reader.
     pub(super) fn get(
         &self,
         store: &Store,
@@ -144,7 +144,7 @@ impl<T: Part> Shelf<T> {
         Ok(Some(turn.share(Open { number, part, content_bytes, bytes, _share: Some(share) }, reader)))
     }
 
-    /// A part that is open anyway.
+    /// Returns a part if it is already open.
     pub(super) fn open_one(&self, number: BatchNumber) -> Option<Arc<Open<T>>> {
         self.state.try_lock_for(LOCK_MAX)?.find(number)
     }
@@ -178,12 +178,12 @@ impl<T: Part> Shelf<T> {
         }
     }
 
-    /// The lock, as far as this reader waits for it.
+    /// Takes the lock; `None` if this reader's patience ends first.
     fn lock(&self, reader: Reader<'_>) -> Option<MutexGuard<'_, State<T>>> {
         if reader.is_long { Some(self.state.lock()) } else { self.state.try_lock_for(LOCK_MAX) }
     }
 
-    /// Memory, once there is some. What is kept of that kind gives way.
+    /// Reserves memory, waiting until some is free. Cached parts of that size class are evicted first.
     fn take(&self, bytes: usize, is_large: bool, reader: Reader<'_>) -> Result<Share, RpcError> {
         loop {
             if let Some(share) = self.memories[usize::from(is_large)].try_take(bytes) {
@@ -197,7 +197,7 @@ impl<T: Part> Shelf<T> {
         }
     }
 
-    /// Another part in the place of one that is open.
+    /// Replaces an open part.
     #[cfg(test)]
     pub(super) fn replace(&self, open: Arc<Open<T>>) {
         let mut state = self.state.lock();
@@ -206,13 +206,13 @@ impl<T: Part> Shelf<T> {
         state.kept[0].push_back(open);
     }
 
-    /// Memory that somebody has, of small and of large parts.
+    /// Memory in use, for small and for large parts.
     #[cfg(test)]
     pub(super) fn used_bytes(&self) -> [usize; 2] {
         self.memories.each_ref().map(|memory| memory.used())
     }
 
-    /// Bytes of all that is kept, small and large.
+    /// Bytes of all cached parts, small and large.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> [usize; 2] {
         let state = self.state.lock();
@@ -235,11 +235,11 @@ impl<T> State<T> {
 
 enum Found<'a, T> {
     Open(Arc<Open<T>>),
-    /// To be opened by whoever asked.
+    /// The caller must open it.
     Closed(Turn<'a, T>),
 }
 
-/// The turn of one who opens a part. Others wait for the first one, until this is dropped.
+/// The turn of a caller that opens a part. Others wait for the first such caller, until this is dropped.
 struct Turn<'a, T> {
     shelf: &'a Shelf<T>,
     number: BatchNumber,
@@ -247,10 +247,10 @@ struct Turn<'a, T> {
 }
 
 impl<T: Part> Turn<'_, T> {
-    /// It is open: for all who want it, and for a while if it is to be kept.
+    /// Publishes the open part to all waiting callers, and caches it if this reader's parts are cached.
     fn share(self, open: Open<T>, reader: Reader<'_>) -> Arc<Open<T>> {
         let open = Arc::new(open);
-        // Freed without the lock: a part may have megabytes, and all callers look here.
+        // Freed after the lock is released: a part may have megabytes, and all callers need the lock.
         let mut oldest = Vec::new();
         let Some(mut state) = self.shelf.lock(reader) else { return open };
         if let Some(other) = state.find(self.number) {

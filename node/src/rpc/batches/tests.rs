@@ -12,10 +12,11 @@ use crate::rpc::{
     tests::{context, loose},
 };
 
-/// Logs of one transaction that burns all its gas on them.
+/// The number of logs of one transaction that burns all its gas on them.
 const BOMB_LOGS: usize = 41_000;
 
-/// Commits a batch of `bombs` transactions with [`BOMB_LOGS`] empty logs each, and a last one with a single log.
+/// Commits a batch of `bombs` transactions with [`BOMB_LOGS`] empty logs each, and one last transaction with a single
+/// log.
 pub(crate) fn commit_bomb(store: &Store, bombs: usize) -> BatchNumber {
     let log = Log { address: Address::repeat_byte(7), topics: Default::default(), data: Default::default() };
     let logs = (0..bombs).map(|_| BOMB_LOGS).chain([1]).collect::<Vec<_>>();
@@ -30,7 +31,7 @@ pub(crate) fn commit_bomb(store: &Store, bombs: usize) -> BatchNumber {
     commit(store, (0..logs.len() as u64).map(|n| n.to_be_bytes().to_vec()).collect(), receipts, gas_used)
 }
 
-/// A batch of these transactions and receipts.
+/// Commits a batch of these transactions and receipts.
 pub(crate) fn commit(store: &Store, raws: Vec<Vec<u8>>, receipts: Receipts, gas_used: u64) -> BatchNumber {
     let head = store.head().unwrap();
     let body = Body::new(raws).unwrap();
@@ -57,8 +58,8 @@ fn opens(context: &RpcContext) -> [usize; 2] {
     [receipts.opens.load(SeqCst), bodies.opens.load(SeqCst)]
 }
 
-/// Goal: a batch of very many logs is opened once for all who ask at a time, and again for none who asks soon. It takes the memory that it
-/// weighs, and threads for short work leave it alone, open or not.
+/// Goal: a batch of very many logs is opened once for all concurrent callers, and not again for callers that follow
+/// soon. It uses the memory that it weighs. Threads for short work refuse it, open or not.
 #[test]
 fn a_large_batch_has_one_opener() {
     let context = context();
@@ -86,7 +87,7 @@ fn a_large_batch_has_one_opener() {
     assert_eq!(opens(&context), [1, 1]);
 }
 
-/// Goal: large batches drive out no small ones, and those that take more than is kept drive out nothing.
+/// Goal: large batches evict no small ones, and those that exceed the whole cache evict nothing.
 #[test]
 fn large_batches_drive_out_no_small_ones() {
     let context = context();
@@ -103,13 +104,14 @@ fn large_batches_drive_out_no_small_ones() {
     assert!(context.batches.receipts.open_one(small).is_some(), "it has a memory of its own");
     assert!(context.batches.receipts.open_one(large).is_none(), "it made room");
     assert_eq!(context.batches.receipts.used_bytes(), context.batches.receipts.kept_bytes());
-    // Whoever passes leaves nothing behind.
+    // A passing reader leaves nothing in the cache.
     let passed = commit_bomb(&context.store, 0);
     drop(context.batches.get(passed, Parts::Both, Reader::passing(&leash)).unwrap());
     assert!(context.batches.receipts.open_one(passed).is_none());
 }
 
-/// Goal: readers of distinct large batches share a bounded memory: they wait for each other before they unpack, and what is kept gives way.
+/// Goal: readers of distinct large batches share a bounded memory: they wait for each other before they unpack, and
+/// cached parts give way.
 #[test]
 fn readers_wait_for_memory() {
     let context = context();
@@ -129,7 +131,8 @@ fn readers_wait_for_memory() {
     assert!(context.batches.receipts.kept_bytes()[1] <= RECEIPTS[1].kept_bytes_max);
 }
 
-/// Goal: only what is asked for is opened: no receipts for a transaction, one hash for one transaction, and no body for a header.
+/// Goal: only what is requested is opened: no receipts for a transaction, one hash for one transaction, and no body for
+/// a header.
 #[test]
 fn only_what_is_asked_for_is_opened() {
     let context = context();
@@ -149,7 +152,8 @@ fn only_what_is_asked_for_is_opened() {
     assert!(batch.receipts().is_err() && batch.hashes().eq(hashes));
 }
 
-/// Goal: a long answer is made on threads for that, in memory that is set aside until it is written; one that nobody could send is refused.
+/// Goal: a long answer is built on threads for long work, in memory that is reserved until it is written. An answer too
+/// long to send is refused.
 #[test]
 fn long_answers_are_weighed() {
     let context = context();
@@ -175,7 +179,7 @@ fn long_answers_are_weighed() {
     );
 }
 
-/// Goal: a memory gives no more than there is, and gets back what its holders do not need.
+/// Goal: a memory never hands out more than it has, and gets back what its holders release.
 #[test]
 fn a_memory_is_shared() {
     let memory = Memory::new(10);

@@ -81,22 +81,22 @@ impl Asked {
     }
 }
 
-/// How long something may run that executes calls.
+/// The time limit of work that executes calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallLimit {
     pub(super) time_max: Duration,
-    /// Where that is configured.
+    /// The configuration key that sets it.
     pub(super) key: &'static str,
 }
 
 impl CallLimit {
-    /// Ends a call when it has had its time, counted from now, or when nobody waits for it any more.
+    /// Interrupts a call when its time, counted from now, is over, or when its caller no longer waits.
     pub(super) fn interrupt(self, asker: &Asker<'_>) -> Interrupt {
         let (leash, end) = (asker.leash.clone(), Instant::now() + self.time_max);
         Interrupt::when(move || leash.is_cut_or(|| Instant::now() >= end))
     }
 
-    /// Why a call has no outcome.
+    /// The error for a call without an outcome.
     pub(super) fn refusal(self, error: ExecuteError, asker: &Asker<'_>) -> RpcError {
         match error {
             ExecuteError::Interrupted if asker.leash.is_cut() => RpcError::NobodyWaits,
@@ -111,7 +111,7 @@ impl RpcContext {
         CallLimit { time_max: self.call_time_max, key: "api.call_time_max_ms" }
     }
 
-    /// Ends a call when it has had its time, or when nobody waits for it any more.
+    /// Interrupts a call when its time is over, or when its caller no longer waits.
     pub(super) fn interrupt(&self, asker: &Asker<'_>) -> Interrupt {
         self.call_limit().interrupt(asker)
     }
@@ -120,7 +120,7 @@ impl RpcContext {
         self.call_limit().refusal(error, asker)
     }
 
-    /// The batch that a call at the head runs in: the head's, or for `pending` that of the batch that would be made now.
+    /// The environment of a call at the head: the head batch's, or for `pending` that of a batch proposed now.
     pub(super) fn env(&self, view: &View, id: BlockId) -> BatchEnv {
         let head = view.head();
         if id.is_pending() {

@@ -1,4 +1,4 @@
-//! The objects that override state and block for one call, with geth's names and bounded in number and size.
+//! The objects that override state and block for one call. They use geth's names and are bounded in number and size.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,8 +11,8 @@ use slipstream_executor::{AccountOverride, BlockOverrides, StorageOverride};
 
 use crate::rpc::{errors::RpcError, params::Strict};
 
-/// Accounts, slots and bytes of code in one call, and block hashes. Generous for simulations by hand or by bundlers; the bytes keep
-/// the analysis of code below the time of the call itself.
+/// Limits of one call: accounts, slots and bytes of code, and block hashes. They are generous for simulations by hand
+/// or by bundlers. The limit on code keeps its analysis cheaper than the call itself.
 const ACCOUNTS_MAX: usize = 1_000;
 const SLOTS_MAX: usize = 10_000;
 const CODE_BYTES_MAX: usize = 1 << 20;
@@ -34,10 +34,10 @@ struct AccountObject {
     move_precompile_to_address: Option<Strict<Address>>,
 }
 
-/// Slots and their wanted values, both as 32 bytes.
+/// Slots and their new values, both as 32 bytes.
 type Slots = BTreeMap<Strict<B256>, Strict<B256>>;
 
-/// The overrides of a request so far.
+/// The totals of the overrides read so far in a request.
 #[derive(Default)]
 pub(in crate::rpc) struct Overridden {
     accounts: usize,
@@ -47,12 +47,12 @@ pub(in crate::rpc) struct Overridden {
 
 impl AccountsObject {
     /// # Errors
-    /// If there are too many, or one cannot be honoured.
+    /// If there are too many accounts or slots or too much code, or if an override cannot be applied.
     pub(in crate::rpc) fn into_overrides(self) -> Result<BTreeMap<Address, AccountOverride>, RpcError> {
         self.into_overrides_beside(&mut Overridden::default())
     }
 
-    /// The same for one of several such objects in a request, which have to share the limits.
+    /// The same for one of several such objects in a request, which share the limits.
     ///
     /// # Errors
     /// As [`AccountsObject::into_overrides`].
@@ -110,7 +110,7 @@ fn within(what: &str, found: usize, max: usize) -> Result<(), RpcError> {
     )))
 }
 
-/// `{number, time, …}`. The second names are those of older clients.
+/// `{number, time, …}`. Older clients use the alternative names.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::rpc) struct BlockObject {
@@ -148,7 +148,7 @@ impl BlockObject {
     }
 }
 
-/// Block hashes by number, which stands as a quantity or, because it is a key, in decimal digits.
+/// Block hashes by number. The number is a quantity or, because it is an object key, decimal digits.
 #[derive(Default)]
 struct Hashes(BTreeMap<u64, B256>);
 
@@ -249,7 +249,7 @@ mod tests {
         assert!(accounts(code(CODE_BYTES_MAX + 1)).unwrap_err().contains("bytes of code are overridden"));
     }
 
-    /// Goal: a call that overrides all that it may is not refused for the length of its request.
+    /// Goal: a call that uses all allowed overrides is not refused for the length of its request.
     #[test]
     fn all_that_may_be_overridden_fits_into_a_request() {
         let word = B256::repeat_byte(0xff);

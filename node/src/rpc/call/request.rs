@@ -10,10 +10,11 @@ use slipstream_executor::{CALL_GAS_MAX, CallRequest};
 
 use crate::rpc::{errors::RpcError, params::Strict};
 
-/// Authorizations in one call: more cost more gas than it may use, and each takes a signature's recovery.
+/// Maximum number of authorizations in one call. More would cost more gas than a call may use, and each needs a
+/// signature recovery.
 const AUTHORIZATIONS_MAX: usize = (CALL_GAS_MAX / PER_EMPTY_ACCOUNT_COST) as usize;
 
-/// A call as clients describe it. Fields that no call has are passed over, as geth does: libraries add some.
+/// A call as clients describe it. Unknown fields are ignored, as in geth, because libraries add some.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::rpc) struct CallObject {
@@ -57,13 +58,14 @@ struct AuthorizationObject {
 
 impl CallObject {
     /// # Errors
-    /// In geth's words, if fields contradict each other or the chain, or ask for something that the chain lacks.
+    /// In geth's words, if fields contradict each other or the chain, or request something that the chain lacks.
     pub(in crate::rpc) fn into_request(self, chain_id: u64) -> Result<CallRequest, RpcError> {
-        // Only the nonce's form is checked: a call is no transaction, and clients fill in any number.
+        // Only the nonce's form is checked: a call is not a transaction, and clients fill in any number.
         Ok(CallRequest { nonce: None, ..self.into_ordered(chain_id)?.0 })
     }
 
-    /// The same for a call whose place among others counts: with its nonce, and its authorizations as they were signed.
+    /// The same for a call whose position among others matters: it keeps its nonce, and its authorizations as they were
+    /// signed.
     ///
     /// # Errors
     /// As [`CallObject::into_request`].

@@ -1,12 +1,12 @@
-//! [`Arrived`]: the transactions that reached the pool, as sockets tell of them.
+//! [`Arrived`]: the transactions that reached the pool, in the form that sockets send.
 //!
 //! ```text
-//!  pool ─▶ copied, on a thread of the node's own ─▶ shown, on one that stands back ─▶ ring ─▶ every subscription, at its own place
+//!  pool ─▶ copied, on a thread of the node's own ─▶ shown, on a low-priority one ─▶ ring ─▶ every subscription, at its own place
 //! ```
 //!
-//! Sockets read here and never in the pool: they are served by a thread that stands back, and whoever adds to the pool would wait
-//! for it. Each transaction is written once, by hash and whole, for all that listen. A subscription is a number in the ring. One
-//! whose number has left it is told so.
+//! Sockets read here and never in the pool. A low-priority thread serves them, and a thread that adds to the pool would
+//! have to wait for it. Each transaction is formatted once for all listeners, as a hash and in full. A subscription is
+//! a position in the ring. A subscription whose position has left the ring is notified.
 
 use std::{
     collections::VecDeque,
@@ -22,15 +22,17 @@ use slipstream_executor::Transaction;
 
 use crate::rpc::{errors::RpcError, transactions};
 
-/// Hashes that are kept as text, some 6 MiB: some seconds of the heaviest load, minutes of an ordinary one.
+/// Maximum number of hashes that are kept as text, some 6 MiB: some seconds of the heaviest load, minutes of an
+/// ordinary one.
 const HASHES_MAX: usize = 65_536;
-/// Most memory of the transactions that are kept whole, about.
+/// Approximate memory limit for the transactions that are kept in full.
 const WHOLE_BYTES_MAX: usize = 16 << 20;
-/// The memory of one beside its envelope, which is there raw, decoded, and as text of twice the length.
+/// The memory of one transaction besides its envelope. The envelope is held raw, decoded, and as text of twice its
+/// length.
 const WHOLE_BYTES_BESIDE: usize = 1_280;
 const ENVELOPE_COPIES: usize = 4;
 
-/// A transaction that reached the pool, and how it is told.
+/// A transaction that reached the pool, and its text forms.
 pub(in crate::rpc) struct Arrival {
     transaction: Transaction,
     hash: Arc<str>,
@@ -43,7 +45,7 @@ impl Arrival {
         Arc::new(Arrival { transaction, hash, whole: OnceLock::new() })
     }
 
-    /// The whole transaction as JSON, written by the first one that wants it.
+    /// Returns the full transaction as JSON; the first caller formats it.
     pub(in crate::rpc) fn whole(&self) -> Result<Arc<str>, RpcError> {
         if let Some(text) = self.whole.get() {
             return Ok(text.clone());
@@ -58,18 +60,18 @@ impl Arrival {
     }
 }
 
-/// A hash as JSON.
+/// Formats a hash as JSON.
 fn hash_text(hash: &B256) -> Arc<str> {
     format!("\"{hash}\"").into()
 }
 
-/// The last arrivals under their numbers in the pool.
+/// The latest arrivals, by their numbers in the pool.
 pub(in crate::rpc) struct Arrived {
     hashes_max: usize,
     whole_bytes_max: usize,
-    /// Taken by threads that stand back alone, but for tests, and held for no more than copying pointers.
+    /// Locked only by low-priority threads, except in tests, and held only while pointers are copied.
     ring: Mutex<Ring>,
-    /// As in the ring, for those who begin to listen.
+    /// The ring's `end`, for new listeners.
     end: AtomicU64,
 }
 
@@ -78,14 +80,14 @@ struct Ring {
     hashes: VecDeque<Arc<str>>,
     whole: VecDeque<Arc<Arrival>>,
     whole_bytes: usize,
-    /// The number behind the last one.
+    /// The number after the last arrival.
     end: u64,
-    /// The number behind those that came while nobody listened.
+    /// The number after the arrivals that came while nobody listened.
     skipped: u64,
 }
 
 impl Arrived {
-    /// Empty, from a number on.
+    /// An empty ring that starts at the number `end`.
     pub(super) fn new(end: u64) -> Arrived {
         Arrived::bounded(end, HASHES_MAX, WHOLE_BYTES_MAX)
     }
@@ -95,14 +97,14 @@ impl Arrived {
         Arrived { hashes_max, whole_bytes_max, ring, end: AtomicU64::new(end) }
     }
 
-    /// The number behind the last one.
+    /// The number after the last arrival.
     pub(super) fn end(&self) -> u64 {
         self.end.load(Ordering::SeqCst)
     }
 
-    /// Adds the next ones. The oldest leave if there are too many.
+    /// Adds the next arrivals, and evicts the oldest beyond the limits.
     pub(super) fn push(&self, arrivals: Vec<Arc<Arrival>>) {
-        // Freed without the lock.
+        // Freed after the lock is released.
         let mut gone = Vec::new();
         let mut ring = self.ring.lock();
         for arrival in arrivals {
@@ -123,7 +125,8 @@ impl Arrived {
         drop((hashes, gone));
     }
 
-    /// Adds the next ones, of which the pool knows only the hashes any more. Whoever wants them whole has missed them.
+    /// Adds the next arrivals when the pool remembers only their hashes. Listeners for full transactions have missed
+    /// them.
     pub(super) fn push_hashes(&self, hashes: &[B256]) {
         let texts: Vec<_> = hashes.iter().map(hash_text).collect();
         let mut ring = self.ring.lock();
@@ -136,12 +139,12 @@ impl Arrived {
         drop(gone);
     }
 
-    /// Nobody listens: what came up to a number is news for nobody. Whoever begins to listen meanwhile begins there.
+    /// Skips the arrivals below `end`, because nobody listened. A listener that starts meanwhile starts at `end`.
     pub(super) fn skip(&self, end: u64) {
         self.replace(Ring { end, skipped: end, ..Ring::default() });
     }
 
-    /// What came up to a number is lost to all who listen.
+    /// Drops the arrivals below `end`; all listeners lose them.
     pub(in crate::rpc) fn lose(&self, end: u64) {
         let skipped = self.ring.lock().skipped;
         self.replace(Ring { end, skipped, ..Ring::default() });
@@ -154,13 +157,14 @@ impl Arrived {
         drop(old);
     }
 
-    /// At most `max` hashes as JSON from a number on, and the number of the first one; `None` if that has left the ring.
+    /// Returns at most `max` hashes as JSON from the number `from` on, and the first one's number; `None` if that has
+    /// left the ring.
     pub(in crate::rpc) fn hashes(&self, from: u64, max: usize) -> Option<(u64, Vec<Arc<str>>)> {
         let ring = self.ring.lock();
         ring.part(&ring.hashes, from, max)
     }
 
-    /// The same of whole transactions.
+    /// The same for full transactions.
     pub(in crate::rpc) fn whole(&self, from: u64, max: usize) -> Option<(u64, Vec<Arc<Arrival>>)> {
         let ring = self.ring.lock();
         ring.part(&ring.whole, from, max)
@@ -168,7 +172,7 @@ impl Arrived {
 }
 
 impl Ring {
-    /// Takes the oldest hashes beyond so many.
+    /// Removes and returns the oldest hashes beyond `hashes_max`.
     fn spare_hashes(&mut self, hashes_max: usize) -> Vec<Arc<str>> {
         let spare = self.hashes.len().saturating_sub(hashes_max);
         self.hashes.drain(..spare).collect()
@@ -195,8 +199,8 @@ mod tests {
         arrivals.iter().map(|arrival| arrival.hash.clone()).collect()
     }
 
-    /// Goal: a reader gets everything once and in order, in parts, and one whose place has left the ring is told so. The ring keeps to
-    /// its bounds in number and in bytes.
+    /// Goal: a reader gets everything once and in order, in parts. A reader whose position has left the ring is
+    /// notified. The ring keeps its limits in number and bytes.
     #[test]
     fn who_lags_falls_out_of_a_bounded_ring() {
         let all = arrivals(1..11);
@@ -218,7 +222,7 @@ mod tests {
         assert!(ring.hashes.len() == 6 && ring.whole_bytes <= arrived.whole_bytes_max);
     }
 
-    /// Goal: what came while nobody listened is no loss for one who begins, and what was lost is one for all.
+    /// Goal: arrivals from before a listener starts are no loss for it; lost arrivals are a loss for all listeners.
     #[test]
     fn what_is_skipped_is_not_lost() {
         let (all, arrived) = (arrivals(1..4), Arrived::new(7));
@@ -232,8 +236,8 @@ mod tests {
         assert_eq!((arrived.end(), arrived.hashes(30, 9)), (30, Some((30, vec![]))));
     }
 
-    /// Goal: transactions that are known by hash alone are told to those who want hashes. Only who wants them whole has missed them, and
-    /// later ones come whole again.
+    /// Goal: listeners for hashes receive transactions that are known only by hash. Only listeners for full
+    /// transactions have missed them, and later ones arrive in full again.
     #[test]
     fn hashes_go_on_without_the_whole() {
         let all = arrivals(1..7);
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!(ring.whole_bytes, all[4].weight() + all[5].weight());
     }
 
-    /// Goal: a transaction is written once, whoever wants it.
+    /// Goal: a transaction is formatted only once, for all readers.
     #[test]
     fn a_transaction_is_written_once() {
         let arrival = &arrivals(1..2)[0];

@@ -1,18 +1,19 @@
-//! [`Feed`]: the news, made once for all listeners.
+//! [`Feed`]: the news, produced once for all listeners.
 //!
 //! ```text
 //!  store's head ────▶ the head as JSON ──────────┐
-//!  pool's arrivals ─▶ copied, once in 10 ms ──────┼─▶ told, on a thread that stands back ─▶ every socket looks what its subscriptions lack
-//!  health ──────────▶ looked at, once a second ───┘                                               └─▶ logs: in the lanes of callers, kept here for
-//!                                                                                                    the next who wants the same
+//!  pool's arrivals ─▶ copied, once in 10 ms ─────┼─▶ told, at low priority ─▶ every socket checks what its subscriptions lack
+//!  health ──────────▶ checked once a second ─────┘                            └─▶ logs: in the lanes of callers, cached here
+//!                                                                                 for subscriptions with the same criteria
 //! ```
 //!
-//! Subscriptions have no queues: a subscription is a place in the ledger or in the pool's arrivals, as a filter is. The feed makes
-//! a head for each batch, and the JSON of each transaction, once for all listeners, and only while somebody listens. Work that
-//! grows with subscriptions runs in their owners' names.
+//! Subscriptions have no queues. Like a filter, a subscription is a position in the ledger or in the pool's arrivals.
+//! The feed builds a head for each batch, and the JSON of each transaction, once for all listeners, and only while
+//! somebody listens. Work that grows with subscriptions runs in their owners' names.
 //!
-//! Sockets are served by a thread that stands back, and may be stopped at any place for long. So it reads neither pool nor store,
-//! and what it reads here is put there by a thread that stands back as well: no other waits for a lock that it holds.
+//! A low-priority thread serves the sockets and may be suspended at any point for long. It therefore reads neither pool
+//! nor store. The data it reads here is written by another low-priority thread, so no other thread waits for a lock
+//! that it holds.
 
 mod arrived;
 mod receipts;
@@ -47,23 +48,23 @@ use super::{
 };
 use crate::api::room::Room;
 
-/// Heads that are kept as text, some 200 KiB: a listener that is further behind makes them again.
+/// Maximum number of heads that are kept as text, some 200 KiB. A listener further behind builds them again.
 const HEADS_MAX: u64 = 128;
-/// Logs that are kept as text for others who want the same.
+/// Memory limit for logs that are cached as text for listeners with the same criteria.
 const MATCHES_BYTES_MAX: u64 = 8 << 20;
-/// How many of them there are, about: sizes the table.
+/// The approximate number of cached entries: sizes the table.
 const KEPT_EXPECTED: usize = 4_096;
-/// The memory of one entry beside its text.
+/// The memory of one entry besides its text.
 const KEPT_BYTES: u64 = 128;
-/// The room for the criteria of all subscriptions, and the part of it that strangers leave to the operator's hosts.
+/// The memory for the criteria of all subscriptions, and the part of it that strangers leave to the operator's hosts.
 const SUBSCRIPTIONS_BYTES_MAX: usize = 16 << 20;
 const SUBSCRIPTIONS_BYTES_RESERVED: usize = SUBSCRIPTIONS_BYTES_MAX / 8;
 
-/// A batch as those see it who listen for new ones.
+/// A batch as listeners for new heads see it.
 pub(super) struct Head {
     /// The header as JSON.
     pub(super) text: Arc<str>,
-    /// The filter of its logs, as the index has it; `None` if its receipts are missing.
+    /// The filter of its logs, in the index's form; `None` if its receipts are missing.
     pub(super) bloom: Option<Vec<u8>>,
 }
 
@@ -75,10 +76,10 @@ impl Head {
     }
 }
 
-/// The logs of a batch that some criteria find, as JSON.
+/// A batch's logs that match some criteria, as JSON.
 pub(super) type Matched = Arc<[Arc<str>]>;
 
-/// Weighs kept texts by their bytes.
+/// Weighs cached texts by their bytes.
 #[derive(Clone)]
 pub(super) struct Bytes;
 
@@ -95,30 +96,30 @@ pub(crate) struct Feed {
     arrived: watch::Sender<u64>,
     syncing: watch::Sender<Syncing>,
     heads: Mutex<BTreeMap<BatchNumber, Arc<Head>>>,
-    /// What came to the pool of late.
+    /// The latest arrivals in the pool.
     pub(super) pending: Arrived,
-    /// By batch and by the name of the criteria.
+    /// By batch, and by the id of the criteria.
     pub(super) matches: Cache<(BatchNumber, B256), Matched, Bytes>,
     waiting: Waiting,
     listeners: [AtomicUsize; Kind::ALL.len()],
-    /// Those who want transactions whole.
+    /// The number of listeners for full transactions.
     whole_listeners: AtomicUsize,
-    /// The room for the subscriptions' criteria.
+    /// The memory for the subscriptions' criteria.
     pub(super) room: Room,
     stopping: CancellationToken,
 }
 
-/// The news of the node's own progress; `None` before the first look.
+/// The news of the node's own progress; `None` before the first check.
 pub(super) type Syncing = Option<(bool, Arc<str>)>;
 
-/// The present state of all that is told.
+/// The current position of each kind of news.
 pub(super) struct Now {
     pub(super) tip: BatchNumber,
     pub(super) arrived: u64,
     pub(super) syncing: Syncing,
 }
 
-/// Tells that there is more than before.
+/// Signals fresh news.
 pub(crate) struct News {
     tip: watch::Receiver<BatchNumber>,
     arrived: watch::Receiver<u64>,
@@ -126,7 +127,7 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Returns when there is more than at the last time; never after the feed has ended.
+    /// Returns when there is news since the last call; never returns after the feed has ended.
     pub(crate) async fn changed(&mut self) {
         let changed = tokio::select! {
             changed = self.tip.changed() => changed,
@@ -139,7 +140,7 @@ impl News {
     }
 }
 
-/// Somebody listens, until this is dropped.
+/// A listener's registration, until this is dropped.
 pub(super) struct Listens {
     feed: Arc<Feed>,
     kind: Kind,
@@ -147,7 +148,7 @@ pub(super) struct Listens {
 }
 
 impl Listens {
-    /// For transactions whole, and not for their hashes alone.
+    /// Listens for full transactions, not only for their hashes.
     pub(super) fn whole(mut self) -> Listens {
         if !std::mem::replace(&mut self.is_whole, true) {
             self.feed.whole_listeners.fetch_add(1, Ordering::SeqCst);
@@ -166,7 +167,7 @@ impl Drop for Listens {
 }
 
 impl Feed {
-    /// The feed of a store and a pool, from now on.
+    /// Builds the feed of a store and a pool, starting at their present positions.
     ///
     /// # Errors
     /// If the store has no head.
@@ -193,7 +194,7 @@ impl Feed {
         self.listeners[kind as usize].load(Ordering::SeqCst) > 0
     }
 
-    /// Whether anybody wants to know of new batches.
+    /// Whether anyone wants to hear of new batches.
     fn is_wanted(&self) -> bool {
         self.listens(Kind::NewHeads) || self.listens(Kind::Logs) || !self.waiting.is_empty()
     }
@@ -206,13 +207,14 @@ impl Feed {
         }
     }
 
-    /// Listens for a kind of news. A caller must listen before it reads its place, or it misses the news in between.
+    /// Registers a listener for a kind of news. A caller must register before it reads its position, or it misses the
+    /// news in between.
     pub(super) fn listen(self: &Arc<Self>, kind: Kind) -> Listens {
         self.listeners[kind as usize].fetch_add(1, Ordering::SeqCst);
         Listens { feed: self.clone(), kind, is_whole: false }
     }
 
-    /// Tells when there is more than now.
+    /// Returns a signal that fires on news later than now.
     pub(crate) fn news(&self) -> News {
         News {
             tip: self.tip.subscribe(),
@@ -226,17 +228,17 @@ impl Feed {
         Now { tip, arrived, syncing: self.syncing.borrow().clone() }
     }
 
-    /// The number behind the last arrival that was told.
+    /// The number after the last announced arrival.
     pub(super) fn arrivals(&self) -> u64 {
         self.pending.end()
     }
 
-    /// A head that is kept.
+    /// Returns a cached head.
     pub(super) fn head(&self, number: BatchNumber) -> Option<Arc<Head>> {
         self.heads.lock().get(&number).cloned()
     }
 
-    /// The head of a batch, made if it is not kept; `None` if the batch is missing.
+    /// Returns the head of a batch and builds it if it is not cached; `None` if the batch is missing.
     pub(super) fn head_made(
         &self,
         context: &RpcContext,

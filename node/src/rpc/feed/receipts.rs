@@ -1,4 +1,4 @@
-//! The callers that wait for the receipt of a transaction.
+//! The callers that await the receipt of a transaction.
 
 use std::{
     collections::HashMap,
@@ -15,21 +15,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::Feed;
 
-/// Transactions for which nobody waits any more are forgotten beyond so many and twice the others.
+/// Transactions that nobody awaits any more are forgotten once they outnumber the others by this many.
 const FORGOTTEN_MAX: usize = 64;
 
-/// Who waits, and how they are told. Those who may wait bound it: see `JsonRpc`.
+/// The waiting callers, and the signals that wake them. The limits on waiting callers bound it: see `JsonRpc`.
 #[derive(Default)]
 pub(super) struct Waiting {
     count: AtomicUsize,
-    /// Taken by threads of the node's own rank alone: whoever stops waiting may stand back, and the feed would wait for it.
+    /// Locked only by threads of the node's own rank. A caller that stops waiting may run at low priority, and the feed
+    /// would wait for it.
     awaited: Mutex<ByHash>,
 }
 
 #[derive(Default)]
 struct ByHash {
     included: HashMap<B256, Weak<CancellationToken>>,
-    /// With so many it is looked whether somebody waits for them.
+    /// The number of entries at which those that nobody awaits are removed.
     max: usize,
 }
 
@@ -53,7 +54,7 @@ impl Waiting {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// A batch has these transactions.
+    /// Wakes the callers that await these transactions, now in a batch.
     pub(super) fn tell(&self, hashes: impl Iterator<Item = B256>) {
         if self.is_empty() {
             return;
@@ -64,7 +65,7 @@ impl Waiting {
     }
 }
 
-/// Somebody waits for the receipt of a transaction, until this is dropped.
+/// A caller's wait for the receipt of a transaction, until this is dropped.
 pub(crate) struct Awaited {
     feed: Arc<Feed>,
     pub(in crate::rpc) hash: B256,
@@ -74,9 +75,9 @@ pub(crate) struct Awaited {
 }
 
 impl Feed {
-    /// Begins to wait: before the transaction is sent, or its batch might be missed.
+    /// Starts to wait. Call before the transaction is sent, or its batch might be missed.
     pub(in crate::rpc) fn await_receipt(self: &Arc<Self>, hash: B256, time: Duration) -> Awaited {
-        // Counted first: the feed looks at the count alone.
+        // Counted first: the feed checks only the count.
         self.waiting.count.fetch_add(1, Ordering::SeqCst);
         let included = self.waiting.awaited.lock().of(hash);
         Awaited { feed: self.clone(), hash, time, included }
@@ -113,7 +114,8 @@ mod tests {
         B256::from(U256::from(number))
     }
 
-    /// Goal: whoever stops waiting takes no lock, all who wait for a transaction are told, and what nobody waits for is forgotten.
+    /// Goal: a caller that stops waiting takes no lock, all callers that await a transaction are woken, and
+    /// transactions nobody awaits are forgotten.
     #[test]
     fn who_stops_waiting_takes_no_lock() {
         let feed = context().feed.clone();

@@ -1,4 +1,5 @@
-//! How the feed follows the node. Each news is made on a thread of the node's own, and told on one that stands back: see [`Feed`].
+//! How the feed follows the node. Each piece of news is read on a thread of the node's own rank, and announced on a
+//! low-priority one: see [`Feed`].
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -27,18 +28,19 @@ use crate::{
     workers::{Rank, WorkError},
 };
 
-/// Arrivals of so long are told at once, so that ten thousand a second do not wake every socket as often.
+/// Arrivals within this time are announced together, so that ten thousand a second do not wake every socket ten
+/// thousand times.
 const GATHERED: Duration = Duration::from_millis(10);
-/// How often it is looked whether the node is syncing.
+/// How often the feed checks whether the node is syncing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Arrivals that are copied from the pool at once: it stands still meanwhile.
+/// Maximum number of arrivals that are copied from the pool at once, while the pool is blocked.
 const COPIED_MAX: usize = 256;
 
 /// The threads of the feed.
 struct Threads {
-    /// Read the store and the pool, and take no lock that sockets take.
+    /// Reads the store and the pool, and takes no lock that sockets take.
     own: Blocking,
-    /// Tell the sockets.
+    /// Announces news to the sockets.
     behind: Blocking,
 }
 
@@ -48,19 +50,19 @@ impl Threads {
     }
 }
 
-/// What came to the pool since the last time.
+/// The arrivals in the pool since the last copy.
 enum Copied {
     All(Vec<Transaction>),
-    /// The pool has forgotten a part of it, but not the hashes, of which it keeps many more.
+    /// The pool has forgotten some transactions, but not their hashes, of which it keeps many more.
     Hashes(Vec<B256>),
-    /// The pool has forgotten a part of these too.
+    /// The pool has forgotten some of the hashes, too.
     Lost,
-    /// Nobody listened, before anything was looked at.
+    /// Nobody listened, so nothing was copied.
     Unwanted,
 }
 
 impl Feed {
-    /// Follows the node until it is told to stop.
+    /// Follows the node until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, context: Arc<RpcContext>, shutdown: CancellationToken) {
         let threads = Threads {
             own: Blocking::new("rpc feed", 1, Rank::Own),
@@ -75,7 +77,7 @@ impl Feed {
         }
     }
 
-    /// Until the store is closed.
+    /// Follows the head until the store is closed.
     async fn follow_head(self: &Arc<Self>, context: &Arc<RpcContext>, threads: &Threads) {
         let mut head = context.store.watch_head();
         let mut told = *self.tip.borrow();
@@ -93,7 +95,7 @@ impl Feed {
         }
     }
 
-    /// Until the pool is closed.
+    /// Follows the arrivals until the pool is closed.
     async fn follow_pool(self: &Arc<Self>, threads: &Threads) {
         let mut arrivals = self.pool.watch_arrivals();
         while arrivals.changed().await.is_ok() {
@@ -110,7 +112,7 @@ impl Feed {
         }
     }
 
-    /// For ever.
+    /// Follows the sync status; never returns.
     async fn follow_health(self: &Arc<Self>, context: &Arc<RpcContext>, threads: &Threads) {
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -126,7 +128,8 @@ impl Feed {
         }
     }
 
-    /// The heads behind a batch up to another one, the last ones if they are many. Tells those who wait for receipts.
+    /// Builds the heads after `told` up to `last`, only the latest if there are many. Wakes callers that await
+    /// receipts.
     fn make(
         &self,
         context: &RpcContext,
@@ -149,7 +152,7 @@ impl Feed {
         self.tip.send_replace(tip);
     }
 
-    /// The arrivals behind the last one that was told, up to a count.
+    /// Copies the arrivals since the last announced one, up to `count`.
     fn copy(&self, count: u64) -> Copied {
         let from = self.pending.end();
         if let Some(whole) = in_parts(from, count, |next, max| self.pool.arrived_whole_since(next, max)) {
@@ -162,13 +165,13 @@ impl Feed {
         hashes.map_or(Copied::Lost, Copied::Hashes)
     }
 
-    /// Tells of the arrivals up to a count.
+    /// Announces the arrivals up to `count`.
     fn tell_arrivals(&self, copied: Copied, count: u64) {
         match copied {
             Copied::All(copied) => {
                 let arrivals: Vec<_> = copied.into_iter().map(Arrival::new).collect();
                 if self.whole_listeners.load(Ordering::SeqCst) > 0 {
-                    // Whoever finds one unwritten writes it, and reports the error.
+                    // A reader that finds one unformatted formats it, and reports the error.
                     arrivals.iter().for_each(|arrival| drop(arrival.whole()));
                 }
                 self.pending.push(arrivals);
@@ -191,7 +194,7 @@ impl Feed {
     }
 }
 
-/// What came from a number up to a count, read in parts; `None` if one of them is gone.
+/// Reads the arrivals from `from` up to `count` in parts; `None` if a part is gone.
 fn in_parts<T>(from: u64, count: u64, read: impl Fn(u64, usize) -> Option<Vec<T>>) -> Option<Vec<T>> {
     let (mut all, mut next) = (Vec::new(), from);
     while next < count {
@@ -203,7 +206,7 @@ fn in_parts<T>(from: u64, count: u64, read: impl Fn(u64, usize) -> Option<Vec<T>
     Some(all)
 }
 
-/// Whether the node is syncing, and the news of that.
+/// Whether the node is syncing, and the text that says so.
 fn look(context: &RpcContext) -> Result<(bool, Arc<str>), RpcError> {
     let status = syncing(context).map_err(|error| RpcError::Rejected(error.message().to_owned()))?;
     let is_syncing = status.is_object();
@@ -212,7 +215,7 @@ fn look(context: &RpcContext) -> Result<(bool, Arc<str>), RpcError> {
     Ok((is_syncing, text.into()))
 }
 
-/// If the feed cannot make something, its reader makes it again, and reports the error there.
+/// Returns the value, or logs the failure. The feed's reader then builds the value again and reports its error.
 fn made<T>(made: Result<Result<T, RpcError>, WorkError>) -> Option<T> {
     static FAILURES: Sparse = Sparse::new();
     let reason = match made {

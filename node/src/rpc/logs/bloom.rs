@@ -1,7 +1,7 @@
-//! A Bloom filter of a batch's logs, of its own size: two bytes for each address and topic that it holds.
+//! A Bloom filter of a batch's logs, sized to the batch: two bytes for each address and topic that it holds.
 //!
-//! Ethereum's 256 bytes, made for a block of some hundred logs, would let nearly everything of a large batch through. With
-//! 16 bits for each entry and ten of them looked at, one absent entry in 2,000 seems to be there.
+//! Ethereum's 256 bytes are made for a block of some hundred logs and would let nearly everything of a large batch
+//! through. With 16 bits per entry and ten probes, one absent entry in 2,000 seems present.
 
 use std::collections::HashSet;
 
@@ -10,14 +10,14 @@ use slipstream_types::{Digest, Receipts};
 
 /// Bits that one entry sets.
 const PROBES: u32 = 10;
-/// Bytes for each distinct entry.
+/// Bytes per distinct entry.
 const ENTRY_BYTES: usize = 2;
-/// The least and the most bytes of a filter. The most is right for 32,768 entries. A batch of more is opened in vain more often,
-/// and one of logs at the ledger's limits nearly always.
+/// The fewest and the most bytes of a filter. The most suits 32,768 entries. A batch with more entries is opened in
+/// vain more often, and one at the ledger's limits nearly always.
 const BYTES_MIN: usize = 8;
 pub(super) const BYTES_MAX: usize = 2 * 32_768;
 
-/// An address, or a topic in its place, as the filter looks it up.
+/// An address, or a topic with its position, as the filter looks it up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Entry {
     first: u64,
@@ -29,7 +29,7 @@ impl Entry {
         Entry::of(0, address.as_slice())
     }
 
-    /// The topic in the place `index`: the receiver of a transfer is not found by looking for a sender.
+    /// The topic at position `index`: a search for a sender must not find the receiver of a transfer.
     pub(super) fn topic(index: usize, topic: &[u8; 32]) -> Entry {
         Entry::of(1 + index as u8, topic)
     }
@@ -52,7 +52,7 @@ impl Entry {
     }
 }
 
-/// The filter of a batch; empty if it has no logs.
+/// Builds the filter of a batch; empty if the batch has no logs.
 pub(in crate::rpc) fn of(receipts: &Receipts) -> Vec<u8> {
     let logs = receipts.receipts.iter().flat_map(|receipt| &receipt.logs);
     let keys: HashSet<(usize, &[u8])> = logs
@@ -73,7 +73,7 @@ pub(in crate::rpc) fn of(receipts: &Receipts) -> Vec<u8> {
     bloom
 }
 
-/// Whether an entry may be in the batch; false is certain.
+/// Whether the batch may hold an entry; false is certain.
 pub(super) fn may_hold(bloom: &[u8], entry: Entry) -> bool {
     !bloom.is_empty() && entry.bits(bloom.len()).all(|(byte, bit)| bloom[byte] & bit != 0)
 }

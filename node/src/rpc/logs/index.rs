@@ -1,12 +1,13 @@
-//! The filters of all batches, in sections, made from the stored receipts however these came here.
+//! The filters of all batches, in sections, built from the stored receipts whatever their source.
 //!
 //! ```text
 //!  commit ─▶ head moves ─▶ fill: receipts ─▶ bloom ─▶ the open section, in memory ─ 64 batches ─▶ a record of the store
 //! ```
 //!
-//! A section is a record that can be made again. A crash loses the last ones; the next start finds the first missing one and goes
-//! on from there. So a store of an earlier release gets its own in the background. If a filter is missing, the search opens the
-//! batch. Filters of pruned batches go, section by section; those of a backfill come, from the newest section down.
+//! A section is a record that can be rebuilt. A crash loses the last ones; the next start finds the first missing
+//! section and continues there. So a store of an earlier release gets its sections in the background. If a filter is
+//! missing, the search opens the batch. The index removes filters of pruned batches section by section, and adds those
+//! of a backfill from the newest section down.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -26,21 +27,22 @@ use crate::{
     workers::{Rank, Workers, step_back},
 };
 
-/// Batches of one section: enough that a search reads few records, few enough that a search at the head reads little.
+/// Batches per section: enough that a search reads few records, few enough that a search at the head reads little.
 pub(super) const SECTION_BATCHES: u64 = 64;
-/// Above the largest section's encoding.
+/// An upper bound on the largest section's encoding.
 const SECTION_BYTES_MAX: usize = SECTION_BATCHES as usize * (BYTES_MAX + 4) + 1;
-/// Names the record with the section from which on all are made, up to the open one.
+/// Names the record with the first section from which all are built, up to the open one.
 const MADE_FROM: &str = "log_blooms_from";
-/// Sections of a backfill that are made before the head is looked after again.
+/// Sections of a backfill that are built before the index returns to the head.
 const SECTIONS_BELOW_MAX: u64 = 4;
-/// Sections are removed so many at a time: each removal costs every later read a little until it is compacted.
+/// Sections are removed in groups of at least this size: each removal slows every later read a little until it is
+/// compacted.
 const REMOVED_SECTIONS_MIN: u64 = 16;
 
-/// One batch's filter; `None` if its receipts were missing when it was made.
+/// One batch's filter; `None` if its receipts were missing when the section was built.
 pub(super) type BatchBloom = Option<BoundedBytes<BYTES_MAX>>;
 
-/// The filters of [`SECTION_BATCHES`] batches that follow each other; of the open section those that there are.
+/// The filters of [`SECTION_BATCHES`] consecutive batches; the open section holds those built so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Section {
     blooms: BoundedVec<BatchBloom, { SECTION_BATCHES as usize }>,
@@ -51,13 +53,13 @@ impl Section {
         Section { blooms: BoundedVec::new(blooms).expect("a section is ended when it is full") }
     }
 
-    /// The filter of a batch of this section, if it is known.
+    /// The filter of a batch in this section, if known.
     pub(super) fn bloom(&self, number: BatchNumber) -> Option<&[u8]> {
         let bloom = self.blooms.get((number.get() % SECTION_BATCHES) as usize)?;
         bloom.as_ref().map(|bytes| &bytes[..])
     }
 
-    /// The cost of reading it, in bytes.
+    /// The cost of reading the section, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.blooms.iter().flatten().map(|bytes| bytes.len()).sum()
     }
@@ -66,12 +68,12 @@ impl Section {
 /// The section that is being filled.
 #[derive(Default)]
 struct Open {
-    /// Its number; none before the first turn found out where to begin.
+    /// The section's number; `None` until the first turn has found where to begin.
     number: Option<u64>,
     blooms: Vec<BatchBloom>,
-    /// From this section on all are made.
+    /// All sections from this one on are built.
     made_from: u64,
-    /// Sections below are removed.
+    /// Sections below this one are removed.
     kept_from: u64,
 }
 
@@ -81,7 +83,7 @@ pub(crate) struct LogIndex {
     open: Mutex<Open>,
 }
 
-/// The names, first and last, of the records of the sections that have batches behind this one.
+/// The first and the last record name of the sections that contain batches after `number`.
 pub(crate) fn records_behind(number: BatchNumber) -> (String, String) {
     (name(section_of(number.next())), name(u64::MAX))
 }
@@ -95,7 +97,7 @@ pub(super) fn section_of(number: BatchNumber) -> u64 {
     number.get() / SECTION_BATCHES
 }
 
-/// The first section whose receipts are all stored, where those from `lowest` on are. The genesis needs none.
+/// The first section whose receipts are all stored, given the lowest stored batch. The genesis needs no receipts.
 fn first_whole(lowest: BatchNumber) -> u64 {
     if lowest.get() <= 1 { 0 } else { lowest.get().div_ceil(SECTION_BATCHES) }
 }
@@ -111,8 +113,8 @@ impl LogIndex {
         LogIndex { store, open: Mutex::default() }
     }
 
-    /// Keeps up with the head until told to stop. A disk that is nearly full ends a turn, not the task: searches open batches whose
-    /// filters are missing.
+    /// Keeps up with the head until `shutdown`. A nearly full disk ends a turn, not the task: searches open batches
+    /// whose filters are missing.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut head = self.store.watch_head();
         let workers = Workers::new("log index", 1, Rank::Behind);
@@ -132,7 +134,7 @@ impl LogIndex {
         }
     }
 
-    /// Makes the missing filters up to the head, and removes those of pruned batches.
+    /// Builds the missing filters up to the head, and removes those of pruned batches.
     pub(super) fn fill(&self, stop: &CancellationToken) -> Result<(), RpcError> {
         let Some(lowest) = self.store.lowest(BlobKind::Receipts)? else { return Ok(()) };
         let head = self.store.head()?.header.number;
@@ -149,7 +151,8 @@ impl LogIndex {
         self.fill_below(first_whole(lowest), stop)
     }
 
-    /// Makes some of the sections that a backfill completed, from the newest down. Those that were made before a leap are there already.
+    /// Builds some of the sections that a backfill completed, from the newest down. Sections built before a leap
+    /// already exist.
     fn fill_below(&self, first: u64, stop: &CancellationToken) -> Result<(), RpcError> {
         let mut made = 0;
         while made < SECTIONS_BELOW_MAX && !stop.is_cancelled() {
@@ -180,7 +183,8 @@ impl LogIndex {
         Ok(self.store.put_derived_record(&name(number), &bytes)?)
     }
 
-    /// Opens the section behind the last that has a record, of those whose receipts are all stored. Returns the batch whose filter is next.
+    /// Opens the section after the last one with a record, among those whose receipts are all stored. Returns the first
+    /// batch without a filter.
     fn begin(&self, lowest: BatchNumber, head: BatchNumber) -> Result<BatchNumber, RpcError> {
         let first = first_whole(lowest);
         let opened = self.open.lock().number.filter(|number| *number >= first);
@@ -191,7 +195,7 @@ impl LogIndex {
                 while missing > first && self.store.record(&name(missing - 1))?.is_none() {
                     missing -= 1;
                 }
-                // Without sections to go on behind, those below are of before a leap, or pruned.
+                // With no section to continue from, the sections below date from before a leap, or are pruned.
                 let from = self.store.record(MADE_FROM)?.filter(|_| missing > first);
                 let from = from.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
                 {
@@ -221,7 +225,7 @@ impl LogIndex {
         let mut open = self.open.lock();
         open.blooms.push(bloom);
         if open.blooms.len() as u64 == SECTION_BATCHES {
-            // Without room for the record the section is begun again when there is.
+            // If there is no disk space for the record, the section is rebuilt once there is.
             let blooms = std::mem::take(&mut open.blooms);
             self.put(section_of(number), blooms)?;
             open.number = Some(section_of(number) + 1);
@@ -239,7 +243,7 @@ impl LogIndex {
         Ok(())
     }
 
-    /// A section as far as there is one.
+    /// Returns a section, or as much of it as exists.
     pub(super) fn section(&self, number: u64) -> Result<Section, RpcError> {
         {
             let open = self.open.lock();
@@ -255,7 +259,7 @@ impl LogIndex {
     }
 }
 
-/// The receipts of a batch, if they are stored; an empty batch needs none.
+/// Returns the receipts of a batch, if they are stored; an empty batch needs none.
 pub(super) fn stored_receipts(store: &Store, number: BatchNumber) -> Result<Option<Receipts>, RpcError> {
     match store.header(number)? {
         None => Ok(None),

@@ -4,8 +4,8 @@
 //!  range, addresses, topics ─▶ index: which batches may match? ─▶ search: open those, within a budget ─▶ logs, and how far
 //! ```
 //!
-//! The index only leaves out. A search opens each batch that the index lets through or does not know, and compares its logs.
-//! `filters` keeps searches for those who ask again and again what is new.
+//! The index only excludes batches. A search opens each batch that the index admits or does not know, and compares its
+//! logs. `filters` keeps the positions of clients that poll for changes.
 
 pub(super) mod bloom;
 pub(super) mod filters;
@@ -67,7 +67,7 @@ fn all(
             batch,
         ),
     };
-    // A single batch may hold more than fits; then only the criteria can be made narrower.
+    // A single batch may hold more than one answer fits; then only narrower criteria help.
     let advice = match fits.previous().filter(|fits| *fits >= first) {
         Some(fits) => {
             format!(
@@ -81,7 +81,7 @@ fn all(
     Err(RpcError::TooMuch(format!("{reason}; {advice}")))
 }
 
-/// The batches that a filter asks for, both included and both there.
+/// The first and the last batch that a filter covers; both exist.
 fn range(context: &RpcContext, filter: &Filter) -> Result<(BatchNumber, BatchNumber), RpcError> {
     match filter.block_option {
         FilterBlockOption::AtBlockHash(hash) => {
@@ -91,7 +91,7 @@ fn range(context: &RpcContext, filter: &Filter) -> Result<(BatchNumber, BatchNum
         FilterBlockOption::Range { from_block, to_block } => {
             let head = context.store.head()?.header.number;
             let (first, last) = (number(from_block, head)?, number(to_block, head)?);
-            // Both begin as geth says them.
+            // Both errors begin with geth's words.
             if first.max(last) > head {
                 let text = format!(
                     "block range extends beyond current head block: asked for {first} to {last}, the head is {head}"
@@ -107,7 +107,7 @@ fn range(context: &RpcContext, filter: &Filter) -> Result<(BatchNumber, BatchNum
     }
 }
 
-/// The batch number of a range's end, at a head; a missing end is the head.
+/// The batch number of a range's end, given the head; a missing end is the head.
 fn number(end: Option<BlockNumberOrTag>, head: BatchNumber) -> Result<BatchNumber, RpcError> {
     match end.unwrap_or_default() {
         BlockNumberOrTag::Number(number) => Ok(BatchNumber::new(number)),

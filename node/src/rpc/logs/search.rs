@@ -1,4 +1,5 @@
-//! Searching the ledger for logs, from a place on, within a budget. The logs are in order, and the result tells how far it goes.
+//! Searches the ledger for logs, from a position on, within a budget. The logs are in order, and the result says how
+//! far the search got.
 
 use alloy_primitives::B256;
 use alloy_rpc_types_eth::{Filter, Log};
@@ -18,12 +19,13 @@ use crate::{
     },
 };
 
-/// The cost of opening a batch, beside its receipts' bytes.
+/// The cost of opening a batch, besides its receipts' bytes.
 const OPENING_BYTES: usize = 16 << 10;
-/// The cost of reading a section's filters beside their bytes, which are only looked at: an eighth of decoding as many.
+/// The cost of reading a section's filters, and the divisor for their bytes: they are only probed, at an eighth of the
+/// cost of decoding.
 const SECTION_COST_BYTES: usize = 1 << 10;
 const LOOKED_AT_SHARE: usize = 8;
-/// The cost of looking for one value in one batch's filter, and that of reading one header.
+/// The costs of probing one batch's filter for one value, and of reading one header.
 const PROBE_COST_BYTES: usize = 2;
 const HEADER_COST_BYTES: usize = 1 << 10;
 
@@ -32,28 +34,28 @@ const HEADER_COST_BYTES: usize = 1 << 10;
 pub(in crate::rpc) struct Budget {
     /// Uncompressed bytes of the receipts and transactions that are opened: about a second's work.
     pub(in crate::rpc) work_bytes: usize,
-    /// Logs that are returned.
+    /// Maximum number of logs that are returned.
     pub(in crate::rpc) logs: usize,
-    /// Bytes of their data; twice as many in the answer, because it is hexadecimal.
+    /// Maximum bytes of their data; the answer has twice as many, because it is hexadecimal.
     pub(in crate::rpc) data_bytes: usize,
 }
 
 impl Budget {
-    /// That of one call.
+    /// The budget of one call.
     pub(in crate::rpc) const CALL: Budget =
         Budget { work_bytes: 256 << 20, logs: 10_000, data_bytes: 4 << 20 };
 }
 
-/// The demands on a log.
+/// The conditions on a log.
 #[derive(Clone, Debug)]
 pub(in crate::rpc) struct Criteria {
     filter: Filter,
-    /// Of every position that is not open to all: one of these must be there.
+    /// For each constrained position, its entries: the log must have one of them.
     entries: Vec<Vec<Entry>>,
 }
 
 impl Criteria {
-    /// Of a filter whose lists are bounded: see [`super::Wanted`].
+    /// The criteria of a filter whose lists are bounded: see [`super::Wanted`].
     pub(in crate::rpc) fn new(filter: Filter) -> Criteria {
         let mut entries = vec![filter.address.iter().map(Entry::address).collect::<Vec<_>>()];
         for (index, topics) in filter.topics.iter().enumerate() {
@@ -67,17 +69,17 @@ impl Criteria {
         &self.filter
     }
 
-    /// Addresses and topics that are looked up.
+    /// The number of addresses and topics to look up.
     pub(in crate::rpc) fn values(&self) -> usize {
         self.entries.iter().map(Vec::len).sum()
     }
 
-    /// About its memory, for those who keep it.
+    /// The approximate memory of the criteria, for callers that store them.
     pub(in crate::rpc) fn bytes(&self) -> usize {
         256 + 64 * self.values()
     }
 
-    /// Whether a batch with this filter may have such a log. One with an empty filter has no logs at all.
+    /// Whether a batch with this filter may have a matching log. An empty filter means no logs at all.
     pub(in crate::rpc) fn may_match(&self, bloom: &[u8]) -> bool {
         let held = |values: &Vec<Entry>| values.iter().any(|entry| bloom::may_hold(bloom, *entry));
         !bloom.is_empty() && self.entries.iter().all(held)
@@ -89,7 +91,7 @@ impl Criteria {
     }
 }
 
-/// A place between logs: behind the first `logs` logs of a batch.
+/// A position between logs: after the first `logs` logs of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::rpc) struct Place {
     pub(in crate::rpc) batch: BatchNumber,
@@ -105,15 +107,15 @@ impl Place {
 /// Why a search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::rpc) enum End {
-    /// Everything that was asked for is searched.
+    /// The whole requested range was searched.
     Reached,
-    /// The next log would be one, or a byte, too many. It lies behind this place.
+    /// The next log would exceed the limit on logs or bytes. It follows this position.
     Results(Place),
-    /// The work was all done before this batch.
+    /// The work budget ran out before this batch.
     Work(BatchNumber),
 }
 
-/// The logs that were found, in the order of the ledger.
+/// The logs that were found, in ledger order.
 #[derive(Debug)]
 pub(in crate::rpc) struct Found {
     pub(in crate::rpc) logs: Vec<Log>,
@@ -130,7 +132,7 @@ pub(in crate::rpc) struct Search<'a> {
     pub(super) leash: &'a Leash,
 }
 
-/// How far a search is.
+/// The progress of a search.
 struct Progress {
     budget: Budget,
     logs: Vec<Log>,
@@ -144,7 +146,7 @@ impl Progress {
         self.work_bytes <= self.budget.work_bytes
     }
 
-    /// At least one log is taken, however long it is: a search that goes on from a place must get on.
+    /// Adds a log if it fits. The first log always fits, however long it is, so that a resumed search makes progress.
     fn take(&mut self, log: Log) -> bool {
         let bytes = log.inner.data.data.len();
         let fits = self.logs.len() < self.budget.logs && self.data_bytes + bytes <= self.budget.data_bytes;
@@ -158,7 +160,7 @@ impl Progress {
 }
 
 impl Search<'_> {
-    /// Searches from a place to the end of a batch.
+    /// Searches from a position to the end of batch `to`.
     pub(in crate::rpc) fn run(
         &self,
         from: Place,
@@ -213,7 +215,7 @@ impl Search<'_> {
         section.bloom(number).is_none_or(|bloom| self.criteria.may_match(bloom))
     }
 
-    /// Looks at each log of a batch; its transactions are only read if there is one to return.
+    /// Examines each log of a batch; its transactions are read only if there is a log to return.
     fn batch(&self, number: BatchNumber, skipped: u64, progress: &mut Progress) -> Result<End, RpcError> {
         let batch = match self.batches.recent(number)? {
             Some(batch) => batch,

@@ -1,4 +1,4 @@
-//! Searches beside a full scan, over chains of crafted batches.
+//! Compares searches with a full scan, over chains of crafted batches.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub(in crate::rpc) fn log(address: u8, topics: &[u8], data: usize) -> Log {
     }
 }
 
-/// A chain whose batches have the logs that a test wants, and change no state.
+/// A chain whose batches have the logs that a test specifies, and change no state.
 struct Chain {
     context: RpcContext,
     logs: Vec<(BatchNumber, Log)>,
@@ -50,7 +50,7 @@ impl Chain {
         Chain { context: context(), logs: Vec::new() }
     }
 
-    /// One batch; the logs are those of its transactions, one after the other.
+    /// Commits one batch whose transactions have these logs, in order.
     fn commit(&mut self, transactions: Vec<Vec<Log>>) {
         commit(&self.context.store, &transactions);
         let number = self.context.store.head().unwrap().header.number;
@@ -70,7 +70,7 @@ impl Chain {
             .unwrap()
     }
 
-    /// The places and addresses that a scan of everything finds.
+    /// The positions and addresses that a full scan finds.
     fn scanned(&self, filter: &Filter, range: &Range<u64>) -> Vec<(u64, Address)> {
         let matches = |log: &Log| {
             let address = filter.address.is_empty() || filter.address.contains(&log.address);
@@ -134,8 +134,8 @@ fn some_log() -> impl Strategy<Value = Log> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Goal: a search finds the logs of a full scan, in order: without filters, with some, and with all. In parts it finds each log
-    /// once, whatever the budget.
+    /// Goal: a search finds the same logs as a full scan, in order, with no filters built, with some, and with all. A
+    /// search in parts finds each log once, whatever the budget.
     #[test]
     fn searches_find_what_a_full_scan_finds(
         batches in vec(vec(vec(some_log(), 0..3), 0..3), 1..150),
@@ -177,7 +177,8 @@ proptest! {
     }
 }
 
-/// Goal: batches that cannot match stay closed, also after a restart. Batches outside of every record are searched all the same.
+/// Goal: batches that cannot match stay closed, even after a restart. Batches without a record are searched all the
+/// same.
 #[test]
 fn batches_that_cannot_match_are_not_opened() {
     let mut chain = Chain::new();
@@ -185,7 +186,7 @@ fn batches_that_cannot_match_are_not_opened() {
         chain.commit(vec![vec![log(1, &[(number % 200) as u8], 0)]]);
     }
     let head = chain.context.store.head().unwrap().header.number.get();
-    // Enough for the filters of all sections and a look into each, but not for a batch beside them.
+    // Enough for the filters of all sections and a probe of each, but not for one more batch.
     let budget = Budget { work_bytes: 4 * ((1 << 10) + 64 + 2 * SECTION_BATCHES as usize), ..MUCH };
     let absent = filter(&[9], &[]);
     let without = chain.found(&absent, 0..head + 1, budget);
@@ -194,7 +195,7 @@ fn batches_that_cannot_match_are_not_opened() {
     for _ in 0..2 {
         let found = chain.found(&absent, 0..head + 1, budget);
         assert_eq!((found.end, found.logs.len()), (End::Reached, 0));
-        // As a start does; the open section alone is made again.
+        // As after a start: only the open section is rebuilt.
         chain.context.log_index = std::sync::Arc::new(LogIndex::new(chain.context.store.clone()));
         chain.index();
     }
@@ -205,7 +206,7 @@ fn batches_that_cannot_match_are_not_opened() {
     assert_eq!(places(&found.logs), [(101, Address::repeat_byte(1))]);
 }
 
-/// Goal: a batch that has the value in another place stays closed, and so does one without logs.
+/// Goal: a batch with the value at another position stays closed, as does a batch without logs.
 #[test]
 fn filters_know_the_place_of_a_topic() {
     let mut chain = Chain::new();
@@ -220,7 +221,7 @@ fn filters_know_the_place_of_a_topic() {
     assert_eq!(chain.found(&filter(&[], &[]), 2..3, budget).end, End::Reached);
 }
 
-/// Goal: the filters that are stored keep their form. Another form needs another name of the record.
+/// Goal: stored filters keep their form. Another form needs another record name.
 #[test]
 fn the_filter_is_pinned() {
     let receipt = Receipt {
@@ -275,7 +276,7 @@ fn a_search_ends_when_nobody_waits() {
     assert!(matches!(ended, Err(RpcError::NobodyWaits)), "{ended:?}");
 }
 
-/// Goal: a search that is too large says how far one call gets, in the words that clients match on.
+/// Goal: the error of a search that is too large says how far one call gets, in the words that clients match.
 #[test]
 fn a_call_that_asks_for_too_much_is_told_what_fits() {
     let mut chain = Chain::new();
@@ -323,7 +324,7 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
         assert_eq!(code, -32602, "{message}");
         assert!(message.starts_with(text), "{message}");
     }
-    // A filter is read as strictly as all else.
+    // A filter is read as strictly as everything else.
     for loose in [
         json!({ "fromBlock": "LATEST" }),
         json!({ "fromBlock": "0x01" }),
@@ -346,7 +347,7 @@ async fn ranges_that_are_reversed_or_in_the_future_are_refused() {
     assert_eq!(rpc.result("eth_getLogs", json!([{}])).await.as_array().unwrap().len(), 1, "the head's");
 }
 
-/// Goal: a poll that begins again as a long call tells what its first attempt would have told.
+/// Goal: a poll that restarts as a long call reports what its first attempt would have reported.
 #[tokio::test]
 async fn a_poll_that_begins_again_loses_nothing() {
     let context = context();
@@ -366,7 +367,7 @@ async fn a_poll_that_begins_again_loses_nothing() {
     assert_eq!(logs.as_array().unwrap().len(), 1);
 }
 
-/// Goal: each kind of filter tells its changes once, in order; an unknown filter is an error.
+/// Goal: each kind of filter reports its changes once, in order; an unknown filter is an error.
 #[tokio::test]
 async fn filters_tell_what_is_new_once() {
     let context = context();
@@ -418,7 +419,7 @@ async fn filters_tell_what_is_new_once() {
     assert!(reversed.1.starts_with("invalid block range params"), "{}", reversed.1);
 }
 
-/// Goal: sections below those that were made come once their receipts are there, some at a time, also after a restart in between.
+/// Goal: sections below the built ones follow once their receipts arrive, a few at a time, even across a restart.
 #[test]
 fn sections_of_a_backfill_are_made_from_the_newest_down() {
     let mut chain = Chain::new();
@@ -427,7 +428,7 @@ fn sections_of_a_backfill_are_made_from_the_newest_down() {
     chain.index();
     let (store, last) = (chain.context.store.clone(), 7);
     let made = |number: u64| LogIndex::new(store.clone()).section(number).unwrap().bytes() > 0;
-    // As behind a snapshot: the last sections alone are made.
+    // As after a snapshot: only the last sections are built.
     let (first, _) = log_records_behind(BatchNumber::GENESIS);
     let (last_before, _) = log_records_behind(BatchNumber::new((last - 1) * SECTION_BATCHES - 1));
     store.remove_records(&first, &last_before).unwrap();
@@ -435,7 +436,7 @@ fn sections_of_a_backfill_are_made_from_the_newest_down() {
     store.put_derived_record("log_blooms_from", &last.to_be_bytes()).unwrap();
     chain.commit(Vec::new());
     for left in [3, 0, 0] {
-        // The head's section is open: it is made again, as a restart makes it.
+        // The head's section is open; it is rebuilt as after a restart.
         chain.context.log_index = std::sync::Arc::new(LogIndex::new(store.clone()));
         chain.index();
         assert_eq!((0..last).filter(|number| !made(*number)).count(), left);

@@ -1,4 +1,4 @@
-//! The filter of a search as callers write it. Its values are read as strictly as all other parameters.
+//! The filter of a search as callers write it. Its values are parsed as strictly as all other parameters.
 
 use std::{fmt, hash::Hash, marker::PhantomData};
 
@@ -14,12 +14,12 @@ use crate::rpc::{
     params::{AtMost, Strict, Text},
 };
 
-/// Places of topics in a log.
+/// The number of topic positions in a log.
 const TOPICS_MAX: usize = 4;
-/// Values of one position in a filter, as in geth: each is looked up in every batch's filter.
+/// Maximum number of values at one position of a filter, as in geth: each is looked up in every batch's filter.
 const POSITION_VALUES_MAX: usize = 1_000;
 
-/// `{ fromBlock, toBlock, blockHash, address, topics }`, all of which may be left out. Other fields are passed over, as in geth:
+/// `{ fromBlock, toBlock, blockHash, address, topics }`, all optional. Other fields are ignored, as in geth, because
 /// libraries and indexers add some.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,8 +31,8 @@ pub(in crate::rpc) struct Wanted {
     topics: Option<AtMost<Option<OneOrMany<B256>>, TOPICS_MAX>>,
 }
 
-/// One value or a list of them; null in a list stands for any. It is read by hand: a derived one would copy all of the list, with 32
-/// bytes for each character and comma, before it looks at the first element.
+/// One value or a list of them; null in a list matches anything. `Deserialize` is written by hand: a derived one would
+/// first copy the whole list, with 32 bytes for each character and comma.
 struct OneOrMany<T>(AtMost<Option<Strict<T>>, POSITION_VALUES_MAX>);
 
 impl<'de, T: Text> Deserialize<'de> for OneOrMany<T> {
@@ -60,7 +60,7 @@ impl<'de, T: Text> Visitor<'de> for OneOrManyVisitor<T> {
     }
 }
 
-/// The values that a position takes; none stands for any.
+/// The values that a position accepts; an empty set accepts any.
 fn position<T: Eq + Hash>(values: Option<OneOrMany<T>>) -> Result<FilterSet<T>, RpcError> {
     let Some(OneOrMany(AtMost { first, len })) = values else { return Ok(FilterSet::default()) };
     if len > POSITION_VALUES_MAX {
@@ -74,10 +74,10 @@ fn position<T: Eq + Hash>(values: Option<OneOrMany<T>>) -> Result<FilterSet<T>, 
 }
 
 impl Wanted {
-    /// The same in the library's words.
+    /// Converts this to the library's filter type.
     ///
     /// # Errors
-    /// If it names a range beside a batch, more topics than a log has, or more values than a position takes.
+    /// If the filter names both a range and a batch, more topics than a log has, or more values than a position allows.
     pub(in crate::rpc) fn into_filter(self) -> Result<Filter, RpcError> {
         let (from_block, to_block) = (self.from_block.map(|it| it.0), self.to_block.map(|it| it.0));
         let block_option = match self.block_hash {
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a filter with fields of a library's own is the filter without them, and its own fields stay strict.
+    /// Goal: unknown fields that a library adds do not change the filter, and its own fields stay strict.
     #[test]
     fn unknown_fields_are_passed_over() {
         let (from, address) = (json!("0x5"), json!(Address::repeat_byte(1)));
@@ -122,7 +122,7 @@ mod tests {
         assert!(wrong.err().unwrap().to_string().contains("expected a block"));
     }
 
-    /// Goal: nothing is kept of what a list has too much; it is not even looked at. All of a list counts, equal values too.
+    /// Goal: elements beyond the limit of a list are neither kept nor parsed. All elements count, even equal ones.
     #[test]
     fn lists_are_counted_and_not_kept() {
         let address = Address::repeat_byte(1);
@@ -141,7 +141,7 @@ mod tests {
         let open = filter(json!({ "address": [address, null], "topics": [null, B256::ZERO] })).unwrap();
         assert!(open.address.is_empty() && open.topics[0].is_empty());
         assert_eq!(open.topics[1], FilterSet::from(B256::ZERO));
-        // Whoever reads an element by itself says what is wrong with it.
+        // The element's own parser reports what is wrong with it.
         for wrong in [json!([0]), json!(0), json!({})] {
             let refused = read(json!({ "address": wrong })).err().unwrap();
             assert!(refused.contains("expected an address"), "{wrong}: {refused}");

@@ -27,7 +27,7 @@ impl From<Strict<B256>> for BlockParam {
     }
 }
 
-/// EIP-1898. Every batch is final, so all hashes are canonical. Other fields are passed over, as in geth.
+/// EIP-1898. Every batch is final, so all hashes are canonical. Other fields are ignored, as in geth.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
@@ -37,7 +37,7 @@ struct Object {
     _require_canonical: Option<bool>,
 }
 
-/// Characters of `0x` and a hash: no number is so long.
+/// The characters of `0x` and a hash; every number is shorter.
 const HASH_LEN: usize = 66;
 
 impl<'de> Deserialize<'de> for BlockParam {

@@ -1,4 +1,4 @@
-//! [`AtMost`]: a list of which only so much is kept as is allowed.
+//! [`AtMost`]: a list that keeps only as many elements as its limit allows.
 
 use std::{fmt, marker::PhantomData};
 
@@ -7,12 +7,12 @@ use serde::{
     de::{IgnoredAny, SeqAccess, Visitor},
 };
 
-/// The first elements of a list, up to the limit, and how many it had. A short text can be a list of very many elements, each of
-/// which takes far more memory than its text.
+/// The first elements of a list, up to the limit, and the list's length. A short text can be a list of very many
+/// elements, each of which takes far more memory than its text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AtMost<T, const MAX: usize> {
     pub(crate) first: Vec<T>,
-    /// Of the whole list.
+    /// The length of the whole list.
     pub(crate) len: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The parameters of a call, read as strictly as geth reads them: a method refuses unknown parameters.
+//! The parameters of a call, parsed as strictly as in geth: a method refuses unknown parameters.
 
 mod block;
 mod bounded;
@@ -18,19 +18,19 @@ pub(super) use self::{
 use super::errors::RpcError;
 use crate::json_list;
 
-/// A block by number or tag alone.
+/// A block by number or tag only.
 pub(super) type Number = Strict<BlockNumberOrTag>;
-/// A block by hash alone.
+/// A block by hash only.
 pub(super) type Hash = Strict<B256>;
 
-/// Reads all parameters of a call into a tuple with one place for each that the method knows. A place of an `Option` may be
-/// left out or null.
+/// Parses all parameters of a call into a tuple with one element for each that the method knows. An `Option` may be
+/// omitted or null.
 ///
 /// # Errors
-/// [`RpcError::InvalidParams`] that names the position, and the field in it, of the parameter that is missing, wrong or one too
-/// many.
+/// [`RpcError::InvalidParams`] if a parameter is missing, wrong or surplus. The error names its position, and the field
+/// in it.
 pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
-    // geth too takes null for no parameters.
+    // As in geth, null means no parameters.
     let text = params.as_str().filter(|text| *text != "null").unwrap_or("[]");
     let list =
         json_list::read(text, P::COUNT).map_err(|_| RpcError::InvalidParams("non-array args".into()))?;
@@ -40,9 +40,9 @@ pub(super) fn args<P: Positional>(params: &Params<'_>) -> Result<P, RpcError> {
     P::read(&list.first)
 }
 
-/// Parameters by their position.
+/// Positional parameters.
 pub(super) trait Positional: Sized {
-    /// How many a method knows.
+    /// The number of parameters that a method knows.
     const COUNT: usize;
 
     fn read(values: &[&RawValue]) -> Result<Self, RpcError>;
@@ -75,10 +75,10 @@ fn argument<T: DeserializeOwned>(values: &[&RawValue], position: usize) -> Resul
     })
 }
 
-/// Reads a part of an argument, which lies at `place` in it.
+/// Parses the part of an argument that lies at `place` in it.
 ///
 /// # Errors
-/// [`RpcError::InvalidParams`] that names the position, and where in the argument something is wrong.
+/// [`RpcError::InvalidParams`] that names the position, and the faulty place in the argument.
 pub(super) fn part<T: DeserializeOwned>(text: &str, place: &str, position: usize) -> Result<T, RpcError> {
     let mut json = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -88,7 +88,7 @@ pub(super) fn part<T: DeserializeOwned>(text: &str, place: &str, position: usize
             (place, path) => format!("{place}.{path}"),
         };
         let cause = error.into_inner().to_string();
-        // The line and column are those of a part that the caller never sees by itself.
+        // The line and column refer to a part that the caller never sees by itself.
         let cause = cause.rsplit_once(" at line ").map_or(&*cause, |(cause, _)| cause);
         RpcError::InvalidParams(match &*path {
             "." => format!("invalid argument {position}: {cause}"),

@@ -1,8 +1,9 @@
-//! Quantities, data and tags as Ethereum's JSON-RPC writes them, and no other way.
+//! Quantities, data and tags exactly as Ethereum's JSON-RPC writes them.
 //!
-//! A quantity is `0x` and hexadecimal digits without leading zeros, data is `0x` and two digits a byte. The usual types of Rust
-//! also take JSON numbers, arrays of bytes, and digits without `0x`. Other nodes refuse these, so a client that sends them has a
-//! mistake in it. An empty string is zero, or no data, as in geth: pages that build a call by hand send it. The texts are geth's.
+//! A quantity is `0x` and hexadecimal digits without leading zeros; data is `0x` and two digits per byte. The usual
+//! Rust types also accept JSON numbers, byte arrays, and digits without `0x`. Other nodes refuse these, so a client
+//! that sends them has a bug. An empty string is zero, or no data, as in geth, because pages that build a call by hand
+//! send it. The error texts are geth's.
 
 use std::{fmt, marker::PhantomData};
 
@@ -13,7 +14,7 @@ use serde::{
     de::{Error, Visitor},
 };
 
-/// A value that is written as the specification says.
+/// A value parsed exactly as the specification writes it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Strict<T>(pub(crate) T);
 
@@ -21,13 +22,13 @@ pub(crate) struct Strict<T>(pub(crate) T);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(pub(crate) B256);
 
-/// A type that is read from a JSON text.
+/// A type that is parsed from a JSON string.
 pub(crate) trait Text: Sized {
-    /// Named where something else stands.
+    /// The expectation that the error names when another JSON type is found.
     const EXPECTED: &'static str;
 
     /// # Errors
-    /// The fault of the text, in geth's words where it has some.
+    /// The fault of the text, in geth's words where geth has some.
     fn read(text: &str) -> Result<Self, String>;
 }
 
@@ -57,7 +58,7 @@ fn without_prefix(text: &str) -> Option<&str> {
     text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
 }
 
-/// The digits behind `0x`; none of an empty text.
+/// The digits after `0x`; empty for an empty text.
 fn digits(text: &str) -> Result<&str, String> {
     if text.is_empty() {
         return Ok(text);
@@ -175,7 +176,7 @@ impl Text for BlockNumberOrTag {
             "safe" => Self::Safe,
             "finalized" => Self::Finalized,
             "pending" => Self::Pending,
-            // A block has to be named.
+            // A block must be named.
             "" => return Err("empty hex string".into()),
             _ => {
                 let number = <u64 as Text>::read(text)?;

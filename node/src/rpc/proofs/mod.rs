@@ -1,4 +1,5 @@
-//! Proofs for light clients: accounts and slots, and the signatures that prove them. docs/light-clients.md says what for.
+//! Proofs for light clients: accounts and slots, and the signatures that prove them. docs/light-clients.md explains
+//! their use.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use super::{
     table::Asker,
 };
 
-/// `eth_getProof`, which does not exist here: clients are told why, and what there is.
+/// `eth_getProof`, which does not exist here. The error says why, and names the alternative.
 pub(super) fn no_trie(_context: &RpcContext, params: &Params<'_>) -> RpcResult<()> {
     type Arguments = (Option<IgnoredAny>, Option<IgnoredAny>, Option<IgnoredAny>);
     let _: Arguments = args(params)?;
@@ -36,7 +37,8 @@ pub(super) fn proof(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>
     let slots: Vec<B256> = slots.iter().map(|slot| slot.0.0).collect();
     let store = &context.store;
     let head = store.head().map_err(RpcError::from)?.header.number;
-    // Not one of a batch that becomes the head just now. Behind it a node that catches up may have batches that nothing proves yet.
+    // The newest certificate up to `head`; that of a batch which only now becomes the head does not count. A node that
+    // catches up may have batches after the certificate that nothing proves yet.
     let newest = store.certificate_at_or_before(head).map_err(RpcError::from)?;
     let certified = newest.as_ref().map_or(head, |newest| newest.info.number);
     let asked = context.asked(id.unwrap_or_default().0, certified)?;
@@ -121,7 +123,7 @@ impl RpcContext {
         }
     }
 
-    /// The validators' signed statement about a batch. Those that end epochs are known for good.
+    /// The validators' signed statement about a batch. Statements that end epochs are kept for good.
     fn ledger_info(&self, number: BatchNumber) -> Result<LedgerInfo, RpcError> {
         let head = self.store.head()?.header.number;
         if number > head {

@@ -1,4 +1,4 @@
-//! Goal: a light client can verify a node's answers, and the node says so if it cannot prove something.
+//! Goal: a light client can verify a node's answers, and the node reports what it cannot prove.
 
 use serde_json::{Value, json};
 use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question, SLOTS_MAX, WaypointProof};
@@ -16,7 +16,7 @@ use super::super::{
 const NEW: Address = Address::repeat_byte(0x77);
 const CONTRACT: Address = Address::repeat_byte(0xcc);
 
-/// Commits a batch that gives [`NEW`] its number as balance, and certifies it if told to.
+/// Commits a batch that sets the balance of [`NEW`] to its number, and certifies it if `is_certified`.
 fn grow(store: &Store, is_certified: bool, next: Option<ValidatorSet>) {
     let head = store.head().unwrap();
     let number = head.header.number.next();
@@ -62,7 +62,8 @@ fn verify(store: &Store, answer: &Value, address: Address, batch: u64) -> slipst
     client.verify(&question, &proof).unwrap()
 }
 
-/// Goal: the head and states before it, by tag, number and hash, are proved under the newest certificate, also one of a later epoch.
+/// Goal: the head and earlier states, by tag, number and hash, are proved under the newest certificate, even one of a
+/// later epoch.
 #[tokio::test]
 async fn accounts_and_slots_are_proved() {
     let (rpc, store) = over(|store| {
@@ -93,8 +94,8 @@ async fn accounts_and_slots_are_proved() {
     assert!(verified.account.unwrap().code_hash.is_some());
 }
 
-/// Goal: a request that is uncertified, missing or too large is refused by name, and the newest certified state stands for the
-/// latest.
+/// Goal: a request for something uncertified, missing or too large is refused by name, and `latest` means the newest
+/// certified state.
 #[tokio::test]
 async fn what_cannot_be_proved_is_refused() {
     let (rpc, _) = over(|_| {});
@@ -125,7 +126,7 @@ async fn what_cannot_be_proved_is_refused() {
     );
 }
 
-/// Goal: a client follows epochs and begins at waypoints by a node's answers.
+/// Goal: a client follows epochs and starts at waypoints, using only a node's answers.
 #[tokio::test]
 async fn epochs_and_waypoints_lead_a_client() {
     let (rpc, store) = over(|store| {
@@ -156,7 +157,7 @@ async fn epochs_and_waypoints_lead_a_client() {
     assert_eq!((code, &*text), (-32000, "header not found: batch 6 does not exist yet; the head is batch 5"));
 }
 
-/// Goal: clients that ask for Ethereum's proofs see that there is no such method, why, and what to ask for.
+/// Goal: clients that request Ethereum's proofs learn that no such method exists, why, and what to request instead.
 #[tokio::test]
 async fn ethereums_proofs_are_refused_with_a_reason() {
     let (rpc, _) = over(|_| {});

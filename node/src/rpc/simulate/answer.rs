@@ -16,7 +16,7 @@ use crate::rpc::{RpcTransaction, errors::RpcError};
 
 /// "Execution error" in the execution APIs.
 const VM_ERROR_CODE: i32 = -32015;
-/// As of a reverted `eth_call`.
+/// The code of a reverted `eth_call`.
 const REVERTED_CODE: i32 = 3;
 
 /// A block and the results of its calls.
@@ -47,7 +47,7 @@ struct CallError {
 }
 
 impl SimulatedBlock {
-    /// The answer for a simulated batch and its request.
+    /// Builds the answer for a simulated batch and its request.
     pub(super) fn new(
         chain_id: u64,
         batch: SimulatedBatch,
@@ -89,7 +89,7 @@ impl SimulatedBlock {
     }
 }
 
-/// The roots stay zero, because a simulated state is not kept.
+/// Builds the header. The roots stay zero, because a simulated state is not kept.
 fn header(batch: &SimulatedBatch) -> ConsensusHeader {
     let env: &BatchEnv = &batch.env;
     let mut logs_bloom = Bloom::ZERO;
@@ -118,7 +118,7 @@ fn header(batch: &SimulatedBatch) -> ConsensusHeader {
     }
 }
 
-/// The transaction that the call would be, with an empty signature.
+/// The transaction equivalent to the call, with an empty signature.
 fn envelope(
     chain_id: u64,
     request: &CallRequest,
@@ -196,7 +196,7 @@ impl CallResult {
         };
         CallResult {
             status: U64::from(outcome.success),
-            // What it reverted with is the error's data.
+            // Revert data goes into the error's data.
             return_data: if outcome.success { outcome.output } else { Bytes::new() },
             gas_used: U64::from(outcome.gas_used),
             logs: logs.collect(),

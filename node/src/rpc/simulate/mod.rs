@@ -1,4 +1,4 @@
-//! `eth_simulateV1`: blocks of calls, each on the state that those before it left.
+//! `eth_simulateV1`: blocks of calls, each on the state that the earlier ones left.
 
 mod answer;
 mod request;
@@ -20,12 +20,13 @@ use super::{
     table::Asker,
 };
 
-/// Blocks in one request, as in geth; those count that fill a gap in the numbers, too.
+/// Maximum number of blocks in one request, as in geth; blocks that fill a gap in the numbers count, too.
 const BLOCKS_MAX: u64 = 256;
-/// Bytes that all calls of a request return and log: they are in memory until the last one is done, and once more as text.
+/// Maximum bytes that all calls of a request return and log. They stay in memory until the last call is done, and again
+/// as text.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// Codes of the execution APIs for calls that cannot be simulated.
+/// The execution APIs' codes for calls that cannot be simulated.
 mod code {
     pub(super) const INVALID_REQUEST: i32 = -32000;
     pub(super) const TIMEOUT: i32 = -32016;
@@ -83,21 +84,22 @@ struct Tip {
     number: u64,
     time_s: u64,
     hash: B256,
-    /// The highest number that a block may have.
+    /// The highest allowed block number.
     last: u64,
 }
 
-/// Number and time of a block.
+/// The number and time of a block.
 #[derive(Clone, Copy)]
 struct Place {
     number: u64,
     time_s: u64,
-    /// Whether nobody asked for it: it fills a gap.
+    /// Whether the block was not requested and only fills a gap.
     is_filler: bool,
 }
 
 impl Tip {
-    /// The places of the next block, and before it those of empty ones that fill a gap in the numbers, each a second later.
+    /// The places of the next block, preceded by those of empty blocks that fill a gap in the numbers, one second
+    /// apart.
     fn up_to(&self, number: Option<u64>, time_s: Option<u64>) -> Result<Vec<Place>, RpcError> {
         let number = number.unwrap_or(self.number.saturating_add(1));
         if number <= self.number {
@@ -126,7 +128,7 @@ impl Tip {
     fn env(&self, chain: &ChainConfig, place: &Place, proposer: Address) -> BatchEnv {
         let time_ms = place.time_s.saturating_mul(1_000);
         let env = BatchEnv::behind(self.hash, chain, BatchNumber::new(place.number), time_ms, proposer);
-        // Also where it is too late for milliseconds.
+        // Correct even for a time that is too late for milliseconds.
         BatchEnv { timestamp_s: place.time_s, ..env }
     }
 
@@ -135,7 +137,7 @@ impl Tip {
     }
 }
 
-/// Why there is no answer, with the code that the execution APIs have for it.
+/// The error for a simulation without an answer, with the execution APIs' code.
 fn refusal(context: &RpcContext, error: SimulateError, asker: &Asker<'_>) -> RpcError {
     let text = error.to_string();
     let code = match error {

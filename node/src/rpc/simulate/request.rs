@@ -1,4 +1,4 @@
-//! The request of a simulation, in the form of the execution APIs.
+//! The request of a simulation, in the execution APIs' form.
 
 use alloy_eips::eip7702::SignedAuthorization;
 use alloy_rpc_types_eth::BlockId;
@@ -17,10 +17,11 @@ use crate::rpc::{
     params::{AtMost, BlockParam, args, part},
 };
 
-/// Calls in one request: the gas that they share pays for no more.
+/// Maximum number of calls in one request: the gas that they share pays for no more.
 const CALLS_MAX: usize = (CALL_GAS_MAX / 21_000) as usize;
 
-/// Blocks are read one after the other, so that a request of many small calls is refused before it takes memory.
+/// The request as received. Its blocks are parsed one by one, so a request of many small calls is refused before it
+/// takes memory.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Payload {
@@ -43,20 +44,20 @@ pub(super) struct Asked {
     pub(super) id: BlockId,
     pub(super) blocks: Vec<BlockAsked>,
     pub(super) rules: SimulationRules,
-    /// Whether the answer has whole transactions.
+    /// Whether the answer contains full transactions.
     pub(super) is_full: bool,
 }
 
-/// One block of it.
+/// One block of the request.
 #[derive(Default)]
 pub(super) struct BlockAsked {
-    /// None follows the block before.
+    /// `None` means the number after the previous block's.
     pub(super) number: Option<u64>,
     pub(super) time_s: Option<u64>,
     /// The other overrides of the block.
     pub(super) overrides: Overrides,
     pub(super) calls: Vec<CallRequest>,
-    /// As they were signed, of each call.
+    /// The signed authorizations of each call.
     pub(super) authorizations: Vec<Vec<SignedAuthorization>>,
 }
 
@@ -100,7 +101,7 @@ impl BlockStateCalls {
     fn read(self, chain_id: u64, overridden: &mut Overridden) -> Result<BlockAsked, RpcError> {
         let accounts = self.state_overrides.unwrap_or_default().into_overrides_beside(overridden)?;
         let mut block = self.block_overrides.unwrap_or_default().into_overrides()?;
-        // One that is too high is above all that a simulation may have.
+        // A number that is too high saturates; it is above all that a simulation may have.
         let number = block.number.take().map(|number| number.saturating_to());
         let time_s = block.timestamp_s.take();
         let calls = self.calls.unwrap_or_default().first;

@@ -1,14 +1,14 @@
-//! `eth_subscribe`: the news is told to every socket that asks for it.
+//! `eth_subscribe`: sends news to every subscribed socket.
 //!
 //! ```text
 //!  eth_subscribe ─▶ made ─ the answer is on its way ─▶ told ─ it is in the socket's queue ─▶ active
 //!                                                                                             │ news, and room in the queue
-//!                                                                       step: what is kept ◀──┴──▶ work: what is not, in a lane of callers
+//!                                                                       step: cached news ◀───┴──▶ work: other news, in a lane of callers
 //! ```
 //!
-//! A subscription is a place in the ledger or in the pool's arrivals. The news behind it is read when its socket has room. So a
-//! slow reader costs only as much memory as a fast one. One who falls too far behind is closed and told why; nothing is ever left
-//! out in silence.
+//! A subscription is a position in the ledger or in the pool's arrivals. The news after it is read when its socket has
+//! room. So a slow reader costs only as much memory as a fast one. A reader that falls too far behind is disconnected
+//! with a reason; nothing is ever silently left out.
 
 mod set;
 #[cfg(test)]
@@ -38,7 +38,7 @@ use super::{
     table::{Asker, Table},
 };
 
-/// Letters of an unknown kind that the error repeats.
+/// Maximum characters of an unknown kind that the error repeats.
 const NAME_SHOWN_MAX: usize = 64;
 
 /// `eth_subscribe`
@@ -62,7 +62,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
         return Err(RpcError::NoSuchSubscription(name.chars().take(NAME_SHOWN_MAX).collect()));
     };
     listening.check(kind, params.as_str().map_or(0, str::len))?;
-    // Listened for before it is asked where that begins.
+    // The listener is registered before the starting position is read.
     let mut listens = context.feed.listen(kind);
     let head = || context.store.head().map(|head| head.header.number);
     let watch = match kind {
@@ -92,7 +92,7 @@ fn begun(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> Result
     listening.begin(watch, listens)
 }
 
-/// A filter of batches that are still to come.
+/// Checks a filter for future batches.
 fn checked(filter: Filter, head: slipstream_types::BatchNumber) -> Result<Filter, RpcError> {
     if let FilterBlockOption::AtBlockHash(_) = filter.block_option {
         let text = "a subscription has no blockHash: ask eth_getLogs for the logs of a block that is there";
@@ -113,15 +113,15 @@ pub(super) fn unsubscribe(_: &RpcContext, params: &Params<'_>, asker: &Asker<'_>
 }
 
 impl Table {
-    /// Follows the node for all listeners, until it is told to stop.
+    /// Follows the node for all listeners, until `shutdown`.
     pub(crate) fn follow(&self, shutdown: CancellationToken) -> impl Future<Output = ()> + Send + use<> {
         self.context.feed.clone().run(self.context.clone(), shutdown)
     }
 
-    /// The news of a socket that is not kept, made on a thread of a lane and in its owner's name.
+    /// Builds the uncached news of a socket, on a thread of a lane and in its owner's name.
     ///
     /// # Errors
-    /// If one of the socket's subscriptions cannot go on.
+    /// If one of the socket's subscriptions cannot continue.
     pub(crate) async fn work_for(
         &self,
         subscriptions: Arc<Subscriptions>,

@@ -1,4 +1,4 @@
-//! [`Subscriptions`]: those of one socket, which share its room and its owner's threads.
+//! [`Subscriptions`]: the subscriptions of one socket, which share its memory and its owner's threads.
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +23,14 @@ use crate::{
     },
 };
 
-/// Subscriptions of one socket: more than a page or an indexer has, few enough that looking through all of them takes no time.
+/// Maximum number of subscriptions of one socket: more than a page or an indexer has, few enough that a scan of all
+/// takes no time.
 const SUBSCRIPTIONS_MAX: usize = 256;
-/// Subscriptions of one socket of a kind without criteria. More of them tell the same again, and let a client draw much for little.
+/// Maximum number of subscriptions of one socket of a kind without criteria. More would repeat the same news and let a
+/// client draw much traffic for little.
 const SUBSCRIPTIONS_ALIKE_MAX: usize = 8;
 
-/// The bytes of a notice beside its result: the rest of its message, and its place in the socket's queue.
+/// Bytes of a notice besides its result: the rest of its message, and its place in the socket's queue.
 const NOTICE_BYTES: usize = 192;
 
 /// The number of subscriptions, and of notifications, by kind.
@@ -38,7 +40,7 @@ pub(crate) struct Tallies {
     pub(crate) notifications: IntCounterVec,
 }
 
-/// Something new, for one subscription.
+/// One piece of news for one subscription.
 pub(crate) struct Notice {
     pub(crate) id: u128,
     kind: Kind,
@@ -47,7 +49,7 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
-    /// The message that tells it.
+    /// The message that carries the notice.
     pub(crate) fn text(&self) -> String {
         let (id, result) = (self.id, &self.result);
         format!(
@@ -56,13 +58,13 @@ impl Notice {
     }
 }
 
-/// The news that could be told at once.
+/// The news that one step could produce.
 #[derive(Default)]
 pub(crate) struct Step {
     pub(crate) notices: Vec<Notice>,
-    /// The lane whose thread has to go on; `None` if all known news is told, or the room is full.
+    /// The lane whose thread must continue; `None` if all known news is in the step, or the step is full.
     pub(crate) needs: Option<Lane>,
-    /// Whether it ended because it was full.
+    /// Whether the step ended because it was full.
     pub(crate) is_full: bool,
     bytes: usize,
     bytes_max: usize,
@@ -73,7 +75,7 @@ impl Step {
         Step { bytes_max, ..Step::default() }
     }
 
-    /// The least that a step takes may be more than its room.
+    /// Whether the step has room left. Its last notice may exceed the limit.
     pub(super) fn has_room(&mut self) -> bool {
         self.is_full |= self.bytes >= self.bytes_max;
         !self.is_full
@@ -84,16 +86,16 @@ impl Step {
         self.notices.push(Notice { id, kind, result });
     }
 
-    /// The rest needs a thread; of two kinds of work the costlier one decides.
+    /// Notes that the rest needs a thread of `lane`; of two lanes, the costlier one wins.
     pub(super) fn needs(&mut self, lane: Lane) {
         self.needs = self.needs.max(Some(lane));
     }
 }
 
-/// How far a subscription is from being told of.
+/// The stages of a subscription up to its first news.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It may come to nothing: see [`Begun`].
+    /// The subscription may still be dropped: see [`Begun`].
     Made,
     /// The answer with its id belongs to this body, and may not be in the queue yet.
     Told(u64),
@@ -110,7 +112,7 @@ struct Subscription {
 #[derive(Default)]
 struct Set {
     all: BTreeMap<u128, Subscription>,
-    /// The one that was served last, so that each has its turn.
+    /// The subscription that was served last, so that each gets its turn.
     last: u128,
 }
 
@@ -120,12 +122,12 @@ pub(crate) struct Subscriptions {
     feed: Arc<Feed>,
     tallies: Tallies,
     set: Mutex<Set>,
-    /// The one of the socket's costly bodies that is worked on, or whose answer is not read yet.
+    /// One permit, held by the costly body of this socket that runs or whose answer is still unread.
     turns: Arc<Semaphore>,
 }
 
 impl Subscriptions {
-    /// None yet, of a socket of this owner.
+    /// An empty set for a socket of this owner.
     pub(crate) fn new(origin: Origin, feed: Arc<Feed>, tallies: Tallies) -> Arc<Subscriptions> {
         let (set, turns) = (Mutex::default(), Arc::new(Semaphore::new(1)));
         Arc::new(Subscriptions { origin, feed, tallies, set, turns })
@@ -139,32 +141,33 @@ impl Subscriptions {
         self.set.lock().all.is_empty()
     }
 
-    /// Whether there is this one still.
+    /// Whether the subscription `id` still exists.
     pub(crate) fn has(&self, id: u128) -> bool {
         self.set.lock().all.contains_key(&id)
     }
 
-    /// Tells when there is something new.
+    /// Signals news.
     pub(crate) fn news(&self) -> News {
         self.feed.news()
     }
 
-    /// The answers of a body are in the socket's queue: subscriptions that they began may be told from now on.
+    /// Call when the answers of `body` are in the socket's queue: subscriptions that they started may be served from
+    /// now on.
     pub(crate) fn activate(&self, body: u64) {
         let mut set = self.set.lock();
         let told = set.all.values_mut().filter(|one| one.stage == Stage::Told(body));
         told.for_each(|one| one.stage = Stage::Active);
     }
 
-    /// The news that can be told without a thread.
+    /// The news that needs no thread.
     ///
     /// # Errors
-    /// If one of the subscriptions cannot go on.
+    /// If one of the subscriptions cannot continue.
     pub(crate) fn step(&self, bytes_max: usize) -> Result<Step, Lost> {
         self.go(None, bytes_max)
     }
 
-    /// The news, made on a thread of callers.
+    /// The news, built on a thread of callers.
     pub(super) fn work(&self, context: &RpcContext, leash: &Leash, bytes_max: usize) -> Result<Step, Lost> {
         self.go(Some(Worker { context, leash }), bytes_max)
     }
@@ -189,8 +192,8 @@ impl Subscriptions {
         Ok(step)
     }
 
-    /// Those that may be told of something, beginning behind the one that was served last. Every arrival in the pool asks for them, also at
-    /// sockets with hundreds that listen for something else.
+    /// The subscriptions that may have news, starting after the one that was served last. Every arrival in the pool
+    /// runs this, even at sockets with hundreds of subscriptions to other news.
     fn due(&self, now: &Now) -> Result<Vec<u128>, Lost> {
         let set = self.set.lock();
         let behind = set.all.range((Bound::Excluded(set.last), Bound::Unbounded));
@@ -222,7 +225,7 @@ impl Drop for Subscriptions {
     }
 }
 
-/// A socket that asks, and which of its bodies.
+/// A requesting socket, with the number of its body.
 #[derive(Clone)]
 pub(crate) struct Listening {
     subscriptions: Arc<Subscriptions>,
@@ -230,43 +233,44 @@ pub(crate) struct Listening {
     turn: Turn,
 }
 
-/// The turn of a costly body, until the last clone is dropped.
+/// The turn of a costly body, held until the last clone is dropped.
 pub(crate) type Turn = Arc<OnceLock<OwnedSemaphorePermit>>;
 
 impl Listening {
-    /// Of a socket with these subscriptions, its body of this number.
+    /// The body of this number, on a socket with these subscriptions.
     pub(crate) fn new(subscriptions: Arc<Subscriptions>, body: u64) -> Listening {
         Listening { subscriptions, body, turn: Turn::default() }
     }
 
-    /// The turn of the body, which has none before it turned out to be costly.
+    /// The turn of the body; empty until the body turns out to be costly.
     pub(crate) fn turn(&self) -> Turn {
         self.turn.clone()
     }
 
-    /// Waits until none of the socket's other costly bodies has its turn.
+    /// Waits until none of the socket's other costly bodies has the turn.
     pub(crate) async fn take_turn(&self) {
-        // Never closed.
+        // The semaphore is never closed.
         if let Ok(permit) = self.subscriptions.turns.clone().acquire_owned().await {
             let _ = self.turn.set(permit);
         }
     }
 
-    /// Whether there is a place for a subscription whose parameters have so many bytes. Reading long ones costs much more than this,
-    /// and whoever has no place may ask again and again.
+    /// Checks that there is room for a subscription with parameters of `params_bytes` bytes. Parsing long parameters
+    /// costs much more than this check, and a refused caller may retry again and again.
     ///
     /// # Errors
-    /// As of [`Listening::begin`].
+    /// The errors of [`Listening::begin`].
     pub(super) fn check(&self, kind: Kind, params_bytes: usize) -> Result<(), RpcError> {
         check_count(&self.subscriptions.set.lock(), kind)?;
         let mut share = self.subscriptions.feed.room.share(self.subscriptions.origin);
         if share.grow_to(SUBSCRIPTION_BYTES + params_bytes) { Ok(()) } else { Err(too_much()) }
     }
 
-    /// Makes a subscription, which begins when its answer is on its way.
+    /// Creates a subscription, which starts when its answer is on its way.
     ///
     /// # Errors
-    /// [`RpcError::TooMuch`] if the socket has too many, or all that listen look for too much.
+    /// [`RpcError::TooMuch`] if the socket has too many subscriptions, or if the criteria of all listeners exceed their
+    /// memory.
     pub(super) fn begin(&self, watch: Watch, listens: Listens) -> Result<Begun, RpcError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)
@@ -290,7 +294,7 @@ impl Listening {
     }
 }
 
-/// Whether a socket may have one more of a kind.
+/// Checks that a socket may have one more subscription of a kind.
 fn check_count(set: &Set, kind: Kind) -> Result<(), RpcError> {
     let alike = set.all.values().filter(|one| one.watch.kind() == kind).count();
     if set.all.len() >= SUBSCRIPTIONS_MAX || (kind != Kind::Logs && alike >= SUBSCRIPTIONS_ALIKE_MAX) {
@@ -308,7 +312,7 @@ fn too_much() -> RpcError {
     RpcError::TooMuch(text.into())
 }
 
-/// A subscription whose answer is being made. Until it is told it may come to nothing.
+/// A subscription whose answer is being built. It is removed if this is dropped before [`Begun::told`].
 pub(crate) struct Begun {
     listening: Listening,
     id: u128,
@@ -320,7 +324,7 @@ impl Begun {
         self.id
     }
 
-    /// The answer is on its way.
+    /// Call when the answer is on its way.
     pub(crate) fn told(mut self) {
         self.is_told = true;
         let mut set = self.listening.subscriptions.set.lock();

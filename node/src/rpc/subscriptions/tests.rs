@@ -48,7 +48,7 @@ impl Socket {
         Socket { context, subscriptions, tallies, bodies: 0 }
     }
 
-    /// Asks, and leaves it open whether the answer is sent.
+    /// Subscribes, and leaves open whether the answer is sent.
     fn made(&mut self, params: Value) -> Result<Begun, (i32, String)> {
         self.bodies += 1;
         let listening = Listening::new(self.subscriptions.clone(), self.bodies);
@@ -85,12 +85,12 @@ impl Socket {
         transaction
     }
 
-    /// The news that can be told without a thread.
+    /// The news that needs no thread.
     fn kept(&self) -> Vec<(u128, Value)> {
         told(&self.subscriptions.step(MUCH).unwrap())
     }
 
-    /// All news, in steps of so many bytes, and how many of the steps needed a thread.
+    /// All news, in steps of at most `bytes_max` bytes, and how many of the steps needed a thread.
     fn told_by(&self, bytes_max: usize) -> (Vec<(u128, Value)>, usize) {
         let (mut all, mut worked) = (Vec::new(), 0);
         loop {
@@ -126,7 +126,8 @@ fn numbers(told: &[(u128, Value)], field: &str) -> Vec<u64> {
     told.iter().map(|(_, result)| number(result[field].as_str().unwrap())).collect()
 }
 
-/// Goal: each batch gives one head, in order and without a gap, one by one or many at once, and it is the block's header.
+/// Goal: each batch produces one head, in order and without a gap, one by one or many at once. The head is the block's
+/// header.
 #[test]
 fn every_batch_gives_one_head_in_order() {
     let mut socket = Socket::new();
@@ -143,7 +144,7 @@ fn every_batch_gives_one_head_in_order() {
     assert!(head.len() > 15 && head.iter().all(|(field, value)| block[field] == *value), "{head:?}");
     assert!(["transactions", "uncles", "size", "withdrawals"].iter().all(|field| head.get(*field).is_none()));
 
-    // More than are kept, at once: the first ones are made again, on a thread.
+    // More batches at once than are kept: the first heads are rebuilt on a thread.
     for _ in 3..=303 {
         commit(&socket.context.store, &[]);
     }
@@ -156,7 +157,7 @@ fn every_batch_gives_one_head_in_order() {
     assert!(socket.told().is_empty());
 }
 
-/// Goal: a reader that falls behind is told so, even in a full room, and until then it gets everything.
+/// Goal: a reader that falls behind is notified, even when its queue is full, and until then it gets everything.
 #[test]
 fn who_falls_behind_is_told() {
     let mut socket = Socket::new();
@@ -173,7 +174,8 @@ fn who_falls_behind_is_told() {
     assert!(lost.to_string().starts_with("you are 1025 batches behind"), "{lost}");
 }
 
-/// Goal: logs are those that eth_getLogs finds in the batches that come, each once and in order, however little room there is.
+/// Goal: the logs are those that eth_getLogs finds in the new batches, each once and in order, however little room
+/// there is.
 #[test]
 fn logs_are_told_once_and_in_parts() {
     let mut socket = Socket::new();
@@ -194,8 +196,8 @@ fn logs_are_told_once_and_in_parts() {
     assert_eq!(socket.tallies.notifications.with_label_values(&["logs"]).get(), told.len() as u64);
 }
 
-/// Goal: logs that one subscriber searched for are kept for another with the same criteria. A batch that cannot match needs no
-/// search.
+/// Goal: logs that one subscriber searched for are cached for others with the same criteria. A batch that cannot match
+/// needs no search.
 #[test]
 fn what_was_searched_is_shared() {
     let (mut first, filter) =
@@ -212,7 +214,7 @@ fn what_was_searched_is_shared() {
     assert_eq!(first.told_by(MUCH), (vec![], 0));
 }
 
-/// Goal: numbers that a filter names hold for future batches, and a filter of an impossible range is refused.
+/// Goal: block numbers in a filter apply to future batches, and a filter with an impossible range is refused.
 #[test]
 fn ranges_of_logs() {
     let mut socket = Socket::new();
@@ -237,7 +239,8 @@ fn ranges_of_logs() {
     }
 }
 
-/// Goal: transactions that reach the pool are told by hash or whole, written once for all, also when they have left the pool.
+/// Goal: transactions that reach the pool are sent by hash or in full, formatted once for all, even after they left the
+/// pool.
 #[test]
 fn pending_transactions() {
     let mut first = Socket::new();
@@ -259,8 +262,8 @@ fn pending_transactions() {
     assert!(first.told().is_empty() && second.told().is_empty());
 }
 
-/// Goal: sockets are told of transactions, and begin to listen, while somebody holds the pool's lock: a thread that stands back neither
-/// waits for it nor holds it.
+/// Goal: sockets send transactions and start to listen while another thread holds the pool's lock: a low-priority
+/// thread neither waits for it nor holds it.
 #[test]
 fn sockets_do_not_touch_the_pool() {
     let mut socket = Socket::new();
@@ -287,7 +290,7 @@ fn sockets_do_not_touch_the_pool() {
     assert!(socket.told().is_empty(), "what was there before is not news");
 }
 
-/// Goal: a subscriber whose place has left the ring is told so, however little room it has for news.
+/// Goal: a subscriber whose position has left the ring is notified, however little room it has for news.
 #[test]
 fn who_misses_transactions_is_told() {
     let mut socket = Socket::new();
@@ -298,7 +301,8 @@ fn who_misses_transactions_is_told() {
     assert!(matches!(lost, Lost::Arrivals), "{lost}");
 }
 
-/// Goal: transactions so long that the pool keeps few of them whole close no listener of hashes, only those who want them whole.
+/// Goal: transactions so long that the pool keeps few of them in full disconnect only listeners for full transactions,
+/// not those for hashes.
 #[test]
 fn long_transactions_close_no_listener_of_hashes() {
     let mut socket = Socket::new();
@@ -320,7 +324,8 @@ fn long_transactions_close_no_listener_of_hashes() {
     assert_eq!(hashes(socket.told()), [json!(next.hash)]);
 }
 
-/// Goal: however many transactions wait, and however long they are, a step has one more than it has room for, kept or not.
+/// Goal: however many transactions wait, and however long they are, a step exceeds its limit by at most one, cached or
+/// not.
 #[test]
 fn whole_transactions_come_as_there_is_room() {
     let mut first = Socket::new();
@@ -349,7 +354,7 @@ fn progress_is_told_when_it_changes() {
     assert!(socket.told().is_empty());
 }
 
-/// Goal: news of a subscription comes after its answer in the queue, and a subscription whose answer was lost never begins.
+/// Goal: news of a subscription follows its answer in the queue, and a subscription whose answer was lost never starts.
 #[test]
 fn an_answer_comes_before_what_it_began() {
     let mut socket = Socket::new();
@@ -368,7 +373,8 @@ fn an_answer_comes_before_what_it_began() {
     assert_eq!(numbers(&socket.told(), "number"), [1], "and nothing is missed");
 }
 
-/// Goal: a socket has so many subscriptions, all together look for so much, and one that ends gives its place back.
+/// Goal: the subscriptions of a socket, and the criteria of all sockets, are bounded; a subscription that ends frees
+/// its place.
 #[test]
 fn subscriptions_are_bounded() {
     let mut socket = Socket::new();
@@ -408,7 +414,8 @@ fn subscriptions_are_bounded() {
     assert!(socket.made(wide).is_ok());
 }
 
-/// Goal: a node without bodies refuses at once to tell of logs, instead of ending the socket with the first transaction.
+/// Goal: a node without bodies refuses a subscription to logs at once, instead of disconnecting the socket at the first
+/// transaction.
 #[test]
 fn who_keeps_no_receipts_tells_of_no_logs() {
     let keeps = crate::rpc::Keeps { bodies: false, places: false };
@@ -420,7 +427,7 @@ fn who_keeps_no_receipts_tells_of_no_logs() {
     }
 }
 
-/// Goal: names, and the errors that clients match on.
+/// Goal: names, and the errors that clients match.
 #[test]
 fn names_and_errors() {
     let mut socket = Socket::new();

@@ -1,4 +1,4 @@
-//! [`Watch`]: what one subscription listens for, how far it has told, and what comes next.
+//! [`Watch`]: what one subscription listens for, its position, and its next news.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::{
     },
 };
 
-/// Batches that a subscriber may be behind: more than a minute of an ordinary chain.
+/// Maximum number of batches that a subscriber may be behind: more than a minute of an ordinary chain.
 pub(super) const BEHIND_MAX: u64 = 1_024;
-/// The part of one batch's logs that is told at once; the rest goes on from there.
+/// The part of one batch's logs that is produced at once; the rest continues from there.
 const PART: Budget = Budget { work_bytes: usize::MAX, logs: 256, data_bytes: 64 << 10 };
-/// Arrivals that are looked at together.
+/// Maximum number of arrivals that are examined together.
 const HASHES_MAX: usize = 128;
 const WHOLE_MAX: usize = 64;
-/// The memory of a subscription beside its criteria.
+/// The memory of a subscription besides its criteria.
 pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
 /// The kinds of subscriptions.
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// Why a subscription cannot go on, so that its socket is closed.
+/// Why a subscription cannot continue, so that its socket is closed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
     #[error("you are {0} batches behind: read faster, or subscribe to less")]
@@ -79,7 +79,7 @@ impl From<RpcError> for Lost {
     }
 }
 
-/// The criteria of a subscription for logs. Of two that look for the same one name is made.
+/// The criteria of a subscription for logs. Equal criteria get the same name.
 pub(crate) struct Watched {
     criteria: Criteria,
     name: B256,
@@ -92,12 +92,12 @@ impl Watched {
         Watched { criteria, name }
     }
 
-    /// Whether a batch with this head has none of its logs for sure: some nanoseconds for each address and topic.
+    /// Whether a batch with this head certainly has no matching log: takes some nanoseconds per address and topic.
     fn is_ruled_out(&self, head: &Head) -> bool {
         head.bloom.as_ref().is_some_and(|bloom| !self.criteria.may_match(bloom))
     }
 
-    /// The numbers that it names: others than the ends of a range are the head as it goes on.
+    /// The range that the filter names by number. A tag means the moving head, and does not limit the range.
     fn range(&self) -> (BatchNumber, Option<BatchNumber>) {
         let FilterBlockOption::Range { from_block, to_block } = self.criteria.filter().block_option else {
             return Default::default();
@@ -109,7 +109,7 @@ impl Watched {
     }
 }
 
-/// A name for the addresses and topics of a filter, whatever their order.
+/// A name for the addresses and topics of a filter, independent of their order.
 fn name(filter: &Filter) -> B256 {
     let mut text = Vec::new();
     let mut addresses: Vec<_> = filter.address.iter().map(|address| address.into_word()).collect();
@@ -126,7 +126,7 @@ fn name(filter: &Filter) -> B256 {
     keccak256(text)
 }
 
-/// The subject of one subscription, and how far it has told.
+/// The subject of one subscription, and its position.
 #[derive(Clone)]
 pub(super) enum Watch {
     NewHeads {
@@ -140,13 +140,13 @@ pub(super) enum Watch {
         next: u64,
         whole: bool,
     },
-    /// The state that was told last.
+    /// The state that was sent last.
     Syncing {
         told: Option<bool>,
     },
 }
 
-/// The means to make texts that are not kept.
+/// What it takes to build texts that are not cached.
 #[derive(Clone, Copy)]
 pub(super) struct Worker<'a> {
     pub(super) context: &'a RpcContext,
@@ -174,7 +174,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// If it is too far behind the present.
+    /// If the subscription is too far behind the present.
     pub(super) fn check(&self, now: &Now) -> Result<(), Lost> {
         let next = match self {
             Watch::NewHeads { next } => *next,
@@ -187,7 +187,7 @@ impl Watch {
         }
     }
 
-    /// Whether there is something that it has not looked at.
+    /// Whether there is news that the subscription has not examined.
     pub(super) fn is_behind(&self, now: &Now) -> bool {
         match self {
             Watch::NewHeads { next } => *next <= now.tip,
@@ -197,11 +197,11 @@ impl Watch {
         }
     }
 
-    /// Tells the news, if it [is behind](Self::is_behind), and moves behind it. It stops when the step is full or needs a worker
-    /// that is missing.
+    /// Sends the news, if the subscription [is behind](Self::is_behind), and advances its position. It stops when the
+    /// step is full or needs a worker that is missing.
     ///
     /// # Errors
-    /// If it cannot go on.
+    /// If the subscription cannot continue.
     pub(super) fn go(&mut self, mut telling: Telling<'_>) -> Result<(), Lost> {
         match self {
             Watch::NewHeads { next } => telling.heads(next),
@@ -225,7 +225,7 @@ pub(super) struct Telling<'a> {
     pub(super) id: u128,
     pub(super) feed: &'a Feed,
     pub(super) now: &'a Now,
-    /// Makes the texts that are not kept; if it is `None`, the step asks for one.
+    /// Builds the texts that are not cached; if it is `None`, the step requests a worker.
     pub(super) worker: Option<Worker<'a>>,
     pub(super) step: &'a mut Step,
 }
@@ -240,7 +240,7 @@ impl Telling<'_> {
             let head = match (self.feed.head(*next), self.worker) {
                 (Some(head), _) => head,
                 (None, None) => {
-                    // It opens a batch, on a thread that stands back as that of the sockets does.
+                    // Opens a batch, on a thread whose priority is as low as that of the sockets' thread.
                     self.step.needs(Lane::Searches);
                     break;
                 }
@@ -280,7 +280,7 @@ impl Telling<'_> {
             }
             *place = after;
         }
-        // A filter with a named end does not wait for logs behind it.
+        // A filter with a numbered end does not wait for logs beyond it.
         if place.batch > last && watched.range().1.is_some() {
             *place = Place::before(tip.next()).max(*place);
         }
@@ -301,7 +301,7 @@ impl Telling<'_> {
             let (first, arrivals) = self.feed.pending.whole(*next, WHOLE_MAX).ok_or(Lost::Arrivals)?;
             *next = first;
             for arrival in arrivals {
-                // One of them may be longer than all the room.
+                // One transaction may be longer than the whole limit.
                 if !self.step.has_room() {
                     return Ok(());
                 }
@@ -313,11 +313,11 @@ impl Telling<'_> {
     }
 }
 
-/// The logs of one batch from a place on, as far as they are told at once, and the place behind them.
+/// The logs of one batch from a position on, as many as one part holds, and the position after them.
 fn matched(watched: &Watched, place: Place, worker: Worker<'_>) -> Result<(Matched, Place), Lost> {
     let Worker { context, leash } = worker;
     if place.logs > 0 {
-        // Opened once for all of its parts.
+        // The batch is opened once for all of its parts.
         context.batches.get(place.batch, Parts::Both, Reader::long(leash))?;
     }
     let found = context.search(&watched.criteria, leash).run(place, place.batch, PART)?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Goal: every override of a caller is found so, or refused by name; never passed over.
+/// Goal: every override of a caller takes effect or is refused by name, and is never ignored.
 #[tokio::test]
 async fn overrides_are_honoured_or_refused() {
     let rpc = Fixture::new();
@@ -48,7 +48,7 @@ async fn overrides_are_honoured_or_refused() {
     assert_eq!((code, &*text), (-32000, "gas required exceeds allowance (21001)"));
 }
 
-/// Goal: a precompile can be mocked by code, and moved, in each method that takes state overrides.
+/// Goal: code can replace a precompile, and a precompile can move, in each method that takes state overrides.
 #[tokio::test]
 async fn precompiles_are_replaced_and_moved() {
     let rpc = Fixture::new();
@@ -78,7 +78,7 @@ async fn the_block_of_a_call() {
     }
 }
 
-/// Goal: clients recognise these refusals by their words.
+/// Goal: these refusals use the words by which clients recognise them.
 #[tokio::test]
 async fn calls_are_refused_in_geths_words() {
     let rpc = Fixture::new();
@@ -142,7 +142,7 @@ async fn calls_are_refused_in_geths_words() {
     assert_eq!(rpc.result("eth_call", json!([right])).await, json!(B256::with_last_byte(0x2a)));
 }
 
-/// Goal: pages that write a call by hand, and leave strings empty, get geth's answer. Keys without `0x` do, too.
+/// Goal: pages that write a call by hand and leave strings empty get geth's answer. So do keys without `0x`.
 #[tokio::test]
 async fn empty_strings_and_bare_keys_are_taken() {
     let rpc = Fixture::new();
@@ -205,10 +205,10 @@ async fn no_method_takes_more_parameters_than_it_knows() {
     }
 }
 
-/// Code that jumps to itself for ever, and reads an account that nobody has each time.
+/// Code that loops for ever and reads a nonexistent account each time.
 const ENDLESS: &str = "0x5b5a31505f56";
 
-/// Goal: a call ends when it has had its time, whatever gas it has left, and says so as geth does.
+/// Goal: a call ends when its time is over, whatever gas it has left, and says so as geth does.
 #[tokio::test]
 async fn calls_have_an_end() {
     let rpc = Fixture(table(RpcContext { call_time_max: Duration::from_millis(1), ..context() }));
@@ -219,7 +219,7 @@ async fn calls_have_an_end() {
         assert!(text.starts_with("execution aborted (timeout = 1ms)"), "{text}");
         assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
     }
-    // A short call has its answer within that time, unless the machine does something else meanwhile.
+    // A short call gets its answer within that time, unless the machine is busy with something else.
     let mut answer = Value::Null;
     for _ in 0..1_000 {
         answer = rpc.ask("eth_call", json!([{ "to": CONTRACT }])).await["result"].take();
@@ -230,7 +230,7 @@ async fn calls_have_an_end() {
     assert_eq!(answer, json!(B256::with_last_byte(0x2a)));
 }
 
-/// Goal: when a caller goes away its call ends and gives its thread back, long before its time is over.
+/// Goal: when a caller goes away, its call ends and frees its thread, long before its time is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_caller_has_gone_ends() {
     let lanes = Lanes::new();
@@ -238,7 +238,7 @@ async fn a_call_whose_caller_has_gone_ends() {
     let all = lane.places().free();
     let context = RpcContext { call_time_max: Duration::from_secs(3_600), ..context() };
     let rpc = Arc::new(Fixture(methods(context, lanes)));
-    // All of its gas lasts for some 100 ms, in which a busy machine may not come back here.
+    // Its gas lasts for some 100 ms, in which a busy machine may not come back here.
     for _ in 0..20 {
         let caller = tokio::spawn({
             let rpc = rpc.clone();
@@ -282,7 +282,7 @@ async fn calls_return_revert_and_are_estimated() {
     assert_eq!(gas, "0x5208");
 }
 
-/// Goal: a small request does not make an answer of any length.
+/// Goal: a small request cannot produce an answer of unlimited length.
 #[tokio::test]
 async fn long_outputs_are_refused() {
     let rpc = Fixture::new();

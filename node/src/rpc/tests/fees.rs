@@ -1,4 +1,4 @@
-//! The fees that are suggested, by what the pool asks for and by what others paid.
+//! The suggested fees, given the pool's minimum and the tips that others paid.
 
 use super::*;
 use crate::rpc::batches::tests::commit;
@@ -20,7 +20,7 @@ async fn suggested(rpc: &Fixture) -> [u128; 2] {
     fees
 }
 
-/// Goal: while the pool is full, what is suggested is what it takes; otherwise a tenth of the base fee.
+/// Goal: while the pool is full, the suggestion is what it accepts; otherwise it is a tenth of the base fee.
 #[tokio::test]
 async fn a_full_pool_is_paid_what_it_asks_for() {
     let context = context_of(PoolConfig { transactions_max: 4, ..PoolConfig::default() }, None);
@@ -34,8 +34,8 @@ async fn a_full_pool_is_paid_what_it_asks_for() {
     assert_eq!([tip_wei, price_wei], [99_000_000, base_fee_wei + 99_000_000]);
 }
 
-/// Goal: after full batches the suggestion follows what their last transactions paid, and one head is looked at once. Batches with room tell
-/// nothing.
+/// Goal: after full batches the suggestion follows the tips of their last transactions, and each head is examined once.
+/// Batches with room have no influence.
 #[tokio::test]
 async fn full_batches_tell_what_is_paid() {
     let context = context();
@@ -52,7 +52,7 @@ async fn full_batches_tell_what_is_paid() {
     };
     commit(with_tips([500_000_000; 3]), gas_limit / 2 - 1);
     assert_eq!(tip(), 0);
-    // The best first: ten that pay much, then 32 of which the last ones pay least.
+    // The best first: ten that pay much, then 32, of which the last ones pay least.
     let tips = [900_000_000; 10].into_iter().chain((1..=32).rev().map(|tip| tip * 10_000_000));
     let number = commit(with_tips(tips), gas_limit / 2);
     assert_eq!(tip(), 200_000_000, "six of ten of the last 32 pay less");

@@ -1,4 +1,4 @@
-//! History that is gone, by the codes and words that clients know it by.
+//! Requests for missing history get the codes and words that clients recognise.
 
 use slipstream_storage::{CommitBatch, PruneConfig, Window};
 use slipstream_types::Delta;
@@ -6,7 +6,7 @@ use slipstream_types::Delta;
 use super::*;
 use crate::rpc::{Batches, logs::tests::commit};
 
-/// Commits an empty batch with a certificate, without which headers stay.
+/// Commits an empty batch with a certificate, because pruning keeps headers without one.
 fn commit_certified(store: &Store) {
     let head = store.head().unwrap();
     let header = BatchHeader { number: head.header.number.next(), parent: head.digest, ..head.header };
@@ -17,7 +17,8 @@ fn commit_certified(store: &Store) {
     store.commit(batch, None).unwrap();
 }
 
-/// Goal: a batch whose header was pruned is told from one that does not exist: an indexer that is told null asks for ever.
+/// Goal: a batch whose header was pruned differs from one that does not exist: an indexer that gets null retries for
+/// ever.
 #[tokio::test]
 async fn pruned_headers_are_no_missing_blocks() {
     let prune = PruneConfig { headers: Window::Batches(1), ..PruneConfig::of_batches([2; 4]) };
@@ -53,7 +54,7 @@ async fn pruned_headers_are_no_missing_blocks() {
         let words = format!("pruned history unavailable: this node has no header of batch {}: ", floor - 1);
         assert!(code == 4444 && text.starts_with(&words), "{method}: {code} {text}");
     }
-    // A range says where to go on.
+    // The error for a range says where to continue.
     for (from, to) in [("0x0", "0x1"), ("0x1", "0x1"), (&gone, &gone)] {
         let (_, text) = rpc.error("trace_filter", json!([{ "fromBlock": from, "toBlock": to }])).await;
         assert!(text.ends_with(&format!("; ask from batch {floor} ({floor:#x}) on")), "{from}: {text}");
@@ -64,8 +65,8 @@ async fn pruned_headers_are_no_missing_blocks() {
     assert_eq!(rpc.result("eth_getBlockByNumber", json!(["0x7000", false])).await, Value::Null);
 }
 
-/// Goal: a node that keeps no bodies does not say of an executed transaction that it does not exist, and takes none whose receipt it
-/// will never have. What it knows it tells: the pool, blocks, headers.
+/// Goal: a node that keeps no bodies never claims that an executed transaction does not exist. It accepts no
+/// transaction whose receipt it will never have. It answers from the pool, blocks and headers, which it has.
 #[tokio::test]
 async fn a_node_without_bodies_knows_of_no_execution() {
     let keeps = Keeps { bodies: false, places: false };
@@ -98,7 +99,8 @@ async fn a_node_without_bodies_knows_of_no_execution() {
     rpc.result("eth_newBlockFilter", json!([])).await;
 }
 
-/// Goal: a node without the index of transactions says that it cannot find one, and how it may be asked.
+/// Goal: a node without the transaction index says that it cannot find a transaction by hash, and what to request
+/// instead.
 #[tokio::test]
 async fn a_node_without_the_index_finds_no_transaction_by_its_hash() {
     let keeps = Keeps { bodies: true, places: false };
@@ -112,13 +114,13 @@ async fn a_node_without_the_index_finds_no_transaction_by_its_hash() {
     rpc.result("eth_newFilter", json!([{}])).await;
 }
 
-/// Goal: what a backfill still fetches is told from what is gone, with how far it is.
+/// Goal: history that a backfill still fetches differs from pruned history, and the error reports its progress.
 #[tokio::test]
 async fn history_to_come_is_no_pruned_history() {
     let storage = StorageConfig { snapshot_interval_batches: 0, ..StorageConfig::default() };
     let context = context_keeping(chain(), &storage);
     let store = context.store.clone();
-    // Batches with transactions whose bodies and receipts are not here, as behind a range delta.
+    // Batches with transactions whose bodies and receipts are missing, as after a range delta.
     for _ in 0..3 {
         let head = store.head().unwrap();
         let number = head.header.number.next();

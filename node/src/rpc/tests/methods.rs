@@ -1,4 +1,4 @@
-//! Reading the state, sending transactions, blocks and fees, and how calls of one kind stand beside those of another.
+//! Reading the state, sending transactions, blocks and fees, and how calls of one kind affect those of another.
 
 use serde_json::value::RawValue;
 use slipstream_types::{Schedule, ScheduledFork, chain::Fork, schedule::Activation};
@@ -129,8 +129,8 @@ async fn blocks_fees_and_the_rest() {
     assert_eq!(rpc.error("eth_getLogs", json!([{ "blockHash": B256::ZERO }])).await.0, -32000);
 }
 
-/// Goal: the block in the making stands behind the head and has not been made, as in geth; nothing is taken for its content that may
-/// not be in it.
+/// Goal: the pending block follows the head and is not produced yet, as in geth. It shows no content that the next
+/// block might not have.
 #[tokio::test]
 async fn the_pending_block_is_not_made_yet() {
     let rpc = Fixture::new();
@@ -170,7 +170,7 @@ async fn the_pending_block_is_not_made_yet() {
     }
 }
 
-/// Goal: slots of several accounts are read in one call, in the order asked for, and no more of them than one call may read.
+/// Goal: one call reads the slots of several accounts, in the requested order, up to its limit.
 #[tokio::test]
 async fn slots_of_several_accounts_at_once() {
     let rpc = Fixture::new();
@@ -198,7 +198,8 @@ async fn slots_of_several_accounts_at_once() {
     }
 }
 
-/// Goal: `eth_config` tells the rules of now and of the forks that are planned by time; it refuses to guess the time of a batch.
+/// Goal: `eth_config` reports the present rules and those of forks planned by time; it refuses to guess the time of a
+/// batch.
 #[tokio::test]
 async fn the_configuration_has_present_and_planned_forks() {
     let rpc = Fixture::new();
@@ -237,7 +238,7 @@ async fn the_configuration_has_present_and_planned_forks() {
     assert!(code == -32000 && text.contains("batch 50, at which fork osaka begins"), "{code} {text}");
 }
 
-/// Goal: costly calls that take every place of their lanes, and more that wait, make no cheap call wait.
+/// Goal: costly calls that take every place of their lanes, with more waiting, delay no cheap call.
 #[tokio::test]
 async fn costly_calls_starve_no_cheap_ones() {
     let lanes = Lanes::new();
@@ -260,8 +261,8 @@ async fn costly_calls_starve_no_cheap_ones() {
     }
 }
 
-/// Goal: a block with all its transactions queues with the costly calls, however its request is written, and so does a long filter.
-/// Others go before them.
+/// Goal: a block with all its transactions queues with the costly calls, however its request is written, and so does a
+/// long filter. Other calls pass them.
 #[test]
 fn full_blocks_and_long_filters_are_costly() {
     let rpc = Fixture::new();
@@ -283,7 +284,7 @@ fn full_blocks_and_long_filters_are_costly() {
     assert_eq!(lane("eth_chainId", wide), Lane::Reads);
 }
 
-/// Goal: docs/security.md has each method with its bound and its threads, and only these.
+/// Goal: docs/security.md lists each method with its bound and its threads, and no others.
 #[test]
 fn every_method_has_its_row_in_the_security_document() {
     let documented = include_str!("../../../../docs/security.md");

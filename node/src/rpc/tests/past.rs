@@ -1,4 +1,4 @@
-//! States that callers name by number or hash, while the head moves on.
+//! States that callers name by number or hash while the head moves on.
 
 use tokio::task::JoinHandle;
 
@@ -8,8 +8,8 @@ const BATCHES: u64 = 150;
 /// Receives 7 wei in each batch.
 const RECIPIENT: Address = Address::repeat_byte(2);
 
-/// Asks for the state behind a batch by number and by hash. Nonce, balance, and what a call sees of both the state and its block tell the
-/// batch.
+/// Requests the state after a batch by number and by hash. The nonce, the balance, and a call's view of state and block
+/// identify the batch.
 async fn check(rpc: &Fixture, number: u64) {
     let by_number = json!(format!("0x{number:x}"));
     let block = rpc.result("eth_getBlockByNumber", json!([by_number, false])).await;
@@ -30,7 +30,7 @@ async fn check(rpc: &Fixture, number: u64) {
     }
 }
 
-/// Asks for the newest states mostly, until the writer is done and once more.
+/// Requests mostly the newest states, until the writer is done and once more.
 async fn read(rpc: &Fixture, writer: &JoinHandle<()>, mut random: u64) {
     loop {
         let is_last = writer.is_finished();
@@ -48,7 +48,8 @@ async fn read(rpc: &Fixture, writer: &JoinHandle<()>, mut random: u64) {
     }
 }
 
-/// Goal: while batches are committed, a block's number or hash means the state behind that block, in every read and call.
+/// Goal: while batches are committed, a block's number or hash means the state after that block, in every read and
+/// call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_means_its_state_while_the_head_moves_on() {
     let rpc = Fixture::new();

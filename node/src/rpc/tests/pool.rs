@@ -1,10 +1,10 @@
-//! Tests of the pool's contents, transactions as they were signed, and the methods that only say that something is missing.
+//! The pool's contents, transactions as they were signed, and methods that only report something missing.
 
 use slipstream_consensus::ContentLimit;
 
 use super::*;
 
-/// Goal: executable and waiting transactions are shown apart, by sender and nonce, whole and in a line.
+/// Goal: executable and waiting transactions are listed separately, by sender and nonce, in full and as lines.
 #[tokio::test]
 async fn the_pool_by_sender_and_nonce() {
     let rpc = Fixture::new();
@@ -28,7 +28,7 @@ async fn the_pool_by_sender_and_nonce() {
     assert_eq!(rpc.error("txpool_content", json!([1])).await.0, -32602);
 }
 
-/// Goal: a pool that is larger than an answer is refused with its size, and never shown in part.
+/// Goal: a pool that does not fit in one answer is refused with its size, and never shown in part.
 #[test]
 fn a_large_pool_is_refused() {
     let context = context();
@@ -47,7 +47,8 @@ fn a_large_pool_is_refused() {
     }
 }
 
-/// Goal: a transaction comes back byte by byte, from the pool and from a batch. A missing one is an empty answer, as in geth.
+/// Goal: a transaction comes back byte for byte, from the pool and from a batch. A missing one is an empty answer, as
+/// in geth.
 #[tokio::test]
 async fn transactions_as_they_were_signed() {
     let rpc = Fixture::new();
@@ -71,7 +72,8 @@ async fn transactions_as_they_were_signed() {
     }
 }
 
-/// Goal: a transaction that was taken and misses its time is reported with its hash; one that cannot execute is reported at once.
+/// Goal: a transaction that was accepted and misses its time is reported with its hash; one that cannot execute is
+/// reported at once.
 #[tokio::test(start_paused = true)]
 async fn a_receipt_that_does_not_come() {
     let rpc = Fixture::new();

@@ -38,8 +38,8 @@ fn a_batch_as_a_block() {
     assert_eq!(full["transactions"][1]["hash"], json!(batch.transaction_hash(1)));
 }
 
-/// Goal: a batch without transactions shows the roots of Ethereum's empty lists, or Go's client does not read it. The hash stays that of
-/// the batch, as the validators signed it.
+/// Goal: a batch without transactions shows the roots of Ethereum's empty lists, without which Go's client rejects it.
+/// The hash stays the batch's, as the validators signed it.
 #[test]
 fn an_empty_batch_has_the_empty_roots() {
     let empty = Batch::new(
@@ -125,8 +125,8 @@ fn receipts_count_gas_and_logs_through_the_batch() {
     assert_eq!(first["cumulativeGasUsed"], "0x5208");
 }
 
-/// Goal: senders are recovered once. A second request shows those that the first one kept, or the pool or an execution before it.
-/// Requests fill their own memory only.
+/// Goal: senders are recovered once. A second request reuses those from the first one, from the pool or from an
+/// execution. Requests fill only their own memory.
 #[test]
 fn senders_are_recovered_once() {
     let met = Arc::new(slipstream_executor::Senders::default());
@@ -141,7 +141,7 @@ fn senders_are_recovered_once() {
     assert_eq!(from(0), sender());
     assert_eq!(known.of(BatchNumber::new(3), 2).get(0), Some(sender()));
     assert_eq!(batch().hashes().find_map(|hash| met.get(&hash)), None);
-    // Nobody signed for this address, so an answer that shows it was never recovered.
+    // Nobody signed for this address, so an answer that shows it did not recover it.
     let raw = batch().raw(1).unwrap().unwrap();
     met.keep(&slipstream_executor::Transaction::decode_known(&raw, &chain(), CONTRACT).unwrap());
     assert_eq!(from(1), CONTRACT);

@@ -8,7 +8,7 @@ fn payload(blocks: Value) -> Value {
     json!([{ "blockStateCalls": blocks }])
 }
 
-/// Goal: blocks follow the head and each other, with the fields and the transactions that blocks have.
+/// Goal: blocks follow the head and each other, with the fields and transactions of real blocks.
 #[tokio::test]
 async fn simulated_blocks_follow_each_other() {
     let rpc = Fixture::new();
@@ -51,7 +51,7 @@ async fn simulated_blocks_follow_each_other() {
     }
 }
 
-/// Goal: a failure is told call by call, transfers make logs where that is asked for, and overridden state stays.
+/// Goal: failures are reported call by call, transfers produce logs where requested, and overridden state persists.
 #[tokio::test]
 async fn what_simulated_calls_do() {
     let rpc = Fixture::new();
@@ -84,7 +84,7 @@ async fn what_simulated_calls_do() {
     );
     assert_eq!(log["transactionHash"], answer[0]["transactions"][0]);
     assert_eq!(answer[1]["calls"][0]["logs"][0]["blockHash"], answer[1]["hash"]);
-    // One more wei than is left fails the request: nothing after it would mean anything.
+    // One wei more than is left fails the request: nothing after it would mean anything.
     let poor = json!([{ "stateOverrides": rich, "calls": [pay("0x3c")] }, { "calls": [pay("0x29")] }]);
     let (code, text) = rpc.error("eth_simulateV1", payload(poor)).await;
     assert!(
@@ -93,7 +93,7 @@ async fn what_simulated_calls_do() {
     );
 }
 
-/// Goal: each refusal has the code that the execution APIs have for it.
+/// Goal: each refusal has the code that the execution APIs assign to it.
 #[tokio::test]
 async fn refusals_have_their_codes() {
     let rpc = Fixture::new();
@@ -179,7 +179,7 @@ async fn refusals_have_their_codes() {
     );
 }
 
-/// Goal: overrides of all blocks of a request share the limits of one call.
+/// Goal: the overrides of all blocks of a request share the limits of one call.
 #[tokio::test]
 async fn overrides_share_their_limits() {
     let rpc = Fixture::new();
@@ -193,7 +193,7 @@ async fn overrides_share_their_limits() {
     assert!(text.starts_with("1002 accounts are overridden, at most 1000"), "{text}");
 }
 
-/// Goal: a request that takes too long ends, with the code that it has for that.
+/// Goal: a request that takes too long ends, with its own error code.
 #[tokio::test]
 async fn long_simulations_end() {
     let rpc = Fixture(table(RpcContext { call_time_max: Duration::from_millis(1), ..context() }));
@@ -206,7 +206,7 @@ async fn long_simulations_end() {
     assert!(code == -32000 && text.starts_with("execution aborted (timeout = 1ms)"), "{code} {text}");
 }
 
-/// Goal: lists have geth's form, with overrides, and with the error of a call that fails.
+/// Goal: access lists have geth's form, with overrides, and with the error of a call that fails.
 #[tokio::test]
 async fn access_lists() {
     let rpc = Fixture::new();

@@ -1,10 +1,10 @@
-//! `debug_trace…` and `trace_…`, over batches that were executed.
+//! `debug_trace…` and `trace_…`, over executed batches.
 
 use slipstream_executor::{Basis, HintsMode, Transaction, execute, seal};
 
 use super::*;
 
-/// Makes a batch of these transactions the head.
+/// Commits a batch of these transactions as the head.
 pub(super) fn commit(context: &RpcContext, raws: &[Bytes]) {
     let store = &context.store;
     let parent = store.head().unwrap().header;
@@ -70,7 +70,7 @@ async fn geths_traces() {
     assert_eq!(plain["returnValue"], json!(B256::with_last_byte(0x2a)));
 }
 
-/// Goal: parity's traces say where they stand, a missing one is null, and filters take callers and callees.
+/// Goal: parity's traces carry their positions, a missing one is null, and filters accept callers and callees.
 #[tokio::test]
 async fn paritys_traces() {
     let (rpc, hashes) = fixture();
@@ -120,7 +120,7 @@ async fn paritys_traces() {
     assert_eq!(raw["trace"][0]["action"]["from"], json!(sender()));
 }
 
-/// Goal: a trace that cannot be made is refused with the part that is missing, wrong or too much.
+/// Goal: a trace that cannot be built is refused with the part that is missing, wrong or too large.
 #[tokio::test]
 async fn refusals() {
     let (rpc, hashes) = fixture();
@@ -154,7 +154,7 @@ async fn refusals() {
     }
 }
 
-/// Goal: a trace has its time and its memory, and says which key is its limit; a whole block, too.
+/// Goal: a trace, even of a whole block, has limits on time and memory, and its error names the configuration key.
 #[tokio::test]
 async fn traces_have_limits() {
     let endless = json!({ (CONTRACT.to_string()): { "code": "0x5b5f56" } });
@@ -192,7 +192,7 @@ async fn traces_have_limits() {
     );
 }
 
-/// Goal: a batch without transactions has no traces, however old it is. An explorer that is refused asks again for ever.
+/// Goal: a batch without transactions has no traces, however old it is. An explorer that is refused retries for ever.
 #[tokio::test]
 async fn empty_batches_have_no_traces_at_any_age() {
     let context = context();
@@ -212,7 +212,7 @@ async fn empty_batches_have_no_traces_at_any_age() {
     }
 }
 
-/// Goal: a batch whose earlier state is gone is refused as every state is that is not kept.
+/// Goal: a batch whose earlier state was pruned is refused like any request for a state that is not kept.
 #[tokio::test]
 async fn old_states_are_not_traced() {
     let (context, raws) = chain_of_two();

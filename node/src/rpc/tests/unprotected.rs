@@ -1,4 +1,5 @@
-//! Transactions that name no chain (from before EIP-155): refused as geth refuses them, or taken and shown as geth shows them, by the chain.
+//! Transactions without a chain id (from before EIP-155). Depending on the chain, they are refused or accepted and
+//! shown, as in geth.
 
 use super::{trace::commit, *};
 
@@ -19,7 +20,7 @@ fn old() -> Bytes {
     })
 }
 
-/// Goal: there is no chain id to show, and `v` is that of before EIP-155.
+/// Goal: no chain id is shown, and `v` has its value from before EIP-155.
 fn check_shape(shown: &Value) {
     assert_eq!((&shown["hash"], &shown["type"]), (&json!(keccak256(old())), &json!("0x0")), "{shown}");
     assert_eq!(shown["from"], json!(sender()), "{shown}");

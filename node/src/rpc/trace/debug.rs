@@ -1,4 +1,4 @@
-//! `debug_trace…`, as geth has it.
+//! `debug_trace…`, as in geth.
 
 mod options;
 
@@ -58,7 +58,7 @@ pub(super) fn block<I: DeserializeOwned + Into<BlockParam>>(
     let Some(batch) = context.batch(id.into().0, Parts::Both, asker.reader())? else {
         return Err(RpcError::Rejected("block not found".into()).into());
     };
-    // It needs no state. Of the genesis geth says that it is not traceable.
+    // An empty batch needs no state. geth says of the genesis that it is not traceable.
     if batch.is_empty() && batch.number() != BatchNumber::GENESIS {
         return Ok(Vec::new());
     }

@@ -18,9 +18,9 @@ use crate::rpc::{
     table::Asker,
 };
 
-/// Blocks in one request: each is executed.
+/// Maximum number of blocks in one request: each is executed.
 const BLOCKS_MAX: u64 = 100;
-/// Addresses in each of the two lists.
+/// Maximum number of addresses in each of the two lists.
 const ADDRESSES_MAX: usize = 1_000;
 
 type Addresses = AtMost<Strict<Address>, ADDRESSES_MAX>;
@@ -33,24 +33,24 @@ struct Filter {
     from_address: Option<Addresses>,
     to_address: Option<Addresses>,
     mode: Option<Mode>,
-    /// Traces that are passed over.
+    /// Number of traces to skip.
     after: Option<u64>,
-    /// Most that are shown.
+    /// Maximum number of traces to return.
     count: Option<u64>,
 }
 
-/// How the two lists go together.
+/// How the two lists combine.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "camelCase")]
 enum Mode {
-    /// The caller is in the one list, or the callee in the other.
+    /// The caller is in the first list, or the callee in the second.
     #[default]
     Union,
-    /// The caller is in the one list, and the callee in the other.
+    /// The caller is in the first list, and the callee in the second.
     Intersection,
 }
 
-/// The lists; an empty one takes everybody.
+/// The two lists; an empty one matches every address.
 struct Wanted {
     from: HashSet<Address>,
     to: HashSet<Address>,
@@ -93,7 +93,7 @@ fn addresses(list: Option<Addresses>) -> Result<HashSet<Address>, RpcError> {
     Ok(list.first.into_iter().map(|address| address.0).collect())
 }
 
-/// Says where the headers begin again behind one that is missing: whoever asks for a range has to begin there.
+/// The error for a missing header. It names the batch where headers start again, as a range must begin there.
 fn no_header(context: &RpcContext, number: BatchNumber) -> Result<RpcError, RpcError> {
     let (mut missing, mut kept_from) = (number, context.store.head()?.header.number);
     while missing.next() < kept_from {
@@ -141,7 +141,7 @@ pub(super) fn filter(
         let Some(batch) = context.batches.get(number, Parts::Both, Reader::passing(asker.leash))? else {
             return Err(no_header(context, number)?.into());
         };
-        // The genesis, too.
+        // This covers the genesis, too.
         if batch.is_empty() {
             continue;
         }
@@ -155,7 +155,7 @@ pub(super) fn filter(
                 found.push(trace);
             }
         }
-        // Traces outside the filter are forgotten.
+        // The memory of traces outside the filter is free again.
         left = if found.len() > before { bytes_left } else { left };
         if found.len() as u64 >= count {
             break;

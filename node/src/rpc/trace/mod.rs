@@ -1,7 +1,8 @@
-//! Traces: batches that are executed once more while geth's or parity's tracers look on, and calls that they look at.
+//! Traces: batches that are re-executed under geth's or parity's tracers, and calls that run under them.
 //!
-//! A trace counts only if each transaction does again what its receipt says ([`Rerun`]). It takes the state behind the batch before, so it can be
-//! had for as far back as states are kept. Time and memory of one request have limits of their own, and traces have threads of their own.
+//! A trace is valid only if each transaction repeats what its receipt says ([`Rerun`]). It needs the state after the
+//! preceding batch, so traces reach as far back as states are kept. The time and memory of one request have their own
+//! limits, and traces have their own threads.
 
 mod debug;
 mod filter;
@@ -26,7 +27,7 @@ use super::{
     table::{Asker, Table},
 };
 
-/// How much the traces of one request may take.
+/// The limits on the traces of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceLimits {
     /// The time of a trace, as `api.trace_time_max_ms` sets it.
@@ -35,7 +36,7 @@ pub(crate) struct TraceLimits {
     pub(crate) bytes_max: usize,
 }
 
-/// Adds the methods of tracing to the table.
+/// Adds the tracing methods to the table.
 pub(super) fn add(table: &mut Table) {
     table.add_long(Lane::Traces, "debug_traceTransaction", debug::transaction);
     table.add_long(Lane::Traces, "debug_traceCall", debug::call);
@@ -52,7 +53,7 @@ pub(super) fn add(table: &mut Table) {
     table.add_long(Lane::Traces, "trace_replayBlockTransactions", parity::replay_block);
 }
 
-/// One request's time and memory.
+/// The time and memory of one request.
 struct Request<'a> {
     context: &'a RpcContext,
     asker: &'a Asker<'a>,
@@ -85,7 +86,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A batch that can be executed again.
+/// A batch that can be re-executed.
 struct Executable {
     batch: Batch,
     view: View,
@@ -111,13 +112,13 @@ impl Executable {
         self.batch.header.tx_count as usize
     }
 
-    /// Begins to execute the batch, for traces that take at most so many bytes together.
+    /// Starts to re-execute the batch, for traces of at most `bytes_max` bytes in total.
     fn rerun<'a>(&'a self, request: &Request<'_>, bytes_max: usize) -> Result<Rerun<'a>, RpcError> {
         let rerun = Rerun::new(&self.view, &self.env, bytes_max, &request.interrupt);
         rerun.map_err(|error| request.refusal(error))
     }
 
-    /// Does something with a transaction of the batch, and its receipt.
+    /// Runs `look` on a transaction of the batch and its receipt.
     fn with<T>(
         &self,
         request: &Request<'_>,
@@ -140,7 +141,7 @@ impl Executable {
         look(&Past { transaction: &transaction, receipt, info }).map_err(|error| request.refusal(error))
     }
 
-    /// The trace of one transaction, behind those before it.
+    /// The trace of one transaction, after those before it.
     fn one<'a, T>(
         &'a self,
         request: &Request<'_>,
@@ -154,7 +155,7 @@ impl Executable {
         self.with(request, index, |past| Ok(look(rerun, past)?.1))
     }
 
-    /// The traces of all transactions, in order, which take at most so many bytes; and how many of these are left.
+    /// The traces of all transactions, in order and of at most `bytes_max` bytes, and how many of these bytes are left.
     fn all<'a, T>(
         &'a self,
         request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! `trace_…`, as parity had it.
+//! `trace_…`, as in parity.
 
 use alloy_primitives::{B256, Bytes};
 use jsonrpsee::types::Params;
@@ -22,9 +22,9 @@ use crate::rpc::{
     transactions,
 };
 
-/// Calls in one `trace_callMany`: the gas that they share pays for no more.
+/// Maximum number of calls in one `trace_callMany`: the gas that they share pays for no more.
 const CALLS_MAX: usize = (slipstream_executor::CALL_GAS_MAX / 21_000) as usize;
-/// Kinds of traces, each once.
+/// The number of trace types; each may appear once.
 const TYPES_MAX: usize = 3;
 
 /// The parts of a transaction to show: `trace`, `vmTrace`, `stateDiff`.
@@ -46,7 +46,8 @@ pub(super) struct Replayed {
     transaction_hash: B256,
 }
 
-/// `trace_block`: all calls of a block; null if the block is missing. One without transactions, as the genesis, needs no state.
+/// `trace_block`: all calls of a block; null if the block is missing. A block without transactions, such as the
+/// genesis, needs no state.
 pub(super) fn block(
     context: &RpcContext,
     params: &Params<'_>,
@@ -73,7 +74,7 @@ pub(super) fn transaction(
     Ok(calls(context, hash, asker)?)
 }
 
-/// `trace_get`: the call at a place in the tree of a transaction's calls.
+/// `trace_get`: the call at a position in the tree of a transaction's calls.
 pub(super) fn get(
     context: &RpcContext,
     params: &Params<'_>,
@@ -154,11 +155,11 @@ pub(super) fn call(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>)
     Ok(traces.pop().ok_or_else(|| RpcError::Damaged("a call left no trace".into()))?)
 }
 
-/// A call of several, and the parts of it to show.
+/// One call of several, and the parts of it to show.
 #[derive(Deserialize)]
 struct CallAndTypes(CallObject, Types);
 
-/// `trace_callMany`: each on the state that those before it left.
+/// `trace_callMany`: each call runs on the state that the earlier ones left.
 pub(super) fn call_many(
     context: &RpcContext,
     params: &Params<'_>,
@@ -190,7 +191,7 @@ fn replayed(
     traces.map_err(|error| request.refusal(error))
 }
 
-/// `trace_rawTransaction`: the trace of a signed transaction in the batch that would be made now, or behind another one.
+/// `trace_rawTransaction`: the trace of a signed transaction in a batch proposed now, or after another one.
 pub(super) fn raw(context: &RpcContext, params: &Params<'_>, asker: &Asker<'_>) -> RpcResult<TraceResults> {
     let (Strict(raw), asked, id): (Strict<Bytes>, Types, Option<BlockParam>) = args(params)?;
     let types = types(asked)?;

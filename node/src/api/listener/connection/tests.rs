@@ -25,7 +25,7 @@ async fn connection() -> (Connection<DuplexStream>, DuplexStream, Arc<Seats>) {
     (Connection::new(server, seats.take(Origin::Trusted).unwrap(), CancellationToken::new()), client, seats)
 }
 
-/// As the HTTP side does it: a request of so many bytes is read, worked on and answered.
+/// One exchange as on the HTTP side: a request of `bytes` bytes is read, processed and answered.
 async fn exchange(server: &mut Connection<DuplexStream>, client: &mut DuplexStream, bytes: usize) {
     client.write_all(&vec![b'x'; bytes]).await.unwrap();
     server.read_exact(&mut vec![0; bytes]).await.unwrap();
@@ -35,7 +35,7 @@ async fn exchange(server: &mut Connection<DuplexStream>, client: &mut DuplexStre
     server.flush().await.unwrap();
 }
 
-/// Reads until the connection is given up; the time that this took.
+/// Reads until the connection is closed, and returns the time that this took.
 async fn given_up(server: &mut Connection<DuplexStream>) -> Duration {
     let started = Instant::now();
     let mut buf = [0; 16];
@@ -62,7 +62,7 @@ async fn a_silent_client_loses_its_seat() {
     assert_eq!(given_up(&mut server).await, IDLE_MAX, "who has asked once may think");
 }
 
-/// Goal: the head of a request gets a few seconds from its first byte, also when it comes byte by byte.
+/// Goal: the head of a request gets a few seconds from its first byte, even when it arrives byte by byte.
 #[tokio::test(start_paused = true)]
 async fn a_request_byte_by_byte_is_given_up() {
     for asked_before in [false, true] {
@@ -82,7 +82,7 @@ async fn a_request_byte_by_byte_is_given_up() {
     }
 }
 
-/// Goal: a dismissed connection ends at once while it asks for nothing; otherwise it ends after its answer is read.
+/// Goal: a dismissed connection ends at once while it has no request; otherwise it ends after its answer is read.
 #[tokio::test(start_paused = true)]
 async fn a_dismissed_connection_ends_when_it_may() {
     let (mut server, mut client, seats) = connection().await;
@@ -102,7 +102,7 @@ async fn a_dismissed_connection_ends_when_it_may() {
     seats.take(Origin::Trusted).unwrap();
 }
 
-/// Goal: a body keeps its seat as long as it comes at a rate, not as long as a byte comes now and then.
+/// Goal: a body keeps its seat only while it arrives at the required rate, not while a byte arrives now and then.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_trickles_is_given_up() {
     for rate in [1, BODY_BYTES_PER_SECOND_MIN / 2, 2 * BODY_BYTES_PER_SECOND_MIN] {
@@ -137,7 +137,7 @@ async fn a_body_that_trickles_is_given_up() {
     }
 }
 
-/// Goal: a head that goes on and on takes no memory beyond its bound.
+/// Goal: an endless head takes no memory beyond its limit.
 #[tokio::test(start_paused = true)]
 async fn a_head_has_an_end() {
     let (mut server, mut client, _seats) = connection().await;
@@ -196,7 +196,8 @@ async fn a_reader_that_stops_or_trickles_is_given_up() {
     }
 }
 
-/// Goal: a client that stops reading keeps the place of its call for a moment, and its seat until somebody needs it.
+/// Goal: a client that stops reading keeps the place of its call briefly, and its seat until another connection needs
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_stops_gives_its_place_back() {
     let seats = Seats::new(Limits { calls: 1, spare: 1, reserved: 0, per_address: 2 });
@@ -218,7 +219,7 @@ async fn a_reader_that_stops_gives_its_place_back() {
     seats.take(Origin::Trusted).unwrap();
 }
 
-/// Goal: whoever takes some of its answer now and then keeps the place of its call.
+/// Goal: a client that reads some of its answer now and then keeps the place of its call.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_goes_on_keeps_its_place() {
     let seats = Seats::new(Limits { calls: 1, spare: 1, reserved: 0, per_address: 2 });
@@ -236,7 +237,7 @@ async fn a_reader_that_goes_on_keeps_its_place() {
     writing.abort();
 }
 
-/// Goal: a long answer to a slow but steady reader arrives, and a wait in it is forgotten by the next answer.
+/// Goal: a long answer to a slow but steady reader arrives, and the next answer forgets waits in it.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_is_served() {
     let (mut server, mut client, _seats) = connection().await;
@@ -281,8 +282,8 @@ impl Connected<IncomingStream<'_, One>> for Seat {
     }
 }
 
-/// Goal: the end reaches every client at once: one that leaves a long answer unread, one that is silent, and one that reads nothing
-/// at all.
+/// Goal: the end reaches every client at once. This includes a client that leaves a long answer unread, a silent one,
+/// and one that reads nothing at all.
 #[tokio::test(start_paused = true)]
 async fn the_end_comes_to_everybody() {
     let seats = Seats::new(Limits { calls: 8, spare: 0, reserved: 0, per_address: 8 });
@@ -305,13 +306,13 @@ async fn the_end_comes_to_everybody() {
     let refused = [reading.await.unwrap().map(|_| ()), writing.await.unwrap()].map(Result::unwrap_err);
     assert!(refused.iter().all(|error| error.kind() == io::ErrorKind::ConnectionAborted), "{refused:?}");
     assert_eq!(told.elapsed(), Duration::ZERO);
-    // A connection that comes later meets the end at its first wait.
+    // A connection that arrives later meets the end at its first wait.
     let (mut late, _client) = connect();
     assert_eq!(late.read(&mut [0; 16]).await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
 }
 
-/// Goal: a client that asks for more before it has read a long answer keeps the whole time for that answer. The next request begins
-/// when little of it is left.
+/// Goal: a client that sends more requests before it has read a long answer keeps the whole time for that answer. The
+/// next request starts when little of it is left.
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_may_pipeline() {
     let len = 8 << 20;

@@ -1,14 +1,14 @@
 //! [`Calls`]: the places of calls over HTTP, by how long a call may take.
 //!
 //! ```text
-//!   read ─▶ a place among all ─▶ its body says what it asks for ─┬─▶ short: it begins
-//!                                                                ├─▶ nobody knows: a place on probation too, or as if long
-//!                                                                └─▶ long, or waits for receipts: a place among such calls too, or 503
+//!   read ─▶ a place among all ─▶ its body shows what it requests ─┬─▶ short: it starts
+//!                                                                 ├─▶ unknown: also a place on probation, or as if long
+//!                                                                 └─▶ long, or waits for receipts: also a place among such calls, or 503
 //! ```
 //!
-//! In one room alone, calls that take seconds would have all places as soon as they come from many addresses, and callers who ask for
-//! little would be refused. Short calls end in a moment, so that their part of the places comes round. So do the places on probation:
-//! see [`Probation`].
+//! In a single shared budget, calls from many addresses that take seconds would occupy all places, and callers with
+//! small requests would be refused. Short calls end in a moment, so their part of the places keeps becoming free. So do
+//! the places on probation: see [`Probation`].
 
 use crate::{
     api::room::{Room, Share},
@@ -16,22 +16,22 @@ use crate::{
     probation::Probation,
 };
 
-/// The part of the calls that strangers leave to the operator's own hosts: one in so many.
+/// The part of the calls that strangers leave to the operator's own hosts, as a divisor.
 const RESERVED_CALLS_SHARE: usize = 8;
-/// The part of the calls that only short ones have: one in so many.
+/// The part of the calls reserved for short ones, as a divisor.
 const SHORT_CALLS_SHARE: usize = 4;
-/// The part of the calls that are on probation: one in so many, of those that are not for short ones alone.
+/// The part of the calls on probation, as a divisor of those that are not reserved for short ones.
 const PROBATION_CALLS_SHARE: usize = 8;
-/// The part of the calls that may wait for receipts: one in so many. They cost their callers nothing for as long as
-/// `api.send_sync_time_max_ms` says, so those that compute keep the rest of the long ones.
+/// The part of the calls that may wait for receipts, as a divisor. Such calls cost their callers nothing for as long as
+/// `api.send_sync_time_max_ms`, so calls that compute keep the rest of the long places.
 const WAITING_CALLS_SHARE: usize = 4;
 
-/// How long a call may take, as its body tells.
+/// How long a call may take, judged by its body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Weight {
-    /// A few reads, or transactions to be sent: it ends in a moment.
+    /// A few reads, or transactions to send: it ends in a moment.
     Short,
-    /// By its method it may take seconds. It is one call, of somebody whose calls are not known to take long.
+    /// Its method may take seconds. It is a single call from a caller that is not known for long calls.
     Probation,
     /// It computes or searches, or is one of many in an array: it may take seconds.
     Long,
@@ -39,14 +39,14 @@ pub(crate) enum Weight {
     Waits,
 }
 
-/// The places of all calls, each shared by address.
+/// The places of all calls, each kind shared by address.
 pub(super) struct Calls {
     all: Room,
-    /// Of those that are not short.
+    /// The places of calls that are not short.
     long: Room,
-    /// Beside these, of those that are not known to be long; `None` where there are too few for that.
+    /// Additional places for calls that are not known to be long; `None` where there are too few.
     probation: Option<Room>,
-    /// Of the long ones that wait for receipts.
+    /// The long places of calls that wait for receipts.
     waiting: Room,
 }
 
@@ -58,12 +58,12 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// A place among all.
+    /// Holds a place among all.
     pub(super) fn one(place: Share) -> Held {
         Held { places: vec![place], probation: None }
     }
 
-    /// With those that its weight needs beside that.
+    /// Adds the further places that its weight needs.
     pub(super) fn extend(&mut self, further: Held) {
         self.places.extend(further.places);
         self.probation = further.probation;
@@ -89,12 +89,12 @@ impl Calls {
         }
     }
 
-    /// A place among all, for a call that nobody has looked into yet.
+    /// A place among all, for a call that has not been parsed yet.
     pub(super) fn place(&self, origin: Origin) -> Option<Share> {
         place_in(&self.all, origin)
     }
 
-    /// The further places that a call of this weight needs; `None` if one of them is missing.
+    /// The further places that a call of this weight needs; `None` if one of them is not free.
     pub(super) fn places_for(&self, origin: Origin, weight: Weight) -> Option<Held> {
         let mut held = Held::default();
         match weight {
@@ -118,19 +118,19 @@ impl Calls {
         self.probation.as_ref().and_then(|room| place_in(room, origin))
     }
 
-    /// The operator's own hosts may have all that is not for short calls: nobody asks how long theirs take.
+    /// The operator's own hosts may also take the places on probation: their calls need no probation.
     fn long(&self, origin: Origin) -> Option<Share> {
         let own = || if origin.is_stranger() { None } else { self.short_at_first(origin) };
         place_in(&self.long, origin).or_else(own)
     }
 }
 
-/// Places of which strangers leave some to the operator's own hosts.
+/// A budget of places, some of which strangers leave to the operator's own hosts.
 pub(super) fn room(calls: usize) -> Room {
     Room::new(calls, calls / RESERVED_CALLS_SHARE)
 }
 
-/// A place in a room, if there is one.
+/// A place in a budget, if one is free.
 pub(super) fn place_in(room: &Room, origin: Origin) -> Option<Share> {
     let mut place = room.share(origin);
     place.grow_to(1).then_some(place)
@@ -154,7 +154,7 @@ mod tests {
         Some(held)
     }
 
-    /// All free places, in order: all, long, on probation, waiting.
+    /// The number of free places: all, long, on probation, waiting.
     fn free(calls: &Calls) -> [usize; 4] {
         let probation = calls.probation.as_ref().map_or(0, Room::free);
         [calls.all.free(), calls.long.free(), probation, calls.waiting.free()]
@@ -164,8 +164,8 @@ mod tests {
         (1_000..1_400).filter_map(|number| call(calls, host(number), weight)).collect()
     }
 
-    /// Goal: however many addresses make calls that take long, a quarter of the places comes round among callers who ask for little, and
-    /// the operator finds some of each kind.
+    /// Goal: however many addresses make long calls, a quarter of the places circulates among callers with small
+    /// requests. The operator finds places of each kind.
     #[test]
     fn long_calls_of_many_addresses_leave_places_to_short_ones() {
         let calls = Calls::new(256);
@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(free(&calls), [256, 160, 32, 64]);
     }
 
-    /// Goal: with all long places taken, calls on probation find theirs, and lose them when they turn out to be long. With all on
-    /// probation taken they are as long ones.
+    /// Goal: with all long places taken, calls on probation find theirs, and lose them when they turn out to be long.
+    /// With all probation places taken, they count as long ones.
     #[test]
     fn calls_on_probation_have_places_that_come_round() {
         let calls = Calls::new(256);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(crowd(&calls, Weight::Long).len(), 140 - 56);
     }
 
-    /// Goal: the callers behind one trusted proxy, too, keep places for short calls when long ones have all that they may.
+    /// Goal: callers behind one trusted proxy also keep places for short calls when long ones have reached their limit.
     #[test]
     fn a_trusted_host_keeps_places_for_short_calls() {
         let calls = Calls::new(16);
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!((long.len(), of(Weight::Short).len()), (12, 4));
     }
 
-    /// Goal: one address has a third of each kind at most, and a node with a single place serves every kind.
+    /// Goal: one address has at most a third of each kind, and a node with a single place serves every kind.
     #[test]
     fn an_address_has_a_third_of_each_kind() {
         let calls = Calls::new(256);

@@ -1,4 +1,4 @@
-//! [`Taken`]: the seats that are taken, and who goes first when a newcomer needs one.
+//! [`Taken`]: the taken seats, and who goes first when a newcomer needs one.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,28 +10,28 @@ use tokio::time::Instant;
 use super::{Seat, WAITS};
 use crate::origin::Origin;
 
-/// A seat used within this time stays longer than one that nobody uses. So a connection that has just opened, or that asks again
-/// and again, survives a crowd of idle ones.
+/// A seat used within this time ranks above one that is not. So a connection that has just opened, or that sends
+/// requests again and again, survives a crowd of idle ones.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
-/// The step that recent use adds to a class.
+/// The step that recent use adds to a rank.
 const YOUNG: u8 = 2;
-/// How long an address counts as a caller after it has read an answer, and how many connections it may have meanwhile. So opening
-/// ever new connections does not keep old ones.
+/// How long an address counts as a caller after it has read an answer, and the most connections it may have meanwhile.
+/// So a client cannot protect its old connections by opening ever new ones.
 const CALLER_MAX: Duration = Duration::from_secs(10);
 const CALLER_SEATS_MAX: usize = 8;
-/// Callers that are remembered. Of more, none is.
+/// Maximum number of remembered callers. Beyond that, no further one is remembered.
 const CALLERS_MAX: usize = 4_096;
 
-/// All seats that are taken. What is counted of them follows [`Taken::insert`] and [`Taken::remove`].
+/// All taken seats. [`Taken::insert`] and [`Taken::remove`] maintain the counts.
 #[derive(Default)]
 pub(super) struct Taken {
     pub(super) next: u64,
     pub(super) seats: BTreeMap<u64, Seat>,
-    /// How many of them each address has; none has 0.
+    /// The number of seats of each address; addresses without seats are absent.
     counts: HashMap<Origin, usize>,
-    /// How many of them strangers have.
+    /// The number of seats that strangers have.
     pub(super) strangers: usize,
-    /// Those that were told to go.
+    /// The dismissed ones.
     leaving: Vec<u64>,
     /// When an address last had its answer.
     callers: BTreeMap<Origin, Instant>,
@@ -62,12 +62,12 @@ impl Taken {
         }
     }
 
-    /// Those that are on the way out.
+    /// The dismissed connections that are leaving.
     pub(super) fn leaving(&self) -> impl Iterator<Item = &Seat> {
         self.leaving.iter().filter_map(|number| self.seats.get(number)).filter(|seat| seat.has_to_go())
     }
 
-    /// Whether an address with so many connections was answered of late.
+    /// Whether an address with this many connections was answered recently.
     fn is_caller(&self, origin: Origin, connections: usize) -> bool {
         let is_answered = |at: &Instant| at.elapsed() < CALLER_MAX;
         connections <= CALLER_SEATS_MAX && self.callers.get(&origin).is_some_and(is_answered)
@@ -82,9 +82,9 @@ impl Taken {
         }
     }
 
-    /// Tells the connection that can go first to go, unless one is going already. A stranger goes before the operator's hosts; of
-    /// strangers that are equally idle, one whose address has most goes first. A call that waits goes only for an address that has
-    /// less, or for the operator.
+    /// Dismisses the connection that can go first, unless one is leaving already. Strangers go before the operator's
+    /// hosts. Of strangers that are equally idle, one whose address has most connections goes first. A waiting call is
+    /// displaced only by an address with fewer connections, or by the operator.
     pub(super) fn dismiss_one(&mut self, newcomer: Origin, may_go: impl Fn(Origin) -> bool) {
         let own = self.count(newcomer);
         let yields = |one: Origin| match newcomer.is_stranger() {

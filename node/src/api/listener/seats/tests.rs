@@ -14,7 +14,7 @@ fn seats(calls: usize, spare: usize) -> Arc<Seats> {
     Seats::new(Limits { calls, spare, reserved: 0, per_address: usize::MAX })
 }
 
-/// Goal: with all seats taken a newcomer gets the seat that has been idle for longest, and calls are never cut.
+/// Goal: with all seats taken, a newcomer gets the seat that has been idle longest, and calls are never cut.
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_nothing_goes_first() {
     let seats = seats(2, 2);
@@ -28,7 +28,8 @@ async fn who_asks_for_nothing_goes_first() {
     taken[1].head_read();
     taken[2].answered(1);
     taken[2].flushed();
-    // The first works, the second sends its body; the third is idle for less long than the fourth is silent.
+    // The first is processed, the second sends its body; the third has been idle for less time than the fourth has been
+    // silent.
     let mut here = vec![0, 1, 2, 3];
     let mut came = Vec::new();
     for gone in [3, 2, 1] {
@@ -51,7 +52,7 @@ async fn who_asks_for_nothing_goes_first() {
     seats.take(Origin::Trusted).unwrap();
 }
 
-/// Goal: calls have fewer places than connections, and give them back when their answer has been read.
+/// Goal: calls have fewer places than connections, and release them when their answer has been read.
 #[tokio::test]
 async fn calls_are_counted_apart() {
     let seats = seats(1, 1);
@@ -67,7 +68,8 @@ async fn calls_are_counted_apart() {
     first.call_read().unwrap();
 }
 
-/// Goal: a call that may take long has a place among such calls until its answer has been read, and none is left for a second one.
+/// Goal: a call that may take long holds a place among such calls until its answer has been read. A second call then
+/// finds none.
 #[tokio::test]
 async fn long_calls_have_fewer_places() {
     let seats = seats(4, 0);
@@ -93,7 +95,8 @@ async fn long_calls_have_fewer_places() {
     taken[0].weighed(Weight::Long).unwrap();
 }
 
-/// Goal: a call that is refused for its weight leaves its place to others at once, however slowly its caller reads that, and its seat too.
+/// Goal: a call that is refused for its weight releases its place at once, and its seat too, however slowly its caller
+/// reads the refusal.
 #[tokio::test]
 async fn a_refused_call_has_no_place() {
     let seats = seats(4, 1);
@@ -114,8 +117,8 @@ async fn a_refused_call_has_no_place() {
     assert!(taken[3].has_to_go(), "nobody else may");
 }
 
-/// Goal: a call on probation has its place until its answer is read or its connection ends, and until its work ends if that is later.
-/// One that is refused has none while its caller reads that.
+/// Goal: a call on probation holds its place until its answer is read or its connection ends. If its work ends later,
+/// it holds the place until then. A refused one holds none while its caller reads the refusal.
 #[tokio::test]
 async fn places_on_probation_come_back() {
     let seats = seats(8, 0);
@@ -148,12 +151,12 @@ async fn places_on_probation_come_back() {
     other.flushed();
     one.answered(1);
     one.flushed();
-    // Its connection ends, and its work later.
+    // Its connection ends, and its work ends later.
     let working = begin(one).unwrap();
     one.leave();
     assert!(is_full(), "its work goes on");
     drop(working);
-    // It is long, and has one of the places for long calls from then on.
+    // It is long, and holds one of the places for long calls from then on.
     let lengthened = begin(other).unwrap();
     long[0].leave();
     assert!(lengthened.lengthen(true));
@@ -162,7 +165,8 @@ async fn places_on_probation_come_back() {
     drop(begin(&taken[7]).unwrap());
 }
 
-/// Goal: an address has its bound and exchanges only its own; strangers leave seats and calls to the operator, who never makes way.
+/// Goal: an address has its limit and displaces only its own connections. Strangers leave seats and calls to the
+/// operator, who is never displaced.
 #[tokio::test]
 async fn an_address_is_bounded_and_the_operator_has_a_seat() {
     let seats = Seats::new(Limits { calls: 6, spare: 4, reserved: 2, per_address: 4 });
@@ -181,14 +185,14 @@ async fn an_address_is_bounded_and_the_operator_has_a_seat() {
     assert!(seats.take(host(4)).is_err());
     assert!(own.iter().all(|seat| !seat.has_to_go()), "never for a stranger");
 
-    // Four of one address call: it may have a third of the six.
+    // Four connections of one address make calls: it may have a third of the six.
     let calls = first.iter().filter(|seat| seat.call_read().is_ok()).count();
     assert_eq!(calls, 2);
     own.iter().for_each(|seat| seat.call_read().unwrap());
     first.clear();
 }
 
-/// Goal: of those that are equally idle, the address with most connections gives way.
+/// Goal: of equally idle connections, one whose address has most connections is dismissed.
 #[tokio::test(start_paused = true)]
 async fn the_address_with_most_gives_way() {
     let seats = seats(2, 2);
@@ -199,8 +203,8 @@ async fn the_address_with_most_gives_way() {
     assert!(many[0].has_to_go() && !quiet.has_to_go());
 }
 
-/// Goal: an address with many waiting calls makes way for one with few. It keeps its calls before its own newcomers, and those that
-/// have begun.
+/// Goal: an address with many waiting calls yields to one with few. Its own newcomers do not displace its calls, and
+/// calls that have started stay.
 #[tokio::test]
 async fn calls_that_wait_make_way_for_others() {
     let seats = seats(6, 0);
@@ -221,8 +225,8 @@ async fn calls_that_wait_make_way_for_others() {
     assert!(many.iter().all(|seat| !seat.has_to_go()), "what has begun is not cut");
 }
 
-/// Goal: a connection that has just opened, or asks again and again, survives a crowd of idle ones, even if its address has more of
-/// them.
+/// Goal: a connection that has just opened, or keeps sending requests, survives a crowd of idle ones, even if its
+/// address has more connections.
 #[tokio::test(start_paused = true)]
 async fn who_is_at_it_goes_after_those_who_sit_there() {
     let seats = seats(8, 0);
@@ -245,7 +249,7 @@ async fn who_is_at_it_goes_after_those_who_sit_there() {
     assert!(kept.has_to_go() || fresh.has_to_go(), "when nobody else is there");
 }
 
-/// Goal: however many messages of sockets are worked on, calls over HTTP have all of their places.
+/// Goal: however many messages of sockets are processed, calls over HTTP have all of their places.
 #[tokio::test]
 async fn messages_of_sockets_take_no_calls() {
     let seats = seats(16, 0);

@@ -1,10 +1,10 @@
-//! Tests of which error of a start, or of a task, has which code.
+//! Which error of a start, or of a task, gets which code.
 
 use slipstream_types::{BatchNumber, CodecError};
 
 use super::{super::Failed, *};
 
-/// Goal: a task's error is found below its wrappers, and a bug is one wherever it came up.
+/// Goal: a task's error is found below its wrappers, and a bug counts as one wherever it occurred.
 #[test]
 fn the_cause_of_a_failed_task_decides() {
     let dir = std::path::PathBuf::from("data");
@@ -31,7 +31,7 @@ fn the_cause_of_a_failed_task_decides() {
     }
 }
 
-/// Goal: a service manager starts a node again where that can help, and only there, whatever stopped its start.
+/// Goal: a service manager restarts a node only where that can help, whatever stopped its start.
 #[test]
 fn errors_of_a_start_have_their_codes() {
     let io = |kind: io::ErrorKind| io::Error::from(kind);

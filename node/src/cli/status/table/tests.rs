@@ -9,14 +9,14 @@ fn shown(changes: Value) -> String {
     table(&fixture::status(changes))
 }
 
-/// The lines from the first that begins so to the one before the next that begins so.
+/// The lines from the first one that starts with `from` up to the next one that starts with `to`.
 fn part(text: &str, from: &str, to: &str) -> String {
     let lines =
         text.lines().skip_while(|line| !line.starts_with(from)).take_while(|line| !line.starts_with(to));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Goal: when a validator does not agree, the table has all that the operator needs, as the JSON has.
+/// Goal: when a validator disagrees, the table has all that the operator needs, like the JSON.
 #[test]
 fn a_validator_says_how_agreement_goes_and_who_is_heard() {
     let text = shown(json!({ "role": "validator", "consensus": consensus() }));
@@ -38,7 +38,7 @@ fn a_validator_says_how_agreement_goes_and_who_is_heard() {
     assert_eq!(part(&text, "consensus", "pool"), expected);
 }
 
-/// Goal: where keys have names, the names stand before them, and the keys stay.
+/// Goal: names stand before the keys that have one, and the keys stay.
 #[test]
 fn names_stand_beside_keys() {
     let mut own = consensus();
@@ -71,7 +71,7 @@ fn names_stand_beside_keys() {
     }
 }
 
-/// Goal: each peer stands there with its requests and its complaints.
+/// Goal: each peer is listed with its requests and the complaints about it.
 #[test]
 fn peers_have_their_part_and_bans_their_reasons() {
     let peer = |seed: u8, more: Value| {
@@ -118,7 +118,7 @@ fn peers_have_their_part_and_bans_their_reasons() {
     assert_eq!(part(&text, "peers", "no such line"), expected);
 }
 
-/// Goal: the reason why a node is not ready stands on top, and each configured peer with its fault below.
+/// Goal: the reason why a node is not ready comes first, and each configured peer with its fault below.
 #[test]
 fn table_says_why_a_node_is_not_ready_and_who_is_missing() {
     let blocker =
@@ -163,7 +163,7 @@ SHARED KEY   more than one node uses the key ab
     assert_eq!(part(&text, "peers", "no such line"), expected);
 }
 
-/// Goal: an operator sees which work takes longest here, and that the chain may ask for more of it.
+/// Goal: an operator sees which work takes longest here, and whether the chain may demand more of it.
 #[test]
 fn table_says_how_fast_the_machine_is() {
     let speed = json!({
@@ -178,7 +178,7 @@ fn table_says_how_fast_the_machine_is() {
     assert_eq!(part(&text, "Mgas/s", "disk"), expected);
 }
 
-/// Goal: the node's use of its machine is in one place.
+/// Goal: the node's use of its machine is shown in one place.
 #[test]
 fn table_says_what_the_node_takes() {
     let text = shown(json!({}));

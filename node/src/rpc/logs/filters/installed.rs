@@ -1,4 +1,4 @@
-//! [`Filters`]: the filters that clients have installed, bounded per address and together.
+//! [`Filters`]: the filters that clients have installed, bounded per address and in total.
 
 use std::{
     collections::HashMap,
@@ -13,23 +13,24 @@ use slipstream_types::BatchNumber;
 use super::super::search::{Criteria, Place};
 use crate::{origin::Origin, rpc::errors::RpcError};
 
-/// How long a filter that nobody polls is kept, as in geth.
+/// How long an unpolled filter is kept, as in geth.
 const UNPOLLED_MAX: Duration = Duration::from_secs(5 * 60);
-/// The same while the room is full: a client that uses a filter polls it every few seconds.
+/// The same while all places are taken: a client that uses a filter polls it every few seconds.
 const UNPOLLED_CROWDED_MAX: Duration = Duration::from_secs(30);
-/// Filters at a time, and the size of their criteria: bounds the memory.
+/// Maximum number of filters at once, and of the bytes of their criteria: bounds the memory.
 const FILTERS_MAX: usize = 1_024;
 const FILTERS_BYTES_MAX: usize = 16 << 20;
-/// The same of one address that is not the operator's.
+/// The same for one address that is not the operator's.
 const FILTERS_PER_ADDRESS_MAX: usize = FILTERS_MAX / 4;
 const FILTERS_PER_ADDRESS_BYTES_MAX: usize = FILTERS_BYTES_MAX / 4;
-/// The weight of a filter beside its criteria, when the heaviest address is looked for: the room divided by the number of filters.
+/// A filter's weight besides its criteria when the heaviest address is determined: the byte limit divided by the number
+/// of filters.
 const FILTER_WEIGHT: usize = FILTERS_BYTES_MAX / FILTERS_MAX;
 
-/// The subject of a filter, and how far it has told.
+/// The subject of a filter, and the position up to which its changes were reported.
 #[derive(Clone)]
 pub(super) enum Watch {
-    /// Logs, from a place on.
+    /// Logs, from a position on.
     Logs(Arc<Criteria>, Place),
     /// Batches, from a number on.
     Batches(BatchNumber),
@@ -51,11 +52,11 @@ struct Installed {
     watch: Watch,
     bytes: usize,
     polled: Instant,
-    /// Whether an answer is being made, so that two at a time do not tell the same.
+    /// Whether an answer is being built, so that two answers at once do not report the same changes.
     is_being_polled: bool,
 }
 
-/// The room that the filters of one address, or of all, take.
+/// The memory that the filters of one address, or of all, use.
 #[derive(Clone, Copy, Default)]
 struct Load {
     filters: usize,
@@ -75,15 +76,16 @@ impl Load {
     }
 }
 
-/// All filters of this node. They are gone after a restart, as everywhere.
+/// All filters of this node. A restart loses them, as in other nodes.
 #[derive(Default)]
 pub(crate) struct Filters(Mutex<HashMap<u128, Installed>>);
 
 impl Filters {
-    /// Installs a filter. If the room is full, filters that are no longer polled go first, then one of the address that has most.
+    /// Installs a filter. If the limits are reached, abandoned filters are evicted first, then one of the heaviest
+    /// address.
     ///
     /// # Errors
-    /// [`RpcError::TooMuch`] if the address, or everybody together, has too many.
+    /// [`RpcError::TooMuch`] if the address, or all addresses together, have too many.
     pub(super) fn install(&self, owner: Origin, watch: Watch, now: Instant) -> Result<U128, RpcError> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)
@@ -111,16 +113,17 @@ impl Filters {
         Ok(U128::from(id))
     }
 
-    /// The subject of a filter.
+    /// The subject of a filter. Counts as a poll.
     pub(super) fn find(&self, id: Option<u128>, now: Instant) -> Result<Watch, RpcError> {
         let mut filters = self.0.lock();
         Ok(polled(&mut filters, id, now)?.watch.clone())
     }
 
-    /// Begins to answer a poll.
+    /// Starts to answer a poll.
     ///
     /// # Errors
-    /// [`RpcError::FilterBusy`] while another poll is answered: waiting for it would take a thread that others need.
+    /// [`RpcError::FilterBusy`] while another poll is being answered: waiting for it would occupy a thread that others
+    /// need.
     pub(super) fn poll(self: &Arc<Self>, id: Option<u128>, now: Instant) -> Result<Poll, RpcError> {
         let mut filters = self.0.lock();
         let found = polled(&mut filters, id, now)?;
@@ -148,7 +151,7 @@ fn is_full(filters: &HashMap<u128, Installed>, more_bytes: usize) -> bool {
     all.filters >= FILTERS_MAX || all.bytes + more_bytes > FILTERS_BYTES_MAX
 }
 
-/// The filter to give up for a new one: of the heaviest address, the one that was polled longest ago. `None` if the newcomer is the
+/// The filter to evict for a new one: the least recently polled of the heaviest address. `None` if the newcomer is the
 /// heaviest.
 fn least_missed(filters: &HashMap<u128, Installed>, newcomer: Origin) -> Option<u128> {
     let mut loads = HashMap::<Origin, usize>::new();
@@ -163,7 +166,7 @@ fn least_missed(filters: &HashMap<u128, Installed>, newcomer: Origin) -> Option<
     theirs.min_by_key(|(id, filter)| (filter.polled, **id)).map(|(id, _)| *id)
 }
 
-/// The filter, as polled now.
+/// Returns the filter, and marks it as polled now.
 fn polled(
     filters: &mut HashMap<u128, Installed>,
     id: Option<u128>,
@@ -177,16 +180,16 @@ fn polled(
     Ok(found)
 }
 
-/// A poll that is being answered. Until it is [`told`](Poll::told), the filter stays where it was.
+/// A poll that is being answered. Until it is [`told`](Poll::told), the filter keeps its position.
 pub(crate) struct Poll {
     filters: Arc<Filters>,
     id: u128,
-    /// Where the filter is after this answer.
+    /// The filter's position after this answer.
     pub(super) watch: Watch,
 }
 
 impl Poll {
-    /// The answer is on its way: the next one tells the changes after it.
+    /// Advances the filter. Call when the answer is on its way; the next poll reports the changes after it.
     pub(crate) fn told(self) {
         if let Some(installed) = self.filters.0.lock().get_mut(&self.id) {
             installed.watch = self.watch.clone();
@@ -220,7 +223,7 @@ mod tests {
         (0..count).map(|_| Some(filters.install(owner, BATCHES, now).unwrap().to())).collect()
     }
 
-    /// Goal: a filter that nobody polls goes, sooner when others need its place; one that is polled stays.
+    /// Goal: an unpolled filter expires, sooner when others need its place; a polled one stays.
     #[test]
     fn filters_are_bounded_and_expire() {
         let (filters, start) = (Filters::default(), Instant::now());
@@ -237,8 +240,8 @@ mod tests {
         assert_eq!(filters.0.lock().len(), 2, "the one that was polled, and the new one");
     }
 
-    /// Goal: one address cannot take all filters. In a full room the heaviest address gives way, but the newcomer's own filters and
-    /// the operator's stay.
+    /// Goal: one address cannot take all filters. When the limits are reached, the heaviest address loses filters;
+    /// those of the newcomer and the operator stay.
     #[test]
     fn addresses_share_the_filters() {
         let (filters, now) = (Filters::default(), Instant::now());
@@ -287,7 +290,7 @@ mod tests {
         );
     }
 
-    /// Goal: a poll whose answer was lost is answered again. A second poll meanwhile is refused at once.
+    /// Goal: a poll whose answer was lost is answered again. A second concurrent poll is refused at once.
     #[test]
     fn a_poll_moves_on_when_it_is_told() {
         let (filters, now) = (Arc::new(Filters::default()), Instant::now());

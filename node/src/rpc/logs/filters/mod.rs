@@ -1,8 +1,8 @@
 //! Filters that clients install and poll: logs, batches, or transactions that reach the pool.
 //!
-//! A filter is a place in the ledger, or in the pool's arrivals. A poll tells the changes behind it; nothing is collected between
-//! two polls. A poll moves the place behind its answer, so everything is told once, in order; the next answer takes what is left
-//! over. Batches are final, so nothing is ever taken back.
+//! A filter is a position in the ledger, or in the pool's arrivals. A poll reports the changes after it; nothing is
+//! collected between two polls. A poll moves the position past its answer, so every change is reported once, in order.
+//! The next answer takes whatever is left. Batches are final, so no change is ever revoked.
 
 mod installed;
 
@@ -31,20 +31,20 @@ use crate::{
     },
 };
 
-/// Hashes in one answer; more come with the next.
+/// Maximum number of hashes in one answer; the next answer has the rest.
 const HASHES_MAX: usize = 10_000;
 
-/// The answer of a poll.
+/// The answer to a poll.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Changes {
-    /// Of a filter for logs.
+    /// Changes of a filter for logs.
     Logs(Vec<Log>),
-    /// Of batches or transactions.
+    /// Changes of a filter for batches or transactions.
     Hashes(Vec<B256>),
 }
 
-/// The id of a filter: any text is taken, as in geth, but only ours name one.
+/// Parses the id of a filter. Any text is accepted, as in geth, but only ids of this node name a filter.
 fn id(params: &Params<'_>) -> RpcResult<Option<u128>> {
     let (text,): (String,) = args(params)?;
     Ok(text.strip_prefix("0x").and_then(|digits| u128::from_str_radix(digits, 16).ok()))
@@ -65,7 +65,8 @@ pub(in crate::rpc) fn new_filter(
     Ok(context.filters.install(asker.origin, watch, Instant::now())?)
 }
 
-/// A range may end in the future, because a filter waits for that, but not before it begins.
+/// Refuses ranges that cannot be watched. A range may end in the future, because a filter waits, but not before it
+/// begins.
 pub(in crate::rpc) fn check_watchable(filter: &Filter, head: BatchNumber) -> Result<(), RpcError> {
     if let FilterBlockOption::Range { from_block, to_block } = filter.block_option {
         let (first, last) = (number(from_block, head)?, number(to_block, head)?);
@@ -103,8 +104,8 @@ pub(in crate::rpc) fn uninstall(context: &RpcContext, params: &Params<'_>) -> Rp
     Ok(context.filters.uninstall(id(params)?))
 }
 
-/// `eth_getFilterChanges`. The filter moves on when the answer has found its place among those that are sent: an answer that is
-/// lost before that is told again.
+/// `eth_getFilterChanges`. The filter advances once the answer is queued for sending. An answer that is lost before
+/// that is repeated.
 pub(in crate::rpc) fn changes(
     context: &RpcContext,
     params: &Params<'_>,
@@ -120,7 +121,7 @@ pub(in crate::rpc) fn changes(
     }
 }
 
-/// The changes behind a filter, which moves behind them.
+/// The changes after a filter's position, which moves past them.
 fn new(context: &RpcContext, watch: &mut Watch, leash: &Leash) -> Result<Changes, RpcError> {
     Ok(match watch {
         Watch::Logs(criteria, place) => {
@@ -150,7 +151,7 @@ pub(in crate::rpc) fn filter_logs(
     }
 }
 
-/// The logs from a place up to the head, as far as one answer goes; the place moves behind them.
+/// The logs from a position up to the head, as many as one answer holds; the position moves past them.
 pub(super) fn new_logs(
     context: &RpcContext,
     criteria: &Criteria,
@@ -163,7 +164,7 @@ pub(super) fn new_logs(
     let from = if first > place.batch { Place::before(first) } else { *place };
     let found = context.search(criteria, leash).run(from, last, budget);
     if let Err(RpcError::LogsNotStored { number, kept_from }) = &found {
-        // A restore or pruning left a gap. It is told once; the next poll goes on where there are receipts again.
+        // A restore or pruning left a gap. It is reported once; the next poll continues where receipts exist again.
         *place = Place::before(kept_from.unwrap_or(head.next()).max(number.next()));
     }
     let Found { logs, end } = found?;
@@ -175,7 +176,7 @@ pub(super) fn new_logs(
     Ok(logs)
 }
 
-/// The committed batches that a filter watches: named ends count, others are the head as it goes on.
+/// The committed batches that a filter watches: a numbered end is fixed, and other ends follow the head.
 fn watched(
     context: &RpcContext,
     filter: &Filter,
@@ -188,13 +189,13 @@ fn watched(
     Ok((named(from_block).unwrap_or_default(), named(to_block).map_or(head, |last| last.min(head))))
 }
 
-/// The hashes of the batches from a number on, as far as one answer goes.
+/// The hashes of the batches from a number on, as many as one answer holds.
 fn new_batches(context: &RpcContext, next: &mut BatchNumber) -> Result<Vec<B256>, RpcError> {
     let head = context.store.head()?.header.number;
     let headers = context.store.headers(*next, HASHES_MAX)?;
     match headers.last() {
         Some(last) => *next = last.number.next(),
-        // A restore from a snapshot leaves a gap, of which nobody can tell.
+        // A restore from a snapshot leaves a gap whose batches nobody can report.
         None if head >= *next => *next = head.next(),
         None => {}
     }

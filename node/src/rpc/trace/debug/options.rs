@@ -1,4 +1,4 @@
-//! The options of a trace, of which only so much is read as a tracer can need.
+//! The options of a trace, bounded to the size that a tracer can need.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,10 +11,10 @@ use slipstream_executor::trace::GethDebugTracingOptions;
 
 use crate::rpc::call::overrides::{AccountsObject, BlockObject};
 
-/// Longest options, beside overrides. What is read of them takes 32 bytes of memory for as little as two of text.
+/// Maximum bytes of options, besides overrides. Parsing takes 32 bytes of memory for as little as two of text.
 const OPTIONS_BYTES_MAX: usize = 64 << 10;
 
-/// The tracer, and what it shows.
+/// The tracer and its configuration.
 #[derive(Default)]
 pub(super) struct TracerOptions(pub(super) GethDebugTracingOptions);
 
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the options are those that the tracer's library reads, with overrides beside them, and null for nothing.
+    /// Goal: the options are those that the tracer's library reads, besides overrides; null means none.
     #[test]
     fn options_are_those_of_the_library() {
         let plain = json!({ "tracer": "callTracer", "tracerConfig": { "withLog": true }, "enableMemory": true, "x": 1 });
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Goal: a short list of numbers, of which values take far more memory than its text, is refused as text.
+    /// Goal: a list of numbers that is short as text, but takes far more memory once parsed, is refused unparsed.
     #[test]
     fn long_options_are_not_read() {
         let long = |name: &str| format!("{{\"{name}\":[{}0]}}", "0,".repeat(OPTIONS_BYTES_MAX / 2));
