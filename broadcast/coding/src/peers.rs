@@ -1,4 +1,4 @@
-//! Keeps what a codec knows of each peer.
+//! Keeps the knowledge of a codec about each peer.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use slipstream_types::PublicKey;
 
 use crate::limits::PEERS_MAX;
 
-/// Something for each of at most [`PEERS_MAX`] peers.
+/// A value for each of at most [`PEERS_MAX`] peers.
 #[derive(Debug)]
 pub(crate) struct Peers<T>(BTreeMap<PublicKey, T>);
 

@@ -14,7 +14,7 @@ use crate::message::Part;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// Something to do. Order matters only among the messages to one peer.
+/// A task for the driver. Order matters only among the messages to one peer.
 #[derive(Debug)]
 pub enum Effect {
     /// Send a message to one peer.
@@ -33,7 +33,7 @@ pub enum Effect {
         /// The work to do.
         job: Job,
     },
-    /// A batch is certified and on its way here: until then sync need not fetch it.
+    /// A batch is certified and on its way here: sync need not fetch it until then.
     Expect {
         /// Number of the batch.
         number: BatchNumber,
@@ -47,15 +47,15 @@ pub enum Effect {
         /// Number of the batch.
         number: BatchNumber,
     },
-    /// A batch that was expected does not come.
+    /// An expected batch does not come.
     GaveUp(BatchNumber),
-    /// A batch is here.
+    /// A batch is here, with its body.
     Deliver(Box<Delivery>),
-    /// A peer sent so many bytes that were of use.
+    /// A peer sent useful bytes.
     Credit {
         /// The peer that sent them.
         peer: PeerId,
-        /// How many bytes were useful.
+        /// Number of useful bytes.
         bytes: usize,
     },
     /// The leader of this batch is silent. This validator therefore codes the body, signs a plan of its own, and hands both
@@ -72,7 +72,7 @@ pub enum Effect {
     },
 }
 
-/// A certified batch that has to be spread by this node.
+/// A certified batch that this node has to spread.
 #[derive(Clone, Debug)]
 pub struct Lead {
     /// Header of the batch.
@@ -104,9 +104,9 @@ pub struct Delivery {
 pub enum Job {
     /// Check chunks, or put a payload together.
     Check(Check),
-    /// See whether a payload is what the header says.
+    /// Compare a payload with the header.
     Open {
-        /// The part of the batch that the payload is.
+        /// The part of the batch that the payload carries.
         part: Part,
         /// Header of the payload's batch.
         header: Arc<BatchHeader>,
@@ -120,7 +120,7 @@ pub enum Job {
 pub enum Done {
     /// Result of [`Job::Check`].
     Checked(Checked),
-    /// Of [`Job::Open`]: the payload, or why it is none of the batch.
+    /// Result of [`Job::Open`]: the payload, or why it is not the batch's.
     Opened(Result<Blob, String>),
 }
 
