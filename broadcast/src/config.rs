@@ -13,7 +13,7 @@ pub struct BroadcastConfig {
     pub codec: CodecKind,
     /// Bytes of a payload from which it is coded; smaller payloads are sent whole.
     pub coded_bytes_min: u32,
-    /// Peers that hear of a batch at once. A payload that is sent whole goes to as many peers.
+    /// Peers that hear of a batch at once. A payload that is sent whole goes to this number of peers.
     pub degree: u16,
     /// Chunks of a coded payload that are sent for each useful one that arrives. For the first one up to 48 go out, at
     /// most 512 KiB. In all, a node sends at most twice this multiple of a payload's size. With less than 3 some nodes

@@ -123,12 +123,12 @@ impl Broadcaster {
         self.poked.notify_one();
     }
 
-    /// Counts the traffic of the mesh.
+    /// Reports the traffic of the mesh.
     pub fn status(&self) -> MeshStatus {
         self.mesh.lock().status()
     }
 
-    /// Spreads a batch as a validator of its epoch; other nodes do nothing.
+    /// Spreads a batch as a validator of its epoch; does nothing on other nodes.
     pub fn publish(&self, fresh: Fresh) {
         let mut waiting = self.fresh.lock();
         if waiting.len() == FRESH_MAX
@@ -206,7 +206,7 @@ impl Broadcaster {
 
     fn take_one(&self, peer: PeerId, message: &[u8]) {
         if !self.mesh.lock().knows(&peer) {
-            // It connected since the last look, or is gone.
+            // The peer connected since the last look, or is gone.
             self.look_for_peers();
         }
         self.mesh.lock().handle_message(peer, message, Instant::now());

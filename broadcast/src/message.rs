@@ -81,7 +81,7 @@ impl Wants {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PayloadId(pub Digest);
 
-/// A validator's promise of a payload of a certified batch.
+/// A validator's signed plan of a payload of a certified batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedPlan {
     /// The part of the batch that the payload carries.
@@ -99,8 +99,7 @@ pub struct SignedPlan {
 impl SignedPlan {
     /// Signs a plan as a validator of the batch's epoch.
     ///
-    /// # Errors
-    /// None for a plan that this program made.
+    /// # Errors Never fails for a plan that this program made.
     pub fn sign(
         header: &BatchHeader,
         (part, plan): (Part, Plan),
@@ -120,8 +119,7 @@ impl SignedPlan {
 
     /// The payload's name, given the digest of the batch's header.
     ///
-    /// # Errors
-    /// None for a plan that was decoded.
+    /// # Errors Never fails for a plan that was decoded.
     pub fn id(&self, header: &Digest) -> Result<PayloadId, CodecError> {
         payload_id(header, self.part, &self.plan)
     }
@@ -193,7 +191,7 @@ pub enum Message {
 pub(crate) enum Peeked {
     Batch(BatchNumber),
     Chunk(PayloadId),
-    /// A short notice of what a peer has or wants, said once.
+    /// A short notice of what a peer has or wants, which is sent once.
     Notice,
     Other,
 }

@@ -67,7 +67,7 @@ pub enum RecordError {
     /// The store refuses the request.
     #[error("the vote record could not be read or written")]
     Storage(#[from] StorageError),
-    /// The store holds something else under the record's name. Voting on would risk a second vote.
+    /// The store holds something else under the record's name. To go on voting would risk a second vote.
     #[error(
         "the vote record is unreadable: this validator must not vote until its data directory is restored"
     )]
@@ -153,7 +153,7 @@ pub enum ProposalError {
         /// The decoder's error.
         source: CodecError,
     },
-    /// A transaction in the body is invalid in itself.
+    /// A transaction in the body is invalid, whatever the state.
     #[error("the body of batch {number} is refused: {source}")]
     Transactions {
         /// Number of the batch.

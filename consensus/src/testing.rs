@@ -341,20 +341,20 @@ impl Node {
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 
-    /// Stops it as a shutdown does, and returns the store that is left on disk.
+    /// Stops the node as a shutdown does, and returns the store that is left on disk.
     pub(crate) async fn stop(self) -> Store {
         self.shutdown.cancel();
         self.running.await.unwrap().unwrap();
         self.store
     }
 
-    /// Waits until it can no longer go on, and says why.
+    /// Waits until the node can no longer go on, and returns the reason.
     pub(crate) async fn fails(&mut self) -> ConsensusError {
         let ended = tokio::time::timeout(PATIENCE, &mut self.running).await.expect("the validator runs on");
         ended.unwrap().expect_err("the validator ended by itself")
     }
 
-    /// Waits until it panics, and says why.
+    /// Waits until the node panics, and returns the reason.
     pub(crate) async fn panics(self) -> String {
         let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("the validator runs on");
         let panic = ended.unwrap_err().into_panic();

@@ -54,8 +54,8 @@ pub trait Codec: Send + fmt::Debug {
     /// The verified holdings of this node, for its peers.
     fn held(&self) -> Held;
 
-    /// Notes what a peer says that it holds. With `lost` the peer asks for what it lacks. Chunks sent to it that it does not hold then
-    /// count as lost, and may be sent again.
+    /// Notes what a peer reports to hold. With `lost` the peer asks for what it lacks. Chunks sent to it that it does
+    /// not hold then count as lost, and may be sent again.
     fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
 
     /// Forgets a peer that left or was cut off, and drops its unverified chunks.
@@ -242,7 +242,7 @@ impl Ticket {
     }
 }
 
-/// The part of a payload that a peer holds, as peers tell each other. BCS; its length is bounded by type.
+/// The part of a payload that a peer holds, as it reports it to others. In BCS; its type bounds its length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Held {
     /// A number of chunks: for RLNC the number of dimensions, for gossip none or one.

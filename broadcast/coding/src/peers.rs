@@ -15,7 +15,7 @@ impl<T> Peers<T> {
         Self(BTreeMap::new())
     }
 
-    /// Returns the entry of a peer, or inserts `first`. Returns `None` if the peer is one too many.
+    /// Returns the entry of a peer, or inserts `first`. Returns `None` if there is no room for another peer.
     pub(crate) fn of(&mut self, peer: &PublicKey, first: T) -> Option<&mut T> {
         if self.0.len() >= PEERS_MAX && !self.0.contains_key(peer) {
             return None;

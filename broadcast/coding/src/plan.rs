@@ -65,7 +65,7 @@ impl FromStr for CodecKind {
 #[error("no codec is called {0:?}; there are gossip, reed_solomon and rlnc")]
 pub struct UnknownCodec(pub String);
 
-/// The part of a signed plan beside the digest: enough to check each chunk alone.
+/// The part of a signed plan other than the digest: enough to check each chunk alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Commitment {
     /// Nothing: the payload is its own chunk.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::message::{Announced, Message, PLANS_MAX, Part, PayloadId, SignedPlan, Wants};
 
-/// How long a body waits for its hints, which save an executor more than that.
+/// How long a body waits for its hints, which save an executor more time than that.
 const HINTS_PATIENCE: Duration = Duration::from_millis(30);
 /// How long a body may take, beside the time of its certified bytes at 8 Mbit/s. After that, sync fetches it.
 const BODY_PATIENCE: Duration = Duration::from_secs(2);

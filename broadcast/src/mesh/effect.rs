@@ -40,7 +40,7 @@ pub enum Effect {
         /// When the mesh gives up on the batch.
         until: Instant,
     },
-    /// A peer has a batch, or soon will, that does not come here by the mesh.
+    /// A peer has a batch, or soon will, and the mesh does not bring it here.
     Heard {
         /// The peer that has the batch.
         peer: PeerId,
@@ -61,7 +61,7 @@ pub enum Effect {
     /// The leader of this batch is silent. This validator therefore codes the body, signs a plan of its own, and hands both
     /// to [`super::Mesh::publish`].
     Lead(Box<Lead>),
-    /// The peer sent what no honest node sends.
+    /// A peer sent what no honest node sends.
     Ban {
         /// The peer to ban.
         peer: PeerId,
@@ -86,8 +86,8 @@ pub struct Lead {
 /// A certified batch. A validator signed its parts, and the body is the header's. The receiver judges the hints' worth.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delivery {
-    /// The peer that answers for the hints: the validator that vouches for them; without hints, the peer that told of the
-    /// batch first.
+    /// The peer that answers for the hints: the validator that vouches for them; without hints, the first peer that
+    /// announced the batch.
     pub from: PeerId,
     /// Header of the batch.
     pub header: BatchHeader,
@@ -99,7 +99,7 @@ pub struct Delivery {
     pub hints: Option<Blob>,
 }
 
-/// Work that takes longer than a message should wait.
+/// Work that takes longer than a message should wait for it.
 #[derive(Debug)]
 pub enum Job {
     /// Check chunks, or put a payload together.

@@ -114,7 +114,7 @@ impl Mesh {
             return self.charge(from, 0, now);
         }
         if batch.tellers.contains(&from) {
-            // Once is enough.
+            // Once is enough: repetitions are charged.
             self.charge(from, 0, now);
         } else {
             batch.tellers.push(from);

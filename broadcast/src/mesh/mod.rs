@@ -72,7 +72,7 @@ const WANTS_EVERY: Duration = Duration::from_secs(5);
 const UNREADABLE_BYTES: usize = 1 << 20;
 /// Most peers whose useless messages are remembered after they left.
 const DEPARTED_MAX: usize = 1_024;
-/// How long a peer stays away that sent what no honest node sends.
+/// How long a peer is banned that sent what no honest node sends.
 const BAN: Duration = Duration::from_secs(600);
 
 /// The end of the ledger here, on which the next batch stands.
@@ -113,7 +113,7 @@ pub struct Mesh {
     liars: BTreeSet<PublicKey>,
     /// When to tell peers again what this node wants.
     wants_at: Option<Instant>,
-    /// Pretended size of a chunk, in simulations only.
+    /// Pretended size of a chunk, in bytes; only in simulations.
     chunk_bytes: Option<usize>,
     effects: VecDeque<Effect>,
     /// The last chunk that was sent, and the last other message. Peers that get the same message share its bytes;
@@ -349,7 +349,7 @@ impl Mesh {
     }
 
     fn send(&mut self, peer: PeerId, message: &Message, priority: Priority) {
-        // Messages are made within their bounds.
+        // The mesh makes messages within their bounds.
         let Ok(bytes) = message.encode() else { return };
         self.status.bytes_sent += bytes.len() as u64;
         let last = &mut self.sent[usize::from(matches!(message, Message::Chunk { .. }))];

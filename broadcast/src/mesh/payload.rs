@@ -1,8 +1,8 @@
 //! [`Payload`]: one payload on its way here and onwards.
 //!
 //! For each useful chunk that arrives, the node sends as many as the configured cap says, to the peers that have got
-//! least. So every sent chunk was checked, the payload moves on before it is whole, and a node sends at most the cap
-//! times its size.
+//! the fewest. So every sent chunk was checked, the payload moves on before it is whole, and a node sends at most the
+//! cap times its size.
 
 use std::collections::BTreeMap;
 
@@ -240,7 +240,7 @@ impl Payload {
     }
 
     /// Returns the next chunk to send unasked, and its receiver: one of these peers that can use it. Marked peers come
-    /// first; among equals it is the one that has got least.
+    /// first; among equals it is the one that has got the fewest.
     pub(super) fn push(
         &mut self,
         peers: &[(PeerId, bool)],

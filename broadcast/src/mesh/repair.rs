@@ -10,7 +10,7 @@ use super::{
 };
 use crate::message::{Message, PayloadId};
 
-/// How long a payload waits when nobody can be asked.
+/// How long to wait when there is no peer to ask.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The shortest time between two pulls of a payload: the answer to the first is on its way.
 const PAUSE_MIN: Duration = Duration::from_millis(40);

@@ -18,7 +18,7 @@ use tokio::time::{Duration, Instant};
 use super::*;
 use crate::message::SignedPlan;
 
-/// Validators of the chain: four bear one failure.
+/// Validators of the chain: four tolerate one failure.
 const VALIDATORS: u8 = 4;
 /// One-way latency between any two nodes.
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
@@ -131,7 +131,7 @@ pub(super) struct Node {
     /// Numbers of batches that it heard of and must fetch, and of those that it gave up.
     pub(super) heard: Vec<u64>,
     pub(super) gave_up: Vec<u64>,
-    /// Batches that it was asked to spread.
+    /// Batches that it was asked to spread, because their leader is silent.
     pub(super) leads: Vec<Lead>,
     pub(super) bans: Vec<(PeerId, String)>,
     /// Whether no message from it or to it arrives.

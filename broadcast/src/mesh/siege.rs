@@ -292,7 +292,7 @@ fn late_is_better_than_never() {
 /// does not convict it: a restarted leader may cut the same content in another way.
 #[test]
 fn a_leader_with_two_plans_holds_nothing_up() {
-    // 0 is the leader, 1 a validator that lends what it was told, 2 and 3 fullnodes behind it.
+    // 0 is the leader, 1 a validator that lends its body, 2 and 3 fullnodes behind it.
     let mut rig = Rig::line(Chain::new(&[BODY]), 4);
     [2, 3].into_iter().for_each(|node| rig.link(0, node));
     let mut rig = rig.connect();
@@ -309,7 +309,7 @@ fn a_leader_with_two_plans_holds_nothing_up() {
     rig.run_for(ms(400));
     assert!([2, 3].iter().all(|node| rig.nodes[*node].complete.contains_key(&1)));
     assert!(rig.nodes.iter().all(|node| node.mesh.liars.is_empty() && node.leads.is_empty()));
-    // A third one takes no place.
+    // A third plan takes no place.
     let third = made_up(&rig.chain, 0, 0, Part::Body, 10);
     rig.inject(0, 2, &Message::Plan { number: BatchNumber::new(1), plan: Box::new(third) });
     assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber::new(1)].plans.len(), 2);

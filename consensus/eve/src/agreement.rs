@@ -287,7 +287,7 @@ impl Core {
                     self.orders.remove(&number);
                     self.rollback(number.before(1));
                 }
-                // It is being executed, or will be.
+                // It is being executed here, or will be.
                 None if self.orders.contains_key(&number) => return,
                 None => {
                     // If a later batch is decided too, this validator is late: it catches up faster without executing.

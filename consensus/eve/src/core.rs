@@ -27,7 +27,7 @@ pub(crate) const RECENT_MAX: usize = 16;
 /// Interval at which a validator sends its status while nothing is decided, in milliseconds.
 pub(crate) const TELL_MS: u64 = 500;
 
-/// One validator. See the crate.
+/// One validator's protocol state. See the crate.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(crate) set: ValidatorSet,

@@ -1,4 +1,4 @@
-//! Effects and outputs: the work that the core asks of its driver.
+//! Effects and outputs: the work that the core gives its driver.
 
 use slipstream_types::{BatchNumber, Certificate, Digest};
 

@@ -1,4 +1,4 @@
-//! Chooses the next batch to order or execute, and the outcome that it stands on.
+//! Chooses the next batch to order or execute, and the outcome that it builds on.
 
 use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 

@@ -18,9 +18,9 @@ use super::{
 /// prepare.
 ///
 /// A record is written when it forbids more than the last one that was written. In a calm view that is once for each
-/// batch, before the commit. What a validator prepares then is the outcome that its driver keeps, and after a restart
-/// it prepares no other outcome of that view and number. A decision alone forces no record either: until the next
-/// record, `prepared` stands for it.
+/// batch, before the commit. What a validator prepares then is the outcome that its driver keeps. After a restart it
+/// prepares no other outcome of that view and number. A decision alone forces no record either: until the next record,
+/// `prepared` stands for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The epoch of all other fields but `voted`.

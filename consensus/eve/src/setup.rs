@@ -4,7 +4,7 @@ use slipstream_types::{Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet}
 
 use crate::{message::SignedOrder, record::Record};
 
-/// How a validator runs the protocol. Validators may differ in it.
+/// How a validator runs the protocol. Validators may have different settings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
     /// How long a primary may take for one batch before this validator complains, in milliseconds. Doubles with every

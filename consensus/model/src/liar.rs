@@ -1,4 +1,4 @@
-//! The liar may send anything from a menu of what its own key signs, at any time, to anybody, any number of times.
+//! The liar may send any message that its own key can sign, at any time, to anybody, any number of times.
 //!
 //! The liar is stateless and bound by no promise. Everything that it could ever sign is available from the beginning. Messages that
 //! include signatures of others are available as soon as those were given. The menu:

@@ -197,7 +197,7 @@ impl Atlas {
         Some(self.catalog.item(&self.ground.set, from, fact, || message))
     }
 
-    /// The author of two statements, and their items' keys.
+    /// The author of two contradicting statements, and the keys of their items.
     fn blamed(&self, evidence: &Evidence) -> (u16, [u64; 2]) {
         let (set, domain) = (&self.ground.set, &self.ground.domain);
         let (author, (view, _)) = (evidence.author(set), evidence.place());

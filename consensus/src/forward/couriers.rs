@@ -1,8 +1,9 @@
 //! [`Couriers`]: chooses the receivers of each message on its way to the proposer.
 //!
-//! Messages go to the proposer if it is connected and answers, and to the validator that proposes next, so that nothing
-//! is lost with the proposer or omitted by it alone. Otherwise they go to a few peers, drawn anew for every message, so
-//! that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays nobody else.
+//! Messages go to the proposer if it is connected and answers. They also go to the validator that proposes next, so
+//! that nothing is lost with the proposer or omitted by it alone. Otherwise they go to a few peers, drawn anew for
+//! every message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays
+//! nobody else.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},

@@ -165,8 +165,7 @@ struct Shared {
 }
 
 impl Intake {
-    /// # Errors
-    /// If the system gives no thread.
+    /// # Errors If the system cannot start a thread.
     pub(super) fn start(taker: Arc<Taker>, threads: usize) -> std::io::Result<Intake> {
         let shared = Arc::new(Shared { taker, queue: Mutex::default(), arrived: Condvar::new() });
         let intake = Intake { shared, threads };
@@ -253,7 +252,7 @@ impl Taker {
         let begin = job.outcomes.len();
         let end = (begin + SLICE).min(job.transactions.len());
         let slice = &job.transactions[begin..end];
-        // The rest of a message whose beginning was junk is not worth looking at.
+        // The rest of a message that began with junk is not worth a look.
         let skips = self.meter.lock().is_in_debt(&job.peer);
         let charged = match end == job.transactions.len() {
             true => job.held,

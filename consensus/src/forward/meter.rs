@@ -154,7 +154,7 @@ mod tests {
             meter.charge(1, MESSAGE, now).unwrap();
             meter.settle(&1, MESSAGE, 0);
         }
-        // While two messages are in progress, a stranger's third is to be retried in a moment.
+        // While two messages are in progress, a stranger must retry the third in a moment.
         meter.charge(2, MESSAGE, now).unwrap();
         meter.charge(2, MESSAGE, now).unwrap();
         assert_eq!(meter.charge(2, MESSAGE, now), Err(SOON));

@@ -86,8 +86,7 @@ impl Forwarder {
     /// Forwards towards the first of `validators`, the proposer until [`Forwarder::lead`] names another. A node that
     /// itself proposes only collects. With a journal, its users' transactions outlive the process.
     ///
-    /// # Errors
-    /// If the system gives no threads.
+    /// # Errors If the system cannot start a thread.
     pub fn new(
         pool: Pool,
         admission: impl Into<Admission>,

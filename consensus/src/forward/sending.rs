@@ -1,4 +1,4 @@
-//! Sends queued and lingering transactions, and takes the outcomes.
+//! Sends queued and lingering transactions, and takes their outcomes.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ struct Timers {
     /// Transactions that arrived before this mark are offered again at `remind`.
     mark: u64,
     remind: Instant,
-    /// The same for spreading.
+    /// The same mark for spreading.
     spread_mark: u64,
     spread: Instant,
     sweep: Instant,

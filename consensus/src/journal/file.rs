@@ -107,7 +107,7 @@ pub(super) fn write_beside<'a>(
 /// Replaces the present file with the one that was written beside it. A power cut leaves one or the other until the
 /// returned directory is synced.
 pub(super) fn replace(path: &Path) -> io::Result<Option<File>> {
-    // Does everything that can fail before the old file goes.
+    // Everything that can fail comes before the old file goes.
     let dir = path.parent().map(File::open).transpose()?;
     fs::rename(beside(path), path)?;
     Ok(dir)

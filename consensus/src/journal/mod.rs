@@ -171,7 +171,8 @@ impl Journal {
         })
     }
 
-    /// Makes the file of a node that has not started yet, so that it starts with these envelopes to be executed.
+    /// Makes the file of a node that has not started yet, so that it starts with these envelopes, as if users had
+    /// submitted them.
     ///
     /// # Errors
     /// If it cannot be written.

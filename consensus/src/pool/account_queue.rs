@@ -144,7 +144,7 @@ impl<T> AccountQueue<T> {
         self.ready_end
     }
 
-    /// Whether a transaction would be ready if it were inserted behind the ready ones.
+    /// Whether a transaction would be ready if it were inserted after the ready ones.
     fn accepts_as_ready(&self, terms: &Terms) -> bool {
         let cost = self.ready_cost.checked_add(terms.cost_max);
         terms.nonce == self.ready_end && cost.is_some_and(|cost| cost <= self.state.balance)

@@ -123,7 +123,7 @@ impl Cursor {
 mod tests {
     use super::*;
 
-    // The search is long while there is much room, short at the end, and never longer than what one batch may cost.
+    // The search is long while much room is left, short at the end, and never longer than what one batch may cost.
     #[test]
     fn patience_follows_the_room() {
         let whole = Room { gas: 6_400, bytes: 640 };

@@ -272,7 +272,7 @@ impl Pool {
         self.shared.state.lock().index.content(of, limit)
     }
 
-    /// Counts for status and metrics.
+    /// Returns the counts for status and metrics.
     pub fn status(&self) -> PoolStatus {
         self.shared.state.lock().index.status(Instant::now())
     }

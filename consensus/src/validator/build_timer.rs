@@ -28,7 +28,7 @@ pub(super) struct BuildTimer {
     begun: Instant,
     target: Duration,
     deadline: Duration,
-    /// Whether a transaction may begin that takes more than the half of a batch that heavy ones share.
+    /// Whether this build may begin a transaction that exceeds the half of a batch that heavy ones share.
     allows_overlong: bool,
     had_overlong: bool,
     /// Time that heavy transactions took so far.

@@ -88,7 +88,7 @@ pub struct Driver {
     head: watch::Receiver<BatchNumber>,
     /// When each other validator was last heard.
     pub(super) heard: BTreeMap<u16, Heard>,
-    /// The refusals that were logged.
+    /// The refusals that were logged for the current batch.
     pub(super) said: Said,
     pub(super) shown: Arc<watch::Sender<Shown>>,
     pub(super) view: watch::Sender<u64>,
@@ -130,7 +130,7 @@ pub(super) enum Timer {
     Batch,
     /// A batch is due from the primary, whichever that is.
     Wanted,
-    /// Another validator is to be asked for an outcome.
+    /// It is time to ask another validator for an outcome.
     Fetch,
     /// The view has been unsettled for long.
     Complaint,

@@ -67,22 +67,21 @@ pub(super) enum BuiltBatch {
     Overtaken,
 }
 
-/// Why there is no outcome.
+/// Why an execution has no outcome.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The order, or the outcome shown, cannot come from an honest validator.
     Refused(Box<ProposalError>),
     /// The head moved meanwhile, or the outcome is no longer wanted.
     Overtaken,
-    /// This validator cannot go on.
+    /// This validator cannot continue.
     Broken(ConsensusError),
 }
 
 impl Failure {
     /// Translates the failure for the protocol.
     ///
-    /// # Errors
-    /// If this validator cannot go on.
+    /// # Errors If this validator cannot continue.
     pub(super) fn no_outcome(self) -> Result<(NoOutcome, Option<Box<ProposalError>>), ConsensusError> {
         match self {
             Failure::Refused(error) => Ok((NoOutcome::Refused, Some(error))),
@@ -256,7 +255,7 @@ impl Ledger {
         reads_ahead.then(|| pool.candidates_after(making.ahead.clone()).peek(limits))
     }
 
-    /// Executes an ordered batch on a chain.
+    /// Executes an ordered batch on the chain of batches before it.
     pub(super) fn execute(
         &self,
         chain: &[Arc<Executed>],

@@ -1,7 +1,7 @@
 //! [`Lanes`]: messages to the other validators, each on a lane of its own.
 //!
-//! A lane has several requests in flight and a bounded queue behind them. So a slow or silent validator delays nobody else
-//! and takes little memory. Callers that want no answer ignore what lands.
+//! A lane has several requests in flight and a bounded queue behind them. So a slow or silent validator delays nobody
+//! else and takes little memory. Callers that want no answer ignore what [`Lanes::landed`] returns.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -76,7 +76,7 @@ pub(super) struct Lanes<T> {
     transport: Arc<dyn Transport>,
     lanes: BTreeMap<u16, Lane<T>>,
     flying: JoinSet<Flight<T>>,
-    /// Requests given up unsent, and still to be reported.
+    /// Requests that were dropped unsent, and are still to be reported.
     given_up: VecDeque<Landed<T>>,
 }
 
@@ -161,7 +161,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
 impl<T> Lane<T> {
     /// Logs a refusal once per batch, and silence once until it ends.
     fn note(&mut self, validator: u16, number: BatchNumber, result: &Result<Vec<u8>, NetworkError>) {
-        // A busy validator says nothing about the batch.
+        // A busy refusal says nothing about the batch.
         let silent = matches!(result, Err(error) if error.refusal().is_none() || error.is_retryable());
         let began = !std::mem::replace(&mut self.silent, silent) && silent;
         let is_elsewhere = |error: &NetworkError| {

@@ -58,7 +58,7 @@ impl Ordered {
 /// The answer to a [`Request`]. The transport carries a refusal, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Response {
-    /// The message was taken in.
+    /// The validator took the message.
     Taken,
     /// The outcome that the request asked for.
     Outcome(Box<OutcomeParts>),

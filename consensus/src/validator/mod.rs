@@ -9,11 +9,11 @@
 //!                                                            └─▶ Decided ──▶ node announces it to fullnodes
 //! ```
 //!
-//! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, executed batches that are
-//! uncommitted ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after
-//! another, so no part needs a lock. `driver` takes inputs in, and `effects` carries out what the core wants. `working`
-//! and `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a batch by time. After
-//! a start, `opening` finds the earlier state.
+//! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, uncommitted batches
+//! ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so
+//! no part needs a lock. `driver` takes inputs in, and `effects` carries out what the core wants. `working` and
+//! `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a batch by time. After a
+//! start, `opening` finds the earlier state.
 //!
 //! The validator makes everything durable before it sends it: outcomes when it executes them, votes by
 //! [`Flush`](slipstream_eve::Flush), one after another.

@@ -1,9 +1,9 @@
 //! [`Neglect`]: whether the primary omits transactions that it should order.
 //!
 //! An honest primary ends a batch only when it has no room or no executable transaction left. Every half second this
-//! validator's forwarder offers it what it lacks. So a primary neglects a transaction that could be executed long
-//! before the order of a batch that had room, and still can be after it. One validator's complaint ends no view: that
-//! takes `max(u, r) + 1` validators, one of which is honest.
+//! validator's forwarder offers it what it lacks. So a primary neglects a transaction if it could be executed long
+//! before the order of a batch with room, and still can be after it. One validator's complaint ends no view: that takes
+//! `max(u, r) + 1` validators, one of which is honest.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},

@@ -33,8 +33,8 @@ pub(super) struct Slot<T> {
     keeps: PhantomData<fn() -> T>,
 }
 
-/// The record that binds the next vote. It has some numbers and up to eighteen certificates, each with as many
-/// signatures and next validators as allowed (12.5 KiB each).
+/// The record that binds the next vote. It has some numbers and up to eighteen certificates, each with at most the
+/// allowed signatures and next validators (12.5 KiB each).
 pub(super) const VOTES: Slot<Record> =
     Slot { name: VOTE_RECORD, what: "vote record", bytes_max: 1 << 20, keeps: PhantomData };
 

@@ -13,7 +13,7 @@ use super::silence::Silence;
 /// Most silent validators that one log line names.
 const NAMED_MAX: usize = 8;
 
-/// What a validator is doing.
+/// A validator's state and progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConsensusStatus {
     /// Position in the set.
@@ -68,8 +68,8 @@ impl ConsensusStatus {
         1 + heard.count()
     }
 
-    /// Names the validators that do not vote, as far as this one can know; `None` if all vote. Those that say that they
-    /// sign nothing come with their reason. Those that were not heard within `ms` milliseconds come with the time since
+    /// Names the validators that this one knows not to vote; `None` if it knows none. Those that say that they sign
+    /// nothing come with their reason. Those that were not heard within `ms` milliseconds come with the time since
     /// then.
     pub fn silent(&self, ms: u64) -> Option<String> {
         let mut said: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -176,7 +176,7 @@ pub struct PeerStanding {
     /// Its orders that this validator did not want, and did not unpack, since this validator started.
     #[serde(default)]
     pub unwanted: u64,
-    /// The progress that it last reported. It reports when batches do not go on by themselves.
+    /// The progress that it last reported. It reports when the chain does not go on by itself.
     #[serde(flatten)]
     pub said: Option<Position>,
 }

@@ -35,8 +35,8 @@ pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<
     if timestamp_ms < parent_ms {
         return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
     }
-    // A certified time may be repeated however far it is ahead: no other time may follow it, and the chain would stand
-    // until clocks reach it.
+    // A certified time may be repeated however far it is ahead. No other time may follow it, so the chain would
+    // otherwise stand until clocks reach it.
     if timestamp_ms > parent_ms && timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
         return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
     }

@@ -4,7 +4,7 @@
 use sha2::{Digest as _, Sha256};
 use slipstream_types::Digest;
 
-/// Stands for a missing leaf.
+/// The digest in the place of a missing leaf.
 const EMPTY: Digest = Digest::ZERO;
 
 /// The leaf of a shard. Its place is part of it.

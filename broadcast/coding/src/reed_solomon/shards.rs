@@ -1,6 +1,7 @@
 //! A payload as shards, and back.
 //!
-//! A chunk as sent: the shard's place (two bytes, little-endian), the siblings on its path from the leaf up (32 bytes each), the shard.
+//! A chunk as sent: the shard's place (two bytes, little-endian), the siblings on its path from the leaf up (32 bytes
+//! each), then the shard.
 
 use std::sync::Arc;
 

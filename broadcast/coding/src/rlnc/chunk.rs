@@ -22,7 +22,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Reads a chunk's coefficients from its bytes, whose length is compared first. `scalars` reads the rest.
+    /// Checks the length of a chunk's bytes, then reads its coefficients. [`Chunk::scalars`] reads the rest.
     pub(super) fn coefficients(shape: &Shape, bytes: &[u8]) -> Result<Vec<Factor>, Malformed> {
         if bytes.len() != shape.chunk_bytes() {
             return Err(Malformed::Length { found: bytes.len(), expected: shape.chunk_bytes() });

@@ -1,4 +1,4 @@
-//! Coefficients of chunks: which chunk adds something, and how pieces follow from chunks.
+//! Coefficients of chunks: which chunk adds information, and how pieces follow from chunks.
 
 use super::scalar::Factor;
 

@@ -235,7 +235,7 @@ impl Sum {
 /// 512 bits.
 #[inline]
 fn dot(a: &[Plain], b: &[Plain]) -> [u64; 8] {
-    /// The products of limbs whose places add up to `K`, and what is carried.
+    /// The products of limbs whose places add up to `K`, and the carry.
     #[inline(always)]
     fn column<const K: usize>(a: &[Plain], b: &[Plain], carry: u128) -> (u64, u128) {
         let (mut sum, mut over) = (carry, 0_u64);

@@ -90,7 +90,7 @@ impl Waiting {
         }
         self.waiting.push(Entry { from, chunk: Arc::new(chunk), is_spare });
         match place {
-            // The chunk that gave way may have been a row.
+            // The chunk that was removed may have been a row.
             _ if is_full => self.rebuild(),
             Place::New(row) => self.echelon.push(row),
             Place::Spare | Place::Dependent => {}

@@ -1,5 +1,5 @@
-//! Runs many worlds. Honest validators never contradict themselves, each number has one certificate, and the chain goes on when
-//! faults end.
+//! Runs many worlds, and checks that honest validators never contradict themselves, that each number has one
+//! certificate, and that the chain goes on when faults end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -127,7 +127,7 @@ pub(super) fn prepare_in(view: u64, seat: u16, number: u64, name: &str) -> Vote 
     Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) }
 }
 
-/// Goal: two votes on one number convict; honest votes on two numbers do not, however they are dressed up.
+/// Goal: two votes on one number convict; honest votes on two numbers do not, however they are disguised.
 #[test]
 fn only_contradictions_convict() {
     let set = set();

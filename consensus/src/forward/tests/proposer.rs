@@ -145,8 +145,8 @@ async fn lingering_transactions_are_offered_again() {
     .await;
 }
 
-/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's word alone. Its owner
-/// is told why when he sends it again.
+/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's word alone.
+/// Its owner learns why when sending it again.
 #[tokio::test(start_paused = true)]
 async fn the_proposers_refusal_reaches_the_sender() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));

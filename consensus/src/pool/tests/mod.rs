@@ -243,7 +243,7 @@ fn a_fork_judges_the_pool_anew() {
     assert!(pool.add(cheap).is_err());
 }
 
-/// Goal: a delegated account has one transaction here, from the moment that one would delegate it.
+/// Goal: a delegated account has one transaction here, from the moment when a transaction would delegate it.
 #[test]
 fn delegated_accounts_have_one_transaction() {
     let mut pool = index(10);

@@ -35,8 +35,8 @@ fn hints_carry_values_where_that_is_configured() {
     }
 }
 
-// A validator's parallel executions, read-ahead and kept rows leave the outcome unchanged. Its cache knows the last batch, and
-// passes on reads of others.
+// A validator's parallel executions, read-ahead and kept rows leave the outcome unchanged. Its cache has the last
+// batch's rows, and passes on reads of others.
 #[test]
 fn every_way_to_execute_gives_the_proposers_batch() {
     let genesis = genesis(1);

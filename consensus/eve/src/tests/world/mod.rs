@@ -301,7 +301,7 @@ impl World {
         self.cut.insert(seat);
     }
 
-    /// Batches that a validator has committed.
+    /// Counts the batches that a validator has committed.
     pub(super) fn height_of(&self, seat: u16) -> usize {
         self.nodes[usize::from(seat)].disk.chain.len()
     }
@@ -311,7 +311,7 @@ impl World {
         self.nodes[usize::from(seat)].core.as_ref().is_some_and(|core| !core.is_silent())
     }
 
-    /// Batches that all honest validators that are up have committed.
+    /// Counts the batches that all honest validators have committed.
     pub(super) fn height(&self) -> usize {
         let honest = (0..self.nodes.len()).filter(|it| !self.is_traitor(*it as u16));
         honest.map(|it| self.nodes[it].disk.chain.len()).min().unwrap_or(0)
