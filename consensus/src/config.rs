@@ -12,9 +12,9 @@ pub struct ConsensusConfig {
     /// are committed sooner, the primary waits for twice the time that they take, but for at least half of this
     /// interval. It begins a full batch at once. With 0 it begins each batch as soon as there is a transaction.
     pub batch_interval_ms: u64,
-    /// Longest time without a batch. After it an empty batch is made, so that the chain's time goes on. 0 makes batches
-    /// only for transactions: then set `sync.head_age_max_s` on all nodes, as described there. Any other value must be
-    /// at least `batch_interval_ms`.
+    /// Longest time without a batch. After it an empty batch is made, so that the chain's time advances. 0 makes
+    /// batches only for transactions: then set `sync.head_age_max_s` on all nodes, as described there. Any other value
+    /// must be at least `batch_interval_ms`.
     pub empty_batch_interval_ms: u64,
     /// Transactions in one batch. If the pool holds that many, the primary proposes without waiting.
     pub batch_transactions_max: NonZeroUsize,

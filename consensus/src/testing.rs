@@ -348,7 +348,7 @@ impl Node {
         self.store
     }
 
-    /// Waits until the node can no longer go on, and returns the reason.
+    /// Waits until the node cannot continue, and returns the reason.
     pub(crate) async fn fails(&mut self) -> ConsensusError {
         let ended = tokio::time::timeout(PATIENCE, &mut self.running).await.expect("the validator runs on");
         ended.unwrap().expect_err("the validator ended by itself")

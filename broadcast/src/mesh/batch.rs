@@ -31,7 +31,7 @@ const SIGNED_MAX: usize = 2;
 /// How long a batch without a body's plan waits for one: a peer on the way may have left it out.
 const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The peers that this node has told of the batch.
+/// The peers to which this node has announced the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Telling {
     /// No peer was told yet.

@@ -329,7 +329,7 @@ fn is_of(header: &BatchHeader, certificate: &Certificate) -> Result<(), String> 
     if is_certified { Ok(()) } else { Err("has another certificate".into()) }
 }
 
-/// Checks that a header stands on its parent, and that its certificate is for that place in the ledger.
+/// Checks that a header follows its parent, and that its certificate is for that place in the ledger.
 fn follows(
     header: &BatchHeader,
     certificate: &Certificate,

@@ -75,7 +75,7 @@ const DEPARTED_MAX: usize = 1_024;
 /// How long a peer is banned that sent what no honest node sends.
 const BAN: Duration = Duration::from_secs(600);
 
-/// The end of the ledger here, on which the next batch stands.
+/// The end of the ledger here, which the next batch follows.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Number of the last committed batch.

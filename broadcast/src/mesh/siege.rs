@@ -144,7 +144,7 @@ fn wants_are_told_again() {
     assert!(rig.nodes[0].mesh.peers[&peer(1)].wants.body);
 }
 
-/// Goal: a restarted peer is told of a batch like any new one.
+/// Goal: a restarted peer hears of a batch like any new one.
 #[test]
 fn who_starts_again_knows_nothing() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();

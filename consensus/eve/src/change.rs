@@ -31,7 +31,7 @@ impl Core {
     }
 
     /// Ends this validator's complaint after a decision, or once its cause is over. Otherwise one more complaint would
-    /// end the view much later. The complaint goes on while `max(u, r) + 1` others are neglected, one of which is
+    /// end the view much later. The complaint continues while `max(u, r) + 1` others are neglected, one of which is
     /// honest.
     pub(crate) fn end_complaint(&mut self) {
         let neglected =

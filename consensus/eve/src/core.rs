@@ -277,8 +277,8 @@ impl Core {
         self.advance();
     }
 
-    /// Takes whether the view's primary omits transactions that it should order. This validator complains until that
-    /// ends, whatever is decided meanwhile.
+    /// Sets whether the view's primary omits transactions that it should order. While it does, this validator
+    /// complains, whatever is decided meanwhile.
     pub fn handle_neglect(&mut self, is_neglected: bool) {
         let is_neglected = is_neglected && !self.changing;
         if std::mem::replace(&mut self.neglected, is_neglected) == is_neglected {
@@ -292,7 +292,7 @@ impl Core {
         self.advance();
     }
 
-    /// Takes whether a batch is due, as the driver sees it.
+    /// Sets whether a batch is due, as the driver sees it.
     pub fn handle_wanted(&mut self, is_wanted: bool) {
         if self.wanted != is_wanted {
             self.wanted = is_wanted;

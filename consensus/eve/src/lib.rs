@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The protocol is that of Kapritsos et al., "All about Eve: Execute-Verify Replication for Multi-Core Servers" (OSDI
-//! 2012). Its thresholds stand in the [`ValidatorSet`]: it stays live with up to `u` failures and safe with up to `r`
+//! 2012). Its thresholds are in the [`ValidatorSet`]: it stays live with up to `u` failures and safe with up to `r`
 //! lies. It differs from the paper in three points. Validators agree on one batch after the other, while they already
 //! execute later ones. A view ends only when a quorum complains about it. Every retransmission answers a [`Status`].
 //!
@@ -36,8 +36,7 @@
 //!    [`NewView::decided`] leave only `T` to prepare at `k`.
 //! 3. A prepared batch has an outcome that some honest validator can show. `max(u, r) + 1` executors sent its token,
 //!    and one of them is honest. That one made the outcome durable before it sent the token, and keeps it until the
-//!    number is decided and committed.
-//! # Why the chain goes on
+//!    number is decided and committed. # Why the chain makes progress
 //!
 //! Assume that at most `u` validators fail. A validator that expects a batch and gets none complains. `max(u, r) + 1` complaints
 //! make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view without a decision, so views

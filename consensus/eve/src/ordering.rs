@@ -136,7 +136,7 @@ impl Core {
         let ours = self.outcomes.get(&number).is_some_and(|(_, info)| *info == head);
         self.head = head;
         if !ours {
-            // Sync was faster, and what was executed ahead may stand on another state.
+            // Sync was faster, and what was executed ahead may build on another state.
             self.rollback(number);
         }
         self.outcomes.retain(|it, _| *it > number && ours);

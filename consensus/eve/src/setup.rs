@@ -50,7 +50,7 @@ pub struct Setup {
     pub certificate: Option<Certificate>,
     /// The last durable record, or `None` for a validator that never took part or lost its data.
     pub record: Option<Record>,
-    /// The kept outcomes above the head, in order. Each stands on the one before, the first on the head.
+    /// The kept outcomes above the head, in order. Each builds on the one before, the first on the head.
     pub outcomes: Vec<Outcome>,
     /// The outcomes of all orders that are kept above the head, including those off that chain. A primary announced
     /// these orders, and may announce no others in their place. An executor may have prepared these outcomes, and may

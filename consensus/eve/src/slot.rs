@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     pub(crate) commits: BTreeMap<u16, Vote>,
 }
 
-/// An outcome, and the outcome that it stands on.
+/// An outcome, and the outcome that it builds on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Executed {
     /// The token of the batch before.
@@ -33,9 +33,9 @@ pub(crate) struct Executed {
 pub(crate) struct Tally {
     /// The token that most of them got, if any.
     pub(crate) best: Option<Digest>,
-    /// Executors that got it.
+    /// Number of executors that got it.
     pub(crate) alike: usize,
-    /// Executors counted.
+    /// Number of all executors that executed on the decided batch.
     pub(crate) all: usize,
 }
 

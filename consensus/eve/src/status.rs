@@ -62,9 +62,9 @@ impl Core {
     /// Sends what the other validator lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
-        // While the chain goes on, nobody sends a status unasked, and an observer would wait for one for ever. The
-        // observer's tick comes at a fixed distance from this validator's. So whether something was decided since this
-        // one's last tick must not matter.
+        // While the chain makes progress, nobody sends a status unasked, and an observer would wait for one for ever.
+        // The observer's tick comes at a fixed distance from this validator's. So whether something was decided since
+        // this one's last tick must not matter.
         if status.silence.is_some() && self.greeted.insert(from) {
             self.tell(To::Seat(from));
         }

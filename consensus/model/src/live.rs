@@ -1,4 +1,4 @@
-//! Whether the chain goes on from a state, once messages arrive and faults end.
+//! Checks that the chain makes progress from a state, once messages arrive and faults end.
 //!
 //! All messages in flight are lost. The liar is silent. From then on every message arrives at once and in order, and
 //! timers fire on time. That is one fair schedule, run from many states.

@@ -289,7 +289,7 @@ impl Node {
 }
 
 impl Disk {
-    /// The outcomes that stand on each other, the first on the head; of two, that of the later view.
+    /// The outcomes that build on each other, the first on the head; of two, that of the later view.
     fn linked(&self, genesis: &LedgerInfo) -> Vec<Outcome> {
         let mut last = self.chain.last().unwrap_or(genesis).digest();
         let mut linked = Vec::new();

@@ -21,7 +21,8 @@ fn with(fault: Option<Fault>, bounds: Bounds, order: Order, until: HasDiscoverie
     search(model, LONG, 2, order, until)
 }
 
-/// Goal: within small bounds nothing is wrong, all states are reached, and the chain goes on from a share of them.
+/// Goal: within small bounds nothing is wrong, all states are reached, and the chain makes progress from a share of
+/// them.
 #[test]
 fn small_worlds_are_safe_and_live() {
     let silent = Bounds { silent: Some(3), ..Bounds::SMALL };

@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// The property of states from which the chain goes on.
+/// The property of states from which the chain makes progress.
 pub(crate) const GOES_ON: &str = "the chain goes on";
 
 /// A violation, with its description.

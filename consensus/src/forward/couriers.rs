@@ -318,7 +318,8 @@ mod tests {
         assert!((0..50).all(|_| couriers.choose(&connected, now).contains(&connected[7])));
     }
 
-    /// Goal: peers that hang hold their own two messages, and then get none for longer and longer. The others go on.
+    /// Goal: peers that hang hold their own two messages, and then get none for longer and longer. The others continue
+    /// to get messages.
     #[test]
     fn who_hangs_rests_and_holds_up_nobody() {
         let (connected, begun) = (peers(1..6), Instant::now());

@@ -93,7 +93,7 @@ impl Forwarder {
     }
 
     /// Charges an address for the first of these transactions: for as many as its allowance covers. The charge of those
-    /// that the pool takes is refunded, and the allowance then covers more. Nothing behind a delegating transaction is
+    /// that the pool takes is refunded, and the allowance then covers more. Nothing after a delegating transaction is
     /// charged, because its cost is known, and paid, only afterwards.
     ///
     /// # Errors

@@ -311,12 +311,12 @@ impl<T> AccountQueue<T> {
         }
     }
 
-    /// Raises the floors after the first transactions are gone, which may have paid less than those behind.
+    /// Raises the floors after the first transactions are gone, which may have paid less than those after them.
     fn raise_floors(&mut self) {
         let mut floor_wei = u128::MAX;
         for (nonce, entry) in self.entries.range_mut(self.state.nonce..self.ready_end) {
             floor_wei = floor_wei.min(entry.terms.tip_wei);
-            // None of the removed ones paid less, so the floor behind them stays.
+            // None of the removed ones paid less, so the floors after them stay.
             if *nonce == self.state.nonce && entry.floor_wei == floor_wei {
                 return;
             }

@@ -1,11 +1,11 @@
-//! Copies the pool's content for people and tools. The pool stands still for one copy, so the copy is bounded.
+//! Copies the pool's content for people and tools. The pool is locked during a copy, so the copy is bounded.
 
 use alloy_primitives::Address;
 use slipstream_executor::Transaction;
 
 use super::index::Index;
 
-/// Most that one look may copy: the pool stands still meanwhile.
+/// Most that one look may copy: the pool is locked meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentLimit {
     /// Most transactions in one answer.

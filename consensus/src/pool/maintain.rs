@@ -18,7 +18,7 @@ use super::{
 const DELTAS_MAX: u64 = 16;
 
 impl Pool {
-    /// Applies the batch after the one that the pool stands at. Returns false, and does nothing, if `number` is
+    /// Applies the batch after the one that the pool has reached. Returns false, and does nothing, if `number` is
     /// another.
     pub fn on_batch(&self, number: BatchNumber, delta: &Delta) -> bool {
         let mut state = self.shared.state.lock();
@@ -77,7 +77,7 @@ impl Pool {
             if head.since(from) > DELTAS_MAX {
                 return self.refresh();
             }
-            // If another caller advanced the pool first, the loop looks again where it stands.
+            // If another caller advanced the pool first, the loop looks again where the pool is.
             let Some(blob) = self.shared.store.blob(BlobKind::Delta, from.next())? else {
                 return self.refresh();
             };

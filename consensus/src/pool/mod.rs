@@ -196,7 +196,7 @@ impl Pool {
 
     /// Drops transactions that were executable for [`SWEEPS_MAX`] calls and are in no batch: the proposer must have
     /// failed to execute them. Also does [`Pool::expire_waiting`]. Nodes that do not propose call it about once a
-    /// minute. Time in which the chain stands does not count. Returns the number of dropped transactions.
+    /// minute. Time in which the chain stands does not count. Returns the number of transactions dropped.
     pub(crate) fn expire(&self) -> usize {
         self.expire_by(|index| index.sweep(SWEEPS_MAX, LOCAL_SWEEPS_MAX))
     }

@@ -72,7 +72,7 @@ pub struct Driver {
     pub(super) executions: Bench<Done>,
     /// Commits batches, while the next one is executed.
     pub(super) commits: Bench<Done>,
-    /// Makes durable what is about to be sent, while both go on.
+    /// Makes durable what is about to be sent, beside executions and commits.
     pub(super) records: Bench<Done>,
     /// Reads committed batches that others request.
     pub(super) lookups: Bench<Done>,

@@ -112,7 +112,7 @@ impl Driver {
         self.lanes.post(seat, Parcel { tag, number, payload, answer_bytes_max: OUTCOME_BYTES_MAX });
     }
 
-    /// Takes the end of a request to another validator.
+    /// Takes the result of a request to another validator.
     pub(super) fn landed(&mut self, Landed { seat, tag, answer }: Landed<Tag>) {
         let Tag::Fetch(number) = tag else { return };
         let waits = |stage: &Stage| matches!(stage, Stage::Wanted | Stage::Asked);

@@ -11,7 +11,7 @@ use crate::pool::Ahead;
 /// memory.
 pub(super) const HELD_MAX: usize = 8;
 
-/// A chain of outcomes in memory. The first stands on the head, or did when it was executed.
+/// A chain of outcomes in memory. The first builds on the head, or did when it was executed.
 pub(super) struct Held {
     chain: VecDeque<Arc<Executed>>,
     /// The last batch that is known to be committed.
@@ -43,7 +43,7 @@ impl Held {
         self.chain.len() >= HELD_MAX
     }
 
-    /// The held batches below `number`, on which that batch stands. Returns `None` if the batch before it is neither
+    /// The held batches below `number`, on which that batch builds. Returns `None` if the batch before it is neither
     /// held nor committed.
     pub(super) fn before(&self, number: BatchNumber) -> Option<Vec<Arc<Executed>>> {
         let chain: Vec<_> = self.chain.iter().filter(|held| held.number() < number).cloned().collect();
@@ -78,7 +78,7 @@ impl Held {
     pub(super) fn settle(&mut self, committed: &Tip) {
         self.committed = committed.number();
         self.chain.retain(|held| held.number() > committed.number());
-        // Sync may have brought another batch than the one that they stand on.
+        // Sync may have brought another batch than the one that they build on.
         if self.chain.front().is_some_and(|first| first.tip.header.parent != committed.digest) {
             self.chain.clear();
         }
@@ -99,7 +99,7 @@ mod tests {
     };
 
     /// Goal: the chain holds each batch, and drops batches that do not lead to it. A new head drops batches that do not
-    /// stand on it.
+    /// build on it.
     #[test]
     fn a_chain_is_held() {
         let genesis = genesis(1);

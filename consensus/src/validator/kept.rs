@@ -73,7 +73,7 @@ impl Kept {
     }
 }
 
-/// Makes an outcome durable, before it or one that stands on it is announced.
+/// Makes an outcome durable, before it, or one that builds on it, is announced.
 pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
     let stored = Stored { order: parts.order.clone(), parts: parts.outcome() };
     let bytes = codec::encode("outcome", &stored).map_err(RecordError::Unreadable)?;

@@ -105,7 +105,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
 pub(super) const ODD_ORDER: CodecError =
     CodecError::Invalid { what: REQUEST, rule: "an order begins with its kind, in one byte" };
 
-/// Reads the order that a request begins with, if it is one. The body behind it is ignored.
+/// Reads the order that a request begins with, if it is one. The body after it is ignored.
 ///
 /// # Errors
 /// If it is cut off.

@@ -230,7 +230,7 @@ impl Validator {
     }
 
     /// Answers a request of the consensus protocol as soon as the driver has processed it; a vote as soon as it is in
-    /// the driver's mailbox. A refusal says what is wrong. Work that a request began goes on even if the future is
+    /// the driver's mailbox. A refusal says what is wrong. Work that a request began continues even if the future is
     /// dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = self.answer(peer, payload).await;

@@ -74,13 +74,13 @@ impl Opened {
     }
 }
 
-/// Kept outcomes that stand on the head, by number and view.
+/// Kept outcomes that build on the head, by number and view.
 struct Chains {
     all: Vec<Arc<Executed>>,
 }
 
 impl Chains {
-    /// Builds the chains of kept outcomes, by number and view. Leaves out those that do not stand on the head: sync was
+    /// Builds the chains of kept outcomes, by number and view. Leaves out those that do not build on the head: sync was
     /// faster with another batch.
     fn of(ledger: &Ledger, tip: &Tip, found: Vec<Found>) -> Result<Chains, ConsensusError> {
         let mut behind: HashMap<Digest, Vec<Arc<Executed>>> = HashMap::from([(tip.digest, Vec::new())]);

@@ -176,7 +176,7 @@ pub struct PeerStanding {
     /// Its orders that this validator did not want, and did not unpack, since this validator started.
     #[serde(default)]
     pub unwanted: u64,
-    /// The progress that it last reported. It reports when the chain does not go on by itself.
+    /// The progress that it last reported. It reports when nothing is decided for a while.
     #[serde(flatten)]
     pub said: Option<Position>,
 }

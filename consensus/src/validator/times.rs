@@ -36,7 +36,7 @@ pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<
         return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
     }
     // A certified time may be repeated however far it is ahead. No other time may follow it, so the chain would
-    // otherwise stand until clocks reach it.
+    // otherwise halt until clocks reach it.
     if timestamp_ms > parent_ms && timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
         return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
     }
@@ -91,7 +91,8 @@ mod tests {
             let refused = judge(&late, timestamp_ms).unwrap_err();
             assert!(refused.contains(text), "{refused}");
         }
-        // A quorum's clocks were an hour ahead and are right again: the chain's time stands, and the chain goes on.
+        // A quorum's clocks were an hour ahead and are right again: the chain's time does not advance, and the chain
+        // still makes progress.
         let ahead_ms = NOW_MS + 3_600_000;
         let ahead = parent(7, ahead_ms);
         assert_eq!((next(&ahead, NOW_MS), judge(&ahead, ahead_ms)), (ahead_ms, Ok(())));

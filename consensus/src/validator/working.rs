@@ -195,7 +195,7 @@ impl Driver {
         });
     }
 
-    /// Takes the end of a build.
+    /// Takes the result of a build.
     pub(super) fn built(&mut self, making: &Making, built: Built) {
         let Making { work, parent, begun, .. } = *making;
         let is_wanted = self.working.ended(work);
@@ -254,7 +254,7 @@ impl Driver {
         false
     }
 
-    /// Takes the end of an execution.
+    /// Takes the result of an execution.
     pub(super) fn executed(
         &mut self,
         work: Work,

@@ -1,7 +1,8 @@
 //! A payload as vectors of scalars, 252 bits each, and back.
 //!
-//! Scalar `i` is bits `252 i` to `252 i + 251` of the payload, least significant first, with zeros behind the payload's end. Two scalars
-//! are 63 bytes. All such scalars are below the group's order, so different payloads of one length have different scalars.
+//! Scalar `i` is bits `252 i` to `252 i + 251` of the payload, least significant first, with zeros after the payload's
+//! end. Two scalars are 63 bytes. All such scalars are below the group's order, so different payloads of one length
+//! have different scalars.
 
 use super::scalar::Plain;
 
@@ -96,7 +97,7 @@ impl Assembly {
         }
     }
 
-    /// Returns the payload, if the scalars are those of one: each of 252 bits, and zero behind the payload's end. Only
+    /// Returns the payload, if the scalars are those of one: each of 252 bits, and zero after the payload's end. Only
     /// then do its bytes determine all scalars.
     pub(super) fn finish(mut self) -> Option<Vec<u8>> {
         let is_padded = self.bytes[self.shape.bytes..].iter().all(|byte| *byte == 0);

@@ -1,5 +1,5 @@
 //! Runs many worlds, and checks that honest validators never contradict themselves, that each number has one
-//! certificate, and that the chain goes on when faults end.
+//! certificate, and that the chain makes progress when faults end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,8 +53,8 @@ fn fair_worlds_go_on() {
     }
 }
 
-/// Goal: a validator that nobody heard when the chain began takes part soon, though the chain goes on without it all
-/// the time. Otherwise the next validator that goes down would take the quorum with it.
+/// Goal: a validator that nobody heard when the chain began takes part soon, though the chain makes progress without it
+/// all the time. Otherwise the next validator that goes down would take the quorum with it.
 #[test]
 fn a_latecomer_takes_part_while_the_chain_goes_on() {
     // Three batches a second: the others' certificates bring those that it misses.

@@ -100,7 +100,7 @@ pub(super) fn verify_in(view: u64, before: &LedgerInfo, info: LedgerInfo) -> Mes
     Message::Verify(Box::new(Verify { order, before: before.digest(), info, took_ms: 0 }))
 }
 
-/// Goal: equal outcomes count only if they stand on the decided batch.
+/// Goal: equal outcomes count only if they build on the decided batch.
 #[test]
 fn outcomes_on_another_batch_are_not_prepared() {
     let mut core = awake();

@@ -243,7 +243,7 @@ fn what_a_view_adopts_is_prepared_whatever_was_kept() {
 }
 
 /// Goal: a validator without a record learns how far the others are, once between two ticks, even right after one. Its
-/// own tick comes at a fixed distance from theirs, so it would hear nothing while the chain goes on.
+/// own tick comes at a fixed distance from theirs, so it would hear nothing while the chain makes progress.
 #[test]
 fn who_listens_is_answered_at_any_moment() {
     let answers = |core: &mut Core, message: Message| {
@@ -296,7 +296,7 @@ fn a_primary_that_returns_tells_no_second_order() {
     assert!(core.orders.is_empty() && !core.spent, "of a view that it is not in");
 }
 
-/// Goal: a core that learns of a head other than its own outcome forgets all that stood on its own.
+/// Goal: a core that learns of a head other than its own outcome forgets all that builds on its own.
 #[test]
 fn another_head_rolls_back_what_was_executed() {
     let mut core = awake();

@@ -255,7 +255,7 @@ impl<T: Clone> Index<T> {
         let ready = queues.flat_map(|queue| {
             let since = queue.head_since();
             let entries = queue.entries().take(queue.ready_len());
-            // A transaction behind one that stays may still be executed.
+            // A transaction after one that stays may still be executed.
             entries.skip_while(move |entry| !is_stuck(since, if entry.is_local { local_max } else { max }))
         });
         let hashes: Vec<B256> = ready.map(|entry| entry.terms.hash).collect();

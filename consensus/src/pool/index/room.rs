@@ -88,8 +88,8 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// Evicts until the newcomer fits, or restores everything. The transaction that it replaces stays meanwhile, so that those behind
-    /// it keep their worth.
+    /// Evicts until the newcomer fits, or restores everything. The transaction that it replaces stays meanwhile, so
+    /// that those after it keep their worth.
     pub(super) fn make_room(
         &mut self,
         terms: &Terms,

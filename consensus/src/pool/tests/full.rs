@@ -43,7 +43,7 @@ fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
     // Its first one pays nothing either.
     pool.put(terms(20, 6, 0, 1), 0, state(0, 100)).unwrap();
     assert_eq!(pool.pending_nonce(&sender(0)), None);
-    // When the cheap ones before it are executed, the one behind them counts by itself.
+    // When the cheap ones before it are executed, the one after them counts by itself.
     let mut pool = index(2);
     pool.put(terms(1, 0, 0, 0), 1, state(0, 100)).unwrap();
     pool.put(terms(2, 0, 1, 9), 2, state(0, 100)).unwrap();

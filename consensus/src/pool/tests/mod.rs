@@ -116,7 +116,7 @@ fn nonces_and_funds() {
     assert!(matches!(pool.put(dear, 3, account), Err(PoolError::InsufficientFunds { .. })));
 }
 
-/// Goal: a late state of an earlier batch neither brings back what was used up nor drops what waits behind it.
+/// Goal: a late state of an earlier batch neither brings back what was used up nor drops what waits after it.
 #[test]
 fn an_earlier_state_changes_nothing() {
     let mut pool = index(10);
@@ -127,7 +127,7 @@ fn an_earlier_state_changes_nothing() {
     assert_eq!(pool.pending_nonce(&sender(0)), None);
 }
 
-// A transaction that stayed executable for the given number of sweeps goes, with those behind it. Those that became
+// A transaction that stayed executable for the given number of sweeps goes, with those after it. Those that became
 // executable later, or wait, stay.
 #[test]
 fn what_is_never_executed_expires() {
@@ -311,7 +311,7 @@ fn offers_are_fair_over_senders() {
     let offered = pool.offer(Circle::All, mark, 46);
     assert_eq!(offered.iter().filter(|id| **id >= 1_000).count(), 30, "{offered:?}");
     assert_eq!(offered.iter().filter(|id| **id < 1_000).count(), 16);
-    // The next calls go on with the sender's others, until the circle begins anew.
+    // The next calls continue with the sender's others, until the circle begins anew.
     let mut seen: Vec<u64> = offered;
     for _ in 0..6 {
         seen.extend(pool.offer(Circle::All, mark, 46));

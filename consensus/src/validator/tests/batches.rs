@@ -90,7 +90,7 @@ fn time_goes_on_in_bounded_steps() {
     }
 }
 
-// Without transactions the chain's time goes on in empty batches, if that is configured.
+// Without transactions the chain's time advances in empty batches, if that is configured.
 #[tokio::test(start_paused = true)]
 async fn empty_batches_are_made_on_request_only() {
     let genesis = genesis(1);

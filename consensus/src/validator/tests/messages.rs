@@ -121,7 +121,7 @@ fn orders(genesis: &Genesis, view: u64, number: u64, bodies: [Vec<u8>; 2]) -> [V
     })
 }
 
-/// Goal: nothing behind the head of an unwanted order is decoded, unpacked or hashed, however many come at once. The
+/// Goal: nothing after the head of an unwanted order is decoded, unpacked or hashed, however many come at once. The
 /// bodies here are not those that the orders name, and one is cut off. Their sender is named.
 #[tokio::test(start_paused = true)]
 async fn unwanted_orders_are_not_unpacked() {

@@ -127,8 +127,8 @@ async fn a_stranger_is_told_what_to_do() {
     assert!(error.contains("run this node as a fullnode"), "{error}");
 }
 
-/// Goal: a chain that stands because half of its validators lost their data says so at all of them. Those that lost it
-/// show their own state, the others name those that report it.
+/// Goal: if a chain halts because half of its validators lost their data, all validators report that. Those that lost
+/// it show their own state; the others name those that report it.
 #[tokio::test(start_paused = true)]
 async fn a_chain_that_lost_votes_says_so() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
