@@ -36,7 +36,9 @@
 //!    [`NewView::decided`] leave only `T` to prepare at `k`.
 //! 3. A prepared batch has an outcome that some honest validator can show. `max(u, r) + 1` executors sent its token,
 //!    and one of them is honest. That one made the outcome durable before it sent the token, and keeps it until the
-//!    number is decided and committed. # Why the chain makes progress
+//!    number is decided and committed.
+//!
+//! # Why the chain makes progress
 //!
 //! Assume that at most `u` validators fail. A validator that expects a batch and gets none complains. `max(u, r) + 1` complaints
 //! make everybody complain, and a quorum of complaints ends the view. Patience doubles with every view without a decision, so views
