@@ -23,10 +23,10 @@ pub struct ConsensusConfig {
     /// long a batch may take. Set it to many times what a batch takes: a view change costs a moment without batches.
     pub view_timeout_ms: NonZeroU64,
     /// Batches after which the next validator becomes the primary. So all have their share of fees and of the work, and
-    /// none can leave out certain senders for long. Time in which a batch is due and none is decided counts too: some
-    /// seconds of it end a term. A rotation costs some round trips without a batch, the work that was ahead, and one
-    /// batch that is executed sequentially. Once in a minute or two under load, that is not noticed. 0 keeps a primary
-    /// for as long as it makes batches.
+    /// none can omit certain senders' transactions for long. Time in which a batch is due and none is decided counts
+    /// too: some seconds of it end a term. A rotation costs some round trips without a batch, the work that was ahead,
+    /// and one batch that is executed sequentially. Once in a minute or two under load, that goes unnoticed. 0 keeps a
+    /// primary for as long as it makes batches.
     pub rotate_after: u64,
     /// Eve's extra protection. After this many batches without a divergence, a validator waits for the outcomes of all
     /// validators before it votes. If one differs, it suspects the execution, so a fault that most validators share is

@@ -146,8 +146,8 @@ impl Validator {
     /// Makes a validator of `set` with that key, over an initialised store. Returns the handle, and the driver that
     /// works once it [runs](Driver::run). Each decided batch goes to `decided`; if nobody takes it, it is dropped, and
     /// fullnodes get it through sync. With `executor.hints: values` its batches' hints carry values.
-    /// # Errors
     ///
+    /// # Errors
     /// If the set lacks the key, or a record that the validator must not forget is unreadable.
     #[allow(clippy::too_many_arguments, reason = "a validator is wired together once, by node")]
     pub fn new(

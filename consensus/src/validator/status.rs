@@ -44,7 +44,7 @@ pub struct ConsensusStatus {
     /// The last batch that this validator knows to be decided.
     pub decided: BatchNumber,
     /// The last batch that is decided, or that this validator voted to commit; none while it does not know its votes.
-    /// Once its head reaches that batch, it can show every batch that its vote certified.
+    /// Once its head reaches that batch, it can show every batch that its vote helped to certify.
     pub voted: Option<BatchNumber>,
     /// The batch that is voted on, once any vote is in.
     pub voting: Option<Voting>,
@@ -170,7 +170,8 @@ pub struct PeerStanding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Milliseconds since anything came from it; absent if nothing did since this validator started. Votes count, but
-    /// none are sent while there is nothing to decide: a part of the node that sends it other requests may know better.
+    /// none are sent while there is nothing to decide: a part of the node that sends it other requests may have heard
+    /// it later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
     /// Its orders that this validator did not want, and did not unpack, since this validator started.
