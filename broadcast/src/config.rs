@@ -7,15 +7,17 @@ use slipstream_coding::CodecKind;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BroadcastConfig {
-    /// How a validator codes the payloads that it is the source of: `gossip` (whole), `reed_solomon` (shards) or `rlnc` (random
-    /// linear combinations; payloads above 2 MiB go as shards). What others code every node takes and passes on.
+    /// How a validator codes the payloads that it is the source of: `gossip` (whole), `reed_solomon` (shards) or `rlnc`
+    /// (random linear combinations; payloads above 2 MiB go as shards). Every node takes and passes on what others
+    /// code, by any codec.
     pub codec: CodecKind,
-    /// Bytes of a payload from which it is coded; smaller ones are sent whole.
+    /// Bytes of a payload from which it is coded; smaller payloads are sent whole.
     pub coded_bytes_min: u32,
-    /// Peers that are told of a batch at once, and that a whole payload is sent to.
+    /// Peers that hear of a batch at once. A payload that is sent whole goes to this number of peers.
     pub degree: u16,
-    /// Chunks of a coded payload that are sent for each useful one that came; for the first one up to 48 go out, at most 512 KiB. A
-    /// node sends at most twice as many times a payload's size. With less than 3 some nodes have to ask for what they lack.
+    /// Chunks of a coded payload that are sent for each useful one that arrives. For the first one up to 48 go out, at
+    /// most 512 KiB. In all, a node sends at most twice this multiple of a payload's size. With less than 3 some nodes
+    /// have to ask for what they lack.
     pub send_cap: u16,
 }
 

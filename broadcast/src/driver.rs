@@ -19,14 +19,14 @@ use crate::{
     work::{Coded, Coding, Outcome, Work, Workers},
 };
 
-/// Messages that wait for the mesh: of one peer the chunks of some payloads.
+/// Limits of the messages that wait for the mesh: one peer may have the chunks of some payloads there.
 const INBOX: FairLimits =
     FairLimits { peer_items_max: 512, peer_bytes_max: MESSAGE_BYTES_MAX + (16 << 20), bytes_max: 192 << 20 };
-/// Messages after which effects are done and other events looked at.
+/// Messages after which effects are carried out and other events handled.
 const MESSAGES_AT_ONCE: usize = 64;
-/// How often is looked whether the peers changed: the transport does not tell.
+/// How often to check whether the peers changed: the transport does not report it.
 const PEERS_POLL: Duration = Duration::from_millis(100);
-/// Batches that wait to be coded: more are decided only if this node cannot keep up at all.
+/// Most batches that wait to be coded: more are decided only if this node cannot keep up at all.
 const FRESH_MAX: usize = 64;
 
 /// The mesh's view of the ledger, and the receiver of its batches.
@@ -40,16 +40,16 @@ pub trait Ledger: Send + Sync + 'static {
     /// If it cannot be read.
     fn head(&self) -> Result<Head, LedgerError>;
 
-    /// A batch is being put together: until then it will be delivered or given up.
+    /// A batch is being assembled: by `until` it is delivered or given up.
     fn expect(&self, number: BatchNumber, until: Instant);
 
-    /// A peer has a batch, or soon will, that has to be fetched.
+    /// A peer has a batch, or soon will, that must be fetched.
     fn heard(&self, peer: PeerId, number: BatchNumber);
 
-    /// A batch that was expected does not come.
+    /// An expected batch does not come.
     fn give_up(&self, number: BatchNumber);
 
-    /// Takes a batch that was put together.
+    /// Takes an assembled batch.
     fn deliver(&self, delivery: Delivery);
 }
 
@@ -76,17 +76,17 @@ pub struct Broadcaster {
     mesh: Mutex<Mesh>,
     transport: Arc<dyn Transport>,
     config: BroadcastConfig,
-    /// Signs plans, in epochs in which it is a validator's.
+    /// Signs plans, in epochs in which it is a validator's key.
     key: SecretKey,
     workers: Arc<dyn Workers>,
     inbox: FairQueue,
     fresh: Mutex<VecDeque<Fresh>>,
-    /// Something was put into the mesh, or waits for it.
+    /// Notified when something was put into the mesh, or waits for it.
     poked: Notify,
 }
 
 impl Broadcaster {
-    /// A broadcaster of a node whose ledger ends so. The seed is a secret.
+    /// Makes the broadcaster of a node whose ledger ends at `head`. The seed is a secret.
     pub fn new(
         config: BroadcastConfig,
         wants: Wants,
@@ -108,7 +108,8 @@ impl Broadcaster {
         })
     }
 
-    /// Takes a message of a peer. When too many of its wait the oldest is dropped, and is asked for again if it is needed.
+    /// Takes a peer's message. When too many of that peer's wait, the oldest is dropped, and is asked for again if it
+    /// is needed.
     pub fn on_message(&self, peer: PeerId, message: Vec<u8>) {
         let dropped = self.inbox.push(peer, message);
         if dropped > 0 {
@@ -116,18 +117,18 @@ impl Broadcaster {
         }
     }
 
-    /// From now on the node wants these parts of new batches.
+    /// Sets the parts of new batches that the node wants from now on.
     pub fn set_wants(&self, wants: Wants) {
         self.mesh.lock().set_wants(wants);
         self.poked.notify_one();
     }
 
-    /// Counts the traffic of the mesh.
+    /// Reports the traffic of the mesh.
     pub fn status(&self) -> MeshStatus {
         self.mesh.lock().status()
     }
 
-    /// Spreads a batch as a validator of its epoch; other nodes do nothing.
+    /// Spreads a batch as a validator of its epoch; does nothing on other nodes.
     pub fn publish(&self, fresh: Fresh) {
         let mut waiting = self.fresh.lock();
         if waiting.len() == FRESH_MAX
@@ -172,7 +173,7 @@ impl Broadcaster {
             self.act(ledger, jobs);
             let due = self.mesh.lock().poll_timeout().map_or(look_at, |at| at.min(look_at));
             if due <= Instant::now() {
-                // Before what waits below, of which there may always be more.
+                // Comes before the inputs below, of which there may always be more.
                 self.mesh.lock().handle_timeout(Instant::now());
                 self.act(ledger, jobs);
             }
@@ -194,7 +195,7 @@ impl Broadcaster {
         self.mesh.lock().handle_peers(&self.transport.peers(), Instant::now());
     }
 
-    /// Takes the message at hand and some that wait behind it.
+    /// Takes this message and some that wait behind it.
     fn take(&self, peer: PeerId, message: &[u8]) {
         self.take_one(peer, message);
         for _ in 1..MESSAGES_AT_ONCE {
@@ -205,7 +206,7 @@ impl Broadcaster {
 
     fn take_one(&self, peer: PeerId, message: &[u8]) {
         if !self.mesh.lock().knows(&peer) {
-            // It connected since the last look, or is gone.
+            // The peer connected since the last look, or is gone.
             self.look_for_peers();
         }
         self.mesh.lock().handle_message(peer, message, Instant::now());

@@ -1,4 +1,5 @@
-//! How a new batch gets from the validators to everybody: one mesh, in which payloads are coded, checked at every hop, and repaired.
+//! Spreads new batches from the validators to all nodes: one mesh, in which payloads are coded, checked at every hop,
+//! and repaired.
 //!
 //! ```text
 //!  validator ── publish ──▶ plans, signed ──▶ Mesh ◀── messages ── peers

@@ -14,13 +14,14 @@ use slipstream_types::{
     codec,
 };
 
-/// Bytes of the longest message: a payload that is sent whole, which is a blob of the longest kind, and what stands before it.
+/// Bytes of the longest message: a payload that is sent whole, which is a blob of the longest kind, with what stands
+/// before it.
 pub const MESSAGE_BYTES_MAX: usize = CHUNK_BYTES_MAX + 64;
 /// Bytes of the longest chunk: a whole body or whole hints with their blob's prefix, incompressible.
 const CHUNK_BYTES_MAX: usize = (24 << 20) + (1 << 20);
-/// Plans in one message.
+/// Most plans in one message.
 pub(crate) const PLANS_MAX: usize = 4;
-/// Payloads that one notice names.
+/// Most payloads that one notice names.
 pub(crate) const NOTICE_MAX: usize = 16;
 /// Bytes of the longest notice.
 const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;
@@ -33,12 +34,12 @@ const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;
 pub enum Part {
     /// Its transactions: a blob of kind body.
     Body,
-    /// What executing it reads: a blob of kind hints.
+    /// The keys that executing it reads: a blob of kind hints.
     Hints,
 }
 
 impl Part {
-    /// All of them, in the order in which they are wanted.
+    /// All parts, in the order in which they are wanted.
     pub const ALL: [Part; 2] = [Part::Body, Part::Hints];
 
     /// The kind of blob that the payload holds.
@@ -61,12 +62,12 @@ impl fmt::Display for Part {
 pub struct Wants {
     /// Bodies, because the node executes batches.
     pub body: bool,
-    /// It executes them with hints.
+    /// Hints, because the node executes batches with them.
     pub hints: bool,
 }
 
 impl Wants {
-    /// Whether a part is among them.
+    /// Whether a part is wanted.
     pub fn has(self, part: Part) -> bool {
         match part {
             Part::Body => self.body,
@@ -75,16 +76,17 @@ impl Wants {
     }
 }
 
-/// Names a payload with its plan: equal for all validators that cut the same bytes in the same way, whichever signs.
+/// Names a payload with its plan. The name is equal for all validators that cut the same bytes in the same way,
+/// whichever signs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PayloadId(pub Digest);
 
-/// A validator's promise of a payload of a certified batch.
+/// A validator's signed plan of a payload of a certified batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedPlan {
-    /// The part of the batch that it is.
+    /// The part of the batch that the payload carries.
     pub part: Part,
-    /// How it is cut.
+    /// How the payload is cut.
     pub plan: Plan,
     /// The view whose certificate its signer holds.
     pub view: u64,
@@ -97,8 +99,7 @@ pub struct SignedPlan {
 impl SignedPlan {
     /// Signs a plan as a validator of the batch's epoch.
     ///
-    /// # Errors
-    /// None for a plan that was made by this program.
+    /// # Errors Never fails for a plan that this program made.
     pub fn sign(
         header: &BatchHeader,
         (part, plan): (Part, Plan),
@@ -118,8 +119,7 @@ impl SignedPlan {
 
     /// The payload's name, given the digest of the batch's header.
     ///
-    /// # Errors
-    /// None for a plan that was decoded.
+    /// # Errors Never fails for a plan that was decoded.
     pub fn id(&self, header: &Digest) -> Result<PayloadId, CodecError> {
         payload_id(header, self.part, &self.plan)
     }
@@ -137,27 +137,27 @@ fn payload_id(header: &Digest, part: Part, plan: &Plan) -> Result<PayloadId, Cod
     Ok(PayloadId(Digest::tagged("slipstream/payload/1", &bytes)))
 }
 
-/// A batch that is certified, and how its payloads are cut.
+/// A certified batch, with the plans by which its payloads are cut.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Announced {
     /// Header of the batch.
     pub header: BatchHeader,
     /// Certificate of that batch itself.
     pub certificate: Certificate,
-    /// At least the plans of the payloads whose chunks the sender sends.
+    /// The plans, at least those of the payloads whose chunks the sender sends.
     pub plans: BoundedVec<SignedPlan, PLANS_MAX>,
 }
 
 /// A message between nodes of the mesh.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// There is a new batch.
+    /// A new batch.
     Batch(Box<Announced>),
-    /// A chunk of a payload whose plan the receiver was told, or told.
+    /// A chunk of a payload whose plan the receiver got, or sent.
     Chunk {
         /// Identifies the payload.
         id: PayloadId,
-        /// As its codec writes it.
+        /// The chunk as its codec writes it.
         chunk: BoundedBytes<CHUNK_BYTES_MAX>,
     },
     /// One more plan for a batch that the receiver knows.
@@ -167,7 +167,8 @@ pub enum Message {
         /// The new plan, with its signature.
         plan: Box<SignedPlan>,
     },
-    /// The sender has these payloads or needs them no more. It wants no chunks of them, and peers that lack one can ask it.
+    /// The sender has these payloads, or no longer needs them. It wants no chunks of them, and peers that lack one can
+    /// ask it.
     Have(BoundedVec<PayloadId, NOTICE_MAX>),
     /// The sender asks for the chunks of a payload that it lacks.
     Lack {
@@ -180,7 +181,7 @@ pub enum Message {
     Wants {
         /// The parts that it wants.
         wants: Wants,
-        /// The receiver is to tell its own wants: its earlier message may have come too early.
+        /// Whether the receiver must answer with its own wants: its earlier message may have come too early.
         asks: bool,
     },
 }
@@ -190,13 +191,13 @@ pub enum Message {
 pub(crate) enum Peeked {
     Batch(BatchNumber),
     Chunk(PayloadId),
-    /// A short notice of what a peer has or wants, said once.
+    /// A short notice of what a peer has or wants, which is sent once.
     Notice,
     Other,
 }
 
 impl Message {
-    /// The bytes that are sent.
+    /// Encodes the message.
     ///
     /// # Errors
     /// Never fails for messages within their bounds.
@@ -204,15 +205,15 @@ impl Message {
         codec::encode("message of the mesh", self)
     }
 
-    /// Takes bytes as they came from a peer.
+    /// Decodes a peer's bytes.
     ///
     /// # Errors
-    /// If they are too many, or no message.
+    /// If the bytes are too many, or no message.
     pub fn decode(bytes: &[u8]) -> Result<Message, CodecError> {
         codec::decode("message of the mesh", bytes, MESSAGE_BYTES_MAX)
     }
 
-    /// Looks at the first bytes.
+    /// Reads the first bytes.
     pub(crate) fn peek(bytes: &[u8]) -> Peeked {
         match bytes.split_first() {
             Some((0, rest)) => rest

@@ -1,4 +1,4 @@
-//! [`Work`]: tasks too long for a message to wait, and [`Workers`] that do them.
+//! [`Work`]: tasks too long for a message to wait for, and [`Workers`] that do them.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::{
 
 /// A pool of threads that does the work.
 pub trait Workers: Send + Sync + 'static {
-    /// Does it elsewhere, and resolves to the result of [`Work::run`].
+    /// Does the work elsewhere, and resolves to the result of [`Work::run`].
     fn run(&self, work: Work) -> BoxFuture<'static, Outcome>;
 }
 
-/// The runtime's threads for what blocks.
+/// The runtime's threads for blocking work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Threads;
 
@@ -28,14 +28,14 @@ impl Workers for Threads {
             match tokio::task::spawn_blocking(move || work.run()).await {
                 Ok(outcome) => outcome,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime ends.
+                // The runtime is shutting down.
                 Err(_) => std::future::pending().await,
             }
         })
     }
 }
 
-/// Work, from tens of microseconds to some hundred milliseconds.
+/// A task of tens of microseconds to some hundred milliseconds.
 #[derive(Debug)]
 pub struct Work(Kind);
 
@@ -45,7 +45,7 @@ enum Kind {
     Code(BroadcastConfig, Box<Coding>),
 }
 
-/// A payload that is to be coded at its source.
+/// A payload to be coded at its source.
 #[derive(Debug)]
 pub(crate) struct Coding {
     pub(crate) part: Part,
@@ -82,7 +82,7 @@ impl Work {
         Work(Kind::Code(config, Box::new(coding)))
     }
 
-    /// The job of the mesh that it is; if it is none, a payload is coded.
+    /// The job of the mesh in this work; `None` if it codes a payload.
     pub fn of_mesh(&self) -> Option<&Job> {
         match &self.0 {
             Kind::Job(_, job) => Some(job),
@@ -90,7 +90,7 @@ impl Work {
         }
     }
 
-    /// Does it, on the thread that calls.
+    /// Does the work on the calling thread.
     pub fn run(self) -> Outcome {
         match self.0 {
             Kind::Job(id, job) => Outcome::Done(id, job.run()),
@@ -108,7 +108,7 @@ impl Work {
 fn code(config: &BroadcastConfig, payload: Arc<[u8]>) -> Result<(Plan, Box<dyn Codec>), EncodeError> {
     let kind = match config.codec {
         _ if payload.len() < config.coded_bytes_min as usize => CodecKind::Gossip,
-        // Too much arithmetic.
+        // RLNC takes too much arithmetic.
         CodecKind::Rlnc if payload.len() > RLNC_BYTES_MAX => CodecKind::ReedSolomon,
         kind => kind,
     };

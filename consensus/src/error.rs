@@ -1,10 +1,11 @@
-//! [`ConsensusError`] ends a validator's work; [`ProposalError`] is why one message was refused; [`RecordError`] may be either.
+//! [`ConsensusError`] ends a validator's work. [`ProposalError`] says why one message was refused. [`RecordError`] may
+//! do either.
 
 use slipstream_executor::{BodyError, ExecuteError};
 use slipstream_storage::StorageError;
 use slipstream_types::{BatchNumber, CodecError, Epoch, PublicKey};
 
-/// Why a validator cannot start or go on.
+/// Why a validator cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsensusError {
     /// The key is not in the validator set.
@@ -48,7 +49,7 @@ pub enum ConsensusError {
 }
 
 impl ConsensusError {
-    /// Whether trying the same again may help.
+    /// Whether a retry may help.
     pub fn is_retryable(&self) -> bool {
         match self {
             ConsensusError::Storage(error) | ConsensusError::Record(RecordError::Storage(error)) => {
@@ -66,20 +67,21 @@ pub enum RecordError {
     /// The store refuses the request.
     #[error("the vote record could not be read or written")]
     Storage(#[from] StorageError),
-    /// The store holds something else under the record's name. Voting on would risk a second vote.
+    /// The store holds something else under the record's name. To go on voting would risk a second vote.
     #[error(
         "the vote record is unreadable: this validator must not vote until its data directory is restored"
     )]
     Unreadable(#[source] CodecError),
 }
 
-/// Why a message, an ordered batch or a shown outcome was refused. The text of what concerns a message goes to whoever sent it.
+/// Why a message, an ordered batch or a shown outcome was refused. If it concerns a message, the text goes to the
+/// sender.
 #[derive(Debug, thiserror::Error)]
 pub enum ProposalError {
     /// The bytes are no consensus message.
     #[error("{0}")]
     Malformed(CodecError),
-    /// Only validators are listened to.
+    /// The sender is not a validator of this epoch.
     #[error("peer {peer} is not a validator of epoch {epoch}")]
     NotAValidator {
         /// The peer that sent it.
@@ -103,7 +105,7 @@ pub enum ProposalError {
         /// The epoch that this node is in.
         epoch: Epoch,
     },
-    /// Time must not go back.
+    /// The batch's time is before its parent's.
     #[error(
         "batch {number} has the timestamp {timestamp_ms} ms, its parent {parent_ms} ms: time must not go back"
     )]
@@ -115,7 +117,7 @@ pub enum ProposalError {
         /// Timestamp of its parent, in milliseconds since 1970.
         parent_ms: u64,
     },
-    /// Time must not run ahead.
+    /// The batch's time is too far ahead of this validator's clock.
     #[error(
         "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} ahead"
     )]
@@ -129,7 +131,7 @@ pub enum ProposalError {
         /// How far ahead a timestamp may be.
         max_ms: u64,
     },
-    /// Time must not stand still.
+    /// The batch's time is too far behind this validator's clock.
     #[error(
         "batch {number} has the timestamp {timestamp_ms} ms, the clock here says {now_ms} ms: more than {max_ms} behind"
     )]
@@ -143,7 +145,7 @@ pub enum ProposalError {
         /// How far behind a timestamp may be.
         max_ms: u64,
     },
-    /// The body is not a body.
+    /// The body is malformed.
     #[error("the body of batch {number} is refused: {source}")]
     Body {
         /// Number of the batch.
@@ -151,7 +153,7 @@ pub enum ProposalError {
         /// The decoder's error.
         source: CodecError,
     },
-    /// A transaction in the body is invalid in itself.
+    /// A transaction in the body is invalid, whatever the state.
     #[error("the body of batch {number} is refused: {source}")]
     Transactions {
         /// Number of the batch.
@@ -159,7 +161,7 @@ pub enum ProposalError {
         /// The refused transaction, and the reason.
         source: BodyError,
     },
-    /// The body does not execute.
+    /// The batch cannot be executed.
     #[error("batch {number} does not execute: {source}")]
     Execute {
         /// Number of the batch.
@@ -167,18 +169,18 @@ pub enum ProposalError {
         /// The executor's error.
         source: ExecuteError,
     },
-    /// A peer showed another outcome than the batch's own.
+    /// A peer showed an outcome other than the batch's own.
     #[error("the outcome shown for batch {number} is another one: {field} does not fit")]
     NotTheOutcome {
         /// Number of the batch.
         number: BatchNumber,
-        /// The header's field, or what else does not fit.
+        /// The header field, or other part, that does not fit.
         field: &'static str,
     },
-    /// Too many bytes of ordered batches wait for being executed.
+    /// Too many bytes of ordered batches wait for execution.
     #[error("too many ordered batches wait here for being executed")]
     Busy,
-    /// This validator is stopping: it was told to, or its work panicked.
+    /// This validator is stopping, by request or because its work panicked.
     #[error("this validator is stopping")]
     Stopping,
 }

@@ -12,11 +12,13 @@
 //! ```
 //!
 //! * [`Pool`]: bounded, by nonce within a sender and by effective tip across senders.
-//! * [`Validator`]: a handle to the actor, its [`Driver`], that executes and votes, and orders while it is the primary.
-//! * [`Forwarder`]: every node's way to the primary; [`Journal`] keeps what users gave it.
+//! * [`Validator`]: a handle to its actor, the [`Driver`], which executes and votes, and orders while it is the
+//!   primary.
+//! * [`Forwarder`]: brings every node's transactions to the primary; [`Journal`] keeps those that users submitted.
 //!
-//! Invariants: a validator makes its votes and told outcomes durable before anybody learns of them. It tells only outcomes that it executed
-//! itself. It commits a batch only with a certificate. It trusts its store, its clock (to 10 s), and any quorum of the set.
+//! Invariants: a validator makes its votes and announced outcomes durable before anybody learns of them. It announces
+//! only outcomes that it executed itself. It commits a batch only with a certificate. It trusts its store, its clock
+//! (to 10 s), and any quorum of the set.
 //!
 //! ```
 //! use slipstream_consensus::{Pool, PoolConfig};

@@ -1,7 +1,7 @@
-//! [`Planted`]: defences that a simulator leaves out, to see that its oracles notice; [`Defences`]: those that are there.
+//! [`Planted`]: defences that a simulator removes, to see that its oracles notice; [`Defences`]: those that are there.
 //!
-//! Only a program built with the feature `planted` can leave one out. In any other, [`Defences::lacks`] is a constant `false`, and
-//! what stands behind it is not compiled.
+//! Only a program built with the feature `planted` can remove one. In any other, [`Defences::lacks`] is a constant
+//! `false`, and the code behind it is not compiled.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ pub struct Defences {
     lacking: Option<Planted>,
 }
 
-/// This program cannot leave a defence out.
+/// The error of a program that cannot remove a defence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "this program has all of its defences and cannot leave {0} out; build one that can: \
@@ -20,7 +20,7 @@ pub struct Defences {
 pub struct NotPlantable(pub Planted);
 
 impl Defences {
-    /// Leaves one out.
+    /// Removes one defence, or none.
     ///
     /// # Errors
     /// If this program is built without the feature `planted`.
@@ -31,13 +31,13 @@ impl Defences {
         }
     }
 
-    /// Leaves out what is the protocol's, for all validators that this thread runs.
+    /// Removes the defence, if it is the protocol's, from all validators that this thread runs.
     pub fn plant(self) {
         #[cfg(feature = "planted")]
         slipstream_eve::plant(self.lacking.and_then(Planted::of_the_protocol));
     }
 
-    /// Whether a defence is left out.
+    /// Whether a defence is missing.
     pub(crate) fn lacks(self, planted: Planted) -> bool {
         cfg!(feature = "planted") && self.lacking == Some(planted)
     }
@@ -50,17 +50,17 @@ pub enum Planted {
     EarlyVotes,
     /// Votes are not recorded.
     UnsavedVotes,
-    /// A record is written beside the one before it, and what waits for both is sent after the first.
+    /// A record is written beside the one before it, and outputs that wait for both are sent after the first.
     OvertakingVotes,
     /// A restarted validator does not know what it voted.
     ForgottenVotes,
-    /// An outcome is told before it is kept.
+    /// An outcome is announced before it is kept.
     UnkeptOutcome,
     /// A restarted validator does not know the outcomes that it kept.
     ForgottenOutcomes,
     /// Outcomes that are rolled back are not kept any longer.
     DroppedOutcomes,
-    /// A fetched outcome is not compared with the one that was agreed on.
+    /// A fetched outcome is not compared with the agreed one.
     UncheckedOutcome,
     /// A batch counts as committed when its commit begins.
     EarlyCommit,
@@ -70,30 +70,30 @@ pub enum Planted {
     UncheckedClock,
     /// Proofs of misbehaviour are not kept over a restart.
     ForgottenEvidence,
-    /// Of the protocol: the last prepare is not on record.
+    /// In the protocol: the last prepare is not on record.
     ForgetPrepare,
-    /// Of the protocol: the view is not on record.
+    /// In the protocol: the view is not on record.
     ForgetView,
-    /// Of the protocol: decisions go unrecorded while they are uncommitted.
+    /// In the protocol: decisions go unrecorded while they are uncommitted.
     ForgetDecisions,
-    /// Of the protocol: one prepare too few is enough.
+    /// In the protocol: a quorum of prepares needs one fewer.
     FewPrepares,
-    /// Of the protocol: one commit too few is enough.
+    /// In the protocol: a quorum of commits needs one fewer.
     FewCommits,
-    /// Of the protocol: one vote counts twice.
+    /// In the protocol: one vote counts twice.
     CountTwice,
-    /// Of the protocol: one executor's word is enough.
+    /// In the protocol: one executor's token is enough.
     OneToken,
-    /// Of the protocol: votes of other views count.
+    /// In the protocol: votes of other views count.
     AnyView,
-    /// Of the protocol: a view begins without what was prepared before.
+    /// In the protocol: a view begins without the outcome that was prepared before.
     IgnorePrepared,
-    /// Of the protocol: nothing is repeated.
+    /// In the protocol: nothing is sent again.
     NeverTell,
 }
 
 impl Planted {
-    /// Every one.
+    /// All defences that can be removed.
     pub const ALL: [Planted; 22] = [
         Planted::EarlyVotes,
         Planted::UnsavedVotes,
@@ -119,7 +119,7 @@ impl Planted {
         Planted::NeverTell,
     ];
 
-    /// The protocol's name for it.
+    /// The protocol's fault that removes the defence.
     #[cfg(feature = "planted")]
     fn of_the_protocol(self) -> Option<slipstream_eve::Fault> {
         use slipstream_eve::Fault;
@@ -190,7 +190,7 @@ impl FromStr for Planted {
 mod tests {
     use super::*;
 
-    /// Goal: a program that is built as nodes are has every defence, and says how to build one that can leave some out.
+    /// Goal: a program that is built as nodes are has every defence, and says how to build one that can remove some.
     #[test]
     fn a_defence_is_left_out_only_by_a_program_built_for_it() {
         let parsed = "early-votes".parse::<Planted>();

@@ -1,7 +1,7 @@
-//! [`Seams`]: a simulator's hold on a validator: the conduct of its machine, its missing defence, and the records that the simulator
-//! reads.
+//! [`Seams`]: a simulator's hold on a validator: the behaviour of its machine, its missing defence, and the records
+//! that the simulator reads.
 //!
-//! A node uses none of it: [`Seams::default`] is threads of the runtime, right execution and every defence.
+//! A node uses none of it: [`Seams::default`] means threads of the runtime, correct execution and every defence.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,22 +16,23 @@ pub use crate::{
     validator::{Ordered, OutcomeParts, Request, Response, decode_request, decode_response, domain, encode},
 };
 
-/// A machine in virtual time: heavy work is done by the simulation's own thread, so that one seed is one run.
+/// A machine in virtual time: the simulation's own thread does the heavy work, so that one seed gives one run.
 pub trait Machine: Send + Sync + 'static {
-    /// How long work of that name takes until it shows, and from then on until its end is heard.
+    /// How long work of that name takes until it shows, and from then on until its end is reported.
     fn pace(&self, work: &'static str) -> [Duration; 2];
 
-    /// How long it takes for these transactions. A build asks for each that it begins, an execution for those of its batch.
+    /// How long `work` takes for these transactions. A build asks for each that it begins, an execution for those of
+    /// its batch.
     fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration;
 
     /// Whether the machine executes this batch wrongly, now.
     fn errs(&self, number: BatchNumber, sequential: bool) -> bool;
 }
 
-/// Work that takes as long as its transactions.
+/// Work whose time depends on its transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// A primary makes a batch.
+    /// A primary builds a batch.
     Build,
     /// A validator executes an ordered batch.
     Execute,
@@ -50,7 +51,7 @@ impl Seams {
         Seams { machine: Some(machine), defences }
     }
 
-    /// How long this machine takes for the transactions beside what its thread takes.
+    /// How long this machine takes for the transactions, beyond what its thread takes.
     pub(crate) fn takes(&self, work: Work, transactions: &[Transaction]) -> Duration {
         self.machine.as_ref().map_or(Duration::ZERO, |machine| machine.takes(work, transactions))
     }

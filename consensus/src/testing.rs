@@ -37,14 +37,14 @@ const CONTRACT: u8 = 8;
 /// Gas of a transfer.
 const TRANSFER_GAS: u64 = 21_000;
 
-/// A clock that begins at [`NOW_MS`], goes on with tokio's and can be set.
+/// A clock that begins at [`NOW_MS`], runs with tokio's and can be set.
 pub(crate) struct ManualClock {
     begun: Instant,
     set_by_ms: AtomicI64,
 }
 
 impl ManualClock {
-    /// Sets it ahead, or back.
+    /// Sets the clock ahead, or back.
     pub(crate) fn shift(&self, ms: i64) {
         self.set_by_ms.fetch_add(ms, Relaxed);
     }
@@ -99,12 +99,12 @@ impl Account {
         Account { key, address }
     }
 
-    /// Sends 1 wei to nobody in particular.
+    /// A transfer of 1 wei to an unused address.
     pub(crate) fn transfer(&self, nonce: u64, tip_wei: u128) -> Transaction {
         self.call(nonce, tip_wei, TRANSFER_GAS, &[])
     }
 
-    /// Does the same under these caps of the fee and of the tip.
+    /// A transfer with these caps of the fee and of the tip.
     pub(crate) fn transfer_capped(&self, nonce: u64, max_fee_per_gas: u128, tip_cap: u128) -> Transaction {
         let transaction = TxEip1559 {
             chain_id: ChainConfig::default().chain_id,
@@ -119,17 +119,17 @@ impl Account {
         Transaction::from_envelope(Envelope::Eip1559(signed)).unwrap()
     }
 
-    /// Does the same, and might use so much gas.
+    /// A transfer with that gas limit.
     pub(crate) fn transfer_with_gas(&self, nonce: u64, tip_wei: u128, gas_limit: u64) -> Transaction {
         self.call(nonce, tip_wei, gas_limit, &[])
     }
 
-    /// A transfer of so many bytes and some more.
+    /// A transfer of slightly more than `bytes` bytes.
     pub(crate) fn large(&self, nonce: u64, bytes: usize) -> Transaction {
         self.call(nonce, 1, TRANSFER_GAS + 10 * bytes as u64, &vec![0; bytes])
     }
 
-    /// Has money, but code as well (EIP-3607): only executing its transactions finds that they are invalid.
+    /// An account with money and with code (EIP-3607): only execution finds that its transactions are invalid.
     pub(crate) fn contract() -> Account {
         Account::new(CONTRACT)
     }
@@ -178,7 +178,7 @@ impl Account {
             chain_id: chain.chain_id,
             nonce,
             gas_limit,
-            // The cap is not what anybody gets.
+            // The fee cap is above what anybody gets.
             max_fee_per_gas: u128::from(chain.base_fee_wei) + tip_wei + 3,
             max_priority_fee_per_gas: tip_wei,
             to: TxKind::Call(to),
@@ -233,7 +233,7 @@ pub(crate) fn config() -> ConsensusConfig {
     }
 }
 
-/// Gives requests to whatever the node runs.
+/// Passes requests to the parts that the node runs.
 #[derive(Default)]
 pub(crate) struct Endpoint {
     validator: OnceLock<Validator>,
@@ -295,7 +295,7 @@ impl Node {
         Node::start_with(hub, genesis, index, store, clock, |_| {})
     }
 
-    /// The same, with a validator that is changed before it runs.
+    /// Does the same, with a driver that is changed before it runs.
     pub(crate) fn start_with(
         hub: &MemoryHub,
         genesis: &Genesis,
@@ -310,7 +310,7 @@ impl Node {
         let (sender, decided) = mpsc::channel(64);
         let (key, set) = (validator_key(index), genesis.validator_set());
         let members: Vec<_> = set.validators.iter().map(|member| member.public_key).collect();
-        // Works on the thread of whoever brings a message, so that a paused clock stands while it does.
+        // Works on the caller's thread, so that a paused clock stands still meanwhile.
         let forwarder =
             Forwarder::with_threads(pool.clone(), (&chain).into(), transport.clone(), &members, None, 0)
                 .unwrap();
@@ -341,20 +341,20 @@ impl Node {
         Node { store, pool, validator, forwarder, decided, shutdown, running }
     }
 
-    /// Stops it as a shutdown does, and returns the store that is left on disk.
+    /// Stops the node as a shutdown does, and returns the store that is left on disk.
     pub(crate) async fn stop(self) -> Store {
         self.shutdown.cancel();
         self.running.await.unwrap().unwrap();
         self.store
     }
 
-    /// Waits until it can no longer go on, and says why.
+    /// Waits until the node cannot continue, and returns the reason.
     pub(crate) async fn fails(&mut self) -> ConsensusError {
         let ended = tokio::time::timeout(PATIENCE, &mut self.running).await.expect("the validator runs on");
         ended.unwrap().expect_err("the validator ended by itself")
     }
 
-    /// Waits until it panics, and says why.
+    /// Waits until the node panics, and returns the reason.
     pub(crate) async fn panics(self) -> String {
         let ended = tokio::time::timeout(PATIENCE, self.running).await.expect("the validator runs on");
         let panic = ended.unwrap_err().into_panic();

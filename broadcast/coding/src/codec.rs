@@ -1,4 +1,4 @@
-//! [`Codec`]: one payload on its way, at its source or at a receiver.
+//! [`Codec`]: one payload in transit, at its source or at a receiver.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,8 @@ use slipstream_types::{PublicKey, bounded::BoundedBytes};
 
 use crate::{limits::SHARD_MAP_BYTES_MAX, plan::Plan};
 
-/// One payload on its way. Plain state: calls return at once, and what takes long is a [`Check`] that the caller runs elsewhere.
+/// One payload in transit. Plain state: calls return at once, and long work is a [`Check`] that the caller runs
+/// elsewhere.
 ///
 /// The order of calls at a receiver: [`accept`](Codec::accept) for each chunk; [`check`](Codec::check) whenever a worker is free;
 /// [`checked`](Codec::checked) with the result of [`Check::run`]. After either, [`next_chunk`](Codec::next_chunk) may have
@@ -17,42 +18,44 @@ pub trait Codec: Send + fmt::Debug {
     /// The plan of the coded payload.
     fn plan(&self) -> &Plan;
 
-    /// Takes a chunk that `from` sent. Compares lengths, encodings and coefficients, and a path to the plan's root where there is one;
-    /// does no arithmetic on the curve.
+    /// Takes a chunk that `from` sent. Compares lengths, encodings and coefficients, and the path to the plan's root if
+    /// there is one; does no arithmetic on the curve.
     fn accept(&mut self, from: PublicKey, chunk: &[u8]) -> Accepted;
 
-    /// Takes the whole payload from elsewhere: `from` a peer of whom it was pulled, or from this node's own work (`None`). It is
-    /// compared with the plan by the next checks, and after that chunks of it can be sent. A node that has the payload need not
-    /// [`encode`](crate::encode) it to serve chunks under a plan of somebody else's.
+    /// Takes the whole payload from elsewhere: from the peer `from` that it was pulled from, or from this node's own
+    /// work (`None`). The next checks compare it with the plan, and after that its chunks can be sent. A node that has
+    /// the payload need not [`encode`](crate::encode) it to serve chunks under another node's plan.
     fn supply(&mut self, from: Option<PublicKey>, payload: Arc<[u8]>) -> Accepted;
 
-    /// The next work: a verification or a decoding. `None` until [`checked`](Codec::checked) has got the result of the one before.
-    /// `rng` seeds the weights of a batch. Senders must not know the seed when they send chunks, so it must be this node's secret.
+    /// Returns the next work: a verification or a decoding. `None` until [`checked`](Codec::checked) has got the result
+    /// of the one before. `rng` seeds the weights of a batch. Senders must not know the seed when they send chunks, so
+    /// it must be this node's secret.
     ///
-    /// The first chunk comes at once, those that arrived meanwhile in one batch. As soon as enough are here to decode, they are decoded,
-    /// and the payload's digest judges them. After that comes one [`Work::Vouch`]: until it is done only what was verified before is passed
+    /// The first chunk is verified at once, those that arrive meanwhile in one batch. As soon as enough are here to
+    /// decode, they are decoded, and the payload's digest judges them. After that comes one [`Work::Vouch`]: until it
+    /// is done, only what was verified before is passed on. A caller with nobody left to serve need not call.
     /// on. A caller with nobody left to serve need not call.
     fn check(&mut self, rng: &mut dyn RngCore) -> Option<Check>;
 
-    /// The work that [`check`](Codec::check) would give now. A caller with few workers lets a [`Work::Verify`] wait for more chunks:
-    /// together they cost little more than one.
+    /// Returns the kind of work that [`check`](Codec::check) would return now. A caller with few workers lets a
+    /// [`Work::Verify`] wait for more chunks: together they cost little more than one.
     fn work(&self) -> Option<Work>;
 
-    /// Takes the result of a check and says whom it judged.
+    /// Takes the result of a check, and returns its verdicts on peers.
     fn checked(&mut self, checked: Checked) -> Vec<Verdict>;
 
-    /// A chunk that `to` can use, or `None` if it has all chunks of this node. The codec knows what it sent to `to`, got from it, and heard
-    /// by [`peer_holds`](Codec::peer_holds). The chunk counts as sent.
+    /// Returns a chunk that `to` can use, or `None` if it has all chunks of this node. The codec knows what it sent to
+    /// `to`, got from it, and heard by [`peer_holds`](Codec::peer_holds). The chunk counts as sent.
     ///
-    /// RLNC: a fresh combination of what is verified here. Reed-Solomon: of the verified shards that `to` does not have, one that went to the
-    /// fewest. Gossip: the whole.
+    /// RLNC returns a fresh combination of what is verified here. Reed-Solomon returns one of the verified shards that
+    /// `to` does not have and that went to the fewest. Gossip returns the whole.
     fn next_chunk(&mut self, to: &PublicKey, rng: &mut dyn RngCore) -> Option<Vec<u8>>;
 
-    /// The verified holdings of this node, to tell peers.
+    /// The verified holdings of this node, for its peers.
     fn held(&self) -> Held;
 
-    /// Notes what a peer says that it holds. With `lost` the peer asks for what it lacks. Chunks sent to it that it does not hold then
-    /// count as lost, and may be sent again.
+    /// Notes what a peer reports to hold. With `lost` the peer asks for what it lacks. Chunks sent to it that it does
+    /// not hold then count as lost, and may be sent again.
     fn peer_holds(&mut self, peer: &PublicKey, held: &Held, lost: bool);
 
     /// Forgets a peer that left or was cut off, and drops its unverified chunks.
@@ -61,22 +64,23 @@ pub trait Codec: Send + fmt::Debug {
     /// Bytes of one chunk as sent.
     fn chunk_bytes(&self) -> usize;
 
-    /// Chunks that are enough for the payload.
+    /// Number of chunks that are enough for the payload.
     fn chunks_needed(&self) -> usize;
 
-    /// Chunks that are verified here and of use, at most [`chunks_needed`](Codec::chunks_needed); that many if the payload is here.
+    /// Number of verified and useful chunks here, at most [`chunks_needed`](Codec::chunks_needed); exactly that if the
+    /// payload is here.
     fn chunks_held(&self) -> usize;
 
-    /// Chunks that were accepted and not yet verified, those of a running check included.
+    /// Number of accepted chunks that are not verified yet, including those of a running check.
     fn chunks_waiting(&self) -> usize;
 
     /// The payload, once its digest is the plan's.
     fn payload(&self) -> Option<Arc<[u8]>>;
 
-    /// Bytes of payload, chunks and coefficients that this codec holds now, those of a running check included.
+    /// Bytes of payload, chunks and coefficients that this codec holds now, including those of a running check.
     fn held_bytes(&self) -> usize;
 
-    /// The most that [`held_bytes`](Codec::held_bytes) can come to.
+    /// The maximum of [`held_bytes`](Codec::held_bytes).
     fn held_bytes_max(&self) -> usize;
 }
 
@@ -89,18 +93,19 @@ pub enum Accepted {
     Waiting,
     /// This very chunk is here, or the payload is.
     Duplicate,
-    /// A combination of chunks that are verified here: it adds nothing. Its sender had less than it thought, or spends our bandwidth.
+    /// A combination of chunks that are verified here: it adds nothing. Its sender had less than it thought, or wastes
+    /// bandwidth.
     Dependent,
-    /// There was no room for it among those that wait. Says nothing about its sender.
+    /// There was no room for it among the waiting chunks. Says nothing about its sender.
     Surplus,
-    /// Nobody who follows the protocol sends this.
+    /// Nobody that follows the protocol sends this.
     Malformed(Malformed),
 }
 
 /// Why a chunk cannot belong to the plan. Its sender is to blame: relays check chunks before they pass them on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not of the length that the plan implies.
+    /// The chunk does not have the length that the plan implies.
     #[error("the chunk has {found} bytes where the plan implies {expected}")]
     Length {
         /// Length of the chunk, in bytes.
@@ -111,7 +116,7 @@ pub enum Malformed {
     /// A scalar is not below the group's order.
     #[error("scalar {index} of the chunk is not canonical")]
     Scalar {
-        /// Its place, coefficients first.
+        /// Index of the scalar, coefficients first.
         index: usize,
     },
     /// All coefficients are zero.
@@ -120,9 +125,9 @@ pub enum Malformed {
     /// A shard that the plan does not have.
     #[error("the chunk is shard {index} of {shards}")]
     Shard {
-        /// The place it claims.
+        /// Index that the chunk claims.
         index: usize,
-        /// Shards of the plan.
+        /// Number of shards in the plan.
         shards: usize,
     },
     /// The shard's path does not lead to the plan's root.
@@ -142,22 +147,22 @@ pub enum Verdict {
     Forged(PublicKey),
     /// Content that this node supplied itself contradicts the plan: the call was wrong, and no peer is to blame.
     NotThis,
-    /// The plan contradicts itself: its commitment and its digest are of different payloads. Its signer lied. The commitment yields
-    /// nothing more; a payload of that digest stays, if it is here.
+    /// The plan contradicts itself: its commitment and its digest are of different payloads. Its signer lied. The
+    /// commitment yields nothing more; a payload with that digest stays, if it is here.
     WrongPlan,
 }
 
 /// The kind of work of a check, for metrics and for the costs that a simulation charges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Verifies so many chunks as one.
+    /// Verifies a number of chunks as one.
     Verify {
         /// How many chunks are verified together.
         chunks: usize,
     },
-    /// Puts the payload together and compares its digest. If that fails, verifies so many chunks to find the forged ones.
+    /// Puts the payload together and compares its digest. If that fails, verifies chunks to find the forged ones.
     Decode {
-        /// Chunks of it that are not verified.
+        /// Chunks of the payload that are not verified.
         chunks: usize,
     },
     /// Compares a whole payload with the digest.
@@ -166,7 +171,7 @@ pub enum Work {
     Vouch,
 }
 
-/// Something to verify or decode, apart from the codec that it came from. It holds what it works on, and while it runs perhaps as much
+/// Something to verify or decode, apart from its codec. It holds what it works on, and while it runs perhaps as much
 /// again.
 pub struct Check {
     work: Work,
@@ -180,7 +185,7 @@ impl Check {
         self.work
     }
 
-    /// Does it: from tens of microseconds to some tens of milliseconds, on the thread that calls.
+    /// Runs the check on the calling thread: from tens of microseconds to some tens of milliseconds.
     pub fn run(self) -> Checked {
         Checked { ticket: self.ticket, found: (self.job)() }
     }
@@ -192,7 +197,7 @@ impl fmt::Debug for Check {
     }
 }
 
-/// The result of a [`Check`], for the codec that it came from; any other takes no notice of it.
+/// The result of a [`Check`], for the codec that issued it; any other codec ignores it.
 #[derive(Debug)]
 pub struct Checked {
     ticket: Arc<()>,
@@ -206,41 +211,41 @@ pub(crate) enum Found {
     Compared(bool),
     /// For each chunk, whether it contradicts the commitment.
     Forged(Vec<bool>),
-    /// The payload, of the digest.
+    /// The payload, with the plan's digest.
     Decoded(Arc<[u8]>),
-    /// The payload is what was committed to; its chunks, where all receivers get the same.
+    /// The payload is the committed one; its chunks, if all receivers get the same.
     Vouched(Vec<Arc<[u8]>>),
     /// The committed payload has another digest than the plan's.
     Contradiction,
 }
 
-/// Identifies the check under way.
+/// Identifies the running check.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket(Option<Arc<()>>);
 
 impl Ticket {
-    /// Whether a check is out.
+    /// Whether a check is running.
     pub(crate) fn is_out(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Gives out a check.
+    /// Issues a check.
     pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
         let ticket = self.0.insert(Arc::new(())).clone();
         Check { work, ticket, job: Box::new(job) }
     }
 
-    /// Takes in the result of the check under way.
+    /// Takes the result of the running check; `None` for any other.
     pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
         self.0.take_if(|ticket| Arc::ptr_eq(ticket, &checked.ticket))?;
         Some(checked.found)
     }
 }
 
-/// The part of a payload that a peer holds, as peers tell each other. BCS; its length is bounded by type.
+/// The part of a payload that a peer holds, as it reports it to others. In BCS; its type bounds its length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Held {
-    /// So many chunks; of RLNC as many dimensions, of gossip none or one.
+    /// A number of chunks: for RLNC the number of dimensions, for gossip none or one.
     Chunks(u16),
     /// These shards: shard `i` is bit `i % 8` of byte `i / 8`.
     Shards(BoundedBytes<SHARD_MAP_BYTES_MAX>),

@@ -1,4 +1,4 @@
-//! The payload as one chunk.
+//! Sends the payload as one chunk.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Gossip {
     whole: Whole,
-    /// Whether each peer has it.
+    /// Whether each peer has the payload.
     peers: Peers<bool>,
 }
 

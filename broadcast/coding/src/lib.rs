@@ -1,4 +1,5 @@
-//! How a payload is cut into chunks, committed to, checked chunk by chunk, passed on and put together: three codecs behind one trait.
+//! Cuts a payload into chunks, commits to them, checks each one, passes chunks on and puts the payload together: three
+//! codecs behind one trait.
 //!
 //! ```text
 //!  payload ── encode ──▶ Plan ── signed and announced by the mesh ──▶ open
@@ -10,19 +11,21 @@
 //! ```
 //!
 //! * [`CodecKind::Gossip`]: the payload is one chunk.
-//! * [`CodecKind::ReedSolomon`]: data and parity shards under a Merkle root; any `data` of them are enough. A relay passes on what it got.
+//! * [`CodecKind::ReedSolomon`]: data and parity shards under a Merkle root; any `data` of them are enough. A relay
+//!   passes on what it got.
 //! * [`CodecKind::Rlnc`]: the payload is `N` vectors of scalars, each with a Pedersen commitment on Ristretto. A chunk is a random linear
 //!   combination of them, with its coefficients. Any `N` independent chunks suffice, and a relay makes fresh ones from those that it has
 //!   verified.
 //!
-//! Callers decide who signs a [`Plan`], what binds it, and which peers get chunks. They also decide when a peer has sent too many useless
-//! ones, and when to give up. The crate has neither clock nor thread nor socket, and takes its randomness from the caller.
+//! Callers decide who signs a [`Plan`], what binds it, and which peers get chunks. They also decide when a peer has
+//! sent too many useless chunks, and when to give up. The crate has neither clock nor thread nor socket, and takes its
+//! randomness from the caller.
 //!
 //! Invariants:
 //! * [`Codec::next_chunk`] returns only chunks verified here against the plan, so a relay never answers for a source's lies.
 //! * [`Codec::payload`] has the digest of the plan.
-//! * The sender of a chunk that contradicts the plan is named, and it alone. If all fits the plan and the plan contradicts itself, that is
-//!   the fault of who signed it ([`Verdict::WrongPlan`]).
+//! * The sender of a chunk that contradicts the plan is named, and nobody else. If all fits the plan and the plan
+//!   contradicts itself, its signer is at fault ([`Verdict::WrongPlan`]).
 //! * A codec holds at most [`Codec::held_bytes_max`], and compares each length with the plan's before it allocates.
 //!
 //! Trust: the caller has checked the signature on the plan.

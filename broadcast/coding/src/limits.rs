@@ -1,22 +1,24 @@
-//! Every limit on what a plan or a chunk may ask for; each names the failure that it prevents.
+//! Every limit on what a plan or a chunk may demand; each names the failure that it prevents.
 
-/// Bytes of a payload that goes whole or as shards; bounds what one plan can make a node hold. A body has at most 16 MiB, hints
-/// 8 MiB, and LZ4 adds a 255th part to what it cannot compress.
+/// Most bytes of a payload that goes whole or as shards; bounds what one plan can make a node hold. A body has at most
+/// 16 MiB, hints 8 MiB, and LZ4 adds a 255th part to what it cannot compress.
 pub const PAYLOAD_BYTES_MAX: usize = 24 << 20;
-/// Bytes of a payload under [`CodecKind::Rlnc`](crate::CodecKind::Rlnc). Bounds processor time: a source commits to 2 MiB in about a
-/// third of a second, and a receiver takes a seventh of that.
+/// Most bytes of a payload under [`CodecKind::Rlnc`](crate::CodecKind::Rlnc). Bounds processor time: a source commits
+/// to 2 MiB in about a third of a second, and a receiver takes a seventh of that.
 pub const RLNC_BYTES_MAX: usize = 2 << 20;
-/// Pieces of a payload under RLNC: bounds the commitments in a plan, the coefficients in a chunk, and elimination, which is cubic.
+/// Most pieces of a payload under RLNC: bounds the commitments in a plan, the coefficients in a chunk, and elimination,
+/// which is cubic.
 pub const PIECES_MAX: usize = 64;
-/// Scalars of one piece under RLNC: bounds generators, each of which costs some 15 microseconds once in a process, and 160 bytes.
+/// Most scalars of one piece under RLNC: bounds generators, each of which costs some 15 microseconds once in a process,
+/// and 160 bytes.
 pub const PIECE_SCALARS_MAX: usize = 8_192;
-/// Shards of a payload, data and parity together: bounds a path to the root, and the map of what a peer holds.
+/// Most shards of a payload, data and parity together: bounds a path to the root, and the map of a peer's shards.
 pub const SHARDS_MAX: usize = 256;
-/// Bytes of that map.
+/// Most bytes of that map.
 pub const SHARD_MAP_BYTES_MAX: usize = SHARDS_MAX / 8;
-/// Chunks above those needed that wait unchecked under RLNC: room for honest ones beside a polluter's.
+/// Most chunks above those needed that wait unchecked under RLNC: room for honest ones beside a polluter's.
 pub const SPARES_MAX: usize = 16;
-/// Different whole payloads that are held until one of them is found to be the right one.
+/// Most different whole payloads that are held until one of them is found to be right.
 pub const CANDIDATES_MAX: usize = 3;
-/// Peers of which a codec remembers what they have; bounds that memory if peers come and go.
+/// Most peers whose holdings a codec remembers; bounds that memory if peers come and go.
 pub const PEERS_MAX: usize = 1_024;

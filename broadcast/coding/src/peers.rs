@@ -1,4 +1,4 @@
-//! Keeps what a codec knows of each peer.
+//! Keeps the knowledge of a codec about each peer.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use slipstream_types::PublicKey;
 
 use crate::limits::PEERS_MAX;
 
-/// Something for each of at most [`PEERS_MAX`] peers.
+/// A value for each of at most [`PEERS_MAX`] peers.
 #[derive(Debug)]
 pub(crate) struct Peers<T>(BTreeMap<PublicKey, T>);
 
@@ -15,7 +15,7 @@ impl<T> Peers<T> {
         Self(BTreeMap::new())
     }
 
-    /// Returns the entry of a peer, or inserts `first`. Returns `None` if the peer is one too many.
+    /// Returns the entry of a peer, or inserts `first`. Returns `None` if there is no room for another peer.
     pub(crate) fn of(&mut self, peer: &PublicKey, first: T) -> Option<&mut T> {
         if self.0.len() >= PEERS_MAX && !self.0.contains_key(peer) {
             return None;

@@ -1,4 +1,4 @@
-//! [`Plan`]: the signed description of a payload, and the ways into a codec.
+//! [`Plan`]: the signed description of a payload, and the parameters of its coding.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use slipstream_types::{Digest, bounded::BoundedVec};
 use crate::limits::SHARDS_MAX;
 use crate::limits::{PAYLOAD_BYTES_MAX, PIECES_MAX, RLNC_BYTES_MAX};
 
-/// How a payload travels. Text and YAML: `gossip`, `reed_solomon`, `rlnc`.
+/// How a payload travels. In text and YAML: `gossip`, `reed_solomon`, `rlnc`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -36,7 +36,7 @@ impl CodecKind {
         }
     }
 
-    /// Bytes of the largest payload that it takes.
+    /// Bytes of the largest payload that the codec takes.
     pub fn payload_bytes_max(self) -> usize {
         match self {
             CodecKind::Gossip | CodecKind::ReedSolomon => PAYLOAD_BYTES_MAX,
@@ -60,12 +60,12 @@ impl FromStr for CodecKind {
     }
 }
 
-/// A name that no codec has.
+/// The error for a name that no codec has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no codec is called {0:?}; there are gossip, reed_solomon and rlnc")]
 pub struct UnknownCodec(pub String);
 
-/// The part of a signed plan beside the digest: enough to check each chunk alone.
+/// The part of a signed plan other than the digest: enough to check each chunk alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Commitment {
     /// Nothing: the payload is its own chunk.
@@ -74,7 +74,7 @@ pub enum Commitment {
     ReedSolomon {
         /// Root of the Merkle tree over all shards.
         root: Digest,
-        /// Shards that the payload is cut into; as many of any are enough.
+        /// Shards that the payload is cut into; any `data` shards are enough.
         data: u16,
         /// Number of parity shards beyond the data shards.
         parity: u16,
@@ -87,7 +87,7 @@ pub enum Commitment {
 }
 
 impl Commitment {
-    /// The codec that it is of.
+    /// The codec that the commitment belongs to.
     pub fn kind(&self) -> CodecKind {
         match self {
             Commitment::Whole => CodecKind::Gossip,
@@ -97,8 +97,9 @@ impl Commitment {
     }
 }
 
-/// Describes a coded payload. It is a pure function of the payload, the codec and its [`Parameters`], so all validators of one batch make
-/// the same. The mesh signs it together with chain, epoch, view, batch and kind of payload. BCS, at most 2.2 kB.
+/// Describes a coded payload. It is a pure function of the payload, the codec and its [`Parameters`], so all validators
+/// of one batch make the same plan. The mesh signs it together with chain, epoch, view, batch and kind of payload. In
+/// BCS it has at most 2.2 kB.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// [`payload_digest`] of the payload.
@@ -121,14 +122,14 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Parameters for a payload of so many bytes, as measured.
+    /// Parameters for a payload of `payload_bytes` bytes, as measured.
     ///
-    /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on. Coefficients and
-    /// decoding grow with their number; from about 20 on they outweigh that, for payloads of 120 kB as of 1 MB. With 6 pieces the
-    /// coefficients are a thirteenth of 20 kB.
+    /// RLNC: pieces of 12 KiB, 6 to 20 of them. More pieces make a chunk cheaper to verify, and sooner to pass on.
+    /// Coefficients and decoding grow with the number of pieces. From about 20 pieces on they outweigh that, for
+    /// payloads of 120 kB and of 1 MB alike. With 6 pieces the coefficients are a thirteenth of 20 kB.
     ///
-    /// Reed-Solomon: shards of 8 KiB, 4 to 64 of them, and as many again of parity. Many shards cost hardly more than few, in code and
-    /// paths. A large shard takes long to send, so it is passed on late.
+    /// Reed-Solomon: shards of 8 KiB, 4 to 64 of them, and as many parity shards. Many shards cost hardly more than
+    /// few, in code and paths. A large shard takes long to send, so it is passed on late.
     pub fn default_for(payload_bytes: usize) -> Self {
         let parts = |bytes, range: std::ops::RangeInclusive<usize>| {
             payload_bytes.div_ceil(bytes).clamp(*range.start(), *range.end()) as u16

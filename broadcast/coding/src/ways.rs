@@ -1,4 +1,4 @@
-//! The ways into a codec: at a payload's source, and at a receiver of its plan.
+//! The entry points of codecs: at a payload's source, and at a receiver of its plan.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::{
     rlnc::Rlnc,
 };
 
-/// Why a payload cannot be coded so.
+/// Why a payload cannot be coded as asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// More than the codec takes.
+    /// The payload is longer than the codec takes.
     #[error("{kind} takes payloads of at most {max} bytes, not of {len}: use another codec")]
     TooLong {
-        /// The kind of codec that the constructors belong to.
+        /// The codec.
         kind: CodecKind,
         /// Bytes of the payload.
         len: usize,
-        /// The most it takes.
+        /// Most bytes that it takes.
         max: usize,
     },
-    /// No number of pieces.
+    /// The number of pieces is out of bounds.
     #[error("a payload has 1 to {PIECES_MAX} pieces, not {0}")]
     Pieces(u16),
-    /// Pieces that are too large.
+    /// The pieces are too large.
     #[error(
         "{pieces} pieces of {bytes} bytes have {scalars} scalars each, above the limit of {PIECE_SCALARS_MAX}: take more pieces"
     )]
@@ -41,7 +41,7 @@ pub enum EncodeError {
         /// Number of scalars in each piece.
         scalars: usize,
     },
-    /// No number of shards.
+    /// The numbers of shards are out of bounds.
     #[error(
         "a payload has at least 1 data and 1 parity shard and at most {SHARDS_MAX} together, not {data} and {parity}"
     )]
@@ -56,7 +56,7 @@ pub enum EncodeError {
 /// The rule that a plan breaks. Its signer is to blame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// It asks for what no payload may be coded as.
+    /// It describes a coding that no payload may have.
     #[error("the plan of payload {digest}: {source}")]
     Shape {
         /// Digest of the plan's payload.
@@ -75,12 +75,12 @@ pub enum PlanError {
         /// Number of pieces that the plan names.
         pieces: usize,
     },
-    /// Another codec's than the one that is asked.
+    /// It is a plan of another codec than the one that was asked for.
     #[error("the plan of payload {digest} is one of {kind}")]
     Codec {
         /// Digest of the plan's payload.
         digest: Digest,
-        /// The codec that it is of.
+        /// The plan's codec.
         kind: CodecKind,
     },
     /// A commitment is not the canonical encoding of a point.
@@ -93,11 +93,11 @@ pub enum PlanError {
     },
 }
 
-/// Codes a payload at its source. RLNC commits to each piece, which takes milliseconds to a tenth of a second: for a worker thread. The
-/// plan depends on the arguments alone.
+/// Codes a payload at its source. RLNC commits to each piece, which takes milliseconds to a tenth of a second: call it
+/// on a worker thread. The plan depends on the arguments alone.
 ///
 /// # Errors
-/// If the codec does not take so many bytes, or the parameters are out of bounds.
+/// If the codec does not take that many bytes, or the parameters are out of bounds.
 pub fn encode(
     kind: CodecKind,
     payload: Arc<[u8]>,
@@ -116,8 +116,9 @@ pub fn encode(
     Ok((codec.plan().clone(), codec))
 }
 
-/// Awaits the payload of a plan whose signature the caller has checked. Compares bounds and decodes RLNC's points, some 5
-/// microseconds each. It allocates only that; [`Codec::held_bytes_max`] bounds what the codec may come to hold.
+/// Makes the codec of a receiver, for a plan whose signature the caller has checked. Compares bounds and decodes RLNC's
+/// points, some 5 microseconds each. It allocates only those; [`Codec::held_bytes_max`] bounds what the codec may come
+/// to hold.
 ///
 /// # Errors
 /// If no honest source makes such a plan.

@@ -1,4 +1,4 @@
-//! The common part of all codecs: the plan, the check under way, and whole payloads that arrive as such.
+//! The common part of all codecs: the plan, the running check, and payloads that arrive whole.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -16,7 +16,7 @@ struct Candidate {
     payload: Arc<[u8]>,
 }
 
-/// A payload as far as its codec does not matter.
+/// The state of a payload that does not depend on its codec.
 #[derive(Debug)]
 pub(crate) struct Whole {
     plan: Plan,
@@ -29,7 +29,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// One that has still to come; of peers it takes at most so many candidates.
+    /// Makes the state of a receiver, which takes at most `candidates_max` candidates from peers.
     pub(crate) fn expected(plan: Plan, candidates_max: usize) -> Self {
         Self {
             plan,
@@ -42,7 +42,7 @@ impl Whole {
         }
     }
 
-    /// One that is here, at its source.
+    /// Makes the state of a source.
     pub(crate) fn known(plan: Plan, payload: Arc<[u8]>) -> Self {
         Self { payload: Some(payload), ..Self::expected(plan, 0) }
     }
@@ -59,7 +59,7 @@ impl Whole {
         self.payload.as_ref()
     }
 
-    /// Whether no chunk is taken any more: the payload is here, or the plan contradicts itself.
+    /// Whether chunks are no longer accepted: the payload is here, or the plan contradicts itself.
     pub(crate) fn is_closed(&self) -> bool {
         self.payload.is_some() || self.is_contradicted
     }
@@ -69,12 +69,12 @@ impl Whole {
         self.is_contradicted
     }
 
-    /// Whether a check is out.
+    /// Whether a check is running.
     pub(crate) fn is_checking(&self) -> bool {
         self.ticket.is_out()
     }
 
-    /// Takes a candidate, if it is of the plan's length and there is room.
+    /// Takes a candidate, if it has the plan's length and there is room.
     pub(crate) fn offer(
         &mut self,
         from: Option<PublicKey>,
@@ -101,7 +101,7 @@ impl Whole {
         Accepted::Waiting
     }
 
-    /// Candidates, the one that is being compared included.
+    /// Counts the candidates, including the one that is being compared.
     pub(crate) fn candidates(&self) -> usize {
         self.waiting.len() + usize::from(self.comparing.is_some())
     }
@@ -111,19 +111,19 @@ impl Whole {
         !self.waiting.is_empty()
     }
 
-    /// The check of the next candidate.
+    /// Issues the check of the next candidate.
     pub(crate) fn compare(&mut self) -> Option<Check> {
         let candidate = self.comparing.insert(self.waiting.pop_front()?);
         let (payload, digest) = (candidate.payload.clone(), self.plan.digest);
         Some(self.ticket.issue(Work::Compare, move || Found::Compared(payload_digest(&payload) == digest)))
     }
 
-    /// Gives out a check of the codec's own.
+    /// Issues a check of the codec's own.
     pub(crate) fn issue(&mut self, work: Work, job: impl FnOnce() -> Found + Send + 'static) -> Check {
         self.ticket.issue(work, job)
     }
 
-    /// Takes in the result of the check under way; ignores a result of any other.
+    /// Takes the result of the running check; ignores any other result.
     pub(crate) fn redeem(&mut self, checked: Checked) -> Option<Found> {
         self.ticket.redeem(checked)
     }
@@ -142,19 +142,19 @@ impl Whole {
         }
     }
 
-    /// The payload is here, and of the digest.
+    /// Takes the payload, whose digest was found right.
     pub(crate) fn complete(&mut self, payload: Arc<[u8]>) {
         self.payload = Some(payload);
         self.waiting.clear();
     }
 
-    /// The plan contradicts itself.
+    /// Notes that the plan contradicts itself.
     pub(crate) fn contradict(&mut self) -> Vec<Verdict> {
         self.is_contradicted = true;
         vec![Verdict::WrongPlan]
     }
 
-    /// Throws away what waits and is of this peer.
+    /// Drops this peer's waiting candidates.
     pub(crate) fn forget(&mut self, peer: &PublicKey) {
         self.waiting.retain(|candidate| candidate.from.as_ref() != Some(peer));
     }

@@ -1,4 +1,5 @@
-//! The duties of all codecs to the mesh: any sufficient chunks give the payload, only liars are named, and memory stays within its bound.
+//! The duties of all codecs to the mesh: any sufficient set of chunks gives the payload, only liars are named, and
+//! memory stays within its bound.
 
 mod common;
 
@@ -12,7 +13,7 @@ use slipstream_coding::{
 };
 use slipstream_types::codec;
 
-/// Chunks from the source, each to a peer of its own.
+/// Draws chunks from the source, each for a peer of its own.
 fn chunks(source: &mut dyn Codec, count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
     (0..count)
         .map(|index| source.next_chunk(&peer(1_000 + index), rng).expect("peers that have nothing"))
@@ -26,7 +27,8 @@ fn kind() -> impl Strategy<Value = CodecKind> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// However the chunks come in and whenever checks run, as many as are needed give the payload, and no more are asked for.
+    /// However the chunks arrive and whenever checks run, the needed number of them gives the payload, and no more are
+    /// asked for.
     #[test]
     fn enough_chunks_decode(kind in kind(), bytes in 0..30_000_usize, parameters in parameters(), seed in any::<u64>(), pause in 1..5_usize) {
         let mut rng = rng(seed);
@@ -51,7 +53,8 @@ proptest! {
         prop_assert_eq!(codec.held(), Held::Whole);
     }
 
-    /// A bit that is flipped anywhere is refused and blamed on whoever sent the chunk, and the payload comes from the others all the same.
+    /// A bit that is flipped anywhere is refused and blamed on the chunk's sender, and the payload still comes from the
+    /// others.
     #[test]
     fn a_flipped_bit_is_blamed_on_its_sender(kind in kind(), bytes in 1..4_000_usize, parameters in parameters(), seed in any::<u64>(), at in any::<Index>(), liar in any::<Index>(), pause in 1..5_usize) {
         let mut rng = rng(seed);
@@ -79,7 +82,7 @@ proptest! {
             }
         }
         let is_repeated_shard = matches!(plan.commitment, Commitment::ReedSolomon { .. }) && bit < 16;
-        // A shard that claims the place of one that is here is not looked at.
+        // A shard that claims the place of one that is here is ignored.
         prop_assert!(blamed == [peer(liar)].into() || is_repeated_shard && blamed.is_empty(), "{blamed:?}");
         prop_assert_eq!(codec.payload(), None);
         codec.accept(peer(500), &honest);
@@ -173,8 +176,8 @@ fn a_wrong_payload_is_its_suppliers_fault() {
     }
 }
 
-/// A source whose commitment is of another payload than its digest. Chunks that fit the commitment end in the source's blame. A node that
-/// got the payload of the digest does not pass it on, because others could not verify it.
+/// A source's commitment is of another payload than its digest. Chunks that fit the commitment end with the source to
+/// blame. A node that got the payload with the digest does not pass it on, because others could not verify it.
 #[test]
 fn a_plan_that_contradicts_itself_is_its_signers_fault() {
     for kind in [CodecKind::ReedSolomon, CodecKind::Rlnc] {
@@ -209,7 +212,7 @@ fn notices_say_what_need_not_be_sent() {
         let mut codec = open(&plan).unwrap();
         let needed = codec.chunks_needed();
         while let Some(chunk) = source.next_chunk(&peer(2), &mut rng) {
-            // Every second one is lost.
+            // Every second chunk is lost.
             if codec.chunks_held() * 2 <= needed {
                 codec.accept(peer(0), &chunk);
                 judge(&mut *codec, &mut rng);

@@ -22,7 +22,7 @@ fn source(bytes: usize, pieces: u16, rng: &mut Rng) -> (Arc<[u8]>, Plan, Box<dyn
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A chain of relays, each of which passes on combinations of the little that it has verified, in an order that chance picks.
+    /// A chain of relays passes chunks on, in random order. Each relay combines the little that it has verified.
     #[test]
     fn recoded_chunks_of_recoded_chunks_verify(bytes in 1..6_000_usize, parameters in parameters(), hops in 2..6_usize, picks in proptest::collection::vec(any::<Index>(), 40)) {
         let mut rng = rng(11);
@@ -42,7 +42,8 @@ proptest! {
         prop_assert_eq!(nodes[hops].payload(), Some(payload));
     }
 
-    /// Polluters among the senders, whatever they alter and however their chunks are mixed with honest ones: all of them are named, and nobody else.
+    /// All polluters among the senders are named, and nobody else, whatever they alter and however their chunks are
+    /// mixed with honest ones.
     #[test]
     fn polluters_are_named_exactly(pieces in 2..12_u16, polluters in 1..6_usize, at in any::<Index>(), pause in 1..9_usize, seed in any::<u64>()) {
         let mut rng = rng(seed);
@@ -89,7 +90,8 @@ fn dependent_chunks_cost_no_check() {
     for to in 1..=2 {
         codec.accept(peer(1), &relay.next_chunk(&peer(to), &mut rng).unwrap());
     }
-    // Before the two are verified, a third is kept in case one of them is forged; the very same bytes are not.
+    // Before the two are verified, a third is kept in case one of them is forged; the very same bytes are not kept
+    // again.
     let third = relay.next_chunk(&peer(3), &mut rng).unwrap();
     assert_eq!(codec.accept(peer(2), &third), Accepted::Waiting);
     assert_eq!(codec.accept(peer(2), &third), Accepted::Duplicate);
@@ -105,7 +107,7 @@ fn dependent_chunks_cost_no_check() {
     }
 }
 
-/// Somebody who sends forged chunks with the coefficients of honest ones cannot make these look useless.
+/// A sender of forged chunks with the coefficients of honest ones cannot make these look useless.
 #[test]
 fn a_forgery_does_not_keep_out_what_it_copies() {
     let mut rng = rng(2);
@@ -124,7 +126,7 @@ fn a_forgery_does_not_keep_out_what_it_copies() {
     assert_eq!(codec.payload(), Some(payload));
 }
 
-/// One sender's chunks that wait give way to those of others.
+/// One sender's waiting chunks give way to those of others.
 #[test]
 fn nobody_takes_all_room() {
     let mut rng = rng(2);
@@ -150,7 +152,7 @@ fn nobody_takes_all_room() {
     assert_eq!(codec.payload(), Some(payload));
 }
 
-/// The payload comes before all chunks were verified; until it is vouched for, only what was verified is passed on.
+/// The payload is here before all chunks are verified. Until it is vouched for, only verified chunks are passed on.
 #[test]
 fn only_what_is_verified_is_passed_on() {
     let mut rng = rng(2);

@@ -1,4 +1,4 @@
-//! [`Batch`]: a certified batch that is spread.
+//! [`Batch`]: a certified batch that is being spread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,37 +19,37 @@ use super::{
 };
 use crate::message::{Announced, Message, PLANS_MAX, Part, PayloadId, SignedPlan, Wants};
 
-/// How long a body waits for its hints, which save an executor more than that.
+/// How long a body waits for its hints, which save an executor more time than that.
 const HINTS_PATIENCE: Duration = Duration::from_millis(30);
-/// How long a body may take, beside the time of its certified bytes at 8 Mbit/s: then it is left to sync to fetch it.
+/// How long a body may take, beside the time of its certified bytes at 8 Mbit/s. After that, sync fetches it.
 const BODY_PATIENCE: Duration = Duration::from_secs(2);
-/// Validators beside a batch's leader whose plan of its body is taken.
+/// Validators other than a batch's leader whose plan of its body is taken.
 const LENDERS_MAX: usize = 2;
 /// Most plans of one part that one validator may sign in one view. A liar's true plan must be among them, and an honest validator that
 /// restarts may cut the same content in another way.
 const SIGNED_MAX: usize = 2;
-/// How long a batch without a body's plan waits for one: somebody on the way may have left it out.
+/// How long a batch without a body's plan waits for one: a peer on the way may have left it out.
 const PLAN_PATIENCE: Duration = Duration::from_millis(300);
 
-/// The peers that this node has told of it.
+/// The peers to which this node has announced the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Telling {
     /// No peer was told yet.
     Nobody,
-    /// Some; those that nobody else tells until then are told as well.
+    /// Some peers were told. At that moment, those that nobody else has told are told as well.
     Some(Instant),
     /// All peers were told.
     All,
 }
 
-/// The parts of it that were handed over.
+/// The parts of the batch that were handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
     /// No part was handed over yet.
     Nothing,
-    /// The news that its body is missing: sync fetches it, unless the body still arrives.
+    /// The report that its body is missing: sync fetches it, unless the body still arrives.
     GaveUp,
-    /// All that is wanted of it, or it is here by other ways.
+    /// All wanted parts, or the batch is here by other ways.
     All,
 }
 
@@ -65,21 +65,21 @@ pub(super) struct Told {
 pub(super) struct Batch {
     pub(super) header: Arc<BatchHeader>,
     pub(super) digest: Digest,
-    /// The ledger up to it; none of one that this node published, until it is the head.
+    /// The ledger up to it; `None` for a batch that this node published, until it is the head.
     pub(super) accumulator: Option<Accumulator>,
-    /// Its certificates that were checked, by their views: more than one if the view changed while it was agreed on.
+    /// Its checked certificates, by their views: more than one if the view changed while it was agreed on.
     certificates: BTreeMap<u64, Certificate>,
-    /// The peers that told of it, the first one first.
+    /// The peers that announced it, the first one first.
     pub(super) tellers: Vec<PeerId>,
     pub(super) plans: Vec<(PayloadId, SignedPlan)>,
     pub(super) payloads: Vec<Payload>,
     /// Peers that know of it.
     pub(super) told: BTreeMap<PeerId, Told>,
-    /// Payloads with a plan that are not put together here, and since when.
+    /// Payloads with a plan that are not assembled here, and since when.
     pub(super) declined: BTreeMap<PayloadId, Instant>,
     pub(super) began_at: Instant,
     pub(super) telling: Telling,
-    /// When this node spreads it itself, unless whoever should has begun.
+    /// When this node spreads it itself, unless its leader has begun.
     pub(super) lead_at: Option<Instant>,
     /// The body, the signer of its plan, and when it arrived.
     body: Option<(Blob, PublicKey, Instant)>,
@@ -112,7 +112,7 @@ impl Batch {
         }
     }
 
-    /// Becomes a source of a payload, whatever of it came before.
+    /// Makes this node a source of a payload, whatever of it came before.
     pub(super) fn take_source(
         &mut self,
         signed: SignedPlan,
@@ -135,22 +135,22 @@ impl Batch {
         }
     }
 
-    /// Whether there is room for a plan. The leader of one of its views has places of its own. For a body, two other validators may tell
-    /// too, in case the leader is silent and one of them lies.
+    /// Whether there is room for a plan. The leader of one of the batch's views has places of its own. For a body, two
+    /// other validators may add plans too, in case the leader is silent and one of them lies.
     pub(super) fn has_room(&self, plan: &SignedPlan, set: &ValidatorSet) -> bool {
         let leads = |plan: &SignedPlan| plan.signer == set.primary(plan.view);
         let alike = || self.plans.iter().map(|(_, known)| known).filter(|known| known.part == plan.part);
         let has_room = match plan.part {
             _ if leads(plan) => true,
             Part::Body => alike().filter(|known| !leads(known)).count() < LENDERS_MAX,
-            // Hints are what an executor saw, so that each validator's differ: the leader's are spread.
+            // Hints are what one executor saw, so each validator's differ: only the leader's are spread.
             Part::Hints => false,
         };
         let of_signer = alike().filter(|known| (known.signer, known.view) == (plan.signer, plan.view));
         self.certificates.contains_key(&plan.view) && has_room && of_signer.count() < SIGNED_MAX
     }
 
-    /// Takes note of a certificate that was checked.
+    /// Notes a checked certificate.
     pub(super) fn certified(&mut self, certificate: Certificate) {
         self.certificates.entry(certificate.view).or_insert(certificate);
     }
@@ -160,12 +160,12 @@ impl Batch {
         self.certificates.get(&view)
     }
 
-    /// Any of its certificates, and how many there are.
+    /// Any of its certificates, and the number of them.
     pub(super) fn certificate(&self) -> Option<(&Certificate, usize)> {
         Some((self.certificates.values().next()?, self.certificates.len()))
     }
 
-    /// The payload of a name.
+    /// The payload with that name.
     pub(super) fn payload(&mut self, id: &PayloadId) -> Option<&mut Payload> {
         self.payloads.iter_mut().find(|payload| payload.id == *id)
     }
@@ -177,7 +177,7 @@ impl Batch {
         self.payloads.iter().filter(of_body).any(is_good)
     }
 
-    /// When the rest is told.
+    /// When to tell the remaining peers.
     pub(super) fn tell_at(&self) -> Option<Instant> {
         match self.telling {
             Telling::Some(at) => Some(at),
@@ -185,7 +185,8 @@ impl Batch {
         }
     }
 
-    /// The news of a batch for a peer: all of it, or plans that are new to it, with the certificate of their view.
+    /// The news of a batch for a peer: all of it, or only plans that are new to the peer, with the certificate of their
+    /// view.
     pub(super) fn tell(&mut self, peer: PeerId) -> Vec<Message> {
         let number = self.header.number;
         let told = self.told.entry(peer).or_default();
@@ -216,7 +217,7 @@ impl Batch {
         messages
     }
 
-    /// A peer showed a certificate of it.
+    /// Notes that a peer showed a certificate of the batch.
     pub(super) fn shown(&mut self, peer: PeerId, view: u64) {
         if self.certificates.contains_key(&view) {
             self.told.entry(peer).or_default().views.insert(view);
@@ -228,20 +229,20 @@ impl Batch {
         self.told.get(peer).is_some_and(|told| told.plans.contains(id))
     }
 
-    /// A peer left, or was cut off.
+    /// Forgets a peer that left, or was cut off.
     pub(super) fn forget(&mut self, peer: &PeerId) {
         self.told.remove(peer);
         self.tellers.retain(|teller| teller != peer);
         self.payloads.iter_mut().for_each(|payload| payload.forget(peer));
     }
 
-    /// A peer has started again: it knows nothing, and what it may ask for stays counted.
+    /// Forgets what a restarted peer knew. What it may ask for stays counted.
     pub(super) fn restarted(&mut self, peer: &PeerId) {
         self.told.remove(peer);
         self.payloads.iter_mut().for_each(|payload| payload.restarted(peer));
     }
 
-    /// Notes a part that is here.
+    /// Keeps a part that is here.
     pub(super) fn keep(&mut self, (part, signer): (Part, PublicKey), blob: Blob, now: Instant) {
         match part {
             _ if self.handed == Handed::All => {}
@@ -261,7 +262,7 @@ impl Batch {
         }
     }
 
-    /// The longest that a part can be, compressed: incompressible content grows by a byte in 255, and by its head.
+    /// Most bytes of a compressed part: incompressible content grows by a byte in 255, and by its head.
     pub(super) fn bytes_max(&self, part: Part) -> u64 {
         let content = match part {
             Part::Body => u64::from(self.header.tx_bytes),
@@ -270,7 +271,7 @@ impl Batch {
         content + content / 255 + 64
     }
 
-    /// Until when the body may come.
+    /// Until when the body may arrive.
     pub(super) fn give_up_at(&self) -> Instant {
         match self.coming(Part::Body) {
             Some(payload) => {
@@ -295,7 +296,7 @@ impl Batch {
         let (body, body_signer, _) = self.body.take()?;
         self.handed = Handed::All;
         let (hints, signer) = self.hints.take().unzip();
-        // The peer that told of it may have left meanwhile.
+        // The peer that announced it may have left meanwhile.
         let from = signer.or(self.tellers.first().copied()).unwrap_or(body_signer);
         Some(Delivery { from, header, certificate, body, hints })
     }

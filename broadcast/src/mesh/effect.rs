@@ -14,7 +14,7 @@ use crate::message::Part;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// Something to do. Order matters only among the messages to one peer.
+/// A task for the driver. Order matters only among the messages to one peer.
 #[derive(Debug)]
 pub enum Effect {
     /// Send a message to one peer.
@@ -33,35 +33,35 @@ pub enum Effect {
         /// The work to do.
         job: Job,
     },
-    /// A batch is certified and on its way here: until then sync need not fetch it.
+    /// A batch is certified and on its way here: sync need not fetch it until then.
     Expect {
         /// Number of the batch.
         number: BatchNumber,
         /// When the mesh gives up on the batch.
         until: Instant,
     },
-    /// A peer has a batch, or soon will, that does not come here by the mesh.
+    /// A peer has a batch, or soon will, and the mesh does not bring it here.
     Heard {
         /// The peer that has the batch.
         peer: PeerId,
         /// Number of the batch.
         number: BatchNumber,
     },
-    /// A batch that was expected does not come.
+    /// An expected batch does not come.
     GaveUp(BatchNumber),
-    /// A batch is here.
+    /// A batch is here, with its body.
     Deliver(Box<Delivery>),
-    /// A peer sent so many bytes that were of use.
+    /// A peer sent useful bytes.
     Credit {
         /// The peer that sent them.
         peer: PeerId,
-        /// How many bytes were useful.
+        /// Number of useful bytes.
         bytes: usize,
     },
     /// The leader of this batch is silent. This validator therefore codes the body, signs a plan of its own, and hands both
     /// to [`super::Mesh::publish`].
     Lead(Box<Lead>),
-    /// The peer sent what no honest node sends.
+    /// A peer sent what no honest node sends.
     Ban {
         /// The peer to ban.
         peer: PeerId,
@@ -72,7 +72,7 @@ pub enum Effect {
     },
 }
 
-/// A certified batch that has to be spread by this node.
+/// A certified batch that this node has to spread.
 #[derive(Clone, Debug)]
 pub struct Lead {
     /// Header of the batch.
@@ -86,8 +86,8 @@ pub struct Lead {
 /// A certified batch. A validator signed its parts, and the body is the header's. The receiver judges the hints' worth.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delivery {
-    /// The peer that answers for the hints: the validator that vouches for them; without hints, the peer that told of the
-    /// batch first.
+    /// The peer that answers for the hints: the validator that vouches for them; without hints, the first peer that
+    /// announced the batch.
     pub from: PeerId,
     /// Header of the batch.
     pub header: BatchHeader,
@@ -99,14 +99,14 @@ pub struct Delivery {
     pub hints: Option<Blob>,
 }
 
-/// Work that takes longer than a message should wait.
+/// Work that takes longer than a message should wait for it.
 #[derive(Debug)]
 pub enum Job {
     /// Check chunks, or put a payload together.
     Check(Check),
-    /// See whether a payload is what the header says.
+    /// Compare a payload with the header.
     Open {
-        /// The part of the batch that the payload is.
+        /// The part of the batch that the payload carries.
         part: Part,
         /// Header of the payload's batch.
         header: Arc<BatchHeader>,
@@ -120,7 +120,7 @@ pub enum Job {
 pub enum Done {
     /// Result of [`Job::Check`].
     Checked(Checked),
-    /// Of [`Job::Open`]: the payload, or why it is none of the batch.
+    /// Result of [`Job::Open`]: the payload, or why it is not the batch's.
     Opened(Result<Blob, String>),
 }
 

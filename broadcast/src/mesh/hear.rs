@@ -1,4 +1,4 @@
-//! Announced batches: checks their truth, and chooses the peers to tell next.
+//! Takes announced batches: checks their truth, and chooses the peers to tell next.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::message::{Announced, Message, PayloadId};
 const EXPECT_SLACK: Duration = Duration::from_millis(50);
 /// How long a batch is left to its leader before another validator spreads it.
 const LEADER_PATIENCE: Duration = Duration::from_millis(300);
-/// Views of a batch whose certificates are checked: it was agreed on in one, or in few that followed each other.
+/// Most views of a batch whose certificates are checked: it was agreed on in one view, or in few consecutive ones.
 const VIEWS_MAX: usize = 2;
 
 impl Mesh {
-    /// A validator tells of a batch that was agreed on, with payloads of which it is a source, in the order of the plans. It may tell of other payloads of
-    /// it later.
+    /// Announces, as a validator, a batch that was agreed on, with payloads that this node is a source of, in the order
+    /// of the plans. It may announce other payloads of the batch later.
     pub fn publish(&mut self, announced: Announced, sources: Vec<Source>, now: Instant) {
         let Announced { header, certificate, plans } = announced;
         let (number, epoch) = (header.number, header.epoch);
@@ -48,8 +48,8 @@ impl Mesh {
         ids.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// A validator has the body of a batch that another one spreads: it serves it as well, under the other's plan. Should nobody spread
-    /// the batch, this node does.
+    /// Lends the body of a batch that another validator spreads: serves it as well, under the other's plan. If nobody
+    /// spreads the batch, this node does.
     pub fn lend(&mut self, header: BatchHeader, certificate: Certificate, body: Arc<[u8]>, now: Instant) {
         let number = header.number;
         let Some(batch) = self.take_own(header, certificate, now) else { return };
@@ -64,7 +64,7 @@ impl Mesh {
         }
     }
 
-    /// Spreads the body of a batch that this node lends, if nobody else does.
+    /// Spreads the body of a lent batch, if nobody else does.
     pub(super) fn lead(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.lead_at.take_if(|at| *at <= now).is_none() || batch.is_spread(&self.liars) {
@@ -110,11 +110,11 @@ impl Mesh {
         }
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.digest != announced.header.digest() {
-            // There is a fork, or the peer made it up; nothing tells which.
+            // Either there is a fork, or the peer made it up; nothing shows which.
             return self.charge(from, 0, now);
         }
         if batch.tellers.contains(&from) {
-            // Once is enough.
+            // Once is enough: repetitions are charged.
             self.charge(from, 0, now);
         } else {
             batch.tellers.push(from);
@@ -129,7 +129,7 @@ impl Mesh {
         self.look_again(number.next(), now);
     }
 
-    /// Of a batch far ahead sync finds out whether there is so much that is new, and fetches it.
+    /// Passes a batch far ahead on to sync, which finds out whether the ledger is that long, and fetches it.
     fn hear_far(&mut self, from: PeerId, announced: &Announced, now: Instant) {
         self.say_needless(from, announced);
         self.charge(from, 0, now);
@@ -139,19 +139,19 @@ impl Mesh {
         }
     }
 
-    /// Checks that a batch is certified and follows the ledger, and takes it up.
+    /// Checks that a batch is certified and follows the ledger, and begins its entry.
     fn admit(&mut self, from: PeerId, announced: &Announced, now: Instant) -> bool {
         let (header, certificate) = (&announced.header, &announced.certificate);
         let (number, set) = (header.number, Arc::clone(&self.head.set));
         if number <= self.head.number {
-            // It came by other ways.
+            // It came here by other ways.
             self.charge(from, 0, now);
             self.say_needless(from, announced);
             return false;
         }
         let is_next = number == self.head.number.next();
         if header.epoch < set.epoch || (is_next && header.epoch > set.epoch) {
-            // The next batch is of this epoch, and nothing of an old one comes behind the head.
+            // The next batch is of this epoch, and no batch of an old epoch comes after the head.
             self.charge(from, 0, now);
             return false;
         }
@@ -204,7 +204,7 @@ impl Mesh {
         }
     }
 
-    /// Leaves a batch to the mesh for as long as it may take.
+    /// Makes sync leave a batch to the mesh for as long as it may take.
     pub(super) fn expect(&mut self, number: BatchNumber) {
         let Some(batch) = self.batches.get(&number) else { return };
         if self.wants.body && number > self.head.number && batch.handed == Handed::Nothing {
@@ -213,7 +213,7 @@ impl Mesh {
         }
     }
 
-    /// Tells a peer that it need send nothing of a batch: it is committed here, or fetched with those before it.
+    /// Tells a peer to send nothing of a batch: it is committed here, or fetched with those before it.
     fn say_needless(&mut self, peer: PeerId, announced: &Announced) {
         let digest = announced.header.digest();
         let ids: Vec<_> = announced.plans.iter().filter_map(|plan| plan.id(&digest).ok()).collect();
@@ -230,7 +230,7 @@ impl Mesh {
         self.waiting.entry(announced.header.number).or_default().push((from, announced.clone()));
     }
 
-    /// Takes up what waited for the batch before this number.
+    /// Takes up the announcements that waited for the batch before this number.
     pub(super) fn look_again(&mut self, number: BatchNumber, now: Instant) {
         for (from, announced) in self.waiting.remove(&number).unwrap_or_default() {
             if self.peers.contains_key(&from) {
@@ -239,7 +239,7 @@ impl Mesh {
         }
     }
 
-    /// Takes note of another view in which a batch was agreed on: plans of its leader count as well.
+    /// Notes another view in which a batch was agreed on: plans of its leader count as well.
     fn learn_view(&mut self, from: PeerId, number: BatchNumber, certificate: &Certificate, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         let Some((known, views)) = batch.certificate() else { return };
@@ -259,8 +259,8 @@ impl Mesh {
         }
     }
 
-    /// Tells some peers at once that have not told of the batch: first those that take what they are sent. The rest may hear of it from others
-    /// first.
+    /// Announces a batch at once to some peers that have not announced it, first to those that take what they are sent.
+    /// The rest may hear of it from others first.
     pub(super) fn tell_some(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.telling != Telling::Nobody {
@@ -276,7 +276,7 @@ impl Mesh {
         others.into_iter().for_each(|(_, _, peer)| self.tell(peer, number));
     }
 
-    /// Tells those that nobody seems to have told.
+    /// Announces a batch to the peers that nobody seems to have told.
     pub(super) fn tell_the_rest(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.tell_at().is_none_or(|at| at > now) {
@@ -287,7 +287,7 @@ impl Mesh {
         peers.into_iter().for_each(|peer| self.tell(peer, number));
     }
 
-    /// Tells a peer what it does not know of a batch.
+    /// Sends a peer what it does not know of a batch.
     pub(super) fn tell(&mut self, peer: PeerId, number: BatchNumber) {
         if !self.peers.contains_key(&peer) {
             return;
@@ -297,8 +297,8 @@ impl Mesh {
         messages.iter().for_each(|message| self.send(peer, message, Priority::First));
     }
 
-    /// A validator signed a lie. For the rest of the epoch this node ignores its signatures, and spreads bodies that it has itself if
-    /// nobody else does.
+    /// Notes that a validator signed a lie. For the rest of the epoch this node ignores its signatures, and itself
+    /// spreads the bodies that it has if nobody else does.
     pub(super) fn lied(&mut self, signer: PublicKey, number: BatchNumber, what: &str, now: Instant) {
         // A signer that left with its epoch can do no harm in the next one.
         if self.head.set.index_of(&signer).is_none() || !self.liars.insert(signer) {
@@ -313,13 +313,13 @@ impl Mesh {
         }
     }
 
-    /// The payload of a name.
+    /// The payload with that name.
     pub(super) fn payload(&mut self, id: &PayloadId) -> Option<&mut Payload> {
         self.batches.get_mut(self.places.get(id)?)?.payload(id)
     }
 }
 
-/// Checks that a certificate is about a header, as far as that can be seen without the ledger before it.
+/// Checks that a certificate is about a header, as far as possible without the ledger before it.
 fn is_of(header: &BatchHeader, certificate: &Certificate) -> Result<(), String> {
     let info = &certificate.info;
     let is_certified = info.number == header.number
@@ -329,7 +329,7 @@ fn is_of(header: &BatchHeader, certificate: &Certificate) -> Result<(), String> 
     if is_certified { Ok(()) } else { Err("has another certificate".into()) }
 }
 
-/// Checks that a header stands on its parent, and that the certificate that is about it is about it there.
+/// Checks that a header follows its parent, and that its certificate is for that place in the ledger.
 fn follows(
     header: &BatchHeader,
     certificate: &Certificate,

@@ -1,20 +1,20 @@
-//! [`Mesh`]: how new batches spread, as a machine without I/O.
+//! [`Mesh`]: how new batches spread, as a state machine without I/O.
 //!
 //! ```text
 //!             ┌ Batch ──▶ certificate, place in the ledger, plans' signatures ──▶ Batch to `degree` peers, later to the rest
-//!  a message ─┼ Chunk ──▶ codec: bounds, rank ──▶ Check (a job) ──▶ useful: so many chunks to peers that lack them
+//!  a message ─┼ Chunk ──▶ codec: bounds, rank ──▶ Check (a job) ──▶ useful: more chunks to peers that lack them
 //!             ├ Have  ──▶ that peer gets no more                └─▶ whole: compared with the header ──▶ Deliver
-//!             └ Lack  ──▶ chunks for who asked
-//!  a timer ──▶ what is missing is asked of a peer that has it; a batch whose body is late is delivered without it
+//!             └ Lack  ──▶ chunks for the peer that asked
+//!  a timer ──▶ asks a peer for what is missing; gives up a batch whose body is late
 //! ```
 //!
 //! Invariants:
-//! * A node passes on only what it checked against something signed. It checks a header against a certificate and the ledger before
-//!   it, a plan against its signer, a chunk against its plan. A peer that sends what fails such a check made it up, and is cut off.
-//!   If signed content is false, its signer is at fault and its relays are not.
+//! * A node passes on only what it checked against something signed. It checks a header against a certificate and the
+//!   ledger before it, a plan against its signer, and a chunk against its plan. A peer whose message fails such a check
+//!   made it up, and is cut off. If signed content is false, its signer is at fault and its relays are not.
 //! * Messages of one peer never displace another's.
-//! * Of a payload, a node sends unasked at most twice `send_cap` times its size (a payload sent whole: twice `degree` times). To a peer
-//!   that asks it sends at most twice the size.
+//! * A node sends a payload unasked at most twice `send_cap` times its size (a payload sent whole: twice `degree`
+//!   times). To a peer that asks it sends at most twice the size.
 
 mod batch;
 mod effect;
@@ -60,29 +60,29 @@ use crate::{
     message::{Announced, Message, Part, PayloadId, Peeked, Wants},
 };
 
-/// Batches ahead of the head that are assembled: who is further behind fetches.
+/// Batches ahead of the head that are assembled: a node that is further behind fetches.
 const AHEAD_MAX: u64 = 8;
 /// Batches up to the head whose payloads are kept for peers that lack something.
 const KEPT: u64 = 8;
 /// How long to leave it to others to tell the remaining peers, and to the leader to spread a batch.
 const LAZY: Duration = Duration::from_millis(150);
-/// How often peers are told again what this node wants: a message may be lost, and they would send nothing for ever.
+/// How often peers hear again what this node wants: a message may be lost, and they would send nothing for ever.
 const WANTS_EVERY: Duration = Duration::from_secs(5);
-/// Cost of an unreadable message, in bytes of no use: a peer of another version sends few.
+/// Cost of an unreadable message, in useless bytes: a peer of another version sends few.
 const UNREADABLE_BYTES: usize = 1 << 20;
-/// Peers of which it is known after they left what they sent of no use.
+/// Most peers whose useless messages are remembered after they left.
 const DEPARTED_MAX: usize = 1_024;
-/// How long a peer stays away that sent what no honest node sends.
+/// How long a peer is banned that sent what no honest node sends.
 const BAN: Duration = Duration::from_secs(600);
 
-/// The end of the ledger here, on which the next batch stands.
+/// The end of the ledger here, which the next batch follows.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// Number of the last committed batch.
     pub number: BatchNumber,
     /// The digest of its header.
     pub digest: Digest,
-    /// The ledger up to it.
+    /// The accumulator of the ledger up to it.
     pub accumulator: Accumulator,
     /// The validators of the batch after it.
     pub set: Arc<ValidatorSet>,
@@ -98,26 +98,26 @@ pub struct Mesh {
     /// The validators of the epoch before the head's.
     before: Option<Arc<ValidatorSet>>,
     peers: BTreeMap<PeerId, Neighbour>,
-    /// Peers that left with something to their account: at most [`DEPARTED_MAX`].
+    /// Peers that left with useless messages on record: at most [`DEPARTED_MAX`].
     departed: BTreeMap<PeerId, Departed>,
     batches: BTreeMap<BatchNumber, Batch>,
-    /// Where a payload belongs.
+    /// The batch that each payload belongs to.
     places: BTreeMap<PayloadId, BatchNumber>,
-    /// Announcements whose place in the ledger cannot be checked before the batch in front of them is here.
+    /// Announcements whose place in the ledger cannot be checked until the batch before them is here.
     waiting: BTreeMap<BatchNumber, Vec<(PeerId, Announced)>>,
     /// Bodies that this node has from consensus.
     own: BTreeMap<BatchNumber, Arc<[u8]>>,
     jobs: BTreeMap<JobId, PayloadId>,
     next_job: u64,
-    /// Validators of this epoch that signed what is false.
+    /// Validators of this epoch that signed something false.
     liars: BTreeSet<PublicKey>,
-    /// When peers are told again what it wants.
+    /// When to tell peers again what this node wants.
     wants_at: Option<Instant>,
-    /// Pretended size of a chunk, in simulations only.
+    /// Pretended size of a chunk, in bytes; only in simulations.
     chunk_bytes: Option<usize>,
     effects: VecDeque<Effect>,
-    /// The last chunk that was sent, and the last other message: peers that get the same share its bytes. While slow peers take nothing, each
-    /// would hold a copy.
+    /// The last chunk that was sent, and the last other message. Peers that get the same message share its bytes;
+    /// otherwise each slow peer would hold a copy.
     sent: [Bytes; 2],
     status: MeshStatus,
 }
@@ -127,7 +127,7 @@ pub struct Mesh {
 pub struct Source {
     /// Identifies the payload.
     pub id: PayloadId,
-    /// The part of the batch that it is.
+    /// The part of the batch that it carries.
     pub part: Part,
     /// The codec, which has the whole payload.
     pub codec: Box<dyn Codec>,
@@ -159,13 +159,13 @@ impl Mesh {
         }
     }
 
-    /// For a simulation whose payloads are small, and whose chunks stand for such of so many bytes, and take as long.
+    /// For a simulation with small payloads, whose chunks stand for chunks of `bytes` bytes and take as long.
     #[doc(hidden)]
     pub fn set_chunk_bytes(&mut self, bytes: usize) {
         self.chunk_bytes = Some(bytes);
     }
 
-    /// The connected peers. New ones are told what this node wants.
+    /// Takes the connected peers. New ones hear what this node wants.
     pub fn handle_peers(&mut self, connected: &[PeerId], now: Instant) {
         let gone: Vec<_> = self.peers.keys().filter(|peer| !connected.contains(peer)).copied().collect();
         for peer in gone {
@@ -187,7 +187,7 @@ impl Mesh {
         }
     }
 
-    /// Keys are free, so that only so many are remembered; validators always.
+    /// Bounds the records of departed peers, because keys are free. Validators are always remembered.
     fn forget_departed(&mut self, now: Instant) {
         self.departed.retain(|_, departed| !departed.is_over(now));
         while self.departed.len() > DEPARTED_MAX {
@@ -200,18 +200,18 @@ impl Mesh {
         }
     }
 
-    /// Forgets what passed between this node and a peer.
+    /// Forgets the exchanges with a peer.
     fn forget(&mut self, peer: &PeerId) {
         self.batches.values_mut().for_each(|batch| batch.forget(peer));
         self.waiting.values_mut().for_each(|waiting| waiting.retain(|(from, _)| from != peer));
     }
 
-    /// Whether a peer is known: if not, [`Mesh::handle_peers`] comes before its messages.
+    /// Whether a peer is known. If not, call [`Mesh::handle_peers`] before its messages.
     pub fn knows(&self, peer: &PeerId) -> bool {
         self.peers.contains_key(peer)
     }
 
-    /// The ledger has grown, by any way: batches assembled for it are over.
+    /// Takes the ledger's new head, however it grew: batches assembled up to it are over.
     pub fn handle_head(&mut self, head: Head, now: Instant) {
         let before = std::mem::replace(&mut self.head, head);
         if before.set.epoch != self.head.set.epoch {
@@ -231,7 +231,7 @@ impl Mesh {
         self.look_again(number.next(), now);
     }
 
-    /// This node's wants have changed: it has begun or ended to validate.
+    /// Sets this node's wants, which change when it begins or ceases to validate.
     pub fn set_wants(&mut self, wants: Wants) {
         if wants != self.wants {
             self.wants = wants;
@@ -246,7 +246,7 @@ impl Mesh {
         known.into_iter().find(|set| set.epoch == epoch).cloned()
     }
 
-    /// Takes what a peer sent.
+    /// Takes a peer's message.
     pub fn handle_message(&mut self, from: PeerId, bytes: &[u8], now: Instant) {
         let Some(peer) = self.peers.get(&from) else { return };
         let peeked = Message::peek(bytes);
@@ -255,7 +255,7 @@ impl Mesh {
             return;
         }
         let is_known = match peeked {
-            // No sums with a number that anybody may have made up.
+            // No additions with a number that anybody may have made up.
             Peeked::Batch(number) => self.head.number.since(number) < KEPT,
             Peeked::Chunk(id) => self.places.contains_key(&id),
             Peeked::Notice | Peeked::Other => true,
@@ -278,7 +278,7 @@ impl Mesh {
         }
     }
 
-    /// A peer says what it wants. It asks the same when it is new, or has lost what it knew.
+    /// Takes a peer's wants. The peer asks for this node's when it is new, or has lost what it knew.
     fn peer_wants(&mut self, from: PeerId, wants: Wants, asks: bool, now: Instant) {
         self.peers.entry(from).and_modify(|peer| peer.wants = wants);
         self.charge(from, 0, now);
@@ -299,7 +299,7 @@ impl Mesh {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let numbers: Vec<_> = self.batches.keys().copied().collect();
         for number in numbers {
@@ -316,7 +316,7 @@ impl Mesh {
         }
     }
 
-    /// When [`Mesh::handle_timeout`] is to be called.
+    /// When to call [`Mesh::handle_timeout`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_batch = |batch: &Batch| {
             let repairs = batch.payloads.iter().filter_map(payload::Payload::due_at).min();
@@ -326,12 +326,12 @@ impl Mesh {
         self.batches.values().filter_map(of_batch).chain(self.wants_at).min()
     }
 
-    /// The next thing to do.
+    /// Returns the next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// Counts the traffic and its speed.
+    /// Reports the traffic, and the payloads of the last batches.
     pub fn status(&self) -> MeshStatus {
         let of_batch = |(number, batch): (&BatchNumber, &Batch)| {
             let of = |payload: &payload::Payload| payload.status(*number);
@@ -349,7 +349,7 @@ impl Mesh {
     }
 
     fn send(&mut self, peer: PeerId, message: &Message, priority: Priority) {
-        // Messages are made within their bounds.
+        // The mesh makes messages within their bounds.
         let Ok(bytes) = message.encode() else { return };
         self.status.bytes_sent += bytes.len() as u64;
         let last = &mut self.sent[usize::from(matches!(message, Message::Chunk { .. }))];
@@ -375,7 +375,7 @@ impl Mesh {
         }
     }
 
-    /// Cuts a peer off. Of a validator only the mesh takes nothing any more: consensus needs its link.
+    /// Cuts a peer off. A validator is cut off only from the mesh: consensus needs its link.
     fn ban(&mut self, peer: PeerId, reason: String, now: Instant) {
         self.status.banned += 1;
         self.forget(&peer);

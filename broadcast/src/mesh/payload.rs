@@ -1,7 +1,8 @@
-//! [`Payload`]: one payload on its way here and on.
+//! [`Payload`]: one payload on its way here and onwards.
 //!
-//! For each useful chunk that arrives, the node sends as many as the configured cap says, to the peers that have got least. So every sent
-//! chunk was checked, the payload moves on before it is whole, and a node sends at most the cap times its size.
+//! For each useful chunk that arrives, the node sends as many as the configured cap says, to the peers that have got
+//! the fewest. So every sent chunk was checked, the payload moves on before it is whole, and a node sends at most the
+//! cap times its size.
 
 use std::collections::BTreeMap;
 
@@ -15,63 +16,65 @@ use tokio::time::{Duration, Instant};
 use super::{effect::JobId, status::PayloadStatus};
 use crate::message::{Part, PayloadId};
 
-/// How long the mesh may wait from one useful chunk to the next before it asks a peer. The time that a chunk takes at 8 Mbit/s is added.
+/// How long the mesh may wait between two useful chunks before it asks a peer. The time that a chunk takes at 8 Mbit/s
+/// is added.
 const PATIENCE: Duration = Duration::from_millis(120);
-/// Chunks of a coded payload that go out for the first one that comes. Measured with 2,000 nodes (`slipnet sim broadcast`): with none, a
-/// batch of 119 KB takes 1.5 times as long at 50 Mbit/s. With twice as many, the mesh sends more and delivers no sooner.
+/// Chunks of a coded payload that go out when the first one arrives. Measured with 2,000 nodes (`slipnet sim
+/// broadcast`): with none, a batch of 119 KB takes 1.5 times as long at 50 Mbit/s. With twice as many, the mesh sends
+/// more and delivers no sooner.
 const BURST_CHUNKS: usize = 48;
 /// Most bytes of that burst, so that large chunks do not choke an up-link of 50 Mbit/s.
 const BURST_BYTES: usize = 512 << 10;
-/// Chunks that one peer is sent because it asked, in multiples of what the payload needs.
+/// Chunks that one peer gets on request, in multiples of the number that the payload needs.
 const PULLED_MAX: usize = 2;
-/// The time in which all asking peers together may get the payload's needs once more, beside what the configured cap gives them at once.
-/// Keys are free, and an up-link is not.
+/// The time in which all asking peers together may get the payload's needs once more, beside what the configured cap
+/// gives them at once. Keys are free, and an up-link is not.
 const PULLED_TIME: Duration = Duration::from_millis(500);
-/// Chunks beyond what the payload needs that a peer may send: those under way when it was complete.
+/// Chunks beyond the payload's needs that a peer may send: those in flight when it became complete.
 const CHUNKS_SPARE: usize = 8;
 
-/// How far it is.
+/// The state of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// Chunks are missing.
     Assembling,
-    /// It is whole, and compared with its header.
+    /// It is whole, and is being compared with its header.
     Opening,
-    /// It is this node's own, and compared with the plan of whoever spreads it.
+    /// It is this node's own, and is being compared with the plan of the node that spreads it.
     Lent,
     /// It is whole.
     Whole,
-    /// Nobody should have signed it.
+    /// It is of no use: nobody should have signed it, or it differs from this node's own.
     Over,
 }
 
 /// The traffic between this node and a peer.
 #[derive(Debug, Default)]
 pub(super) struct Side {
-    /// The peer told the plan: it has chunks, or soon will.
+    /// Whether the peer announced the plan: it has chunks, or soon will.
     pub(super) tells: bool,
-    /// The peer has the payload, or needs it no more.
+    /// Whether the peer has the payload, or no longer needs it.
     pub(super) has: bool,
-    /// Chunks of the peer that came, and those of them that were of use.
+    /// Chunks that came from the peer, and the useful ones among them.
     received: usize,
     pub(super) useful: usize,
-    /// Chunks that it was sent, unasked and asked.
+    /// Chunks that the peer was sent, unasked and on request.
     pub(super) sent: usize,
     pulled: usize,
-    /// When it was asked last.
+    /// When the peer was last asked.
     pub(super) asked_at: Option<Instant>,
 }
 
 /// Bytes of chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Moved {
-    /// Sent.
+    /// Bytes sent.
     pub sent: u64,
-    /// That came and were needed, as far as was seen on arrival.
+    /// Bytes that came and were needed, as far as was seen on arrival.
     pub useful: u64,
-    /// That came of what was here already.
+    /// Bytes that came and were here already.
     pub duplicate: u64,
-    /// That came and are of use to nobody: malformed, or of what should not have been signed.
+    /// Bytes that came and are useless: malformed, or of a payload that should not have been signed.
     pub useless: u64,
 }
 
@@ -83,29 +86,29 @@ pub(super) struct Payload {
     /// The validator that signed its plan.
     pub(super) signer: PublicKey,
     pub(super) codec: Box<dyn Codec>,
-    /// The check or comparison that runs.
+    /// The running check or comparison.
     pub(super) job: Option<JobId>,
     pub(super) sides: BTreeMap<PeerId, Side>,
-    /// Whether something of it was here to be sent, and chunks that may still be sent unasked.
+    /// Whether something of it was here to be sent; `allowance` counts the chunks that may still be sent unasked.
     is_sent: bool,
     allowance: usize,
-    /// Chunks that were sent because somebody asked.
+    /// Chunks that were sent on request.
     pulled: usize,
     /// Whether this node still needs it. If not, it merely passes the payload on.
     pub(super) is_wanted: bool,
     began_at: Instant,
-    /// How long nothing may come before somebody is asked.
+    /// How long to wait for a chunk before a peer is asked.
     patience: Duration,
-    /// Time from the batch's certificate to its last byte.
+    /// Time from the batch's certificate to the payload's last byte.
     pub(super) took: Option<Duration>,
     pub(super) moved: Moved,
-    /// When it was whole.
+    /// When it became whole.
     pub(super) ended_at: Option<Instant>,
-    /// When to ask somebody for what is missing.
+    /// When to ask a peer for what is missing.
     pub(super) repair_at: Instant,
-    /// When chunks go out of a payload that is lent.
+    /// When to send chunks of a lent payload.
     pub(super) lend_at: Option<Instant>,
-    /// How often was asked without an answer.
+    /// Requests since the last useful chunk.
     pub(super) asked: u32,
 }
 
@@ -143,13 +146,13 @@ impl Payload {
         self.sides.entry(peer).or_default()
     }
 
-    /// Begins to wait for chunks of so many bytes.
+    /// Begins to wait for chunks of `chunk_bytes` bytes.
     pub(super) fn wait_for(&mut self, chunk_bytes: usize, now: Instant) {
         self.patience = PATIENCE + Duration::from_micros(chunk_bytes as u64);
         self.repair_at = now + self.patience;
     }
 
-    /// A peer told of it.
+    /// Notes that a peer announced the payload's plan.
     pub(super) fn told_by(&mut self, peer: PeerId) {
         self.side(peer).tells = true;
     }
@@ -159,7 +162,7 @@ impl Payload {
         self.codec.plan().commitment.kind()
     }
 
-    /// When somebody is to be asked for what is missing, or chunks of what is lent go out.
+    /// When to ask for what is missing, or to send chunks of a lent payload.
     pub(super) fn due_at(&self) -> Option<Instant> {
         match self.state {
             State::Assembling => Some(self.repair_at).filter(|_| self.is_wanted),
@@ -167,7 +170,7 @@ impl Payload {
         }
     }
 
-    /// A chunk of a peer was of use. Returns when the peer was asked for it, if it was.
+    /// Notes a useful chunk of a peer. Returns when the peer was asked for it, if it was.
     pub(super) fn progress(&mut self, from: PeerId, now: Instant) -> Option<Instant> {
         (self.asked, self.repair_at) = (0, now + self.patience);
         let side = self.side(from);
@@ -187,18 +190,18 @@ impl Payload {
         }
     }
 
-    /// Bytes that it holds, or may come to hold as long as it is coming.
+    /// Bytes that it holds, or may come to hold while it is coming.
     pub(super) fn held_bytes(&self) -> usize {
         if self.is_coming() { self.codec.held_bytes_max() } else { self.codec.held_bytes() }
     }
 
-    /// A peer left, or was cut off.
+    /// Forgets a peer that left, or was cut off.
     pub(super) fn forget(&mut self, peer: &PeerId) {
         self.sides.remove(peer);
         self.codec.forget(peer);
     }
 
-    /// A peer has started again.
+    /// Forgets what a restarted peer had.
     pub(super) fn restarted(&mut self, peer: &PeerId) {
         if let Some(side) = self.sides.get_mut(peer) {
             (side.tells, side.has) = (false, false);
@@ -211,7 +214,7 @@ impl Payload {
         matches!(self.state, State::Assembling | State::Opening)
     }
 
-    /// Notes a chunk. False if the peer sent more than any honest one.
+    /// Counts a chunk. Returns false if the peer sent more than any honest one.
     pub(super) fn count(&mut self, from: PeerId) -> bool {
         let most = self.codec.chunks_needed() * (1 + PULLED_MAX) + CHUNKS_SPARE;
         let side = self.side(from);
@@ -236,8 +239,8 @@ impl Payload {
         self.allowance += more;
     }
 
-    /// The next chunk to send unasked, and its receiver: one of these peers that can use it. Those that come first are marked; among equals it
-    /// is the one that has got least.
+    /// Returns the next chunk to send unasked, and its receiver: one of these peers that can use it. Marked peers come
+    /// first; among equals it is the one that has got the fewest.
     pub(super) fn push(
         &mut self,
         peers: &[(PeerId, bool)],
@@ -250,7 +253,7 @@ impl Payload {
         let mut order = Vec::with_capacity(peers.len());
         for (peer, is_first) in peers {
             let side = self.side(*peer);
-            // With as many as are enough it has the payload, or will ask.
+            // A peer that got enough chunks has the payload, or will ask.
             if !side.has && side.sent + side.useful < needed {
                 order.push((!is_first, side.sent + side.useful, rng.next_u32(), *peer));
             }
@@ -264,7 +267,7 @@ impl Payload {
         })
     }
 
-    /// Chunks that a peer lacks that holds so much.
+    /// The number of chunks that a peer with `held` lacks.
     pub(super) fn lacks(&self, held: &Held) -> usize {
         let has = match held {
             Held::Chunks(count) => usize::from(*count),
@@ -274,8 +277,8 @@ impl Payload {
         self.codec.chunks_needed().saturating_sub(has)
     }
 
-    /// A chunk for a peer that asked. Returns `None` without a useful chunk, if the peer had its share, or if all peers together had
-    /// what may go out by this moment.
+    /// Returns a chunk for a peer that asked. `None` if no chunk is useful, if the peer had its share, or if all peers
+    /// together had what may go out by this moment.
     pub(super) fn pull(
         &mut self,
         peer: PeerId,

@@ -1,4 +1,4 @@
-//! [`Neighbour`]: the knowledge of one peer, and how much useless work it may cause.
+//! [`Neighbour`]: what this node knows of one peer, and how much useless work that peer may cause.
 
 use std::time::Duration;
 
@@ -6,37 +6,38 @@ use tokio::time::Instant;
 
 use crate::message::Wants;
 
-/// Useless messages that an honest peer may send at once, and, times 16 KiB, their bytes. Such chunks were on their way when their
-/// payload became complete here.
+/// Most useless messages that an honest peer may send at once, and, times 16 KiB, most useless bytes. Such chunks were
+/// on their way when their payload became complete here.
 const DEBT_MAX: f64 = 1_024.0;
 const DEBT_BYTES: f64 = 16_384.0;
-/// Of it is forgiven per second.
+/// Debt that is forgiven per second.
 const DEBT_FORGIVEN_PER_SECOND: f64 = 256.0;
-/// How long nothing of a peer is looked at that sent more.
+/// How long a peer that sent more is ignored.
 const MUTED: Duration = Duration::from_secs(10);
-/// A peer that was muted so often within so long is cut off; an honest peer never is.
+/// A peer that was muted this many times within [`MUTES_TIME`] is cut off; an honest peer never is.
 const MUTES_MAX: u32 = 3;
 const MUTES_TIME: Duration = Duration::from_secs(600);
-/// How often a peer is told everything again because it says that it has started again.
+/// How often a peer that claims to have restarted is told everything again.
 const ASKS_EVERY: Duration = Duration::from_secs(1);
-/// How often a peer's word is passed to sync that it is far ahead: anybody can say that.
+/// How often a peer's claim to be far ahead is passed to sync: anybody can claim that.
 const FAR_EVERY: Duration = Duration::from_millis(250);
-/// Until a pull was answered a peer is believed to need so long.
+/// The assumed latency of a peer that has answered no pull yet.
 const LATENCY_DEFAULT: Duration = Duration::from_millis(150);
 /// Weight of a new latency measurement against the known value: a mean over the last eight.
 const LATENCY_WEIGHT: f64 = 1.0 / 8.0;
 
-/// The payloads in a row that a peer may leave untaken. After that many it counts as a peer that takes nothing.
+/// Most payloads in a row that a peer may leave untaken. After that, it counts as a peer that takes nothing.
 const UNTAKEN_MAX: u32 = 8;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Neighbour {
-    /// The parts that it wants; none until it says so.
+    /// The parts that the peer wants; none until it says so.
     pub(super) wants: Wants,
-    /// Chunks of it that were of use, decaying.
+    /// The peer's useful chunks, decaying.
     pub(super) score: f64,
-    /// Payloads that this node began to send to it since it last had one whole, or sent a useful chunk; `None` until it did either.
+    /// Payloads that this node began to send to it since it last had one whole, or sent a useful chunk; `None` until it
+    /// did either.
     untaken: Option<u32>,
     /// Mean and mean deviation of the time from a pull to its first chunk, in seconds.
     latency: Option<(f64, f64)>,
@@ -61,20 +62,20 @@ pub(super) struct Departed {
 }
 
 impl Departed {
-    /// Whether there is nothing any more that counts.
+    /// Whether nothing in the record counts any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.left_at) > MUTES_TIME
     }
 }
 
-/// The fate of a peer that sent useless messages.
+/// The consequence for a peer that sent a useless message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Charged {
-    /// Nothing: honest peers do, now and then.
+    /// None: honest peers send some, now and then.
     Fine,
-    /// It is not listened to for a while.
+    /// The peer is ignored for a while.
     Muted,
-    /// It was muted again and again.
+    /// The peer was muted again and again.
     CutOff,
 }
 
@@ -95,25 +96,25 @@ impl Neighbour {
         }
     }
 
-    /// Returns the record to keep when it leaves, if there is anything to keep.
+    /// Returns the record to keep when the peer leaves, if there is anything to keep.
     pub(super) fn depart(self, now: Instant) -> Option<Departed> {
         let Neighbour { debt, debt_at, muted_until, mutes, first_muted_at, .. } = self;
         let departed = Departed { debt, debt_at, muted_until, mutes, first_muted_at, left_at: now };
         (debt > 0.0 || mutes > 0 || muted_until.is_some()).then_some(departed)
     }
 
-    /// It was here before.
+    /// Restores the record of a peer that was here before.
     pub(super) fn returned(self, departed: Departed) -> Neighbour {
         let Departed { debt, debt_at, muted_until, mutes, first_muted_at, .. } = departed;
         Neighbour { debt, debt_at, muted_until, mutes, first_muted_at, ..self }
     }
 
-    /// Whether its messages are dropped unread at a moment.
+    /// Whether the peer is muted at that moment: all its messages but notices are then dropped unread.
     pub(super) fn is_muted(&self, now: Instant) -> bool {
         self.muted_until.is_some_and(|until| now < until)
     }
 
-    /// It sent a message of no use, or one of so many bytes.
+    /// Charges the peer for a useless message and its useless bytes.
     pub(super) fn charge(&mut self, bytes: usize, now: Instant) -> Charged {
         let forgiven = now.saturating_duration_since(self.debt_at).as_secs_f64() * DEBT_FORGIVEN_PER_SECOND;
         self.debt = (self.debt - forgiven).max(0.0) + 1.0 + bytes as f64 / DEBT_BYTES;
@@ -134,12 +135,12 @@ impl Neighbour {
         if self.mutes >= MUTES_MAX { Charged::CutOff } else { Charged::Muted }
     }
 
-    /// Nothing of it is looked at for so long.
+    /// Mutes the peer for that long.
     pub(super) fn mute(&mut self, time: Duration, now: Instant) {
         self.muted_until = self.muted_until.max(Some(now + time));
     }
 
-    /// Whether its word that it has started again is taken now.
+    /// Whether the peer's claim to have restarted is accepted now.
     pub(super) fn may_ask(&mut self, now: Instant) -> bool {
         let is_due = self.asks_at.is_none_or(|at| now.saturating_duration_since(at) >= ASKS_EVERY);
         if is_due {
@@ -148,7 +149,7 @@ impl Neighbour {
         is_due
     }
 
-    /// Whether its word that it is far ahead is passed on now.
+    /// Whether the peer's claim to be far ahead is passed on now.
     pub(super) fn is_heard_far(&mut self, now: Instant) -> bool {
         let is_due = self.far_at.is_none_or(|at| now.saturating_duration_since(at) >= FAR_EVERY);
         if is_due {
@@ -157,30 +158,30 @@ impl Neighbour {
         is_due
     }
 
-    /// It sent something of use.
+    /// Credits the peer for a useful chunk.
     pub(super) fn credit(&mut self) {
         self.score = self.score * 0.98 + 1.0;
         self.took();
     }
 
-    /// It has a payload whole.
+    /// Notes that the peer has a payload whole.
     pub(super) fn took(&mut self) {
         self.untaken = Some(0);
     }
 
-    /// It is sent the first chunk of a payload.
+    /// Notes that the peer is sent the first chunk of a payload.
     pub(super) fn begins(&mut self) {
         self.untaken = self.untaken.map(|untaken| untaken.saturating_add(1));
     }
 
-    /// Whether a node with these wants serves this peer before others. It does if the peer takes what it is sent: otherwise an attacker with many
-    /// connections, which cost little, would be sent most of the chunks. Peers report no bodies to a node that wants none, such as a validator,
-    /// so that node serves all peers alike.
+    /// Whether a node with these wants serves this peer before others. It does if the peer takes what it is sent.
+    /// Otherwise an attacker with many connections, which cost little, would be sent most of the chunks. Peers report
+    /// no bodies to a node that wants none, such as a validator, so that node serves all peers alike.
     pub(super) fn comes_first(&self, own: Wants) -> bool {
         !own.body || self.untaken.is_some_and(|untaken| untaken < UNTAKEN_MAX)
     }
 
-    /// It answered a pull.
+    /// Notes how long the peer took to answer a pull.
     pub(super) fn answered(&mut self, took: Duration) {
         let took = took.as_secs_f64();
         self.latency = Some(match self.latency {
@@ -192,7 +193,7 @@ impl Neighbour {
         });
     }
 
-    /// The time within which it answers nineteen pulls of twenty, about: mean and two deviations.
+    /// The time within which the peer answers about nineteen pulls of twenty: mean and two deviations.
     pub(super) fn latency(&self) -> Duration {
         self.latency
             .map_or(LATENCY_DEFAULT, |(mean, deviation)| Duration::from_secs_f64(mean + 2.0 * deviation))

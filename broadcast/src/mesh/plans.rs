@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::{LAZY, Mesh, batch::Telling, payload::Payload};
 use crate::message::{Message, Part, PayloadId, SignedPlan};
 
-/// Bytes of all payloads that may come to be held.
+/// Most bytes that all payloads together may come to hold.
 const BYTES_MAX: usize = 256 << 20;
 
 impl Mesh {
-    /// Takes plans of a batch that is known.
+    /// Takes plans of a known batch.
     pub(super) fn add_plans(
         &mut self,
         from: PeerId,
@@ -37,7 +37,8 @@ impl Mesh {
         }
     }
 
-    /// Takes note of a payload's plan. True if peers are to hear of it. An error is the sender's fault: it did not look at what it passes on.
+    /// Notes a payload's plan. Returns true if peers should hear of it. An error is the sender's fault: it did not
+    /// check what it passes on.
     fn add_plan(
         &mut self,
         from: PeerId,
@@ -60,7 +61,7 @@ impl Mesh {
         let signer = set.validators.get(usize::from(plan.signer)).map(|validator| validator.public_key);
         let is_liar = signer.is_some_and(|signer| self.liars.contains(&signer));
         if is_liar || !batch.has_room(&plan, &set) {
-            // Others may lack the knowledge that is here; and the same payload may come by an honest plan.
+            // Others may lack the knowledge that is here, and the same payload may come under an honest plan.
             self.charge(from, 0, now);
             return Ok(false);
         }
@@ -78,7 +79,7 @@ impl Mesh {
         Ok(true)
     }
 
-    /// This node does not assemble the payload. It tells the peers that told of it and would send it.
+    /// Declines a payload that this node does not assemble. Tells the peer that announced it and would send it.
     fn decline(&mut self, from: PeerId, (id, part): (PayloadId, Part)) {
         if self.wants.has(part)
             && let Ok(ids) = BoundedVec::new(vec![id])
@@ -87,7 +88,7 @@ impl Mesh {
         }
     }
 
-    /// Begins to put a payload together, or to lend it, if there is reason to.
+    /// Begins to assemble a payload, or to lend it, if there is reason to.
     pub(super) fn take_up(
         &mut self,
         number: BatchNumber,
@@ -133,7 +134,8 @@ impl Mesh {
         }
     }
 
-    /// Whether so many bytes more may come to be held, perhaps after giving up the oldest that are kept for others.
+    /// Makes room for `bytes` more, if necessary by dropping the oldest payloads kept for others. Returns whether there
+    /// is room.
     fn make_room(&mut self, bytes: usize) -> bool {
         let held = |mesh: &Mesh| {
             let payloads = mesh.batches.values().flat_map(|batch| &batch.payloads);

@@ -1,4 +1,4 @@
-//! Asking for what did not come.
+//! Asks for chunks that did not arrive.
 
 use slipstream_network::Priority;
 use slipstream_types::BatchNumber;
@@ -10,15 +10,15 @@ use super::{
 };
 use crate::message::{Message, PayloadId};
 
-/// How long a payload waits when nobody can be asked.
+/// How long to wait when there is no peer to ask.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The shortest time between two pulls of a payload: the answer to the first is on its way.
 const PAUSE_MIN: Duration = Duration::from_millis(40);
-/// The longest, of the first one: whoever is slower than that is not waited for.
+/// The longest pause after the first pull: a slower peer is not waited for.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 impl Mesh {
-    /// Asks peers for what is missing of a batch's payloads and did not come in time.
+    /// Asks peers for what is missing of a batch's payloads and did not arrive in time.
     pub(super) fn repair(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get(&number) else { return };
         let is_due = |payload: &&Payload| {
@@ -29,7 +29,7 @@ impl Mesh {
         due.into_iter().for_each(|id| self.pull(id, now));
     }
 
-    /// Sends chunks of what is lent, once its leader had time to serve everybody.
+    /// Sends chunks of lent payloads, once their leader had time to serve everybody.
     pub(super) fn start_lending(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         let is_due = |payload: &&mut Payload| payload.lend_at.is_some_and(|at| at <= now);
@@ -45,8 +45,8 @@ impl Mesh {
         due.into_iter().for_each(|id| self.begin_at_source(id));
     }
 
-    /// Asks the peer that was asked least recently. Among equals it prefers peers that claim to have the payload, then those that told of
-    /// it or were told, then the most useful.
+    /// Asks the peer that was asked least recently. Among equals it prefers peers that claim to have the payload, then
+    /// those that announced it or were told, then the most useful.
     fn pull(&mut self, id: PayloadId, now: Instant) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get_mut(number)) else {
             return;

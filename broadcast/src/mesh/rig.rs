@@ -18,9 +18,9 @@ use tokio::time::{Duration, Instant};
 use super::*;
 use crate::message::SignedPlan;
 
-/// Validators of the chain: four bear one failure.
+/// Validators of the chain: four tolerate one failure.
 const VALIDATORS: u8 = 4;
-/// One way, between any two.
+/// One-way latency between any two nodes.
 pub(super) const LATENCY: Duration = Duration::from_millis(10);
 
 /// A validator's key.
@@ -87,7 +87,7 @@ impl Chain {
         self.batches.push((header, certificate, Blob::compress(BlobKind::Body, &content).unwrap()));
     }
 
-    /// A validator's publication of a batch, with these bytes for its body.
+    /// A validator's publication of a batch, with `payload` as its body.
     pub(super) fn published(
         &self,
         number: usize,
@@ -98,7 +98,7 @@ impl Chain {
         self.published_part(number, (Part::Body, kind), payload, seat)
     }
 
-    /// The same of any part, whatever its bytes are.
+    /// The same for any part, whatever its bytes are.
     pub(super) fn published_part(
         &self,
         number: usize,
@@ -125,16 +125,16 @@ impl Chain {
 pub(super) struct Node {
     pub(super) mesh: Mesh,
     pub(super) links: BTreeSet<usize>,
-    /// By batch, when it was delivered with its body.
+    /// When each batch was delivered with its body.
     pub(super) complete: BTreeMap<u64, Duration>,
     pub(super) delivered: Vec<Delivery>,
-    /// Numbers of batches that it heard of and is to fetch, and of those that it gave up.
+    /// Numbers of batches that it heard of and must fetch, and of those that it gave up.
     pub(super) heard: Vec<u64>,
     pub(super) gave_up: Vec<u64>,
-    /// Batches that it was asked to spread.
+    /// Batches that it was asked to spread, because their leader is silent.
     pub(super) leads: Vec<Lead>,
     pub(super) bans: Vec<(PeerId, String)>,
-    /// Of messages that are sent by it and to it nothing arrives.
+    /// Whether no message from it or to it arrives.
     pub(super) is_dead: bool,
     pub(super) chunk_bytes_sent: usize,
 }
@@ -147,7 +147,7 @@ pub(super) struct Rig {
     start: Instant,
     queue: BTreeMap<(Instant, u64), (usize, usize, Bytes)>,
     sent: u64,
-    /// Changes what a node sends, or drops it.
+    /// Changes a message that a node sends, or drops it.
     pub(super) change: Box<dyn FnMut(usize, usize, Bytes) -> Option<Bytes>>,
 }
 
@@ -191,7 +191,7 @@ impl Rig {
         rig
     }
 
-    /// Each node linked with the next, and with so many more at random.
+    /// Each node linked with the next, and with `more` others at random.
     pub(super) fn graph(chain: Chain, nodes: usize, more: usize) -> Rig {
         let mut rig = Rig::line(chain, nodes);
         let mut rng = StdRng::seed_from_u64(11);
@@ -211,7 +211,7 @@ impl Rig {
         self.nodes[b].links.insert(a);
     }
 
-    /// Tells every node whom it is connected with, and lets the notices arrive.
+    /// Tells every node its peers, and lets the notices arrive.
     pub(super) fn connect(mut self) -> Rig {
         for node in 0..self.nodes.len() {
             self.meet(node);
@@ -220,14 +220,14 @@ impl Rig {
         self
     }
 
-    /// Tells a node whom it is connected with.
+    /// Tells a node its peers.
     pub(super) fn meet(&mut self, node: usize) {
         let peers: Vec<_> = self.nodes[node].links.iter().map(|other| peer(*other)).collect();
         self.nodes[node].mesh.handle_peers(&peers, self.now);
         self.act(node);
     }
 
-    /// A node publishes a batch as a validator.
+    /// Makes a node publish a batch as a validator.
     pub(super) fn publish(&mut self, node: usize, number: usize, kind: CodecKind, seat: u8) {
         let body = self.chain.body(number).as_bytes().to_vec();
         let (announced, sources) = self.chain.published(number, kind, &body, seat);
@@ -312,7 +312,7 @@ impl Rig {
         self.queue.insert((self.now + LATENCY, self.sent), (from, to, message));
     }
 
-    /// Nodes that have no complete batch of this number.
+    /// Live nodes without a complete batch of this number.
     pub(super) fn without(&self, number: u64) -> Vec<usize> {
         let alive = (0..self.nodes.len()).filter(|node| !self.nodes[*node].is_dead);
         alive.filter(|node| !self.nodes[*node].complete.contains_key(&number)).collect()

@@ -1,4 +1,4 @@
-//! The mesh against validators and peers that lie, and what an unlucky moment must not break.
+//! The mesh against lying validators and peers, and in unlucky moments, which must not break it.
 
 use slipstream_coding::{CodecKind, Commitment, Held};
 use slipstream_types::bounded::{BoundedBytes, BoundedVec};
@@ -16,12 +16,12 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A plan of what nobody has, signed by a validator.
+/// A plan of a payload that nobody has, signed by a validator.
 fn made_up(chain: &Chain, seat: u8, view: u64, part: Part, salt: u8) -> SignedPlan {
     of_bytes(BODY as u32, chain, seat, view, part, salt)
 }
 
-/// As [`made_up`], of so many bytes.
+/// Like [`made_up`], for that number of bytes.
 fn of_bytes(bytes: u32, chain: &Chain, seat: u8, view: u64, part: Part, salt: u8) -> SignedPlan {
     let (header, _, _) = &chain.batches[0];
     let plan = slipstream_coding::Plan { bytes, digest: Digest([salt; 32]), commitment: Commitment::Whole };
@@ -60,12 +60,13 @@ fn false_plans_take_no_place_of_the_leaders() {
     rig.blames_nobody();
 }
 
-/// Goal: a node that takes what it is sent hears of a batch and has its body at once, however many strangers want all and take nothing.
+/// Goal: a node that takes what it is sent hears of a batch and gets its body at once, however many strangers want all
+/// and take nothing.
 #[test]
 fn those_that_take_nothing_come_last() {
     let mut rig = Rig::new(Chain::new(&[BODY; 6]), 62);
     (1..62).for_each(|node| rig.link(0, node));
-    // Of strangers only their wants arrive.
+    // Of the strangers' messages only their wants arrive.
     rig.change = Box::new(|from, _, message| (from < 2 || message.first() == Some(&5)).then_some(message));
     let mut rig = rig.connect();
     for number in 1..=6 {
@@ -79,7 +80,8 @@ fn those_that_take_nothing_come_last() {
     rig.blames_nobody();
 }
 
-/// Goal: a batch whose leader is silent is spread by another validator, after a moment, and not when the leader does its part.
+/// Goal: another validator spreads a batch whose leader is silent, after a moment, and does not when the leader does
+/// its part.
 #[test]
 fn a_silent_leader_is_stood_in_for() {
     for is_silent in [true, false] {
@@ -119,14 +121,14 @@ fn a_false_leader_is_stood_in_for() {
     };
     let id = told.plans[0].id(&rig.chain.batches[0].0.digest()).unwrap();
     rig.inject(0, 1, &Message::Batch(Box::new(told)));
-    // A claim to have it proves nothing.
+    // A claim to have the payload proves nothing.
     rig.inject(2, 1, &Message::Have(BoundedVec::new(vec![id]).unwrap()));
     rig.run_for(ms(400));
     assert_eq!(rig.nodes[1].leads.len(), 1);
     assert!(rig.nodes[1].mesh.liars.is_empty(), "another packing of the same content is no lie");
 }
 
-/// Goal: a node's wants reach its peers even if a message of them is lost, or the peer is muted at the moment.
+/// Goal: a peer's wants arrive even if a message with them is lost, or the peer is muted at the moment.
 #[test]
 fn wants_are_told_again() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2);
@@ -142,7 +144,7 @@ fn wants_are_told_again() {
     assert!(rig.nodes[0].mesh.peers[&peer(1)].wants.body);
 }
 
-/// Goal: a peer that has started again is told of a batch as any new one.
+/// Goal: a restarted peer hears of a batch like any new one.
 #[test]
 fn who_starts_again_knows_nothing() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -158,7 +160,7 @@ fn who_starts_again_knows_nothing() {
     assert!(!knows(&rig));
 }
 
-/// Goal: however many keys ask, a source sends at most its cap at once for the asking, and a little more as time goes by.
+/// Goal: however many keys ask, a source sends at most its cap at once on request, and a little more as time goes by.
 #[test]
 fn many_keys_pull_little() {
     let mut rig = Rig::new(Chain::new(&[BODY]), 13);
@@ -178,7 +180,7 @@ fn many_keys_pull_little() {
     assert!(pulled > BODY && pulled < (cap + 1) * BODY * 11 / 10, "{pulled}");
 }
 
-/// Goal: a node that gets a batch by other ways goes on passing it to those behind it.
+/// Goal: a node that gets a batch by other ways still passes it on to those behind it.
 #[test]
 fn a_relay_that_commits_early_goes_on() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
@@ -192,7 +194,7 @@ fn a_relay_that_commits_early_goes_on() {
     rig.blames_nobody();
 }
 
-/// Goal: what is told of a batch far on in the ledger is kept only if it is certified.
+/// Goal: an announced batch far on in the ledger is kept only if it is certified.
 #[test]
 fn made_up_batches_take_no_places() {
     let mut rig = Rig::line(Chain::new(&[BODY, BODY, BODY]), 3).connect();
@@ -224,7 +226,7 @@ fn the_next_epoch_waits_for_this_one() {
     assert!(rig.nodes[1].mesh.waiting.is_empty());
 }
 
-/// Goal: a peer that sends junk again and again is cut off in the end; a validator only from the mesh.
+/// Goal: a peer that sends junk again and again is cut off in the end; a validator is cut off only from the mesh.
 #[test]
 fn junk_without_end_is_cut_off() {
     let junk = Message::Have(BoundedVec::new(vec![crate::PayloadId(Digest([3; 32])); 1]).unwrap());
@@ -251,7 +253,7 @@ fn repetitions_are_charged() {
     assert_eq!(rig.nodes[1].mesh.status().muted, 1);
 }
 
-/// Goal: a plan that comes late goes through a node that wants no bodies to those behind it.
+/// Goal: a late plan passes a node that wants no bodies, to those behind it.
 #[test]
 fn a_late_plan_passes_a_delta_node() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 4);
@@ -267,7 +269,7 @@ fn a_late_plan_passes_a_delta_node() {
     assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber::new(1)].plans.len(), 1);
 }
 
-/// Goal: a body that comes after it was given up is handed over all the same, while sync fetches it.
+/// Goal: a body that arrives after it was given up is handed over all the same, while sync fetches it.
 #[test]
 fn late_is_better_than_never() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -290,7 +292,7 @@ fn late_is_better_than_never() {
 /// does not convict it: a restarted leader may cut the same content in another way.
 #[test]
 fn a_leader_with_two_plans_holds_nothing_up() {
-    // 0 is the leader, 1 a validator that lends what it was told, 2 and 3 fullnodes behind it.
+    // 0 is the leader, 1 a validator that lends its body, 2 and 3 fullnodes behind it.
     let mut rig = Rig::line(Chain::new(&[BODY]), 4);
     [2, 3].into_iter().for_each(|node| rig.link(0, node));
     let mut rig = rig.connect();
@@ -307,7 +309,7 @@ fn a_leader_with_two_plans_holds_nothing_up() {
     rig.run_for(ms(400));
     assert!([2, 3].iter().all(|node| rig.nodes[*node].complete.contains_key(&1)));
     assert!(rig.nodes.iter().all(|node| node.mesh.liars.is_empty() && node.leads.is_empty()));
-    // A third one takes no place.
+    // A third plan takes no place.
     let third = made_up(&rig.chain, 0, 0, Part::Body, 10);
     rig.inject(0, 2, &Message::Plan { number: BatchNumber::new(1), plan: Box::new(third) });
     assert_eq!(rig.nodes[2].mesh.batches[&BatchNumber::new(1)].plans.len(), 2);
@@ -327,7 +329,8 @@ fn plans_of_more_bytes_than_there_can_be_are_lies() {
     rig.blames_nobody();
 }
 
-/// Goal: late messages of a committed payload cost honest senders nothing. They learn at once that they need not go on.
+/// Goal: late messages about a committed payload cost honest senders nothing. They learn at once that they need not go
+/// on.
 #[test]
 fn who_sends_what_is_declined_is_told_so() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -375,7 +378,7 @@ fn validators_pass_hints_on() {
     assert!(passed > 0, "and passes them on");
 }
 
-/// Goal: a body is handed over though everybody who told of it has left.
+/// Goal: a body is handed over even if every peer that announced it has left.
 #[test]
 fn a_body_outlives_its_tellers() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();

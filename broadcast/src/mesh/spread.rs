@@ -19,19 +19,19 @@ use super::{
 };
 use crate::message::{Message, Part, PayloadId};
 
-/// How long a notice may take until a peer that sends on must be deaf.
+/// How long a notice may take. A peer that sends on after that ignores it.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
-/// How long what is lent waits for its leader to serve everybody.
+/// How long a lent payload waits for its leader to serve everybody.
 const LEND_PAUSE: Duration = Duration::from_millis(25);
 
 impl Mesh {
-    /// Takes a chunk of a payload that is known.
+    /// Takes a chunk of a known payload.
     pub(super) fn take_chunk(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
         let Some(payload) = self.payload(&id) else { return self.take_declined(from, id, chunk, now) };
         let (is_within, part, bytes) = (payload.count(from), payload.part, chunk.len());
         if payload.state != State::Assembling || !is_within {
-            // It was on its way when the payload was complete here, or its sender does not listen.
+            // It was on its way when the payload became complete here, or its sender ignores notices.
             let is_late = payload.ended_at.is_some_and(|at| now - at > NOTICE_TIME);
             self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             if is_late || !is_within {
@@ -46,7 +46,7 @@ impl Mesh {
                 self.spread(id);
             }
             Accepted::Waiting => self.moved(id, part, |moved| &mut moved.useful, bytes),
-            // Honest peers that do not know of each other send some; their number is bounded above.
+            // Honest peers that do not know of each other send some; the check above bounds their number.
             Accepted::Duplicate | Accepted::Dependent | Accepted::Surplus => {
                 self.moved(id, part, |moved| &mut moved.duplicate, bytes);
             }
@@ -58,8 +58,8 @@ impl Mesh {
         self.check(id);
     }
 
-    /// Takes a chunk of a payload that this node does not assemble. Its sender learns that when it tells of the payload, which
-    /// is soon.
+    /// Takes a chunk of a payload that this node does not assemble. Its sender learns that when it announces the
+    /// payload, which is soon.
     fn take_declined(&mut self, from: PeerId, id: PayloadId, chunk: &[u8], now: Instant) {
         let batch = self.places.get(&id).and_then(|number| self.batches.get(number));
         let declined_at = batch.and_then(|batch| batch.declined.get(&id));
@@ -76,7 +76,7 @@ impl Mesh {
         }
     }
 
-    /// A payload of this node's own can be lent to whoever spreads it.
+    /// Begins to serve this node's own payload under the plan of the node that spreads it.
     pub(super) fn begin_lending(&mut self, id: PayloadId, own: Arc<[u8]>, now: Instant) {
         let Some(payload) = self.payload(&id) else { return };
         payload.state = State::Lent;
@@ -96,7 +96,7 @@ impl Mesh {
         let serves = told.iter().any(|(peer, told)| told.plans.contains(&id) && lacks(peer));
         let is_due = match payload.state {
             State::Assembling | State::Lent => true,
-            // The remaining check compares the whole with its commitment; only relays of chunks need it.
+            // The remaining check compares the whole payload with its commitment; only relays of chunks need it.
             State::Opening | State::Whole => serves,
             State::Over => false,
         };
@@ -111,7 +111,7 @@ impl Mesh {
         }
     }
 
-    /// Takes what a check found.
+    /// Takes the result of a check.
     pub(super) fn checked(&mut self, id: PayloadId, checked: Checked, now: Instant) {
         let Some(payload) = self.payload(&id) else { return };
         payload.job = None;
@@ -120,7 +120,7 @@ impl Mesh {
                 Verdict::Useful(peer) => self.was_useful(peer, id, now),
                 Verdict::Forged(peer) => {
                     self.ban(peer, "a forged chunk, which it should have checked".into(), now);
-                    // Honest chunks that there was no place for beside it are asked for again.
+                    // Honest chunks that found no place beside it are asked for again.
                     if let Some(payload) = self.payload(&id) {
                         payload.repair_at = payload.repair_at.min(now);
                     }
@@ -143,7 +143,8 @@ impl Mesh {
         self.check(id);
     }
 
-    /// A payload has all its bytes: nobody needs to send more. Whether they are what the header says is seen next.
+    /// Ends the assembly of a payload, all of whose bytes are here: nobody needs to send more. Then compares them with
+    /// the header.
     fn is_whole(&mut self, id: PayloadId, whole: Arc<[u8]>, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(payload) = self.payload(&id) else { return };
@@ -161,7 +162,7 @@ impl Mesh {
         self.say_have(id);
     }
 
-    /// Takes what the comparison with the header found.
+    /// Takes the result of the comparison with the header.
     pub(super) fn opened(&mut self, id: PayloadId, opened: Result<Blob, String>, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(payload) = self.payload(&id) else { return };
@@ -181,7 +182,7 @@ impl Mesh {
         }
     }
 
-    /// Hands a batch over once nothing more is awaited, or reports that it is missing.
+    /// Hands a batch over once nothing more is awaited, or reports that its body is missing.
     pub(super) fn deliver(&mut self, number: BatchNumber, now: Instant) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         if batch.deliver_at(self.wants).is_none_or(|at| at > now) {
@@ -198,7 +199,7 @@ impl Mesh {
         self.effects.push_back(Effect::GaveUp(number));
     }
 
-    /// A validator signed a payload that is not the batch's.
+    /// Notes that a validator signed a payload that is not the batch's.
     fn is_false(&mut self, id: PayloadId, what: &str, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(payload) = self.payload(&id) else { return };
@@ -207,8 +208,8 @@ impl Mesh {
         self.lied(signer, number, what, now);
     }
 
-    /// The content that this node wanted to lend differs from the signed payload. That proves no lie, because the same content may be
-    /// packed in two ways. If no peer completes the payload soon, this node spreads its own.
+    /// Stops lending, because this node's content differs from the signed payload. That proves no lie: the same content
+    /// may be packed in two ways. If no peer completes the payload soon, this node spreads its own.
     fn is_not_own(&mut self, id: PayloadId, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(batch) = self.batches.get_mut(&number) else { return };
@@ -218,7 +219,7 @@ impl Mesh {
         }
     }
 
-    /// A source has its payload: it sends as much at once as it ever will.
+    /// Begins to send at a source, which may send at once all that it ever will.
     pub(super) fn begin_at_source(&mut self, id: PayloadId) {
         let (degree, cap) = (usize::from(self.config.degree), usize::from(self.config.send_cap));
         let Some(payload) = self.payload(&id) else { return };
@@ -241,7 +242,7 @@ impl Mesh {
         }
     }
 
-    /// Sends what may be sent of a payload to those that want it.
+    /// Sends the allowed chunks of a payload to the peers that want it.
     pub(super) fn spread(&mut self, id: PayloadId) {
         let Some(number) = self.places.get(&id).copied() else { return };
         let Some(payload) = self.payload(&id).filter(|payload| payload.state != State::Over) else { return };
@@ -278,7 +279,7 @@ impl Mesh {
         self.send(peer, &Message::Chunk { id, chunk }, priority);
     }
 
-    /// A peer asks for what it lacks.
+    /// Answers a peer that asks for what it lacks.
     pub(super) fn give(&mut self, peer: PeerId, id: PayloadId, held: &Held, now: Instant) {
         let Some(number) = self.places.get(&id).copied() else { return self.charge(peer, 0, now) };
         let cap = usize::from(self.config.send_cap);
@@ -302,7 +303,7 @@ impl Mesh {
         self.check(id);
     }
 
-    /// A peer has a payload, or needs it no more.
+    /// Notes that a peer has a payload, or no longer needs it.
     pub(super) fn peer_has(&mut self, peer: PeerId, id: PayloadId, now: Instant) {
         let number = self.places.get(&id);
         let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else {
@@ -319,7 +320,7 @@ impl Mesh {
         }
     }
 
-    /// Tells those that may send chunks of a payload that they need not.
+    /// Tells the peers that may send chunks of a payload that they need not.
     fn say_have(&mut self, id: PayloadId) {
         let Some(batch) = self.places.get(&id).and_then(|number| self.batches.get(number)) else { return };
         let Some(payload) = batch.payloads.iter().find(|payload| payload.id == id) else { return };
@@ -334,7 +335,7 @@ impl Mesh {
         }
     }
 
-    /// A batch is committed: the node stops asking for its incomplete payloads, and still passes them on to peers behind it.
+    /// Stops asking for a committed batch's incomplete payloads. The node still passes them on to peers behind it.
     pub(super) fn need_no_more(&mut self, number: BatchNumber) {
         let Some(batch) = self.batches.get_mut(&number) else { return };
         batch.handed = Handed::All;

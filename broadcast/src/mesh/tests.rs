@@ -17,7 +17,8 @@ fn second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// Goal: with every codec a batch goes hop by hop through a line of nodes, at a latency a hop, and no node has to ask.
+/// Goal: with every codec a batch passes hop by hop through a line of nodes, at one latency a hop, and no node has to
+/// ask.
 #[test]
 fn a_batch_goes_down_a_line_of_nodes() {
     for kind in KINDS {
@@ -36,7 +37,8 @@ fn a_batch_goes_down_a_line_of_nodes() {
     }
 }
 
-/// Goal: of two nodes that meet, one may look late and miss what the other said: each learns all the same what the other wants.
+/// Goal: of two nodes that meet, one may look late and miss the other's message. Each still learns what the other
+/// wants.
 #[test]
 fn who_meets_late_is_told_again() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2);
@@ -49,7 +51,7 @@ fn who_meets_late_is_told_again() {
     assert_eq!((rig.without(1), rig.nodes[1].mesh.status().pulls), (vec![0], 0));
 }
 
-/// Goal: a node that has a batch by other ways says so when it is told of it, and is sent nothing more of it.
+/// Goal: a node that has a batch by other ways says so when it hears of it, and is sent nothing more of it.
 #[test]
 fn what_is_committed_is_not_sent() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
@@ -61,7 +63,7 @@ fn what_is_committed_is_not_sent() {
     rig.blames_nobody();
 }
 
-/// Goal: what goes to several peers is in memory once, the announcement and the payload that is sent whole.
+/// Goal: a message to several peers is in memory once: both the announcement and a payload that is sent whole.
 #[test]
 fn peers_share_the_bytes_of_what_they_are_sent() {
     let mut rig = Rig::new(Chain::new(&[BODY]), 7);
@@ -90,7 +92,7 @@ fn peers_share_the_bytes_of_what_they_are_sent() {
 #[test]
 fn a_relay_does_not_wait_for_the_whole() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
-    // Of the chunks to the middle only some arrive at first.
+    // At first only some of the chunks to the middle node arrive.
     let mut passed = 0;
     rig.change = Box::new(move |from, to, message| {
         passed += usize::from((from, to) == (0, 1) && message.first() == Some(&1));
@@ -103,7 +105,8 @@ fn a_relay_does_not_wait_for_the_whole() {
     assert_eq!(rig.without(1), [0, 1, 2]);
 }
 
-/// Goal: every node of a graph has several batches in flight, sends no more than its cap, and hears little twice.
+/// Goal: with several batches in flight, every node of a graph gets each of them, sends no more than its cap, and hears
+/// little twice.
 #[test]
 fn a_graph_is_covered_within_the_cap() {
     for kind in KINDS {
@@ -141,13 +144,14 @@ fn a_node_that_applies_deltas_receives_no_body() {
     let middle = &rig.nodes[1];
     assert_eq!((&middle.delivered[..], &middle.heard[..], &middle.gave_up[..]), (&[][..], &[1][..], &[][..]));
     assert!(middle.mesh.status().parts.is_empty() && middle.chunk_bytes_sent == 0);
-    // Behind it a body cannot come this way. The node fetches it from the peer that told of it, as soon as its neighbours
-    // have no chunks of it.
+    // A body cannot come through it. The node behind it fetches the body from the peer that announced the batch, as
+    // soon as its neighbours have no chunks of it.
     assert_eq!((&rig.nodes[2].heard[..], &rig.nodes[2].gave_up[..]), (&[1][..], &[1][..]));
     assert_eq!(rig.nodes[2].mesh.status().incomplete, 1);
 }
 
-/// Goal: when half of the nodes fall silent in the midst of a batch, the rest has it after a repair, not after a deadline.
+/// Goal: when half of the nodes fall silent in the midst of a batch, the rest get it after a repair, not after a
+/// deadline.
 #[test]
 fn half_of_the_nodes_may_die() {
     for kind in KINDS {
@@ -161,7 +165,7 @@ fn half_of_the_nodes_may_die() {
     }
 }
 
-/// Goal: messages that are lost are asked for.
+/// Goal: lost messages are asked for again.
 #[test]
 fn what_is_lost_is_repaired() {
     for kind in KINDS {
@@ -202,7 +206,7 @@ fn a_forger_harms_nobody() {
     }
 }
 
-/// Goal: a forged chunk is noticed whichever codec it is of.
+/// Goal: a forged chunk is noticed with any codec, and blamed on its sender.
 #[test]
 fn a_forged_chunk_is_its_senders() {
     for kind in KINDS {
@@ -221,8 +225,8 @@ fn a_forged_chunk_is_its_senders() {
     }
 }
 
-/// Goal: a batch is told under its own certificate, at its own place in the ledger, with plans that a validator signed. A peer
-/// that tells anything else is cut off, and its words go nowhere.
+/// Goal: a batch is announced under its own certificate, at its own place in the ledger, with plans that a validator
+/// signed. A peer that announces anything else is cut off, and its messages go nowhere.
 #[test]
 fn what_is_not_signed_goes_nowhere() {
     let chain = Chain::new(&[BODY, BODY]);
@@ -263,8 +267,8 @@ fn what_is_not_signed_goes_nowhere() {
     }
 }
 
-/// Goal: if a validator signs a false payload, a node that assembles it finds out. Relays keep their score, and the plan of an honest
-/// validator brings the batch.
+/// Goal: if a validator signs a false payload, a node that assembles it finds out. Relays keep their score, and an
+/// honest validator's plan brings the batch.
 #[test]
 fn a_false_payload_is_its_signers() {
     for kind in KINDS {
@@ -277,14 +281,14 @@ fn a_false_payload_is_its_signers() {
         rig.nodes[0].mesh.publish(announced, sources, rig.now);
         rig.run_for(second());
         assert_eq!(rig.without(1), [0], "{kind}");
-        // A node that finds it out stops passing it on, so those behind may never complete it.
+        // A node that finds it out stops passing it on, so those behind it may never complete it.
         assert!(rig.nodes[1].mesh.liars.contains(&key(3).public()), "{kind}");
         assert!((2..4).all(|node| rig.nodes[node].mesh.liars.len() <= 1), "{kind}");
         rig.blames_nobody();
     }
 }
 
-/// Goal: a plan that somebody left out on the way is heard of from others.
+/// Goal: a plan that a node on the way left out comes from others.
 #[test]
 fn plans_that_are_left_out_come_by_others() {
     let mut rig = Rig::new(Chain::new(&[BODY]), 3);
@@ -319,7 +323,7 @@ fn junk_costs_its_sender() {
     assert_eq!(rig.without(1), [3]);
 }
 
-/// Goal: who pulls gets at most twice the payload.
+/// Goal: a peer that pulls gets at most twice the payload.
 #[test]
 fn pulls_are_bounded() {
     let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();

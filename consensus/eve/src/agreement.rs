@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Core {
-    /// Whether a statement of that place is looked at.
+    /// Whether statements of that view and number count now.
     fn is_open(&self, view: u64, number: BatchNumber) -> bool {
         let open = self.decided.next()..=self.decided.after(WINDOW);
         (view == self.view || lacks(Fault::AnyView))
@@ -54,7 +54,7 @@ impl Core {
             Some(_) => {}
             None if vote.ballot.is_prepared_by(&domain, &key, &vote.signature) => {
                 slot.prepares.insert(from, vote);
-                // It votes, though its word that it does so again may be lost.
+                // It votes again, even if the status that would say so is lost.
                 if let Some(status) = self.heard.get_mut(&from) {
                     status.silence = None;
                 }
@@ -87,7 +87,7 @@ impl Core {
         is_open.then(|| self.slots.entry(ballot.number).or_default())
     }
 
-    /// Somebody shows a decision.
+    /// Takes a decision that another validator shows.
     pub(crate) fn take_decided(&mut self, from: u16, certificate: Certificate) {
         // Sync brings batches further ahead.
         if certificate.info.number != self.decided.next() || self.pending.len() >= WINDOW as usize {
@@ -102,7 +102,7 @@ impl Core {
         }
     }
 
-    /// Signs what can be signed of the next batch, and takes the decisions that can be taken.
+    /// Signs what it can sign of the next batch, and takes each decision that has a quorum.
     pub(crate) fn agree(&mut self) {
         loop {
             let number = self.decided.next();
@@ -131,10 +131,10 @@ impl Core {
         {
             return;
         }
-        // After a restart it says again what it said.
+        // After a restart it repeats the vote that it signed.
         let Some(token) = signed.map(|it| it.token).or_else(|| self.candidate(number)) else { return };
         let ballot = Ballot { view: self.view, number, token };
-        // What a view adopts is on record since the view began, and nothing was signed in it before.
+        // What a view adopts is on record since the view began, and nothing was signed in the view before.
         let is_free = signed.is_some() || self.adopted.is_some() || lacks(Fault::ForgetKeptPrepares);
         if !is_free && self.may_have_prepared.contradicts(&ballot) {
             return self.complain();
@@ -149,12 +149,12 @@ impl Core {
         self.say(Message::Prepare(vote));
     }
 
-    /// The outcome that this validator may prepare.
+    /// Returns the outcome that this validator may prepare.
     fn candidate(&mut self, number: BatchNumber) -> Option<Digest> {
         if let Some(adopted) = &self.adopted {
             return (adopted.info.number == number).then(|| adopted.info.digest());
         }
-        // An outcome on another batch than the decided one is none of this history.
+        // An outcome on a batch other than the decided one belongs to another history.
         let tally = self.slots.get(&number)?.tally(self.decided_token());
         let executors = self.set.validators.len();
         if tally.alike + executors.saturating_sub(tally.all) < self.set.matching() {
@@ -167,7 +167,8 @@ impl Core {
         self.is_protected(number, differ, all).then_some(token)
     }
 
-    /// Eve's extra protection: after a clean time all executors' tokens are waited for, and one that differs makes the others suspect.
+    /// Eve's extra protection: after enough clean decisions, waits for all executors' tokens, and complains if one
+    /// differs.
     fn is_protected(&mut self, number: BatchNumber, differ: bool, all: bool) -> bool {
         let after = self.settings.protect_after;
         if after == 0 || self.clean < after {
@@ -211,14 +212,14 @@ impl Core {
         Some(Certificate { info: self.info(number, &token)?, view: self.view, signatures })
     }
 
-    /// The ledger info that a token names.
+    /// Returns the ledger info that a token names.
     fn info(&self, number: BatchNumber, token: &Digest) -> Option<LedgerInfo> {
         let said = self.slots.get(&number).and_then(|slot| slot.infos.get(token));
         let mut prepared = [&self.adopted, &self.prepared].into_iter().flatten().map(|it| &it.info);
         said.or_else(|| prepared.find(|info| info.digest() == *token)).cloned()
     }
 
-    /// The next batch is decided.
+    /// Takes the decision of the next batch.
     pub(crate) fn decide(&mut self, certificate: Certificate) {
         let number = certificate.info.number;
         if certificate.view == self.view {
@@ -231,7 +232,7 @@ impl Core {
         self.pending.insert(number, certificate.clone());
         let was_adopted = self.adopted.as_ref().is_some_and(|adopted| adopted.info.number == number);
         if was_adopted || certificate.view != self.view || self.changing {
-            // No order of it will come.
+            // No order of this batch will come.
             self.overdue = Some(number);
         }
         self.proof = Some(certificate);
@@ -239,7 +240,7 @@ impl Core {
         self.rotate();
     }
 
-    /// The chain has gone on to that batch.
+    /// Moves the last decision to `decided`, and drops what that settles.
     pub(crate) fn progress(&mut self, decided: BatchNumber) {
         self.decided = decided;
         self.slots.retain(|number, _| *number > decided);
@@ -258,7 +259,8 @@ impl Core {
         self.end_complaint();
     }
 
-    /// Hands out what is decided and executed, in order, and gets what was executed otherwise.
+    /// Hands out batches that are decided and executed, in order. Fetches the outcome of a batch that was executed
+    /// differently, or late.
     pub(crate) fn settle(&mut self) {
         while let Some((&number, certificate)) = self.pending.first_key_value() {
             let outcome = self.outcomes.get(&number).map(|(_, info)| info.digest());
@@ -271,7 +273,7 @@ impl Core {
                     self.output(Output::Commit(certificate));
                 }
                 Some(_) => {
-                    // Who was given another order than the others has executed no wrong one.
+                    // A validator that got another order than the others did not execute wrongly.
                     let is_primary = |author: u16, view: u64| self.set.primary(view) == author;
                     if !self
                         .convicted
@@ -285,14 +287,14 @@ impl Core {
                     self.orders.remove(&number);
                     self.rollback(number.before(1));
                 }
-                // It is being executed, or will be.
+                // It is being executed here, or will be.
                 None if self.orders.contains_key(&number) => return,
                 None => {
-                    // If the next batch is decided too, this validator is late: it catches up faster without executing.
+                    // If a later batch is decided too, this validator is late: it catches up faster without executing.
                     let is_late = self.overdue == Some(number) || self.pending.len() > 1;
                     if is_late && number == self.top().next() && self.fetching != Some(number) {
                         let certificate = Box::new(certificate.clone());
-                        // Nothing else of that number may come of what is being made.
+                        // Work in progress must not bring another outcome of that number.
                         self.rollback(self.top());
                         self.fetching = Some(number);
                         self.effects.push_back(Effect::Fetch { certificate });

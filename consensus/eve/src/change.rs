@@ -9,17 +9,18 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Doublings that a number of milliseconds holds. Patience has no other bound: whatever the machines and the links take, some view
-/// outlasts it.
+/// Most doublings of patience that fit a number of milliseconds. Patience has no other bound: however slow the machines
+/// and the links are, some view outlasts them.
 const DOUBLINGS_MAX: u32 = 32;
 /// A century, which clocks can still add to the present.
 const PATIENCE_MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
-/// Times that nothing is decided for two ticks of [`Timer::Tell`], though a batch is due, that end a primary's term alone. One that takes
-/// almost as long as patience bears, 2 s, loses its view by them within 10 s; one that takes half a second for a full batch has none.
+/// Stalls that by themselves end a primary's term. A stall is two ticks of [`Timer::Tell`] without a decision, though a
+/// batch is due. A primary that takes almost the whole patience, 2 s, loses its view to stalls within 10 s. One that
+/// takes half a second for a full batch has no stall.
 const WAITS_MAX: u64 = 8;
 
 impl Core {
-    /// Wants another primary, and says so.
+    /// Asks for another primary.
     pub(crate) fn complain(&mut self) {
         if self.complains || self.is_silent() || self.is_over() {
             return;
@@ -29,8 +30,9 @@ impl Core {
         self.hear_complaints();
     }
 
-    /// A decision, or the end of what it complained of, ends its complaint: or one more complaint would end the view much later. While so
-    /// many are neglected that one of them is honest, it goes on.
+    /// Ends this validator's complaint after a decision, or once its cause is over. Otherwise one more complaint would
+    /// end the view much later. The complaint continues while `max(u, r) + 1` others are neglected, one of which is
+    /// honest.
     pub(crate) fn end_complaint(&mut self) {
         let neglected =
             self.heard.values().filter(|status| status.view == self.view && status.neglected).count();
@@ -41,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Wants the next primary where this one has had its share of decisions.
+    /// Asks for the next primary once this one has had its share of decisions.
     pub(crate) fn rotate(&mut self) {
         let rotate = self.settings.rotate_after;
         if rotate > 0 && self.decided_in_view >= rotate && !self.is_over() {
@@ -49,9 +51,10 @@ impl Core {
         }
     }
 
-    /// Nothing was decided for two ticks of [`Timer::Tell`], though a batch is due: that shortens the primary's term, so that one that is
-    /// slow by just less than patience bears does not keep its view for as many batches. Until the first decision after a change of views
-    /// patience alone counts: it doubles until it outlasts whatever batches take here, and a term that ends earlier would make that vain.
+    /// Counts a stall: nothing was decided for two ticks of [`Timer::Tell`], though a batch is due. A stall shortens
+    /// the primary's term, so a primary just faster than patience keeps its view for fewer batches. Until the first
+    /// decision after a view change, patience alone counts. It doubles until it outlasts whatever batches take here,
+    /// and a term that ends earlier would defeat that.
     pub(crate) fn wait(&mut self) {
         if self.attempts > 0 {
             return;
@@ -74,20 +77,20 @@ impl Core {
         }
     }
 
-    /// Leaves all views below one. Nothing is signed in them any more.
+    /// Leaves all views below `view`. Nothing is signed in them any more.
     fn leave(&mut self, view: u64) {
         self.view = view;
         self.changing = true;
         self.complains = false;
         self.attempts = self.attempts.saturating_add(1);
         self.drop_view();
-        // A prepared outcome may be adopted by the next view; everything above goes.
+        // The next view may adopt a prepared outcome; everything above goes.
         self.rollback(self.decided.next());
         self.reset_patience();
         self.say_change();
     }
 
-    /// Votes and words of one view count in that view alone.
+    /// Drops the state of a view: votes and statements count only in their own view.
     fn drop_view(&mut self) {
         self.decided_in_view = 0;
         self.neglected = false;
@@ -107,7 +110,7 @@ impl Core {
         }
     }
 
-    /// Says what it knows of the views that it left.
+    /// Sends what this validator knows of the views that it left.
     pub(crate) fn say_change(&mut self) {
         if self.is_silent() {
             return;
@@ -150,7 +153,7 @@ impl Core {
         self.try_new_view();
     }
 
-    /// Goes where an honest validator has gone, which a quorum's complaints led.
+    /// Follows an honest validator to a later view. A quorum's complaints led it there.
     fn follow_changes(&mut self) {
         let others = self.changes.iter().filter(|(seat, _)| **seat != self.seat);
         let mut views: Vec<_> = others.map(|(_, change)| change.view).collect();
@@ -164,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Begins its view with the word of a quorum.
+    /// Begins this validator's own view once a quorum has sent view changes.
     fn try_new_view(&mut self) {
         if !self.changing || !self.is_primary() || self.is_silent() {
             return;
@@ -222,7 +225,7 @@ impl Core {
             && self.outcomes.get(&number).is_some_and(|(_, info)| *info == adopted.info)
     }
 
-    /// A verified certificate that came inside another message.
+    /// Takes a verified certificate that came inside another message.
     fn learn(&mut self, certificate: slipstream_types::Certificate) {
         let number = certificate.info.number;
         self.recall(&certificate);
@@ -231,7 +234,7 @@ impl Core {
         }
     }
 
-    /// Whether something is to be expected of the primary.
+    /// Whether the primary is expected to act.
     pub(crate) fn expects(&self) -> bool {
         let is_open = |number: &BatchNumber| *number > self.decided;
         self.changing
@@ -248,7 +251,7 @@ impl Core {
         self.settings.view_timeout_ms.saturating_mul(factor).min(PATIENCE_MS_MAX)
     }
 
-    /// Sets and ends patience.
+    /// Sets the patience timer while the primary is expected to act, and cancels it otherwise.
     pub(crate) fn watch(&mut self) {
         let expects = self.expects() && !self.is_over() && !self.is_silent();
         if expects && !self.patient {

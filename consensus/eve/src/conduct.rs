@@ -13,24 +13,26 @@ use crate::{
 };
 
 impl Core {
-    /// Hashes what decides how this validator goes on, between two steps of its driver. Two that hash alike sign, commit and fetch alike, up
-    /// to who signed a quorum.
+    /// Hashes what decides this validator's next steps, between two steps of its driver. Two validators with equal
+    /// hashes sign, commit and fetch alike, apart from who signed a quorum.
     ///
-    /// Left out is what nothing follows from:
+    /// The hash leaves out what has no effect:
     ///
     /// * key, set, domain and settings, which do not change;
-    /// * of a quorum's signatures, whose they are: any quorum on one statement does the same;
-    /// * the votes that led to its prepare once it prepared, and to its commit once it committed: it does each once. That executors may
-    ///   make it forget what another token stood for only keeps it from committing;
-    /// * in a view that has begun, how it began. Also the words with which others left for it, unless this validator is to begin it. A
-    ///   second word could only teach a decision, which arrives by itself;
-    /// * links, certificates and doubts of batches that are committed;
-    /// * `attempts`, which says how long a timer runs, and `careful_to`, which says how a batch is executed;
-    /// * `told`, `awaited`, `answered`, `greeted` and `costs`, which limit repetition between two ticks of [`Timer::Tell`](crate::Timer::Tell). Model
-    ///   checkers let that timer tick twice at a time, and let nobody send more than a core takes between the ticks;
+    /// * the signers of a quorum: any quorum on one statement has the same effect;
+    /// * the votes that led to its prepare once it prepared, and to its commit once it committed: it does each once.
+    ///   Executors may make it forget what another token stood for, which only keeps it from committing;
+    /// * how a view began, once it has. Also the view changes of those that left for it, unless this validator is to
+    ///   begin it. A second view change could only teach a decision, which arrives by itself;
+    /// * links, certificates and doubts of committed batches;
+    /// * `attempts`, which sets how long a timer runs, and `careful_to`, which sets how a batch is executed;
+    /// * `told`, `awaited`, `answered`, `greeted` and `costs`, which limit repetition between two ticks of
+    ///   [`Timer::Tell`](crate::Timer::Tell). Model checkers let that timer tick twice at a time, and let nobody send
+    ///   more than a core takes between the ticks;
     /// * `generation`, which tells results of rolled-back work apart: model checkers end work at once;
-    /// * `divergences`, `convicted`: for the operator;
-    /// * `clean`, `decided_in_view`: for protection and rotation, which must be off (`protect_after` and `rotate_after` 0).
+    /// * `divergences` and `convicted`, which are for the operator;
+    /// * `clean` and `decided_in_view`, for protection and rotation, which must be off (`protect_after` and
+    ///   `rotate_after` 0).
     pub fn hash_conduct(&self, hasher: &mut impl Hasher) {
         let head = self.head.number;
         (self.seat, &self.head, self.view, self.changing, self.complains, self.decided).hash(hasher);
@@ -40,7 +42,7 @@ impl Core {
         }
         let overdue = self.overdue.filter(|it| *it > head);
         (self.pending.len(), self.fetching, overdue, self.prepare).hash(hasher);
-        // What is decided is shown no more.
+        // A decided batch is no longer shown.
         self.prepared.as_ref().filter(|it| it.info.number > self.decided).map(shown).hash(hasher);
         (self.prepared_own, &self.may_have_prepared).hash(hasher);
         self.adopted.as_ref().map(shown).hash(hasher);
@@ -83,7 +85,8 @@ impl Core {
         }
     }
 
-    /// The part of a status that counts once this validator takes part: whether it complains of this view or a later one.
+    /// The part of a status that still counts once this validator takes part: a complaint about this view, or a later
+    /// view.
     fn heeded(&self, status: &Status) -> Option<(u64, bool, BatchNumber)> {
         let decided = if self.observing { status.decided } else { BatchNumber::GENESIS };
         let counts =

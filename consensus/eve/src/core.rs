@@ -16,17 +16,18 @@ use crate::{
 
 /// Batches above the head that may be ordered, executed and voted on.
 pub(crate) const WINDOW: u64 = 8;
-/// Batches above the last decision that a primary orders. While one is agreed on, the other is executed, so its tokens are ready when its
-/// turn comes. Any more would wait here instead of in the pool, where later transactions can still join them.
+/// Batches above the last decision that a primary orders. While validators agree on one, they execute the other, so its
+/// tokens are ready when its turn comes. Any more would wait here instead of in the pool, where later transactions can
+/// still join them.
 pub(crate) const AHEAD: u64 = 2;
 /// Batches above the head that a primary orders: decisions may be faster than commits.
 pub(crate) const UNCOMMITTED_MAX: u64 = 4;
 /// Decisions that are kept for validators that missed them.
 pub(crate) const RECENT_MAX: usize = 16;
-/// How often, in milliseconds, a validator tells how far it is while nothing is decided.
+/// Interval at which a validator sends its status while nothing is decided, in milliseconds.
 pub(crate) const TELL_MS: u64 = 500;
 
-/// One validator. See the crate.
+/// One validator's protocol state. See the crate.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(crate) set: ValidatorSet,
@@ -39,80 +40,82 @@ pub struct Core {
     pub(crate) view: u64,
     pub(crate) changing: bool,
     pub(crate) complains: bool,
-    /// The view's primary leaves out of its batches what it should order, as this validator's driver sees.
+    /// Whether the view's primary omits transactions that it should order, as this validator's driver sees it.
     pub(crate) neglected: bool,
-    /// The last batch that is known to be decided, and may not be committed yet.
+    /// The last batch that is known to be decided. It may not be committed yet.
     pub(crate) decided: BatchNumber,
-    /// The highest certificate of this epoch at hand. Sync may have committed more.
+    /// The highest certificate of this epoch that this validator has. Sync may have committed more.
     pub(crate) proof: Option<Certificate>,
     pub(crate) recent: BTreeMap<BatchNumber, Certificate>,
     /// Decided batches that wait for their outcome before they are handed out for commit.
     pub(crate) pending: BTreeMap<BatchNumber, Certificate>,
     pub(crate) fetching: Option<BatchNumber>,
-    /// A pending batch whose order is not waited for any longer, or whose outcome here is another one.
+    /// A pending batch to fetch: its order is no longer expected, or this validator has another outcome of it.
     pub(crate) overdue: Option<BatchNumber>,
-    /// The first pending batch without an order when the last status was told.
+    /// The first pending batch without an order at the last tick of [`Timer::Tell`].
     awaited: Option<BatchNumber>,
-    /// The last prepare that was signed.
+    /// The last prepare that this validator signed.
     pub(crate) prepare: Option<crate::Ballot>,
-    /// Whether the driver keeps the outcome of that prepare: a restart then finds by it what was signed.
+    /// Whether the driver keeps the outcome of `prepare`. A restart then learns from that outcome what was signed.
     pub(crate) prepared_own: bool,
     pub(crate) may_have_prepared: MayHavePrepared,
-    /// Kept until the next batch is prepared: what is told at a change of views rests on it, until its number is decided.
+    /// The last batch that a quorum prepared, kept until the next one is. A view change shows it until its number is
+    /// decided.
     pub(crate) prepared: Option<Prepared>,
     /// The outcome that this view must decide first.
     pub(crate) adopted: Option<Prepared>,
-    /// The words on each number above the last decision.
+    /// The statements on each number above the last decision.
     pub(crate) slots: BTreeMap<BatchNumber, Slot>,
     /// Orders to execute, by number.
     pub(crate) orders: BTreeMap<BatchNumber, SignedOrder>,
-    /// Of the orders of this view, by which the next ones are linked.
+    /// Digests of this view's orders, which the next orders name as their parents.
     pub(crate) links: BTreeMap<BatchNumber, Digest>,
-    /// Executed on each other, the first on the head. Fetched ones have no order.
+    /// Each is executed on the one before, the first on the head. Fetched ones have no order.
     pub(crate) outcomes: BTreeMap<BatchNumber, (Option<SignedOrder>, LedgerInfo)>,
     pub(crate) working: Option<crate::Work>,
-    /// An order of this view has no outcome that an honest primary would cause.
+    /// The first order of this view that no honest primary would have sent.
     pub(crate) refused: Option<BatchNumber>,
-    /// This view's orders were dropped. Its primary has forgotten them, so it orders nothing else.
+    /// Orders of this view were dropped. If this validator is the primary, it has forgotten them, so it orders nothing
+    /// else in this view.
     pub(crate) spent: bool,
     pub(crate) generation: u64,
     /// Batches up to this one are executed sequentially.
     pub(crate) careful_to: BatchNumber,
-    /// The validator has lost its record, so it does not know what it signed.
+    /// The validator has no record, so it does not know what it signed.
     pub(crate) observing: bool,
-    /// The epoch of its record, if that is a later one: what it signed in this epoch is gone.
+    /// The epoch of the record, if that is later than the ledger's: the votes of this epoch are lost.
     pub(crate) ahead: Option<Epoch>,
-    /// The highest number that it knows to have signed for, in any epoch.
+    /// The highest number that it knows it signed for, in any epoch.
     pub(crate) voted: BatchNumber,
-    /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
-    /// views above.
+    /// The last number and view that it may have signed for before it lost its data. It votes only above that number,
+    /// and orders only in views above that view.
     pub(crate) amnesia: Option<(BatchNumber, u64)>,
-    /// It could not speak when it looked last.
+    /// Whether it was silent at the last `advance`.
     was_silent: bool,
-    /// Those that were sent orders or a view since the last status was told.
+    /// Seats that got orders or a new view since the last tick of [`Timer::Tell`].
     pub(crate) answered: BTreeSet<u16>,
-    /// Validators that heard this one's status as an answer to theirs, since the last tick of [`Timer::Tell`].
+    /// Seats that got this validator's status in reply to theirs, since the last tick of [`Timer::Tell`].
     pub(crate) greeted: BTreeSet<u16>,
     pub(crate) heard: BTreeMap<u16, Status>,
     pub(crate) changes: BTreeMap<u16, ViewChange>,
     pub(crate) new_view: Option<NewView>,
-    /// Views without a decision.
+    /// Views since the last decision.
     pub(crate) attempts: u32,
     pub(crate) decided_in_view: u64,
     pub(crate) wanted: bool,
-    /// A batch was due, and none was decided, when the last tick came.
+    /// At the last tick of [`Timer::Tell`], a batch was due and none had been decided since the tick before.
     stood: bool,
     pub(crate) patient: bool,
     /// Decisions since the last divergence.
     pub(crate) clean: u64,
-    /// The batch whose tokens are waited for, and whether that is over.
+    /// The batch whose tokens extra protection waits for, and whether that wait is over.
     pub(crate) protecting: Option<(BatchNumber, bool)>,
     pub(crate) divergences: u64,
     pub(crate) convicted: BTreeSet<(u16, u64, BatchNumber)>,
-    /// The last decision when it told its status last.
+    /// The last decision at the last tick of [`Timer::Tell`].
     pub(crate) told: BatchNumber,
     pub(crate) costs: BTreeMap<u16, u8>,
-    /// They said what does not verify since the last status was told.
+    /// Seats whose messages failed verification since the last tick of [`Timer::Tell`].
     pub(crate) muted: BTreeSet<u16>,
     recorded: Option<Record>,
     pub(crate) effects: VecDeque<Effect>,
@@ -120,7 +123,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// A validator that begins, or goes on with what it recorded.
+    /// Makes a validator that starts anew, or continues from its record.
     pub fn new(setup: Setup) -> Core {
         let Setup { set, key, seat, domain, settings, head, certificate, record, outcomes, kept } = setup;
         // A record of an earlier epoch leaves this validator free to vote.
@@ -201,7 +204,7 @@ impl Core {
     fn resume(&mut self, decided: Vec<Certificate>, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
         self.effects.push_back(Effect::SetTimer(Timer::Tell, TELL_MS));
         for certificate in decided {
-            // Not committed before the crash.
+            // Decided before the crash, but not committed.
             if certificate.info.number == self.decided.next() {
                 self.decide(certificate);
             }
@@ -236,10 +239,10 @@ impl Core {
         self.advance();
     }
 
-    /// The driver's clock says so.
+    /// Call when `timer` fires.
     pub fn handle_timer(&mut self, timer: Timer) {
         match timer {
-            // One that was cancelled may still come.
+            // A cancelled timer may still fire.
             Timer::Patience => {
                 if std::mem::take(&mut self.patient) {
                     self.complain();
@@ -274,8 +277,8 @@ impl Core {
         self.advance();
     }
 
-    /// Whether the view's primary leaves out of its batches what it should order. That is complained of until it is over, whatever is
-    /// decided meanwhile.
+    /// Sets whether the view's primary omits transactions that it should order. While it does, this validator
+    /// complains, whatever is decided meanwhile.
     pub fn handle_neglect(&mut self, is_neglected: bool) {
         let is_neglected = is_neglected && !self.changing;
         if std::mem::replace(&mut self.neglected, is_neglected) == is_neglected {
@@ -289,7 +292,7 @@ impl Core {
         self.advance();
     }
 
-    /// Whether a batch is due, as far as this validator can see.
+    /// Sets whether a batch is due, as the driver sees it.
     pub fn handle_wanted(&mut self, is_wanted: bool) {
         if self.wanted != is_wanted {
             self.wanted = is_wanted;
@@ -302,15 +305,15 @@ impl Core {
         self.effects.pop_front()
     }
 
-    /// Returns the next record to make durable, with the outputs to send after it. Nothing of a later flush may overtake an
-    /// earlier one.
+    /// Returns the next record to make durable, with the outputs to send after it. Nothing of a later flush may
+    /// overtake an earlier one.
     pub fn flush(&mut self) -> Option<Flush> {
         let record = self.record();
-        // The record of a later epoch stays until that epoch is here.
+        // A record of a later epoch stays until that epoch begins.
         let is_new = !self.observing
             && self.ahead.is_none()
             && self.recorded.as_ref().is_none_or(|recorded| {
-                // What it signed of a decided batch, without a record of its own, counts from then on as signed.
+                // A prepare without a record of its own counts in `voted` once its batch is decided.
                 record.binds_beyond(recorded) || self.voted.min(self.decided) > recorded.voted
             });
         if !is_new && self.outputs.is_empty() {
@@ -324,12 +327,12 @@ impl Core {
         Some(Flush { record, outputs })
     }
 
-    /// Draws all conclusions, and looks after patience.
+    /// Acts on the new state: votes, executes or orders, and sets or cancels patience.
     pub(crate) fn advance(&mut self) {
         let is_silent = self.is_silent();
         if std::mem::replace(&mut self.was_silent, is_silent) && !is_silent {
             self.speak();
-            // The others know no longer why it was silent.
+            // The others still know it as silent.
             self.tell(To::Others);
         }
         self.agree();
@@ -347,7 +350,7 @@ impl Core {
         }
     }
 
-    /// The epoch has its last batch, decided or committed.
+    /// Whether the epoch's last batch is decided or committed.
     pub(crate) fn is_over(&self) -> bool {
         let proof = self.proof.as_ref().map(|proof| &proof.info);
         [Some(&self.head), proof].into_iter().flatten().any(|info| self.ends(info))
@@ -364,12 +367,12 @@ impl Core {
         proof.filter(|info| info.number == self.decided).unwrap_or(&self.head).digest()
     }
 
-    /// The view that it is in, or goes to.
+    /// The view that this validator is in, or goes to.
     pub fn view(&self) -> u64 {
         self.view
     }
 
-    /// Whether it has left the views below and waits for this one to begin.
+    /// Whether this validator has left the views below and waits for this one to begin.
     pub fn is_changing(&self) -> bool {
         self.changing
     }
@@ -379,39 +382,40 @@ impl Core {
         self.set.primary(self.view)
     }
 
-    /// Whether that is this validator.
+    /// Whether this validator is the view's primary.
     pub fn is_primary(&self) -> bool {
         self.primary() == self.seat
     }
 
-    /// The last decision that it knows.
+    /// The last decision that this validator knows.
     pub fn decided(&self) -> BatchNumber {
         self.decided
     }
 
-    /// The last batch that it knows to be decided, or may have helped to decide by its vote. `None` while it does not know its votes. The
-    /// number survives restarts, because the record keeps what was prepared before any vote to commit.
+    /// The last batch that this validator knows to be decided, or may have helped to decide by its vote. `None` while
+    /// it does not know its votes. The number survives restarts, because the record keeps a prepared batch before any
+    /// vote to commit it.
     pub fn voted(&self) -> Option<BatchNumber> {
         let prepared = self.prepared.as_ref().map_or(BatchNumber::GENESIS, |prepared| prepared.info.number);
         (!self.is_silent()).then_some(prepared.max(self.decided))
     }
 
-    /// Whether it wants another primary.
+    /// Whether this validator wants another primary.
     pub fn complains(&self) -> bool {
         self.complains
     }
 
-    /// How far the others said that they are.
+    /// The last status of each other validator, by seat.
     pub fn heard(&self) -> &BTreeMap<u16, Status> {
         &self.heard
     }
 
-    /// How often others agreed on another outcome than this validator's.
+    /// How often the others agreed on an outcome other than this validator's.
     pub fn divergences(&self) -> u64 {
         self.divergences
     }
 
-    /// Prepares and commits of the next batch to be decided.
+    /// Counts the prepares and the commits of the next batch to be decided.
     pub fn votes(&self) -> (usize, usize) {
         self.slots.get(&self.decided.next()).map_or((0, 0), |slot| (slot.prepares.len(), slot.commits.len()))
     }

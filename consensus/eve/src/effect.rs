@@ -1,4 +1,4 @@
-//! Effects and outputs: the work that the core asks of its driver.
+//! Effects and outputs: the work that the core gives its driver.
 
 use slipstream_types::{BatchNumber, Certificate, Digest};
 
@@ -10,39 +10,40 @@ use super::{
 /// A task that the driver carries out at once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
-    /// Make and execute the next batch as soon as one is due, keep its outcome durably, then call `handle_built`.
+    /// Build and execute the next batch as soon as one is due, make its outcome durable, then call `handle_built`.
     Build {
         /// Identifies the work, for the call that returns its result.
         work: Work,
         /// [`Order::parent`](super::Order::parent) of the batch.
         parent: Digest,
     },
-    /// Execute an ordered batch on the outcome of the one before, keep its outcome durably, then call `handle_executed`.
+    /// Execute an ordered batch on the outcome of the batch before, make its outcome durable, then call
+    /// `handle_executed`.
     Execute {
         /// Identifies the work, for the call that returns its result.
         work: Work,
         /// The order to execute.
         order: SignedOrder,
     },
-    /// Forget everything executed above that batch, and stop executing or building. Keep orders and their bodies: a body goes once its
-    /// batch is committed or its view is over. Keep outcomes on disk: they go once their number is committed.
+    /// Forget everything executed above that batch, and stop executing or building. Keep an order and its body until
+    /// its batch is committed or its view is over. Keep outcomes on disk until their number is committed.
     Rollback {
-        /// The last that stays.
+        /// The last batch that stays executed.
         to: BatchNumber,
     },
-    /// Others agreed on an outcome that this validator does not have: get it from them, then call `handle_fetched`. Sync may be
+    /// Fetch an outcome that the others agreed on and this validator lacks, then call `handle_fetched`. Sync may be
     /// faster.
     Fetch {
         /// The certificate of the decided batch.
         certificate: Box<Certificate>,
     },
-    /// Call `handle_timer` after so many milliseconds. Replaces an earlier one of that name.
+    /// Call `handle_timer` after that number of milliseconds. Replaces an earlier timer of the same name.
     SetTimer(Timer, u64),
     /// Cancel the timer of that name.
     CancelTimer(Timer),
 }
 
-/// One execution. Results of another generation are of a history that was rolled back.
+/// One execution. A result of another generation belongs to a history that was rolled back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Work {
     /// Grows with every rollback.
@@ -51,29 +52,30 @@ pub struct Work {
     pub view: u64,
     /// Number of the batch.
     pub number: BatchNumber,
-    /// Execute one transaction after the other, whatever the configuration: parallel results have diverged, or may have.
+    /// Whether to execute one transaction after the other, whatever the configuration: parallel results have diverged,
+    /// or may have.
     pub sequential: bool,
 }
 
 /// Names a moment that the core waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
-    /// The primary had its time.
+    /// The primary's time for a batch is over.
     Patience,
-    /// Say how far one is.
+    /// The status is due.
     Tell,
-    /// Extra protection: all tokens had their time to come.
+    /// Extra protection: the time for all tokens to arrive is over.
     Protect,
 }
 
 /// An output that rests on a record. The driver emits it only once that record is durable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
-    /// Say it. The driver sends body and hints beside an [`Message::Order`].
+    /// Send the message. The driver sends body and hints beside an [`Message::Order`].
     Send(To, Message),
-    /// Commit the outcome that is held or was fetched for it.
+    /// Commit the outcome that is held, or was fetched, for this certificate.
     Commit(Box<Certificate>),
-    /// Keep it and tell the operator.
+    /// Keep the evidence and report it to the operator.
     Convict(Evidence),
 }
 
@@ -99,10 +101,10 @@ pub struct Flush {
 /// Why an order has no outcome here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NoOutcome {
-    /// No honest primary orders this.
+    /// No honest primary would send this order.
     Refused,
     /// The head moved meanwhile: `handle_committed` follows.
     Overtaken,
-    /// Its body is not here (any more): it is asked for again.
+    /// Its body is not here, or no longer: it is requested again.
     Missing,
 }

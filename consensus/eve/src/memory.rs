@@ -1,4 +1,4 @@
-//! What a validator may have signed and does not know of: while there may be such a thing, it is silent.
+//! Finds out what a validator may have signed without knowing it. While that may exist, the validator is silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,30 +12,31 @@ use crate::{
     setup::Kept,
 };
 
-/// Why a validator signs nothing, though it runs.
+/// Why a running validator signs nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Silence {
-    /// It has no record of its votes, and waits for a quorum to tell how far it is.
+    /// It has no record of its votes, and waits for the statuses of a quorum.
     Listening,
-    /// It may have voted up to this batch, and has lost these votes. It votes once the others have decided it.
+    /// It may have voted up to this batch, and has lost those votes. It votes again once the others have decided that
+    /// batch.
     LostVotes {
         /// The last batch that it may have voted on.
         until: BatchNumber,
     },
-    /// Its votes are of a later epoch than its ledger. It votes once it is there.
+    /// Its votes are of a later epoch than its ledger. It votes once its ledger reaches that epoch.
     LostLedger {
         /// The epoch of its votes.
         epoch: Epoch,
     },
 }
 
-/// The outcomes that were kept before a start, by view and number: this validator may have prepared them, though its record does not say
-/// so. See [`Record::prepare`](crate::Record::prepare).
+/// The outcomes that were kept before a start, by view and number. This validator may have prepared them, though its
+/// record does not say so. See [`Record::prepare`](crate::Record::prepare).
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MayHavePrepared(BTreeMap<(u64, BatchNumber), BTreeSet<Digest>>);
 
 impl MayHavePrepared {
-    /// Of the outcomes of one epoch: the same view of another epoch is another view.
+    /// Collects the outcomes of one epoch: the same view number in another epoch is another view.
     pub(crate) fn of(kept: &[Kept], epoch: Epoch) -> MayHavePrepared {
         let mut all = MayHavePrepared::default();
         for Kept { order, token } in kept.iter().filter(|kept| kept.order.order.epoch == epoch) {
@@ -44,12 +45,12 @@ impl MayHavePrepared {
         all
     }
 
-    /// Whether that prepare can be one that it signed before the start.
+    /// Whether this validator may have signed that prepare before the start.
     pub(crate) fn contains(&self, ballot: &Ballot) -> bool {
         self.tokens(ballot).is_some_and(|tokens| tokens.contains(&ballot.token))
     }
 
-    /// Whether it can have signed another prepare of that view and number.
+    /// Whether this validator may have signed another prepare of that view and number.
     pub(crate) fn contradicts(&self, ballot: &Ballot) -> bool {
         self.tokens(ballot).is_some_and(|tokens| tokens.iter().any(|token| *token != ballot.token))
     }
@@ -58,7 +59,7 @@ impl MayHavePrepared {
         self.0.get(&(ballot.view, ballot.number))
     }
 
-    /// Forgets what is decided. Gives the highest number of it, up to which this validator may have signed.
+    /// Forgets decided outcomes. Returns the highest number forgotten, up to which this validator may have signed.
     pub(crate) fn settle(&mut self, decided: BatchNumber) -> Option<BatchNumber> {
         let settled = self.0.keys().map(|(_, number)| *number).filter(|number| *number <= decided).max();
         self.0.retain(|(_, number), _| *number > decided);
@@ -67,7 +68,7 @@ impl MayHavePrepared {
 }
 
 impl Core {
-    /// Why this validator signs nothing now, if it does not.
+    /// Why this validator signs nothing now, or `None` if it signs.
     pub fn silence(&self) -> Option<Silence> {
         if let Some(epoch) = self.ahead {
             return Some(Silence::LostLedger { epoch });
@@ -77,16 +78,17 @@ impl Core {
         lost.or(self.observing.then_some(Silence::Listening))
     }
 
-    /// It may have signed something that it does not know of.
+    /// Whether it may have signed something that it does not know of.
     pub(crate) fn is_silent(&self) -> bool {
         self.silence().is_some()
     }
 
-    /// A validator without a record begins once a quorum has told how far it is.
+    /// Ends the listening of a validator without a record, once a quorum has sent statuses.
     ///
-    /// It is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It then signs only for batches
-    /// beyond those that may have been voted on, and orders only in views that cannot have been its own. Only claims of more validators
-    /// than may fail count, so no liar silences it. Losing data before the epoch's first decision counts as a lie.
+    /// The validator is new if the epoch has no decision yet. Otherwise it may have taken part and lost its data. It
+    /// then signs only for batches beyond those that may have been voted on, and orders only in views that cannot have
+    /// been its own. Only claims of more validators than may fail count, so no liar silences it. Losing data before the
+    /// epoch's first decision counts as a lie.
     pub(crate) fn wake(&mut self) {
         if self.heard.len() + 1 < self.set.quorum() {
             return;
@@ -101,7 +103,7 @@ impl Core {
         }
     }
 
-    /// The highest value that `max(u, r) + 1` others reached: one of them is honest.
+    /// The highest value that `max(u, r) + 1` others reached, one of which is honest.
     fn heard_by_enough<T: Ord + Copy + Default>(&self, measure: impl Fn(&Status) -> T) -> T {
         let mut measures: Vec<_> = self.heard.values().map(measure).collect();
         measures.sort_unstable_by(|a, b| b.cmp(a));
@@ -109,8 +111,8 @@ impl Core {
         enough.checked_sub(1).map_or(T::default(), |last| measures[last])
     }
 
-    /// Takes a certificate that was checked, such as sync brings: one with this validator's own signature shows whether its record has that
-    /// vote.
+    /// Takes a verified certificate, such as one from sync. If it carries this validator's own signature, it shows
+    /// whether the record lacks that vote.
     pub fn recall(&mut self, certificate: &Certificate) {
         if certificate.info.epoch == self.set.epoch {
             let signatures = &certificate.signatures;
@@ -118,10 +120,11 @@ impl Core {
         }
     }
 
-    /// The same of a batch that a quorum prepared.
+    /// Does the same with a batch that a quorum prepared.
     pub(crate) fn recall_prepared(&mut self, prepared: &Prepared) {
         let (view, number) = (prepared.view, prepared.info.number);
-        // It may have prepared what it keeps, without a record. What is decided shows no vote that still counts.
+        // It may have prepared, without a record, an outcome that it keeps. A decided batch shows no vote that still
+        // counts.
         if number > self.decided
             && !self.may_have_prepared.contains(&Ballot { view, number, token: prepared.info.digest() })
         {
@@ -129,8 +132,8 @@ impl Core {
         }
     }
 
-    /// What this validator signs is on its disk before. A vote of its own that it does not know was written elsewhere: its data is an old
-    /// copy.
+    /// Checks for a lost vote. This validator's votes are on its disk before they leave. An unknown vote of its own was
+    /// written elsewhere, so its data is an old copy.
     fn recall_vote(&mut self, number: BatchNumber, view: u64, signatures: &Signatures) {
         let has_signed = signatures.iter().any(|(seat, _)| *seat == self.seat);
         if self.settings.recalls_votes && has_signed && number > self.voted {
@@ -139,11 +142,12 @@ impl Core {
         }
     }
 
-    /// It may have signed for numbers and views up to those that were shown, and up to what the others may have reached meanwhile.
+    /// Goes silent: it may have signed for the numbers and views shown, and for those that the others may have reached
+    /// meanwhile.
     fn forget(&mut self, number: BatchNumber, view: u64) {
         let decided = self.heard_by_enough(|status| status.decided).max(number);
         let view = self.heard_by_enough(|status| status.view).max(view);
-        // Those that told may lack the last decision, and the view that followed.
+        // Their statuses may lack the last decision, and the view that followed.
         let lost = (decided.after(2), view.saturating_add(1));
         let known = self.amnesia.unwrap_or(lost);
         self.amnesia = Some((lost.0.max(known.0), lost.1.max(known.1)));

@@ -1,7 +1,7 @@
-//! The messages that validators send each other to agree, and the statements that they sign.
+//! The messages by which validators agree, and the statements that they sign.
 //!
-//! Each kind of vote and each view make a statement of their own, so a signature fits only the vote that it was given for. The core
-//! checks Ed25519 signatures where a message enters, and drops messages that fail.
+//! Each kind of vote and each view has a statement of its own, so a signature fits only the vote that it was given for.
+//! The core checks Ed25519 signatures when a message arrives, and drops messages that fail.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{
@@ -19,11 +19,11 @@ pub type Signatures = BoundedVec<(u16, Signature), { limits::VALIDATORS_MAX }>;
 pub struct Order {
     /// The epoch of the order.
     pub epoch: Epoch,
-    /// The view, whose primary orders.
+    /// The view whose primary orders.
     pub view: u64,
     /// Number of the ordered batch.
     pub number: BatchNumber,
-    /// [`Order::digest`] of the batch ordered before in this view; [`Digest::ZERO`] for the first of a view.
+    /// [`Order::digest`] of the batch ordered before in this view; [`Digest::ZERO`] for the first batch of a view.
     pub parent: Digest,
     /// The batch's time, in milliseconds since the Unix epoch.
     pub timestamp_ms: u64,
@@ -38,7 +38,7 @@ impl Order {
     }
 }
 
-/// An order with its primary's signature, so that two of one number convict it.
+/// An order with its primary's signature. Two of one number and view convict the primary.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SignedOrder {
     /// The order that the primary signed.
@@ -102,21 +102,21 @@ pub struct Vote {
     pub signature: Signature,
 }
 
-/// An executor's outcome of an order. The order rides along, so that everybody learns of one that contradicts it.
+/// An executor's outcome of an order. It carries the order, so that every validator learns of a contradicting one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Verify {
     /// The order that was executed.
     pub order: SignedOrder,
-    /// The token of the batch before, on which it was executed.
+    /// The token of the batch before, on which the order was executed.
     pub before: Digest,
     /// The ledger info after its execution.
     pub info: LedgerInfo,
-    /// How long its executor took, in milliseconds, for the primary to order what a quorum bears. Nothing is agreed on it. The driver sets
-    /// it, 0 if it does not know.
+    /// How long the executor took, in milliseconds, so that the primary orders only what a quorum can bear. Validators
+    /// do not agree on it. The driver sets it, 0 if it does not know.
     pub took_ms: u32,
 }
 
-/// Proof that a quorum prepared a batch in one view: no other can have been decided in it.
+/// Proof that a quorum prepared a batch in one view: that view cannot have decided another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Prepared {
     /// The view in which a quorum prepared it.
@@ -128,12 +128,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// The ballot that its prepares are on.
+    /// The ballot of its prepares.
     pub fn ballot(&self) -> Ballot {
         Ballot { view: self.view, number: self.info.number, token: self.info.digest() }
     }
 
-    /// Whether a quorum of the set did.
+    /// Whether a quorum of the set prepared it.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let ballot = self.ballot();
         let signed = |(seat, signature): &(u16, Signature)| {
@@ -147,23 +147,23 @@ impl Prepared {
     }
 }
 
-/// A validator has left all views below one, and says what it knows of them.
+/// A validator's statement that it has left all views below one, with what it knows of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ViewChange {
-    /// The view that it goes to.
+    /// The view that the validator goes to.
     pub view: u64,
     /// Seat of the validator that left.
     pub seat: u16,
-    /// The highest certificate of this epoch that it has.
+    /// The highest certificate of this epoch that the validator has.
     pub decided: Option<Certificate>,
-    /// The last outcome that it saw prepared, unless that is decided.
+    /// The last outcome that the validator saw prepared, unless that is decided.
     pub prepared: Option<Prepared>,
     /// The validator's signature on all of this.
     pub signature: Signature,
 }
 
 impl ViewChange {
-    /// Signs what a validator says.
+    /// Signs a validator's statement.
     pub fn new(
         view: u64,
         seat: u16,
@@ -176,7 +176,7 @@ impl ViewChange {
         ViewChange { view, seat, decided, prepared, signature: key.sign(said.as_bytes()) }
     }
 
-    /// Whether the validator said so, and proves what it says.
+    /// Whether the validator signed it, and its proofs hold.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let Some(validator) = set.validators.get(usize::from(self.seat)) else { return false };
         let content = (self.view, self.seat, &self.decided, &self.prepared);
@@ -189,22 +189,22 @@ impl ViewChange {
     }
 }
 
-/// A primary begins its view, with the words of a quorum that left the views below.
+/// A primary's message that begins its view, with the view changes of a quorum that left the views below.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NewView {
     /// The view that begins.
     pub view: u64,
-    /// The words of a quorum, by ascending seat.
+    /// The view changes of a quorum, by ascending seat.
     pub changes: BoundedVec<ViewChange, { limits::VALIDATORS_MAX }>,
     /// The primary's signature on all of this.
     pub signature: Signature,
 }
 
 impl NewView {
-    /// Signs a view's beginning.
+    /// Signs the beginning of a view.
     ///
     /// # Panics
-    /// If the changes are more than a set has validators.
+    /// If there are more changes than a set may have validators.
     pub fn new(view: u64, changes: Vec<ViewChange>, domain: &Digest, key: &SecretKey) -> NewView {
         let said = statement("slipstream/new-view/1", domain, &(view, &changes));
         let signature = key.sign(said.as_bytes());
@@ -212,7 +212,7 @@ impl NewView {
         NewView { view, changes, signature }
     }
 
-    /// Whether its primary says so with the word of a quorum.
+    /// Whether the view's primary signed it, and it holds valid view changes of a quorum.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let said = statement("slipstream/new-view/1", domain, &(self.view, &*self.changes));
         let primary = &set.validators[usize::from(set.primary(self.view))].public_key;
@@ -222,11 +222,12 @@ impl NewView {
             && self.changes.iter().all(|it| it.view == self.view && it.is_valid(set, domain))
     }
 
-    /// The last prepared outcome. The view must begin with it; its primary has no choice.
+    /// The last prepared outcome, if it is above the highest decision. The view must begin with it; its primary has no
+    /// choice.
     ///
-    /// A quorum committed to each batch that an earlier view decided. That quorum and this one share more validators than may lie. An
-    /// honest one of both therefore says here that the batch is prepared or decided. A prepared batch also proves that those below it are
-    /// decided, because honest validators prepare no batch earlier.
+    /// A quorum committed to each batch that an earlier view decided. That quorum and this one share more validators
+    /// than may lie. So an honest validator of both says here that the batch is prepared or decided. A prepared batch
+    /// also proves that those below it are decided, because honest validators prepare no batch earlier.
     pub fn prepared(&self) -> Option<&Prepared> {
         let decided = self.decided().map(|certificate| certificate.info.number);
         let prepared = self.changes.iter().filter_map(|change| change.prepared.as_ref());
@@ -246,38 +247,39 @@ impl NewView {
     }
 }
 
-/// How far a validator is. Its hearers send it what it lacks; all repetition comes from that.
+/// A validator's progress. Receivers send it what it lacks; that is the only retransmission.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The view that the validator is in.
     pub view: u64,
-    /// It has left the views below, and waits for this one to begin.
+    /// Whether the validator has left the views below and waits for this one to begin.
     pub changing: bool,
-    /// It wants another primary.
+    /// Whether the validator wants another primary.
     pub complains: bool,
-    /// The last decision that it knows.
+    /// The last decision that the validator knows.
     pub decided: BatchNumber,
-    /// The last order of this view that it has.
+    /// The last number up to which the validator has each outcome or order.
     pub ordered: BatchNumber,
-    /// Whether it complains of what the primary leaves out of its batches: no decision ends that.
+    /// Whether the validator complains about what the primary omits from its batches. No decision ends that.
     pub neglected: bool,
-    /// Why it signs nothing, if it does not.
+    /// Why the validator signs nothing, or `None` if it signs.
     pub silence: Option<crate::Silence>,
 }
 
-/// Two signed statements of one validator of which it may give only one.
+/// Two signed statements of one validator that exclude each other.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Evidence {
     /// A primary ordered two batches of one number in one view.
     Orders(Box<[SignedOrder; 2]>),
     /// A validator prepared two outcomes of one number in one view.
     Prepares(u16, Box<[Vote; 2]>),
-    /// A validator committed to two outcomes of one number in one view. A commit names its number by the ledger info alone.
+    /// A validator committed to two outcomes of one number in one view. A commit names its number only by the ledger
+    /// info.
     Commits(u16, u64, Box<[(LedgerInfo, Signature); 2]>),
 }
 
 impl Evidence {
-    /// The seat of the validator that it convicts.
+    /// The seat of the validator that the evidence convicts.
     pub fn author(&self, set: &ValidatorSet) -> u16 {
         match self {
             Evidence::Orders(orders) => set.primary(orders[0].order.view),
@@ -285,7 +287,7 @@ impl Evidence {
         }
     }
 
-    /// View and number of what was said twice.
+    /// View and number of both statements.
     pub fn place(&self) -> (u64, BatchNumber) {
         match self {
             Evidence::Orders(orders) => (orders[0].order.view, orders[0].order.number),
@@ -294,7 +296,7 @@ impl Evidence {
         }
     }
 
-    /// Whether it proves what it says.
+    /// Whether the evidence proves its claim.
     pub fn is_valid(&self, set: &ValidatorSet, domain: &Digest) -> bool {
         let key = |seat: u16| set.validators.get(usize::from(seat)).map(|author| author.public_key);
         match self {
@@ -326,21 +328,21 @@ impl Evidence {
 /// A message from one core to another. An order's body and hints travel beside it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// Execute this batch next.
+    /// The primary's order to execute a batch next.
     Order(SignedOrder),
-    /// This came of it.
+    /// An executor's outcome of an order.
     Verify(Box<Verify>),
-    /// Enough executors got this, and everything below is decided.
+    /// A vote: enough executors got this outcome, and everything below is decided.
     Prepare(Vote),
-    /// A quorum prepared this.
+    /// A vote: a quorum prepared this outcome.
     Commit(Vote),
-    /// A quorum committed to this.
+    /// Proof that a quorum committed to this outcome.
     Decided(Box<Certificate>),
-    /// A validator's word when it leaves for a view.
+    /// A validator's statement when it leaves for a view.
     ViewChange(Box<ViewChange>),
-    /// The beginning of a view, by its primary.
+    /// A primary's message that begins its view.
     NewView(Box<NewView>),
-    /// How far the sender is.
+    /// The sender's progress.
     Status(Status),
     /// A proof that a validator contradicted itself.
     Evidence(Evidence),

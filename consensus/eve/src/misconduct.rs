@@ -1,4 +1,5 @@
-//! Bounds what other validators cost this one, ignores who says what does not verify, and tells what proves a lie.
+//! Bounds what other validators cost this one, ignores senders whose messages fail verification, and reports proven
+//! lies.
 
 use crate::{
     core::Core,
@@ -7,20 +8,23 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Contradictions that are kept and told.
+/// Most contradictions that are kept and reported.
 const CONVICTED_MAX: usize = 64;
-/// Messages of one validator in [`TELL_MS`](crate::core::TELL_MS) that cost many signature checks, or many answers.
+/// Most costly messages of one validator in [`TELL_MS`](crate::core::TELL_MS): those that cost many signature checks,
+/// or many answers.
 const COSTLY_MAX: u8 = 16;
 
 impl Core {
-    /// Counts a costly message; says whether its sender stays within [`COSTLY_MAX`] until the next [`Timer::Tell`](crate::Timer::Tell).
+    /// Counts a costly message. Returns whether its sender stays within [`COSTLY_MAX`] until the next
+    /// [`Timer::Tell`](crate::Timer::Tell).
     pub(crate) fn may_cost(&mut self, from: u16) -> bool {
         let cost = self.costs.entry(from).or_default();
         *cost = cost.saturating_add(1);
         *cost <= COSTLY_MAX
     }
 
-    /// A check failed that costs more than it costs to make it fail: the validator is not listened to for a while.
+    /// Ignores a validator until the next [`Timer::Tell`](crate::Timer::Tell). It failed a check that costs more than
+    /// it costs to fail it.
     pub(crate) fn mute(&mut self, from: u16) {
         self.muted.insert(from);
     }
@@ -32,7 +36,7 @@ impl Core {
         }
     }
 
-    /// A validator gave two statements where it may give one.
+    /// Reports a validator that gave two statements where it may give one.
     pub(crate) fn convict(&mut self, evidence: Evidence) {
         let (view, number) = evidence.place();
         let place = (evidence.author(&self.set), view, number);

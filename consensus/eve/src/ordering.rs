@@ -1,4 +1,4 @@
-//! Chooses the next batch to order or execute, and the outcome that it stands on.
+//! Chooses the next batch to order or execute, and the outcome that it builds on.
 
 use slipstream_types::{BatchNumber, Digest, LedgerInfo};
 
@@ -10,8 +10,8 @@ use crate::{
 };
 
 impl Core {
-    /// Whether this validator lacks the order and would execute it, if its primary signed it. A caller with the body keeps the body
-    /// first, then passes the order.
+    /// Whether this validator lacks the order and would execute it, if its primary signed it. A caller that has the
+    /// body stores the body first, then passes the order.
     pub fn wants(&self, order: &Order) -> bool {
         let open = self.top().next()..=self.head.number.after(WINDOW);
         order.epoch == self.set.epoch
@@ -39,19 +39,21 @@ impl Core {
         }
     }
 
-    /// The primary of the view sent a wanted order without the body that it names. It could send any number of them.
+    /// Takes a wanted order that the view's primary sent without the body that it names. A primary could send any
+    /// number of those.
     pub fn handle_misfit(&mut self, signed: &SignedOrder) {
         let number = signed.order.number;
         match self.wants(&signed.order) {
             true if number > self.decided => self.refuse(number),
-            // Others have it.
+            // Others have the outcome.
             true => self.overdue = Some(number),
             false => {}
         }
         self.advance();
     }
 
-    /// No honest primary would have caused the order: neither it nor what follows it is executed in this view.
+    /// Refuses an order that no honest primary would have sent. Neither it nor what follows it is executed in this
+    /// view.
     fn refuse(&mut self, number: BatchNumber) {
         self.drop_orders(number);
         self.refused = Some(number);
@@ -67,13 +69,13 @@ impl Core {
         self.orders.insert(number, signed);
     }
 
-    /// The primary's own batch is made, executed, and durable.
+    /// Call when the primary's own batch is built, executed and durable.
     pub fn handle_built(&mut self, work: Work, order: SignedOrder, info: LedgerInfo) {
         let number = work.number;
         let is_open = !self.changing && order.order.view == self.view && number > self.decided;
         if self.working != Some(work) {
-            // The rollback removed the outcome below. But this outcome is on disk, and a restart would tell it; so no other may be
-            // told.
+            // A rollback removed the outcome below. But this outcome is on disk, and a restart would announce it. So no
+            // other may be announced.
             if is_open && !self.orders.contains_key(&number) && !self.outcomes.contains_key(&number) {
                 self.keep(order.clone());
                 self.say(Message::Order(order));
@@ -91,7 +93,7 @@ impl Core {
         self.advance();
     }
 
-    /// An order was executed, and its outcome is durable; or it has none.
+    /// Call when an order was executed and its outcome is durable, or when it has none.
     pub fn handle_executed(&mut self, work: Work, result: Result<LedgerInfo, NoOutcome>) {
         if self.working != Some(work) {
             return;
@@ -111,13 +113,13 @@ impl Core {
                 self.spent |= work.number > self.decided;
                 self.orders.remove(&work.number);
             }
-            // The head has moved, which is told next.
+            // The head has moved: `handle_committed` follows.
             (_, Err(NoOutcome::Overtaken)) | (None, Ok(_)) => {}
         }
         self.advance();
     }
 
-    /// The outcome that was to be fetched is held and durable.
+    /// Call when the fetched outcome is here and durable.
     pub fn handle_fetched(&mut self, number: BatchNumber) {
         if let Some(certificate) = self.pending.get(&number).filter(|_| number == self.top().next()) {
             self.outcomes.insert(number, (None, certificate.info.clone()));
@@ -125,7 +127,7 @@ impl Core {
         self.advance();
     }
 
-    /// The store has another head.
+    /// Call when the store has another head.
     pub fn handle_committed(&mut self, head: LedgerInfo) {
         let number = head.number;
         if number <= self.head.number {
@@ -134,7 +136,7 @@ impl Core {
         let ours = self.outcomes.get(&number).is_some_and(|(_, info)| *info == head);
         self.head = head;
         if !ours {
-            // Sync was faster, and what was executed ahead may be on another state.
+            // Sync was faster, and what was executed ahead may build on another state.
             self.rollback(number);
         }
         self.outcomes.retain(|it, _| *it > number && ours);
@@ -147,7 +149,7 @@ impl Core {
         self.advance();
     }
 
-    /// Goes on with what was kept over a restart.
+    /// Resumes with the orders and outcomes that were kept over a restart.
     pub(crate) fn restore(&mut self, outcomes: Vec<Outcome>, kept: Vec<Kept>) {
         let epoch = self.set.epoch;
         let is_here = |order: &SignedOrder| {
@@ -163,12 +165,12 @@ impl Core {
             self.keep(order);
         }
         if let Some(number) = doubtful {
-            // One of them was told, and nothing says which.
+            // The primary announced one of them, and nothing says which.
             self.drop_orders(number);
         }
         for Outcome { order, info } in outcomes {
             let is_next = info.number == self.top().next() && info.epoch == epoch;
-            // One that is decided may be of an earlier view.
+            // A decided one may be of an earlier view.
             if is_next && (info.number <= self.decided || self.orders.get(&info.number) == Some(&order)) {
                 self.has_outcome(order, info);
             }
@@ -184,7 +186,7 @@ impl Core {
         }
     }
 
-    /// Sends the outcome of an order.
+    /// Sends this validator's outcome of an order.
     fn verify(&mut self, number: BatchNumber) {
         if let Some(verify) = self.own_verify(number).filter(|_| number > self.decided && !self.changing) {
             let (before, info) = (verify.before, verify.info.clone());
@@ -193,7 +195,7 @@ impl Core {
         }
     }
 
-    /// The outcome of this validator's own execution, if it is of this view.
+    /// The outcome of this validator's own execution, if its order is of this view.
     pub(crate) fn own_verify(&self, number: BatchNumber) -> Option<Verify> {
         let (order, info) = self.outcomes.get(&number)?;
         let order = order.clone().filter(|order| order.order.view == self.view)?;
@@ -203,18 +205,18 @@ impl Core {
         Some(Verify { order, before, info: info.clone(), took_ms: 0 })
     }
 
-    /// Sends the votes that it withheld while it did not know what it had signed.
+    /// Sends the outcomes that it withheld while it did not know what it had signed.
     pub(crate) fn speak(&mut self) {
         let numbers: Vec<_> = self.outcomes.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.verify(number));
     }
 
-    /// The last batch that has an outcome here.
+    /// The last batch that has an outcome here, or the head.
     pub(crate) fn top(&self) -> BatchNumber {
         self.outcomes.last_key_value().map_or(self.head.number, |(number, _)| *number)
     }
 
-    /// Forgets what was executed above a batch.
+    /// Forgets what was executed above a batch, and stops work in progress.
     pub(crate) fn rollback(&mut self, to: BatchNumber) {
         self.outcomes.retain(|number, _| *number <= to);
         self.working = None;
@@ -223,7 +225,7 @@ impl Core {
         self.effects.push_back(Effect::Rollback { to });
     }
 
-    /// Executes or orders what can be.
+    /// Settles decided batches, then executes or builds the next batch if it can.
     pub(crate) fn pursue(&mut self) {
         self.settle();
         let top = self.top();
@@ -249,7 +251,7 @@ impl Core {
         }
     }
 
-    /// Orders from that number on are not to be executed.
+    /// Drops the orders from that number on: they are not executed.
     fn drop_orders(&mut self, from: BatchNumber) {
         self.orders.retain(|number, _| *number < from);
         self.spent = true;

@@ -1,51 +1,52 @@
-//! [`Fault`]: defences that tests take away, to see that the simulation and the model notice.
+//! [`Fault`]: defences that tests remove, to see that the simulation and the model notice.
 //!
-//! Only a program built with the feature `planted`, and this crate's own tests, can leave one out. In any other [`lacks`] is a constant
-//! `false`.
+//! Only a program built with the feature `planted`, and this crate's own tests, can remove one. In any other, [`lacks`]
+//! is a constant `false`.
 #![cfg_attr(
     not(feature = "planted"),
     expect(unreachable_pub, reason = "seen outside with the feature alone")
 )]
 
-/// The defence that a fault takes away.
+/// The defence that a fault removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Nothing is recorded.
     ForgetRecord,
     /// The last prepare is not on record.
     ForgetPrepare,
-    /// What is kept over a restart binds no prepare.
+    /// Outcomes that are kept over a restart bind no prepare.
     ForgetKeptPrepares,
     /// The view is not on record.
     ForgetView,
     /// Decisions go unrecorded while they are uncommitted.
     ForgetDecisions,
-    /// Outcomes that were told are not kept over a restart.
+    /// Announced outcomes are not kept over a restart.
     #[cfg(any(test, feature = "planted"))]
     ForgetOutcomes,
-    /// One prepare too few is enough.
+    /// A quorum of prepares needs one fewer.
     FewPrepares,
-    /// One commit too few is enough.
+    /// A quorum of commits needs one fewer.
     FewCommits,
     /// One vote counts twice.
     CountTwice,
-    /// One executor's word is enough.
+    /// One executor's token is enough.
     OneToken,
     /// Votes of other views count.
     AnyView,
-    /// A view begins without what was prepared before.
+    /// A view begins without the outcome that was prepared before.
     IgnorePrepared,
-    /// Of two outcomes of one number, a view adopts the one that the lower view prepared. So few views prepare two that a test makes them.
+    /// Of two outcomes of one number, a view adopts that of the lower view. Views so rarely prepare two that a test
+    /// makes them.
     AdoptLower,
     /// Of two outcomes of one number, a view adopts the one that the last seat shows.
     AdoptLast,
     /// The core believes a validator's claim that an outcome is prepared.
     BelievePrepared,
-    /// What is decided is committed with whatever outcome is here.
+    /// A decided batch is committed with whatever outcome is here.
     CommitAnything,
     /// Nobody is convicted.
     ForgetEvidence,
-    /// Nothing is repeated.
+    /// Nothing is sent again.
     NeverTell,
 }
 
@@ -54,13 +55,13 @@ thread_local! {
     pub(crate) static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Takes the defence away from all cores that this thread feeds, until it is called again.
+/// Removes the defence from all cores that this thread feeds, until the next call.
 #[cfg(feature = "planted")]
 pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
 }
 
-/// Whether the defence is taken away; never outside tests.
+/// Whether the defence is removed; never outside tests.
 pub(crate) fn lacks(fault: Fault) -> bool {
     #[cfg(any(test, feature = "planted"))]
     return PLANTED.get() == Some(fault);

@@ -1,4 +1,4 @@
-//! [`Record`]: the state that a validator must find again after a crash.
+//! [`Record`]: the state that a validator must recover after a crash.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{BatchNumber, Certificate, Epoch, LedgerInfo, bounded::BoundedVec};
@@ -9,22 +9,25 @@ use super::{
     planted::{Fault, lacks},
 };
 
-/// Durable before the validator says anything that follows from it. The driver keeps told outcomes beside it.
+/// A validator's durable state, written before it says anything that follows from it. The driver keeps announced
+/// outcomes beside it.
 ///
-/// One `prepare` suffices. An earlier one is of a lower view, in which this validator signs no more, or of a lower number, which is
-/// decided. A commit follows from `prepared`, of which a view has one for each number, so it needs no field. The beginning of a view is
-/// recorded together with what it adopts, and so before the view's first prepare.
+/// One `prepare` suffices. An earlier one is of a lower view, in which this validator signs no more, or of a lower
+/// number, which is decided. A commit needs no field: it follows from `prepared`, of which a view has one for each
+/// number. The beginning of a view is recorded together with what the view adopts, and so before the view's first
+/// prepare.
 ///
-/// It is written when it forbids more than the last one that was written. In a calm view that is once for each batch, before the commit: what a
-/// validator prepares then is the outcome that its driver keeps, and whoever restarts prepares nothing else of that view and number. A
-/// decision alone forces no record either: until the next one, `prepared` stands for it.
+/// A record is written when it forbids more than the last one that was written. In a calm view that is once for each
+/// batch, before the commit. What a validator prepares then is the outcome that its driver keeps. After a restart it
+/// prepares no other outcome of that view and number. A decision alone forces no record either: until the next record,
+/// `prepared` stands for it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Of what epoch all of it is.
+    /// The epoch of all other fields but `voted`.
     pub epoch: Epoch,
     /// The view that the validator is in.
     pub view: u64,
-    /// The views below are left, and this one has not begun.
+    /// Whether the views below are left and this one has not begun.
     pub changing: bool,
     /// The last prepare that was signed, unless the driver keeps its outcome.
     pub prepare: Option<Ballot>,
@@ -33,12 +36,12 @@ pub struct Record {
     /// The outcome that the view must decide first. It is recorded with the beginning of the view, before any prepare of the
     /// view.
     pub adopted: Option<Prepared>,
-    /// The last number and view that it may have signed for, before it lost its data. It votes only above, and orders only in
-    /// views above.
+    /// The last number and view that it may have signed for before it lost its data. It votes only above that number,
+    /// and orders only in views above that view.
     pub amnesia: Option<(BatchNumber, u64)>,
-    /// The last decision and the uncommitted ones before it: after a power cut everywhere, nobody else may have them.
+    /// The last decision and the uncommitted ones before it. After a power cut everywhere, nobody else may have them.
     pub decided: BoundedVec<Certificate, RECENT_MAX>,
-    /// The highest number that it has signed for, in this epoch or an earlier one: the other fields are of this epoch alone.
+    /// The highest number that it has signed for, in this epoch or an earlier one.
     pub voted: BatchNumber,
 }
 
@@ -55,7 +58,7 @@ impl Record {
         numbers.into_iter().flatten().fold(self.voted, BatchNumber::max)
     }
 
-    /// Whether it must be durable before what follows from it is said, where `last` is the one that is.
+    /// Whether this record must be durable before what follows from it is said, given that `last` is durable.
     pub(crate) fn binds_beyond(&self, last: &Record) -> bool {
         let place = |record: &Record| (record.epoch, record.view, record.changing);
         let is_new = |own: Option<&Prepared>, last: &Option<Prepared>| own.is_some() && own != last.as_ref();
@@ -71,15 +74,15 @@ impl Record {
             || self.amnesia.is_some() && self.amnesia != last.amnesia
     }
 
-    /// The record as it binds a validator whose ledger ends at that head. If batches between the head and its votes are missing, the ledger
-    /// has lost data, and the record may name outcomes that are not those of the head.
+    /// The record as it binds a validator whose ledger ends at `head`. If batches between the head and its votes are
+    /// missing, the ledger has lost data. The record may then name outcomes that are not those of the head.
     pub(crate) fn beside(mut self, head: &LedgerInfo) -> Record {
         let mut known = head.number;
         while self.decided.iter().any(|certificate| certificate.info.number == known.next()) {
             known = known.next();
         }
         let last = self.decided.iter().map(|certificate| certificate.info.number).max();
-        // It prepares, and sees prepared, only what is next to be decided.
+        // It prepares only the next batch to be decided, and sees only that one prepared.
         let signed = [self.prepare.map(|ballot| ballot.number), Some(self.voted)];
         let is_behind = last.is_some_and(|last| last > known)
             || signed.into_iter().flatten().any(|number| number > known.next());
@@ -92,7 +95,7 @@ impl Record {
 }
 
 impl Core {
-    /// The record as of now.
+    /// The record of the present state.
     pub(crate) fn record(&self) -> Record {
         let uncommitted = self.recent.values().filter(|it| it.info.number > self.head.number);
         let mut decided: Vec<_> = uncommitted.cloned().collect();

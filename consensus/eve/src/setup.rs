@@ -4,20 +4,21 @@ use slipstream_types::{Certificate, Digest, LedgerInfo, SecretKey, ValidatorSet}
 
 use crate::{message::SignedOrder, record::Record};
 
-/// How a validator runs the protocol. Validators may differ in it.
+/// How a validator runs the protocol. Validators may have different settings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
-    /// How long a primary may take for one batch, in milliseconds, before one complains. Doubles with every view without a decision.
+    /// How long a primary may take for one batch before this validator complains, in milliseconds. Doubles with every
+    /// view without a decision.
     pub view_timeout_ms: u64,
-    /// Decisions of one view after which the next primary is wanted; 0 for no rotation.
+    /// Decisions of one view after which this validator asks for the next primary; 0 for no rotation.
     pub rotate_after: u64,
     /// After this many decisions without a divergence, a validator awaits the tokens of all executors; 0 disables that. Set
     /// by configuration.
     pub protect_after: u64,
     /// How long to wait for all executors' tokens, in milliseconds; set by configuration.
     pub protect_wait_ms: u64,
-    /// Whether a signature of its own that its record lacks means that it has lost votes. The model, whose paths share the signatures of
-    /// a quorum, has it off; nobody else has.
+    /// Whether its own signature, if its record lacks it, means that it has lost votes. Off only in the model, whose
+    /// paths share the signatures of a quorum.
     pub recalls_votes: bool,
 }
 
@@ -39,24 +40,25 @@ pub struct Setup {
     pub key: SecretKey,
     /// This validator's index in the set.
     pub seat: u16,
-    /// Names the chain, so that nothing signed for another is taken.
+    /// Names the chain, so that no signature for another chain counts.
     pub domain: Digest,
     /// How this validator runs the protocol; set by its configuration.
     pub settings: Settings,
     /// The last committed batch.
     pub head: LedgerInfo,
-    /// The certificate of that batch, if it is at hand: a view change shows it.
+    /// The certificate of that batch, if this validator has it: a view change shows it.
     pub certificate: Option<Certificate>,
     /// The last durable record, or `None` for a validator that never took part or lost its data.
     pub record: Option<Record>,
-    /// The outcomes above the head that were kept and stand on each other, the first on the head, in this order.
+    /// The kept outcomes above the head, in order. Each builds on the one before, the first on the head.
     pub outcomes: Vec<Outcome>,
-    /// All outcomes of orders that are kept above the head, also those off that chain. A primary told these orders, and may tell no others
-    /// in their place; whoever executed them may have prepared these outcomes, and may prepare no others.
+    /// The outcomes of all orders that are kept above the head, including those off that chain. A primary announced
+    /// these orders, and may announce no others in their place. An executor may have prepared these outcomes, and may
+    /// prepare no others.
     pub kept: Vec<Kept>,
 }
 
-/// An outcome that is kept, as far as a validator is bound by it.
+/// The part of a kept outcome that binds a validator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Kept {
     /// The order that was executed.

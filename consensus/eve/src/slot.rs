@@ -1,4 +1,4 @@
-//! [`Slot`]: the words on one batch in the present view.
+//! [`Slot`]: the statements on one batch in the present view.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// The words of each validator on one number. The core checks signatures before they come here.
+/// The statements of each validator on one number. The core checks signatures before they get here.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Slot {
-    /// Outcomes by executor: the last that it said, because it executes again on another outcome of the batch before.
+    /// The last outcome of each executor. It executes again when the outcome of the batch before changes.
     pub(crate) verifies: BTreeMap<u16, Executed>,
     /// The ledger infos that the tokens name.
     pub(crate) infos: BTreeMap<Digest, LedgerInfo>,
@@ -20,7 +20,7 @@ pub(crate) struct Slot {
     pub(crate) commits: BTreeMap<u16, Vote>,
 }
 
-/// An outcome, and what it stands on.
+/// An outcome, and the outcome that it builds on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Executed {
     /// The token of the batch before.
@@ -31,11 +31,11 @@ pub(crate) struct Executed {
 /// Counts the executors that executed on the decided batch. The others will execute again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tally {
-    /// The token that most of them got, if any did.
+    /// The token that most of them got, if any.
     pub(crate) best: Option<Digest>,
-    /// How many these are.
+    /// Number of executors that got it.
     pub(crate) alike: usize,
-    /// How many there are.
+    /// Number of all executors that executed on the decided batch.
     pub(crate) all: usize,
 }
 
@@ -44,7 +44,7 @@ impl Slot {
         let token = info.digest();
         self.verifies.insert(seat, Executed { before, token });
         self.infos.insert(token, info);
-        // Outcomes that a quorum prepared must stay known; those without supporters are forgotten.
+        // An outcome that a quorum may have prepared must stay known; one without supporters is forgotten.
         let (verifies, prepares) = (&self.verifies, &self.prepares);
         self.infos.retain(|it, _| {
             verifies.values().any(|executed| executed.token == *it)
@@ -52,7 +52,7 @@ impl Slot {
         });
     }
 
-    /// Counts the executors that executed on that batch.
+    /// Counts the executors that executed on `before`.
     pub(crate) fn tally(&self, before: Digest) -> Tally {
         let on_it = self.verifies.values().filter(|executed| executed.before == before);
         let (best, alike) = most(on_it.clone().map(|executed| executed.token)).unzip();
@@ -60,7 +60,7 @@ impl Slot {
     }
 }
 
-/// The token that most voted for, if these are enough, with their signatures.
+/// The token with the most votes and its signatures, if at least `enough` validators voted for it.
 pub(crate) fn quorum(votes: &BTreeMap<u16, Vote>, enough: usize) -> Option<(Digest, Signatures)> {
     let (token, count) = most(votes.values().map(|vote| vote.ballot.token))?;
     if count + usize::from(lacks(Fault::CountTwice)) < enough {

@@ -1,4 +1,4 @@
-//! Status messages tell how far a validator is; their answers are all repetition that there is.
+//! Status messages report a validator's progress; the answers to them are the only retransmission.
 
 use crate::{
     core::Core,
@@ -7,7 +7,7 @@ use crate::{
     planted::{Fault, lacks},
 };
 
-/// Missing orders and decisions that one answer brings.
+/// Most missing orders, and most missing decisions, that one answer brings.
 const ANSWERS_MAX: u64 = 2;
 
 impl Core {
@@ -27,7 +27,7 @@ impl Core {
         }
     }
 
-    /// Says how far it is.
+    /// Sends this validator's status.
     pub(crate) fn tell(&mut self, to: To) {
         if self.set.validators.len() > 1 && !lacks(Fault::NeverTell) {
             let status = self.status();
@@ -35,11 +35,11 @@ impl Core {
         }
     }
 
-    /// Whether the others should hear how far it is, though it said so before.
+    /// Whether the others should get its status, though it sent it before.
     pub(crate) fn is_to_tell(&self) -> bool {
         let alike = |status: &Status| (status.view, status.decided) == (self.view, self.decided);
         let settled = self.heard.len() + 1 == self.set.validators.len() && self.heard.values().all(alike);
-        // An observer asks by its status, also while others decide.
+        // An observer asks by its status, even while others decide.
         self.observing || self.stands() && (self.expects() || self.is_silent() || !settled)
     }
 
@@ -59,11 +59,12 @@ impl Core {
         }
     }
 
-    /// Sends what the other lacks.
+    /// Sends what the other validator lacks.
     fn answer(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
-        // While the chain goes on nobody tells by itself, and an observer would wait for that for ever. Its tick comes at a fixed distance
-        // from this validator's, so whether something was decided since this one's last tick must not matter.
+        // While the chain makes progress, nobody sends a status unasked, and an observer would wait for one for ever.
+        // The observer's tick comes at a fixed distance from this validator's. So whether something was decided since
+        // this one's last tick must not matter.
         if status.silence.is_some() && self.greeted.insert(from) {
             self.tell(To::Seat(from));
         }
@@ -88,7 +89,7 @@ impl Core {
         }
     }
 
-    /// Repeats the words of this view that the other one lacks.
+    /// Repeats the statements of this view that the other validator lacks.
     fn repeat(&mut self, from: u16, status: Status) {
         let send = |message| Output::Send(To::Seat(from), message);
         let lacks_some = self.orders.keys().any(|number| *number > status.ordered);

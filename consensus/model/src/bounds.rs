@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 /// The events that a search may choose from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// The seat that lies, if one does. Seat `v` is the primary of view `v`.
+    /// The lying seat, if one lies. Seat `v` is the primary of view `v`.
     pub liar: Option<u16>,
     /// The silent seat, or `None` if all seats speak.
     pub silent: Option<u16>,
@@ -13,13 +13,13 @@ pub struct Bounds {
     pub batches: u64,
     /// Number of the last view, from 0.
     pub last_view: u64,
-    /// Crashes of honest validators.
+    /// Most crashes of honest validators.
     pub crashes: u8,
-    /// Orders of honest primaries, and outcomes that were decided, come at once.
+    /// Whether orders of honest primaries, and decided outcomes, arrive at once.
     pub is_prompt: bool,
-    /// Liveness is tried from one state in so many; 0 for none.
+    /// Liveness is checked from one state in this many; 0 for none.
     pub live_every: u64,
-    /// Cores take every message by itself: many more states. For comparison.
+    /// Whether cores take every message by itself, for comparison: many more states.
     pub takes_singly: bool,
 }
 
@@ -57,12 +57,12 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// The searches to make.
+/// The searches to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Batches in each search; none for what each can bear.
+    /// Batches in each search; `None` for as many as each can bear.
     pub batches: Option<u64>,
-    /// Views in each search; none for what each can bear.
+    /// Views in each search; `None` for as many as each can bear.
     pub views: Option<u64>,
     /// Time limit for all searches together. A search that exceeds its share reports that it is not exhaustive.
     pub limit: Duration,
@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The searches, each beside its share of the time in percent.
+    /// The searches, each with its share of the time in percent.
     pub(crate) fn searches(&self) -> Vec<(Bounds, u32)> {
         let liar = |seat| Bounds { liar: Some(seat), ..Bounds::SMALL };
         let silent = Bounds { silent: Some(3), ..Bounds::SMALL };

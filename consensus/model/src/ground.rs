@@ -11,7 +11,7 @@ use crate::Bounds;
 /// Validators: `2u + r + 1` with `u = r = 1`.
 pub(crate) const SEATS: u16 = 4;
 
-/// Names of the liar's batches; those of the honest are 0, 1, ...
+/// Names of the liar's batches; those of honest validators are 0, 1, ...
 const NAMES: [u8; 2] = [100, 101];
 
 /// Rotation and protection are off: [`slipstream_eve::Core::hash_conduct`] leaves out their counters.
@@ -32,7 +32,7 @@ pub(crate) struct Ground {
     pub(crate) bounds: Bounds,
     /// Seats that run a core.
     pub(crate) honest: Vec<u16>,
-    /// The one that signs whatever it likes.
+    /// The seat that signs anything.
     pub(crate) liar: Option<u16>,
     /// The orders that the liar may give, each with whether its batch is one of the first of its number.
     pub(crate) lying_orders: Vec<(bool, SignedOrder)>,
@@ -62,7 +62,8 @@ impl Ground {
         ground
     }
 
-    /// In each view of the liar two orders for the first number of each history, and one that continues each of them.
+    /// The liar's orders in each view that it leads: two for the first number of each history, and one that continues
+    /// each of them.
     fn lie(&self) -> Vec<(bool, SignedOrder)> {
         let is_its = |view: &u64| self.liar == Some(self.set.primary(*view));
         let mut all = Vec::new();
@@ -81,7 +82,7 @@ impl Ground {
         all
     }
 
-    /// Takes the planted fault's defence away from the cores that this thread feeds next.
+    /// Removes the planted fault's defence from the cores that this thread feeds next.
     pub(crate) fn plant(&self) {
         #[cfg(test)]
         slipstream_eve::plant(self.fault);
@@ -112,7 +113,7 @@ impl Ground {
         }
     }
 
-    /// A batch of that name; all of one number have one time.
+    /// An order of the batch of that name; all batches of one number have one time.
     pub(crate) fn order(&self, view: u64, number: u64, parent: Digest, name: u8) -> SignedOrder {
         let order = Order {
             epoch: Epoch(0),
@@ -125,7 +126,7 @@ impl Ground {
         SignedOrder::new(order, &self.domain, self.key(self.set.primary(view)))
     }
 
-    /// Votes that are one too few for nobody, if the liar adds its own.
+    /// Honest votes that make a quorum, if the liar adds its own.
     pub(crate) fn quorum_of_honest(&self) -> usize {
         self.set.quorum() - usize::from(self.liar.is_some())
     }

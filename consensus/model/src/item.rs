@@ -1,4 +1,4 @@
-//! [`Item`]: one message that somebody may take, beside what distinguishes it from others.
+//! [`Item`]: one message that somebody may take, with what distinguishes it from others.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use slipstream_types::{BatchNumber, Certificate, Digest, ValidatorSet};
 /// View, number and token of something prepared or decided.
 pub(crate) type Shown = (u64, BatchNumber, Digest);
 
-/// The content of a message, whoever signed its quorum. Of a status it keeps only view and complaint.
+/// The content of a message, regardless of who signed its quorum. A status keeps only view and complaint.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Fact {
     Order { view: u64, number: BatchNumber, digest: Digest },
@@ -26,7 +26,7 @@ pub(crate) enum Fact {
     Decided(Shown),
 }
 
-/// Messages of different topics do not have to wait for each other in a core: see [`crate::react`].
+/// Messages of different topics need not wait for each other in a core: see [`crate::react`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Topic {
     Orders,
@@ -91,7 +91,7 @@ impl Fact {
     }
 }
 
-/// A view begins with the outcome that its changes leave; their makers do not count.
+/// A view begins with the outcome that its view changes leave; their authors do not count.
 fn begun(new: &NewView) -> Fact {
     Fact::NewView {
         view: new.view,
@@ -100,19 +100,19 @@ fn begun(new: &NewView) -> Fact {
     }
 }
 
-/// A message of somebody. Items are interned: equal facts of one seat are one item.
+/// A message of one seat. Items are interned: equal facts of one seat are one item.
 #[derive(Debug)]
 pub(crate) struct Item {
     /// Hash of author and fact.
     pub(crate) key: u64,
-    /// The seat that said it. Facts that a quorum signed count as the word of the seat that said them first.
+    /// The seat that said it. A fact that a quorum signed counts as said by the seat that said it first.
     pub(crate) from: u16,
     pub(crate) fact: Fact,
     pub(crate) message: Message,
 }
 
 impl Item {
-    /// Whether it may come from anybody.
+    /// Whether it may come from any seat.
     pub(crate) fn is_anybodys(&self) -> bool {
         matches!(self.fact, Fact::Decided(_) | Fact::NewView { .. })
     }
@@ -121,7 +121,7 @@ impl Item {
         hash(&(Item::author(from, fact, set), fact))
     }
 
-    /// A quorum's proof is the same from every seat.
+    /// The author that counts: a quorum's proof is the same from every seat.
     fn author(from: u16, fact: &Fact, set: &ValidatorSet) -> u16 {
         match fact {
             Fact::Decided(_) => u16::MAX,
@@ -160,14 +160,14 @@ impl fmt::Display for Item {
     }
 }
 
-/// All items that were ever said or could be.
+/// All items that were said, or could be.
 #[derive(Default)]
 pub(crate) struct Catalog {
     items: Mutex<HashMap<u64, Arc<Item>>>,
 }
 
 impl Catalog {
-    /// The item of a fact; the message is made only for the first.
+    /// Returns the item of a fact; makes the message only for the first.
     pub(crate) fn item(
         &self,
         set: &ValidatorSet,
@@ -182,7 +182,7 @@ impl Catalog {
     }
 }
 
-/// The same in every run.
+/// Hashes a value, the same in every run.
 pub(crate) fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,16 +1,19 @@
-//! The liar may send anything from a menu that its own key signs, at any time, to anybody, as often as it likes.
+//! The liar may send any message that its own key can sign, at any time, to anybody, any number of times.
 //!
 //! The liar is stateless and bound by no promise. Everything that it could ever sign is available from the beginning. Messages that
 //! include signatures of others are available as soon as those were given. The menu:
 //!
 //! * as the primary of a view: two orders for the first number of each history, one that continues each of them, and one that
 //!   continues none;
-//! * as an executor: for each order the right outcome and a wrong one, on every outcome that somebody honest said of the batch before;
-//! * as a verifier: a prepare and a commit for every outcome that somebody honest said or that can be shown to be prepared;
-//! * complaints of every view, which it makes once and for all (see [`crate::node`]);
-//! * for every view a change of views that hides what was decided and prepared, or shows any of what can be shown, or invents it;
-//! * as the primary of a view: its beginning, on any changes of a quorum;
-//! * any certificate that three can have signed.
+//! * as an executor: for each order the right outcome and a wrong one, on every outcome that an honest validator said
+//!   of the batch before;
+//! * as a verifier: a prepare and a commit for every outcome that an honest validator said, or that can be shown to be
+//!   prepared;
+//! * complaints about every view, which it makes once and for all (see [`crate::node`]);
+//! * for every view, a view change that hides what was decided and prepared, shows any of what can be shown, or invents
+//!   it;
+//! * as the primary of a view: its beginning, with view changes of any quorum;
+//! * any certificate that three validators can have signed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +37,7 @@ struct Liar<'a> {
     items: Vec<Arc<Item>>,
 }
 
-/// All that the liar may say when this was said, in an order that depends on nothing else.
+/// Returns all that the liar may say after `said`, in an order that depends on nothing else.
 pub(crate) fn menu(
     ground: &Ground,
     catalog: &Catalog,
@@ -56,7 +59,8 @@ pub(crate) fn menu(
     items
 }
 
-/// The outcomes behind the tokens that honest validators said, and the liar's own: the right and a wrong outcome of each order.
+/// The outcomes of the tokens that honest validators said, and the liar's own: the right and a wrong outcome of each
+/// order.
 pub(crate) fn outcomes(
     ground: &Ground,
     said: &Said,
@@ -101,7 +105,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Signs only what it never said before.
+    /// Adds an item. Signs only what the liar never said before.
     fn add(&mut self, fact: Fact, message: impl FnOnce() -> Message) -> Arc<Item> {
         let item = self.catalog.item(&self.ground.set, self.seat, fact, message);
         self.items.push(item.clone());
@@ -112,8 +116,8 @@ impl Liar<'_> {
         0..=self.ground.bounds.last_view
     }
 
-    /// Says its own, and returns them with those of honest primaries. Of two that differ in nothing but their names the second is there once
-    /// somebody executed the first: it would be the first otherwise.
+    /// Says the liar's own orders, and returns them with those of honest primaries. Of two that differ only in their
+    /// names, the second is there once an honest validator executed the first: it would be the first otherwise.
     fn orders(&mut self) -> Vec<SignedOrder> {
         let executed: BTreeSet<(u64, BatchNumber)> = self
             .said
@@ -174,7 +178,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Its words on having left for a view: with each decision and each prepared batch that can be shown, or without.
+    /// The liar's changes to a view: with each decision and each prepared batch that can be shown, or without.
     fn own_changes(&mut self, view: u64) -> Vec<Arc<Item>> {
         let (ground, said, seat) = (self.ground, self.said, self.seat);
         let prepared = || said.prepared.iter().filter(|(shown, _)| shown.0 < view).map(Some);
@@ -211,7 +215,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Says that something was prepared which nobody prepared.
+    /// Claims that something was prepared that nobody prepared.
     fn invent(&mut self, view: u64, info: LedgerInfo) {
         let prepared = Some(Prepared { view: view - 1, info, signatures: BoundedVec::default() });
         let (seat, domain, key) = (self.seat, &self.ground.domain, self.ground.key(self.seat));
@@ -222,7 +226,7 @@ impl Liar<'_> {
         });
     }
 
-    /// Begins its view with any word of each of three, its own among them or not.
+    /// Begins the liar's own view with any view changes of three validators, the liar among them or not.
     fn beginnings(&mut self, view: u64, own: Vec<Arc<Item>>) {
         let mut by_seat: BTreeMap<u16, Vec<ViewChange>> = BTreeMap::new();
         for item in self.said.items().chain(&own) {

@@ -13,31 +13,33 @@
 //!
 //! # What is bounded
 //!
-//! * Four validators, `u = r = 1`. Each is executor and verifier, so that the one that lies does so as both.
-//! * Batches and views: nobody makes a batch above the last one or enters a view above the last one.
-//! * Crashes: as many as are said, between two steps, or in the middle of one before or after its record is durable.
+//! * Four validators, `u = r = 1`. Each is executor and verifier, so the liar lies as both.
+//! * Batches and views: nobody builds a batch or enters a view above the last one.
+//! * Crashes: up to the given number, between two steps, or in the middle of one before or after its record is durable.
 //! * Silence: a core takes at most three silent messages before one that makes it speak. All four are about one outcome, or orders, or
 //!   views.
-//! * Work ends at once: an execution that takes long is an order that comes late. Honest executors do not err.
-//! * With [`Bounds::is_prompt`] orders of honest primaries come at once, and what is decided is fetched at once.
+//! * Work ends at once: an execution that takes long is an order that arrives late. Honest executors do not err.
+//! * With [`Bounds::is_prompt`] orders of honest primaries arrive at once, and decided outcomes are fetched at once.
 //!
-//! Unbounded are the liar's words and their number; losses, delays, repetitions and order of messages; and who loses patience
-//! when.
+//! Unbounded are the liar's messages and their number; losses, delays, repetitions and order of messages; and which
+//! validator loses patience when.
 //!
 //! # What is looked for
 //!
-//! In every state: from the given votes and all that the liar could add, no number gets two certificates or two commits. What an honest
-//! validator commits, it executed, and a quorum certified. It signs at most one statement of a kind for a number and view, and votes in no
-//! view that it left. Nobody honest is convicted. A later view cannot replace what an earlier one may have decided. Somebody honest keeps
-//! what a quorum prepared. From some states liveness must hold too: once messages arrive and the liar is silent, all honest validators
-//! commit a new batch. That tries one fair schedule of many, see `live`.
+//! In every state, by the given votes and all that the liar could add, no number gets two certificates or two commits.
+//! An honest validator commits only what it executed and a quorum certified. It signs at most one statement of a kind
+//! for a number and view, and votes in no view that it left. No honest validator is convicted. A later view cannot
+//! replace what an earlier one may have decided. An honest validator keeps what a quorum prepared. From some states
+//! liveness must hold too: once messages arrive and the liar is silent, all honest validators commit a new batch. That
+//! tries one fair schedule of many, see `live`.
 //!
 //! # What makes it small
 //!
-//! The search computes a core's response to an input once, with the real [`slipstream_eve::Core`] and real signatures. It looks the
-//! response up wherever the core is in the same state; [`slipstream_eve::Core::hash_conduct`] defines sameness. Said messages form a
-//! growing set, so the network has no state. A core takes messages when they make it speak: see `react`. Everybody complains of every view
-//! from its beginning, and is heard or not: see `node`.
+//! The search computes a core's response to an input once, with the real [`slipstream_eve::Core`] and real signatures.
+//! It looks the response up wherever the core is in the same state; [`slipstream_eve::Core::hash_conduct`] defines
+//! sameness. Said messages form a growing set, so the network has no state. A core takes messages only when they make
+//! it speak: see `react`. Every validator complains about every view from its beginning, and is heard or not: see
+//! `node`.
 
 mod bounds;
 mod ground;

@@ -1,7 +1,7 @@
-//! Whether the chain goes on from a state, once messages arrive and faults end.
+//! Checks that the chain makes progress from a state, once messages arrive and faults end.
 //!
-//! All that was under way is lost. The liar is silent. From then on every message arrives at once and in order, and timers end when they
-//! should. That is one schedule, a fair one; it is run from many states.
+//! All messages in flight are lost. The liar is silent. From then on every message arrives at once and in order, and
+//! timers fire on time. That is one fair schedule, run from many states.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,20 +14,20 @@ use crate::{
 
 /// Virtual time, in milliseconds, in which all honest validators commit a batch that none of them had.
 const PATIENCE_MS: u64 = 60_000;
-/// Messages that may be taken on the way.
+/// Most messages that may be taken on the way.
 const MESSAGES_MAX: u64 = 5_000;
 
 struct Life<'a> {
     ground: &'a Ground,
     nodes: Vec<Node>,
     now_ms: u64,
-    /// When the timers end that run.
+    /// When each running timer fires.
     ends: BTreeMap<(usize, Timer), u64>,
     queue: VecDeque<(usize, u16, Message)>,
 }
 
-/// Runs until every node has committed a batch that none had. Returns the milliseconds of virtual time that this took, or `None` if it
-/// fails.
+/// Runs until every node has committed a batch that none had. Returns the milliseconds of virtual time that this took,
+/// or `None` if it fails.
 pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
     ground.plant();
     let goal = nodes.iter().map(Node::head).max()? + 1;
@@ -55,7 +55,7 @@ pub(crate) fn go_on(ground: &Ground, nodes: Vec<Node>) -> Option<u64> {
 }
 
 impl Life<'_> {
-    /// Lets time pass until the next timer ends.
+    /// Lets time pass until the next timer fires.
     fn wait(&mut self) -> Option<()> {
         let (&(index, timer), &end_ms) = self.ends.iter().min_by_key(|(_, end_ms)| **end_ms)?;
         self.now_ms = end_ms;
@@ -67,7 +67,7 @@ impl Life<'_> {
         (self.now_ms <= PATIENCE_MS).then_some(())
     }
 
-    /// Sends what was said, and winds the clocks.
+    /// Sends what was said, and sets the timers.
     fn heed(&mut self, index: usize, before: &BTreeMap<Timer, u64>, told: Told) {
         let node = &self.nodes[index];
         let from = node.seat;

@@ -1,4 +1,4 @@
-//! [`Node`]: a real core, its disk, and a driver that does at once what the core wants.
+//! [`Node`]: a real core, its disk, and a driver that carries out at once what the core wants.
 
 use std::{
     collections::BTreeMap,
@@ -18,17 +18,17 @@ use crate::ground::{Ground, SETTINGS};
 #[derive(Clone, Default, Debug)]
 struct Disk {
     record: Option<Record>,
-    /// Each beside the token of the batch before.
+    /// Each with the token of the batch before.
     outcomes: Vec<(Digest, Outcome)>,
     chain: Vec<LedgerInfo>,
 }
 
-/// Where a crash cuts a step off. Both lose what the step would have said.
+/// Where a crash cuts a step off. Either cut loses what the step would have said.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Cut {
     /// Outcomes are on disk, the record is not.
     BeforeRecord,
-    /// The record is on disk, and nothing of what follows it happened.
+    /// The record is on disk, and nothing that follows it has happened.
     AfterRecord,
 }
 
@@ -49,19 +49,19 @@ pub(crate) struct Node {
     disk: Disk,
     /// Outcomes in memory.
     held: BTreeMap<BatchNumber, LedgerInfo>,
-    /// A batch above the bound, which is not made.
+    /// A build above the bound, which is held back.
     building: Option<(Work, Digest)>,
-    /// Those that run, with the milliseconds that they were set to.
+    /// The running timers, with the milliseconds that they were set to.
     pub(crate) timers: BTreeMap<Timer, u64>,
-    /// A batch that is made after a restart is another one.
+    /// Restarts so far: a batch built after a restart is another one.
     restarts: u8,
-    /// Number of the last batch that it makes.
+    /// The number of the last batch that it builds.
     last_batch: u64,
-    /// The clock is the search's.
+    /// Whether the search controls its clock.
     is_searched: bool,
 }
 
-/// The words and commits that one step produced.
+/// The results of one step.
 #[derive(Default, Debug)]
 pub(crate) struct Told {
     pub(crate) said: Vec<(To, Message)>,
@@ -92,7 +92,7 @@ impl Node {
         (node, told)
     }
 
-    /// Starts again from its disk.
+    /// Restarts from its disk.
     pub(crate) fn restart(&mut self, ground: &Ground) -> Told {
         self.restarts += 1;
         self.core = boot(ground, self.seat, &self.disk);
@@ -117,7 +117,7 @@ impl Node {
         self.settle(ground, cut)
     }
 
-    /// Goes on without the search's bound: batches are made up to that one.
+    /// Continues without the search's bound: builds batches up to `last_batch`.
     pub(crate) fn resume(&mut self, ground: &Ground, last_batch: u64) -> Told {
         (self.last_batch, self.is_searched) = (last_batch, false);
         if let Some((work, parent)) = self.building.take() {
@@ -138,11 +138,11 @@ impl Node {
             let status = asks(self.core.view(), from);
             let told = node.take(ground, asker, Message::Status(status), None);
             if told.said.iter().any(|(to, _)| *to == To::Others) {
-                // It does more than to answer: that is a step of its own.
+                // It does more than answer: that is a step of its own.
                 break;
             }
             let answers = told.said.into_iter().map(|(_, message)| message);
-            // A view's beginning is its primary's word, which it said to all, or may say at any time.
+            // A new view is its primary's message, which the primary sent to all, or may send at any time.
             said.extend(answers.filter(|message| !matches!(message, Message::NewView(_))));
         }
         said
@@ -156,8 +156,8 @@ impl Node {
         &self.disk.chain
     }
 
-    /// Fingerprints of the state that determines its future, and of the part on its disk. Without crashes, only chain, view
-    /// and decision count of the disk.
+    /// Fingerprints of the state that determines the node's future, and of the part on its disk. Without crashes, only
+    /// chain, view and decision count for the disk.
     pub(crate) fn fingerprints(&self, ground: &Ground) -> (u64, u64) {
         let mut hasher = DefaultHasher::new();
         (&self.disk.chain, self.core.view(), self.core.is_changing(), self.core.decided()).hash(&mut hasher);
@@ -171,7 +171,7 @@ impl Node {
         (hasher.finish(), disk)
     }
 
-    /// Does what the core wants, until it wants nothing. A cut ends it at the first flush.
+    /// Carries out what the core wants, until it wants nothing. A cut ends it at the first flush.
     fn settle(&mut self, ground: &Ground, cut: Option<Cut>) -> Told {
         let mut told = Told::default();
         loop {
@@ -207,8 +207,9 @@ impl Node {
         told
     }
 
-    /// In the search nobody has patience, up to the last view: a validator that complains votes on, and complaints move only those who hear
-    /// them. So whoever complains from the beginning, and is heard later, does all that one does that complains later.
+    /// Makes the node complain from the beginning of each view, up to the last one. A validator that complains votes
+    /// on, and complaints move only those that hear them. So complaining early and being heard later shows all that a
+    /// late complaint does.
     fn loses_patience(&mut self, ground: &Ground) -> bool {
         let is_due = self.is_searched && !self.core.complains() && self.core.view() < ground.bounds.last_view;
         let ends = is_due && self.timers.remove(&Timer::Patience).is_some();
@@ -288,7 +289,7 @@ impl Node {
 }
 
 impl Disk {
-    /// The outcomes that stand on each other, the first on the head; of two the one of the later view.
+    /// The outcomes that build on each other, the first on the head; of two, that of the later view.
     fn linked(&self, genesis: &LedgerInfo) -> Vec<Outcome> {
         let mut last = self.chain.last().unwrap_or(genesis).digest();
         let mut linked = Vec::new();
@@ -335,8 +336,8 @@ fn boot(ground: &Ground, seat: u16, disk: &Disk) -> Core {
     core
 }
 
-/// The liar complains of every view from the beginning. The search loses no behaviour by that: if a complaint should not move a node
-/// yet, the node hears the others later.
+/// The liar's complaint about every view from the beginning. The search loses no behaviour by that: if the complaint
+/// should not move a node yet, the node hears the others later.
 fn complains_for_ever() -> Status {
     let (decided, ordered) = (BatchNumber::GENESIS, BatchNumber::GENESIS);
     Status {
@@ -350,7 +351,7 @@ fn complains_for_ever() -> Status {
     }
 }
 
-/// The status of one that has nothing of a view.
+/// The status of a validator that has nothing of a view.
 fn asks(view: u64, decided: u64) -> Status {
     let decided = BatchNumber::new(decided);
     Status {

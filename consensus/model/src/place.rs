@@ -1,7 +1,7 @@
-//! [`Place`]: a node in one of its states, and what every input makes of it.
+//! [`Place`]: a node in one of its states, with the result of every input.
 //!
-//! A search meets one node's state in many states of the whole. The core computes the response to an input once; later the search looks it
-//! up.
+//! A search meets one node's state in many states of the whole. The core computes the response to an input once; after
+//! that the search looks it up.
 
 use std::{
     collections::HashMap,
@@ -25,9 +25,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Take(Arc<Item>),
-    /// Its second is over: it says how far it is, twice, because some things follow from standing still.
+    /// A second passes: the node's status timer fires twice, because some things follow from standing still.
     Second,
-    /// It goes down, and starts again from its disk.
+    /// It crashes, and restarts from its disk.
     Restart,
 }
 
@@ -70,15 +70,15 @@ pub(crate) struct Step {
     pub(crate) place: Arc<Place>,
     pub(crate) said: Vec<Arc<Item>>,
     pub(crate) wrong: Option<Wrong>,
-    /// The honest validators that it convicts, each by two statements. It may know of one that was not said here: see
-    /// [`Step::blames`].
+    /// The honest validators that the step convicts, each by the keys of two statements. It may know one that was not
+    /// said here: see [`Step::blames`].
     blamed: Vec<(u16, [u64; 2])>,
-    /// It left something on the disk.
+    /// Whether the step changed the disk.
     pub(crate) is_kept: bool,
 }
 
 impl Step {
-    /// Whether anybody could notice it, but for what was said before.
+    /// Whether anybody could notice the step, beyond what was said before.
     pub(crate) fn speaks(&self, said: &Said) -> bool {
         self.is_kept
             || self.wrong.is_some()
@@ -86,8 +86,8 @@ impl Step {
             || self.said.iter().any(|item| !said.contains(item.key))
     }
 
-    /// Returns the honest validator that these words convict. A place does not tell apart who prepared what its node committed to. So it
-    /// may remember a prepare from another state, which is no evidence in this one.
+    /// Returns the violation, if the step convicts an honest validator. A place does not tell apart who prepared what
+    /// its node committed to. So it may remember a prepare from another state, which is no evidence in this one.
     pub(crate) fn blames(&self, said: &Said) -> Option<Wrong> {
         let is_said = |keys: &[u64; 2]| keys.iter().all(|key| said.contains(*key));
         let (author, _) = self.blamed.iter().find(|(_, keys)| is_said(keys))?;
@@ -114,7 +114,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// All places that were met, and what was said in them.
+/// All places that the search met, and what was said in them.
 pub(crate) struct Atlas {
     pub(crate) ground: Ground,
     pub(crate) catalog: Catalog,
@@ -126,14 +126,14 @@ impl Atlas {
         Atlas { ground: Ground::new(bounds), catalog: Catalog::default(), places: Mutex::default() }
     }
 
-    /// Where a node begins, and what it says then.
+    /// The place where a node begins, and what it says then.
     pub(crate) fn begin(&self, seat: u16) -> Step {
         self.ground.plant();
         let (node, told) = Node::new(&self.ground, seat);
         self.step(node, told, 0)
     }
 
-    /// Applies an input to a node, perhaps cut off by a crash. Returns `None` if nothing changes.
+    /// Applies an input to a node, and a crash if `cut` names one. Returns `None` if nothing changes.
     pub(crate) fn apply(&self, place: &Place, input: &Input, cut: Option<Cut>) -> Option<Arc<Step>> {
         let key = input.key().wrapping_add(cut.map_or(0, |cut| hash(&cut)));
         if let Some(known) = locked(&place.steps).get(&key) {
@@ -191,13 +191,13 @@ impl Atlas {
     fn item(&self, from: u16, message: Message) -> Option<Arc<Item>> {
         let fact = Fact::of(&message, &self.ground.domain)?;
         if matches!(fact, Fact::Status { complains: false, .. }) {
-            // It takes a complaint back, or does what complaints of the views below do, which everybody makes.
+            // It withdraws a complaint, or does what complaints about the views below do, which everybody makes.
             return None;
         }
         Some(self.catalog.item(&self.ground.set, from, fact, || message))
     }
 
-    /// The author of two statements, and their items' keys.
+    /// The author of two contradicting statements, and the keys of their items.
     fn blamed(&self, evidence: &Evidence) -> (u16, [u64; 2]) {
         let (set, domain) = (&self.ground.set, &self.ground.domain);
         let (author, (view, _)) = (evidence.author(set), evidence.place());
@@ -221,7 +221,7 @@ impl Atlas {
         locked(&self.places).entry(fingerprint).or_insert_with(place).clone()
     }
 
-    /// States of single nodes that were met.
+    /// Counts the states of single nodes that the search met.
     pub(crate) fn len(&self) -> usize {
         locked(&self.places).len()
     }

@@ -1,18 +1,20 @@
 //! [`Reaction`]: messages that make a node speak.
 //!
-//! Most messages only wait in a core until others come: a vote until there is a quorum. Taken one by one they would multiply the states
-//! by every set of votes that anybody may have. Three rules leave most of that out, and nothing that could be seen:
+//! Most messages only wait in a core until others arrive: a vote until there is a quorum. Taken one by one they would
+//! multiply the states by every set of votes that anybody may have. Three rules leave most of that out, and nothing
+//! observable:
 //!
-//! 1. *Silence waits.* A message that a core takes without saying, recording or executing anything changes that core alone. Said
-//!    messages stay available, so the core may as well take it right before the next message that makes it speak. A step of the
-//!    search is therefore some silent messages and one that breaks the silence. Messages that lead to no word stay untaken.
+//! 1. *Silence waits.* A message that a core takes without saying, recording or executing anything changes that core
+//!    alone. Said messages stay available, so the core may as well take it right before the next message that makes it
+//!    speak. A step of the search is therefore some silent messages and one that breaks the silence. Messages that
+//!    never make a core speak stay untaken.
 //! 2. *What does not matter now comes later.* Suppose the core says the same without one of the silent messages, and reaches the same state
 //!    by taking it afterwards. Then the step without it suffices. The search tries this on the core for each step.
 //! 3. *Topics.* Silent messages and the one that breaks the silence are all about one batch, or all about views, or all orders. At
 //!    most [`SILENT_MAX`] are silent.
 //!
-//! The third is a bound, not a theorem. A quorum of votes, and what they are on, are within it; a test compares the search with one that takes
-//! every message by itself.
+//! The third rule is a bound, not a theorem. It allows a quorum of votes with the outcome that they are on. A test
+//! compares the search with one that takes every message by itself.
 
 use std::sync::Arc;
 
@@ -23,7 +25,8 @@ use crate::{
     said::Said,
 };
 
-/// Messages that a core takes in silence before one that makes it speak. A quorum is three of four, one its own.
+/// Most messages that a core takes in silence before one that makes it speak. A quorum is three of four, one of them
+/// its own.
 pub(crate) const SILENT_MAX: usize = 3;
 
 /// Inputs of one node, the last of which makes it speak.
@@ -34,7 +37,7 @@ pub(crate) struct Reaction {
     pub(crate) step: Arc<Step>,
 }
 
-/// One node's way from silence to silence.
+/// The search for one node's ways from silence to silence.
 struct Search<'a> {
     atlas: &'a Atlas,
     said: &'a Said,
@@ -44,7 +47,7 @@ struct Search<'a> {
     found: Vec<Arc<Reaction>>,
 }
 
-/// All reactions of a node to what was said, in an order that depends on nothing else.
+/// Returns all reactions of a node to what was said, in an order that depends on nothing else.
 pub(crate) fn reactions(atlas: &Atlas, place: &Arc<Place>, said: &Said) -> Arc<Vec<Arc<Reaction>>> {
     let seat = place.node.seat;
     let others = said.items().chain(said.menu()).filter(|item| item.from != seat || item.is_anybodys());
@@ -69,8 +72,8 @@ pub(crate) fn reactions(atlas: &Atlas, place: &Arc<Place>, said: &Said) -> Arc<V
     locked(&place.reactions).entry(key).or_insert(found).clone()
 }
 
-/// Leaves out complaints of other views, because this view has some of its own. Also leaves out those of the last view, which
-/// nobody leaves.
+/// Leaves out complaints about other views, because this view has some of its own. Also leaves out those about the last
+/// view, which nobody leaves.
 fn is_due(atlas: &Atlas, place: &Place, input: &Input) -> bool {
     let (view, last_view) = (place.node.core.view(), atlas.ground.bounds.last_view);
     match input {
@@ -87,7 +90,7 @@ impl Search<'_> {
         step.speaks(self.said)
     }
 
-    /// Every message by itself: for comparison.
+    /// Takes every message by itself, for comparison.
     fn singly(&mut self) {
         for input in self.available.clone() {
             if let Some(step) = self.atlas.apply(self.start, &input, None) {
@@ -166,7 +169,7 @@ impl Search<'_> {
         }
     }
 
-    /// Crashes before the next input, and in the middle of each reaction.
+    /// Adds crashes before the next input, and in the middle of each reaction.
     fn cut_off(&mut self) {
         let whole = std::mem::take(&mut self.found);
         for reaction in &whole {

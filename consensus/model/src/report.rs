@@ -1,4 +1,4 @@
-//! [`check`]: makes the searches and reports their results.
+//! [`check`]: runs the searches and reports their results.
 
 use std::{
     fmt,
@@ -10,14 +10,14 @@ use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model};
 
 use crate::{Bounds, Options, search::Consensus};
 
-/// A way to a state that must not be.
+/// A path to a state that must not exist.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Name of the violated property.
     pub property: &'static str,
     /// The contradiction that violates it, in words.
     pub wrong: String,
-    /// The path to the violation: each message with its taker and its sender, from the beginning.
+    /// The path to the violation from the beginning: each message with its receiver and its sender.
     pub steps: Vec<String>,
 }
 
@@ -26,23 +26,23 @@ pub struct Found {
 pub struct Row {
     /// The bounds of the search.
     pub bounds: Bounds,
-    /// States that were reached, the same ones counted again.
+    /// States that were reached, with repetitions.
     pub states: usize,
-    /// How many different states the search reached.
+    /// Different states that were reached.
     pub unique: usize,
-    /// States of single validators.
+    /// Different states of single validators.
     pub places: usize,
-    /// Steps of the longest way.
+    /// Steps of the longest path.
     pub depth: usize,
-    /// How long it took.
+    /// Duration of the search.
     pub took: Duration,
     /// Whether all states within the bounds were reached.
     pub is_exhaustive: bool,
     /// States from which the chain went on.
     pub lives: u64,
-    /// The longest of these, in milliseconds of virtual time.
+    /// The longest run until then, in milliseconds of virtual time.
     pub longest_ms: u64,
-    /// The violations that it found.
+    /// The violations that the search found.
     pub found: Vec<Found>,
 }
 
@@ -67,7 +67,7 @@ impl Report {
     }
 }
 
-/// Makes the searches of the options, one after the other, and hands out each row as it is there.
+/// Runs the searches of the options, one after the other, and passes each row to `each` when it is there.
 pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
     let begun = Instant::now();
     let mut share = 0;
@@ -84,12 +84,12 @@ pub fn check(options: &Options, mut each: impl FnMut(&Row)) -> Report {
     Report { rows }
 }
 
-/// In which order states are visited.
+/// The order in which states are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// Takes little memory.
+    /// Depth first, which takes little memory.
     Depth,
-    /// Finds a short way.
+    /// Breadth first, which finds a short path.
     #[cfg(test)]
     Breadth,
 }

@@ -26,20 +26,20 @@ pub(crate) struct Said {
     keys: BTreeSet<u64>,
     key: u64,
     menu: Vec<Arc<Item>>,
-    /// Outcomes that a quorum may have prepared, and that may be certified, if the liar adds its votes.
+    /// Outcomes that a quorum may have prepared, and those that may be certified, if the liar adds its votes.
     pub(crate) prepared: BTreeMap<Shown, Prepared>,
     pub(crate) decided: BTreeMap<Shown, Certificate>,
     pub(crate) wrong: Option<Wrong>,
 }
 
-/// All sets of statements that were met.
+/// All sets of statements that the search met.
 #[derive(Default)]
 pub(crate) struct Archive {
     known: Mutex<HashMap<u64, Arc<Said>>>,
 }
 
 impl Archive {
-    /// Returns the set with further words of one seat.
+    /// Returns the set with further statements of one seat.
     pub(crate) fn with(
         &self,
         ground: &Ground,
@@ -61,7 +61,7 @@ impl Archive {
 }
 
 impl Said {
-    /// The set before any honest word.
+    /// The set before any honest statement.
     pub(crate) fn nothing(ground: &Ground, catalog: &Catalog) -> Said {
         let said = Said::empty();
         let infos = said.infos(ground);
@@ -109,7 +109,7 @@ impl Said {
         self.menu.iter()
     }
 
-    /// Whether the item of that key was said.
+    /// Whether the item with that key was said.
     pub(crate) fn contains(&self, key: u64) -> bool {
         self.keys.contains(&key)
     }
@@ -120,8 +120,8 @@ impl Said {
         own.fold(0, |key, item| key.wrapping_add(item.key))
     }
 
-    /// Hashes the words that still count once all honest validators are in this view or above. Statements of left views only count for
-    /// what they let a quorum show.
+    /// Hashes the statements that still count once all honest validators are in this view or above. Statements of left
+    /// views count only for what they let a quorum show.
     pub(crate) fn fingerprint(&self, lowest_view: u64) -> u64 {
         let open = self.items().filter(|item| item.fact.view() >= lowest_view || item.is_anybodys());
         let open = open.fold(0_u64, |key, item| key.wrapping_add(item.key));
@@ -131,7 +131,7 @@ impl Said {
         hash(&(open, prepared, decided, &self.wrong))
     }
 
-    /// The ledger infos behind the tokens that honest validators said.
+    /// The ledger infos of the tokens that honest validators said.
     fn infos(&self, ground: &Ground) -> BTreeMap<BatchNumber, Infos> {
         let mut infos = BTreeMap::<BatchNumber, Infos>::new();
         let genesis = ground.genesis.clone();
@@ -193,7 +193,7 @@ impl Said {
         certified.collect()
     }
 
-    /// Whether its author may not say this beside what it said.
+    /// The violation, if the item's author may not say it beside what it said before.
     fn contradicted(&self, item: &Item) -> Option<Wrong> {
         let place = |fact: &Fact| match fact {
             Fact::Order { view, number, .. } => Some((0, *view, *number)),
@@ -222,8 +222,8 @@ impl Said {
         })
     }
 
-    /// The outcome that a quorum prepared and nobody honest executed. A validator has an outcome on disk before it says it,
-    /// until its number is committed.
+    /// An outcome that a quorum prepared and no honest validator executed. A validator has an outcome on disk before it
+    /// says it, until its number is committed.
     fn lost(&self) -> Option<Wrong> {
         let is_said = |token: &Digest| {
             self.items().any(|item| matches!(&item.fact, Fact::Verify { token: said, .. } if said == token))
@@ -255,7 +255,7 @@ fn shown(ballot: &Ballot) -> Shown {
     (ballot.view, ballot.number, ballot.token)
 }
 
-/// Those that are a quorum with the liar's signature, if there is a liar.
+/// The votes that form a quorum with the liar's signature, if there is a liar.
 fn quorums(
     ground: &Ground,
     votes: Votes,

@@ -1,4 +1,4 @@
-//! [`Consensus`]: the states of all, as `stateright` searches them.
+//! [`Consensus`]: the states of the whole, as `stateright` searches them.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ use crate::{
     wrong::{GOES_ON, Kind, Wrong},
 };
 
-/// Where everybody is, and what was said.
+/// The place of every honest validator, and what was said.
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) places: Vec<Arc<Place>>,
@@ -107,7 +107,7 @@ pub(crate) struct Consensus {
     pub(crate) lives: Lives,
 }
 
-/// From how many states the chain went on, and how long that took at most.
+/// The number of states from which the chain went on, and the longest time that this took.
 #[derive(Default)]
 pub(crate) struct Lives {
     pub(crate) tried: AtomicU64,
@@ -136,7 +136,8 @@ impl Consensus {
         self.archive.with(&self.atlas.ground, &self.atlas.catalog, said, &step.said)
     }
 
-    /// Whether the bounds want that it happens before anything else: an order of an honest primary arrives, an outcome is fetched.
+    /// Whether the bounds require that it happens before anything else: an order of an honest primary arrives, or an
+    /// outcome is fetched.
     fn is_prompt(&self, reaction: &Reaction) -> bool {
         let is_order = |input: &Input| match input {
             Input::Take(item) => {
@@ -165,7 +166,7 @@ impl Consensus {
     }
 }
 
-/// Two validators that committed different batches of one number.
+/// The violation, if two validators committed different batches of one number.
 fn split(places: &[Arc<Place>]) -> Option<Wrong> {
     let chains = || places.iter().map(|place| place.node.chain());
     let longest = chains().max_by_key(|chain| chain.len())?;

@@ -1,4 +1,4 @@
-//! That the search finds nothing in what validators run, and something where a defence is missing.
+//! Tests that the search finds nothing in the code that validators run, and something where a defence is missing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     wrong::{GOES_ON, Kind},
 };
 
-/// Reached only by a search that never ends: one that does takes seconds.
+/// Reached only by a search that never ends: others take seconds.
 const LONG: Duration = Duration::from_secs(1_800);
 
 fn with(fault: Option<Fault>, bounds: Bounds, order: Order, until: HasDiscoveries) -> Row {
@@ -21,7 +21,8 @@ fn with(fault: Option<Fault>, bounds: Bounds, order: Order, until: HasDiscoverie
     search(model, LONG, 2, order, until)
 }
 
-/// Goal: within small bounds nothing is wrong, all states are reached, and the chain goes on from a share of them.
+/// Goal: within small bounds nothing is wrong, all states are reached, and the chain makes progress from a share of
+/// them.
 #[test]
 fn small_worlds_are_safe_and_live() {
     let silent = Bounds { silent: Some(3), ..Bounds::SMALL };
@@ -38,8 +39,8 @@ fn small_worlds_are_safe_and_live() {
     }
 }
 
-/// Goal: each of these defences is needed within the bounds beside it, and the search shows the way to what happens without it: to the
-/// violation of that property.
+/// Goal: each of these defences is needed within the bounds beside it, and the search shows the path to the property
+/// that is violated without it.
 #[test]
 fn a_missing_defence_is_found() {
     let liar = |seat| Bounds { liar: Some(seat), ..Bounds::SMALL };
@@ -68,14 +69,14 @@ fn a_missing_defence_is_found() {
         missed.extend(row.found.iter().all(|found| found.property != property).then_some((fault, property)));
     }
     assert_eq!(missed, [], "nothing shows that these are missing");
-    // One of the others is violated before there are two certificates, and no fault here convicts the honest.
+    // Another property is violated before there are two certificates, and no fault here convicts an honest validator.
     let violated: BTreeSet<_> = faults.iter().map(|(_, property, _)| *property).collect();
     let all: BTreeSet<_> = Consensus::new(Bounds::SMALL).properties().iter().map(|it| it.name).collect();
     let others: BTreeSet<_> = all.difference(&violated).copied().collect();
     assert_eq!(others, BTreeSet::from([Kind::Convicted.property(), Kind::Forked.property()]));
 }
 
-/// The words, commits and proofs of the honest validators, over all states.
+/// The statements and chain lengths of the honest validators, over all states.
 fn reached(bounds: Bounds) -> BTreeSet<String> {
     let reached = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let seen = reached.clone();
@@ -90,7 +91,7 @@ fn reached(bounds: Bounds) -> BTreeSet<String> {
     reached.clone()
 }
 
-/// Goal: what is left out by taking messages together changes nothing that can be seen.
+/// Goal: what taking messages together leaves out changes nothing observable.
 #[test]
 fn taking_messages_singly_shows_nothing_else() {
     let bounds = Bounds { silent: Some(3), last_view: 0, ..Bounds::SMALL };

@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) enum Kind {
     /// Two batches of one number can be certified, or are committed.
     Forked,
-    /// A validator commits what it has not executed, or by what is no certificate.
+    /// A validator commits a batch that it has not executed, or by an invalid certificate.
     Unfounded,
     /// An honest validator signs two statements where it may sign one, or one of a view that it left.
     TwoFaced,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Convicted,
     /// A quorum can prepare another batch after one could be certified.
     Forgotten,
-    /// Nobody honest keeps what was decided.
+    /// No honest validator keeps an outcome that a quorum prepared.
     Lost,
 }
 
@@ -33,10 +33,10 @@ impl Kind {
     }
 }
 
-/// The property of states that the chain goes on from.
+/// The property of states from which the chain makes progress.
 pub(crate) const GOES_ON: &str = "the chain goes on";
 
-/// A violation, and what it is about.
+/// A violation, with its description.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Wrong {
     pub(crate) kind: Kind,

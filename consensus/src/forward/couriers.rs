@@ -1,8 +1,9 @@
-//! [`Couriers`]: chooses the receivers of the next message on its way to the proposer.
+//! [`Couriers`]: chooses the receivers of each message on its way to the proposer.
 //!
-//! Messages go to the proposer itself if it is connected and answers, and to the validator that proposes next, so that nothing is lost
-//! with the proposer or left out by it alone. Otherwise they go to a few peers, drawn anew for every message, so that no peer sees all
-//! transactions. A peer that hangs or fails rests, longer each time, and delays nobody else.
+//! Messages go to the proposer if it is connected and answers. They also go to the validator that proposes next, so
+//! that nothing is lost with the proposer or omitted by it alone. Otherwise they go to a few peers, drawn anew for
+//! every message, so that no peer sees all transactions. A peer that hangs or fails rests, longer each time, and delays
+//! nobody else.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -13,33 +14,33 @@ use std::{
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-/// Messages under way to the proposer; more would only queue up there.
+/// Most messages in flight to the proposer; more would only queue up there.
 const PROPOSER_MESSAGES_MAX: usize = 8;
-/// Messages under way to any other peer.
+/// Most messages in flight to any other peer.
 const PEER_MESSAGES_MAX: usize = 2;
-/// Messages under way to others than the proposer.
+/// Most messages in flight to all peers but the proposer.
 const ALL_MESSAGES_MAX: usize = 64;
 /// Peers that get a message when the proposer does not.
 const FANOUT: usize = 3;
-/// Of these, validators, if any are connected: they know the proposer. The rest is drawn from all.
+/// Validators among them, if any are connected: they know the proposer. The rest is drawn from all.
 const VALIDATORS: usize = 2;
-/// How long a peer rests after a failure; twice as long after each more.
+/// How long a peer rests after a failure; the rest doubles with each further one.
 const REST: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(300);
-/// The same for the proposer: every transaction has to come to it, so it is asked again soon after it is back.
+/// The longest rest of the proposer: every transaction must reach it, so it is tried again soon after it is back.
 const PROPOSER_REST_MAX: Duration = Duration::from_secs(5);
-/// Peers that are remembered after they have gone, because they failed.
+/// Peers that are remembered after they have disconnected, because they failed.
 const REMEMBERED_MAX: usize = 1_024;
 
-/// How the peers do that transactions are sent to.
+/// The state of the peers that transactions are sent to.
 pub(super) struct Couriers {
     local: PeerId,
     /// The current validators, the proposer first.
     validators: Vec<PeerId>,
     peers: HashMap<PeerId, Courier>,
-    /// The validators that were connected when this was last told.
+    /// The validators that were connected at the last [`Couriers::note_connected`].
     connected: Vec<PeerId>,
-    /// So that nobody can choose a key that is drawn.
+    /// Keys the draw, so that nobody can choose a key that is drawn.
     secret: RandomState,
     round: u64,
 }
@@ -49,25 +50,25 @@ struct Courier {
     under_way: usize,
     failures: u32,
     rests_until: Option<Instant>,
-    /// It took a transaction from here that it did not know.
+    /// Whether it took a transaction from here that was new to it.
     accepted: bool,
 }
 
-/// Whether a message could be sent now.
+/// Whether a message can be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outlook {
-    /// Somebody has room for one, or there is nobody to wait for.
+    /// A receiver has room, or there is nobody to wait for.
     Now,
-    /// When a message ends that is under way, or then at the latest if it says when.
+    /// When a message in flight ends, or at the given time at the latest.
     Later(Option<Instant>),
 }
 
 /// How a message ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ended {
-    /// Answered; so many transactions were new.
+    /// The peer answered; `taken` transactions were new.
     Answered { taken: usize },
-    /// The peer has no time for so long.
+    /// The peer has no time for that long.
     Busy(Duration),
     /// The answer is missing or unreadable.
     Failed,
@@ -79,8 +80,8 @@ impl Couriers {
         Couriers { local, validators: validators.to_vec(), peers, connected: Vec::new(), secret, round: 0 }
     }
 
-    /// Sets the validators, the first of whom proposes. Returns whether the proposer changed. The old and the new proposer then
-    /// stop resting, because their failures were in another role.
+    /// Sets the validators, the first of which proposes. Returns whether the proposer changed. If it did, the old and
+    /// the new proposer stop resting, because their failures were in another role.
     pub(super) fn lead(&mut self, validators: &[PeerId]) -> bool {
         let before = std::mem::replace(&mut self.validators, validators.to_vec());
         if before.first() == validators.first() {
@@ -94,12 +95,12 @@ impl Couriers {
         true
     }
 
-    /// Whether this node proposes itself, and sends nothing.
+    /// Whether this node itself proposes, and so sends nothing.
     pub(super) fn is_proposer(&self) -> bool {
         self.validators.first() == Some(&self.local)
     }
 
-    /// The proposer's word on a transaction counts; nobody can say it in its place.
+    /// Whether the peer is the proposer, whose word on a transaction counts.
     pub(super) fn is_from_proposer(&self, peer: &PeerId) -> bool {
         self.validators.first() == Some(peer)
     }
@@ -109,7 +110,7 @@ impl Couriers {
         self.validators.get(1).copied().filter(|next| *next != self.local)
     }
 
-    /// Whether this node proposes next. Who gives it a transaction gives it to the proposer, too.
+    /// Whether this node proposes next. A peer that gives it a transaction gives it to the proposer, too.
     pub(super) fn is_next(&self) -> bool {
         self.validators.get(1) == Some(&self.local)
     }
@@ -119,7 +120,7 @@ impl Couriers {
         self.validators.contains(&self.local) && !self.is_proposer()
     }
 
-    /// The validators that may be told of what stays out of batches.
+    /// The connected validators with room, which may learn of transactions that stay out of batches.
     pub(super) fn others(&self, connected: &[PeerId], now: Instant) -> Vec<PeerId> {
         let others = self.validators.iter().filter(|peer| **peer != self.local && connected.contains(peer));
         others.filter(|peer| self.has_room(peer, now)).copied().collect()
@@ -137,8 +138,8 @@ impl Couriers {
         self.connected = validators;
     }
 
-    /// Tells whether the next message should wait for room at its receivers. A waiting message keeps its place; for a message without
-    /// receivers, the pool must offer the transactions again.
+    /// Returns whether the next message should wait for room at its receivers. A waiting message keeps its place; for a
+    /// message without receivers, the pool must offer the transactions again.
     pub(super) fn outlook(&self, connected: &[PeerId], now: Instant) -> Outlook {
         let proposer = connected.iter().find(|peer| self.is_from_proposer(peer));
         let wanted = match proposer {
@@ -166,7 +167,7 @@ impl Couriers {
         let proposer = self.validators.first().copied().filter(|proposer| connected.contains(proposer));
         match proposer.map(|proposer| (proposer, self.courier(&proposer))) {
             Some((proposer, courier)) if courier.failures == 0 => {
-                // One that is at work on all that it may have gets no detours on top.
+                // A proposer that is at work on all the messages that it may have gets no detours on top.
                 let chosen = [Some(proposer), self.next().filter(|next| connected.contains(next))];
                 match self.has_room(&proposer, now) {
                     true => chosen.into_iter().flatten().filter(|peer| self.has_room(peer, now)).collect(),
@@ -217,12 +218,12 @@ impl Couriers {
         courier.under_way < PEER_MESSAGES_MAX && under_way < ALL_MESSAGES_MAX
     }
 
-    /// A message to the peer is under way.
+    /// Notes that a message to the peer is in flight.
     pub(super) fn begin(&mut self, peer: PeerId) {
         self.peers.entry(peer).or_default().under_way += 1;
     }
 
-    /// A message to the peer is not under way any more.
+    /// Notes that a message to the peer has ended.
     pub(super) fn end(&mut self, peer: &PeerId, ended: Ended, now: Instant) {
         let rest_max = if self.is_from_proposer(peer) { PROPOSER_REST_MAX } else { REST_MAX };
         let Some(courier) = self.peers.get_mut(peer) else { return };
@@ -233,10 +234,10 @@ impl Couriers {
                 courier.accepted |= taken > 0;
             }
             Ended::Busy(pause) => {
-                // Several answers to messages of one moment: the longest pause counts.
+                // Messages of one moment bring several answers: the longest pause counts.
                 courier.rests_until = courier.rests_until.max(Some(now + pause.min(rest_max)));
             }
-            // Those that were under way with the first one that failed say nothing new.
+            // Failures of messages that were in flight with the first failed one are no news.
             Ended::Failed if courier.rests_until.is_some_and(|until| now < until) => {}
             Ended::Failed => {
                 let rest = REST.saturating_mul(1 << courier.failures.min(16)).min(rest_max);
@@ -276,7 +277,8 @@ mod tests {
         Couriers::new(PublicKey([0xff; 32]), validators)
     }
 
-    /// Goal: with the proposer away, every peer is drawn sooner or later, and no three lowest ids hold all messages.
+    /// Goal: with the proposer away, every peer is drawn sooner or later, and the three lowest ids do not get all
+    /// messages.
     #[test]
     fn nobody_is_always_drawn() {
         let (connected, now) = (peers(1..21), Instant::now());
@@ -293,7 +295,7 @@ mod tests {
         assert!(low < 5, "{low}");
     }
 
-    /// Goal: two of three go to validators, and one to anybody, also where others accept all that they get.
+    /// Goal: two of three messages go to validators and one to anybody, even if others accept all that they get.
     #[test]
     fn validators_are_preferred() {
         let (mut connected, now) = (peers(1..21), Instant::now());
@@ -316,7 +318,8 @@ mod tests {
         assert!((0..50).all(|_| couriers.choose(&connected, now).contains(&connected[7])));
     }
 
-    /// Goal: peers that hang hold their own two messages and then nothing for longer and longer; the others go on.
+    /// Goal: peers that hang hold their own two messages, and then get none for longer and longer. The others continue
+    /// to get messages.
     #[test]
     fn who_hangs_rests_and_holds_up_nobody() {
         let (connected, begun) = (peers(1..6), Instant::now());
@@ -351,7 +354,8 @@ mod tests {
         assert!(couriers.has_room(&hanging[0], now));
     }
 
-    /// Goal: the proposer alone while it answers; with others when it hangs; nobody when this node is the proposer.
+    /// Goal: the proposer gets messages alone while it answers, and with others when it hangs. Nobody gets any when
+    /// this node proposes.
     #[test]
     fn the_proposer_comes_first() {
         let (mut connected, now) = (peers(1..6), Instant::now());
@@ -379,8 +383,8 @@ mod tests {
         assert_eq!(couriers.choose(&connected, now), []);
     }
 
-    /// Goal: the next message goes to the present proposer, however often that one failed in another role. The former proposer is one
-    /// of the others.
+    /// Goal: the next message goes to the present proposer, however often it failed in another role. The former
+    /// proposer is one of the others.
     #[test]
     fn another_one_leads() {
         let (first, second, now) = (PublicKey([200; 32]), PublicKey([201; 32]), Instant::now());
@@ -401,7 +405,8 @@ mod tests {
         assert_eq!(couriers.others(&connected, now), [first]);
     }
 
-    /// Goal: the next proposer has what the proposer has; one that is full or away holds up nothing, and no other peer is told.
+    /// Goal: the next proposer gets what the proposer gets. One that is full or away holds up nothing, and no other
+    /// peer gets anything.
     #[test]
     fn the_next_proposer_is_told_too() {
         let (validators, now) = (peers(200..204), Instant::now());
@@ -416,7 +421,8 @@ mod tests {
         assert!(!couriers.waits_for_proposer() && !couriers.is_next());
     }
 
-    /// Goal: a proposer that failed for long, or names a long pause, is asked again within seconds, and at once when it connects anew.
+    /// Goal: a proposer that failed for long, or named a long pause, is tried again within seconds, and at once when it
+    /// reconnects.
     #[test]
     fn a_proposer_that_is_back_is_asked_soon() {
         let (proposer, others, mut now) = (PublicKey([200; 32]), peers(1..2), Instant::now());

@@ -1,11 +1,11 @@
-//! [`Intake`]: peers' transactions on their way into the pool, on a few threads of their own and in turns.
+//! [`Intake`]: takes peers' transactions into the pool, on a few threads of its own, with the peers in turns.
 //!
 //! ```text
 //!  handle ─ charge ─▶ one queue a peer ─ in turns, a slice at a time ─▶ threads: look up, decode, recover, add ─▶ outcomes
 //! ```
 //!
-//! Of all that strangers can ask for, recovering senders takes most of a core. It runs on threads of its own, with the lowest
-//! priority. A busy peer waits behind its own messages only.
+//! Of all the work that strangers can cause, recovering senders takes most of a core. It runs on threads of its own,
+//! with a lower priority. A busy peer waits behind its own messages only.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,29 +30,29 @@ use super::{
 };
 use crate::pool::{Pool, Refused};
 
-/// Every so many turns one goes to a peer whose transactions were mostly of no use. Other turns go to peers with useful
-/// transactions. So strangers in any number, who have used up their allowances, do not make these wait.
+/// One turn of this many goes to a peer whose transactions were mostly useless. The others go to peers with useful
+/// transactions. So any number of strangers that have used up their allowances does not make these wait.
 const USELESS_TURN: u64 = 8;
-/// Transactions of one peer that are worked on before it is the next one's turn: two milliseconds.
+/// Transactions of one peer that are processed in one turn: two milliseconds.
 const SLICE: usize = 64;
-/// Bytes that wait of one peer: two of the longest messages.
+/// Most bytes of one peer that wait: two of the longest messages.
 const PEER_BYTES_MAX: usize = 9 << 20;
-/// Messages that wait of one peer.
+/// Most messages of one peer that wait.
 const PEER_JOBS_MAX: usize = 16;
-/// Bytes that wait of all peers.
+/// Most bytes of all peers that wait.
 const ALL_BYTES_MAX: usize = 64 << 20;
-/// How much the threads stand back for others, of 19.
+/// Niceness of the threads, out of 19.
 const NICENESS: i32 = 5;
 
-/// A message that waits or is worked on.
+/// A message that waits or is in progress.
 pub(super) struct Job {
     pub(super) peer: PeerId,
     transactions: Vec<RawTransaction>,
     bytes: usize,
     outcomes: Vec<Outcome>,
-    /// The charge for work that is still to do.
+    /// The charge for work that is not done yet.
     held: i64,
-    /// Whether the peer's transactions were of use until now.
+    /// Whether the peer's transactions have been useful until now.
     is_useful: bool,
     answer: oneshot::Sender<Vec<Outcome>>,
 }
@@ -70,7 +70,7 @@ impl Job {
     }
 }
 
-/// The charge for transactions if all of them are new, beside their hashing.
+/// The charge for transactions if all of them are new, without their hashing.
 pub(super) fn recovery_of(transactions: &[RawTransaction]) -> i64 {
     RECOVERY * transactions.len() as i64
 }
@@ -79,11 +79,11 @@ fn hashing_of(transactions: &[RawTransaction]) -> i64 {
     transactions.iter().map(|raw| hashing(raw.len())).sum()
 }
 
-/// The messages that wait, each peer's in its order, the peers in turns.
+/// The messages that wait, each peer's in order, the peers in turns.
 #[derive(Default)]
 struct Queue {
     peers: HashMap<PeerId, Waiting>,
-    /// The peers whose transactions are of use.
+    /// The peers whose transactions are useful.
     useful: VecDeque<PeerId>,
     useless: VecDeque<PeerId>,
     turns: u64,
@@ -98,7 +98,7 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Takes a message, or gives it back if the peer or all peers have too much here.
+    /// Takes a message, or gives it back if the peer, or all peers together, have too much here.
     fn push(&mut self, job: Job) -> Result<(), Job> {
         let waiting = self.peers.entry(job.peer).or_default();
         let is_empty = waiting.jobs.is_empty();
@@ -113,7 +113,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts a message that was begun before the others of its peer, for its next turn.
+    /// Puts a message that was begun in front of the others of its peer, for its next turn.
     fn put_back(&mut self, job: Job) {
         self.admit(job, true);
     }
@@ -151,10 +151,10 @@ impl Queue {
     }
 }
 
-/// Works transactions off. Dropping it ends its threads once they are at the end of a slice.
+/// Processes transactions. Dropping it ends its threads once they are at the end of a slice.
 pub(super) struct Intake {
     shared: Arc<Shared>,
-    /// None works on the thread of whoever brings a message, as tests with a clock of their own need it.
+    /// With 0 threads, the caller's thread does the work, as tests with a clock of their own need it.
     threads: usize,
 }
 
@@ -165,8 +165,7 @@ struct Shared {
 }
 
 impl Intake {
-    /// # Errors
-    /// If the system gives no thread.
+    /// # Errors If the system cannot start a thread.
     pub(super) fn start(taker: Arc<Taker>, threads: usize) -> std::io::Result<Intake> {
         let shared = Arc::new(Shared { taker, queue: Mutex::default(), arrived: Condvar::new() });
         let intake = Intake { shared, threads };
@@ -204,14 +203,14 @@ impl Drop for Intake {
 
 impl Shared {
     fn work(&self) {
-        // Where the system does not know this, the threads are like any other.
+        // If the system does not support this, the threads are like any other.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         while let Some(job) = self.next() {
             self.advance(job);
         }
     }
 
-    /// Waits for a message; none once the intake is dropped.
+    /// Waits for a message; `None` once the intake is dropped.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         loop {
@@ -225,14 +224,14 @@ impl Shared {
         }
     }
 
-    /// Works on one slice of a message, and answers it at its end.
+    /// Processes one slice of a message, and answers the message at its end.
     fn advance(&self, mut job: Job) {
         self.taker.take_slice(&mut job);
         if job.outcomes.len() < job.transactions.len() {
             self.queue.lock().put_back(job);
             self.arrived.notify_one();
         } else {
-            // The asker may have gone; the transactions count all the same.
+            // The asker may be gone; the transactions count all the same.
             let _ = job.answer.send(job.outcomes);
         }
     }
@@ -253,7 +252,7 @@ impl Taker {
         let begin = job.outcomes.len();
         let end = (begin + SLICE).min(job.transactions.len());
         let slice = &job.transactions[begin..end];
-        // The rest of a message whose beginning was junk is not worth looking at.
+        // The rest of a message that began with junk is not worth a look.
         let skips = self.meter.lock().is_in_debt(&job.peer);
         let charged = match end == job.transactions.len() {
             true => job.held,
@@ -264,7 +263,7 @@ impl Taker {
             let (outcome, spent) =
                 if skips { (Some(Refused::Busy), LOOKUP) } else { self.take(job.peer, raw) };
             job.outcomes.push(outcome);
-            // Hashing pays off too if the pool takes the transaction.
+            // The hashing is paid for too if the pool takes the transaction.
             cost += if outcome.is_none() { 0 } else { spent + hashing(raw.len()) };
         }
         job.held -= charged;
@@ -292,7 +291,7 @@ impl Taker {
     }
 
     fn take_new(&self, peer: PeerId, raw: &RawTransaction) -> (Outcome, i64) {
-        // A peer passes on what its own pool took, so that one that is none, or is unsigned, is its fault.
+        // A peer passes on only what its own pool took, so a malformed or unsigned transaction is its fault.
         let junk = |error: TransactionError| {
             let reason = reason_of(&error);
             tracing::trace!(peer = %peer.short(), %error, "forwarded transaction is none");
@@ -326,7 +325,7 @@ impl Taker {
     }
 }
 
-/// The kind of refusal of what is no transaction of the chain.
+/// The kind of refusal of bytes that are no transaction of the chain.
 pub(super) fn reason_of(error: &TransactionError) -> Refused {
     match error {
         TransactionError::InvalidSignature => Refused::Signature,

@@ -1,4 +1,4 @@
-//! [`Memory`]: recent refusals, so that a transaction is refused again without the work.
+//! [`Memory`]: remembers recent refusals, so that a transaction is refused again without the work.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -12,19 +12,19 @@ use tokio::time::Instant;
 
 use crate::pool::Refused;
 
-/// Hashes of one generation, at most; there are two, of 16 bytes a hash and the table's slack.
+/// Most hashes of one generation. Two generations exist, of 16 bytes a hash and the table's slack.
 const GENERATION_MAX: usize = 65_536;
-/// A generation of refusals that no later state takes back.
+/// Age of a generation of refusals that no later state takes back.
 const LASTING: Duration = Duration::from_secs(600);
-/// A generation of refusals that the next batch may take back.
+/// Age of a generation of refusals that the next batch may take back.
 const PASSING: Duration = Duration::from_secs(5);
 
-/// The refusals of the last while.
+/// The recent refusals.
 #[derive(Debug)]
 pub(super) struct Memory {
     lasting: Generations,
     passing: Generations,
-    /// Nobody can make hashes that fall together, or knows which ones are remembered.
+    /// Keys the hashes, so that nobody can make them collide, or knows which ones are remembered.
     secret: RandomState,
 }
 
@@ -57,7 +57,7 @@ impl Memory {
         }
     }
 
-    /// Why it was refused.
+    /// Why the transaction was refused, if that is remembered.
     pub(super) fn get(&mut self, hash: &B256, now: Instant) -> Option<Refused> {
         let key = self.secret.hash_one(hash);
         self.lasting.get(key, now).or_else(|| self.passing.get(key, now))

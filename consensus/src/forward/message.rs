@@ -12,9 +12,9 @@ use slipstream_types::{
 
 use crate::pool::Refused;
 
-/// Transactions in one message.
+/// Most transactions in one message.
 pub(super) const MESSAGE_TRANSACTIONS_MAX: usize = 2_048;
-/// Bytes of one message: that of the longest transaction still fits a last one.
+/// Bytes at which a message is full. Its last transaction may exceed them.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the longest message with its length prefixes.
 pub(super) const PAYLOAD_BYTES_MAX: usize =
@@ -28,7 +28,7 @@ struct Message {
     transactions: BoundedVec<RawTransaction, MESSAGE_TRANSACTIONS_MAX>,
 }
 
-/// The answer: one byte for each transaction, 0 if it was taken, else the number of its [`Refused`].
+/// The answer: one byte for each transaction, 0 if it was accepted, else the number of its [`Refused`].
 #[derive(Debug, Serialize, Deserialize)]
 struct Answer {
     outcomes: BoundedBytes<MESSAGE_TRANSACTIONS_MAX>,
@@ -43,19 +43,19 @@ pub(super) struct Packed {
     pub(super) hashes: Vec<B256>,
 }
 
-/// The transactions of a message.
+/// Decodes the transactions of a message.
 pub(super) fn decode(payload: &[u8]) -> Result<Vec<RawTransaction>, CodecError> {
     let message: Message = codec::decode("transactions", payload, PAYLOAD_BYTES_MAX)?;
     Ok(message.transactions.into_inner())
 }
 
-/// The answer to a message.
+/// Encodes the answer to a message.
 pub(super) fn encode_answer(outcomes: &[Outcome]) -> Result<Vec<u8>, CodecError> {
     let codes = outcomes.iter().map(|outcome| outcome.map_or(0, |reason| reason as u8)).collect();
     codec::encode("outcomes", &Answer { outcomes: BoundedBytes::new(codes)? })
 }
 
-/// Decodes the outcomes of a message's transactions. A reason that a later release adds means: try again.
+/// Decodes the outcomes of a message's transactions. A reason that a later release adds counts as [`Refused::Busy`].
 pub(super) fn decode_answer(bytes: &[u8]) -> Result<Vec<Outcome>, CodecError> {
     let answer: Answer = codec::decode("outcomes", bytes, ANSWER_BYTES_MAX)?;
     let outcome = |code: &u8| match code {
@@ -77,7 +77,7 @@ pub(super) fn pack<'a>(transactions: impl Iterator<Item = &'a Transaction>) -> V
         messages.extend(encoded.ok().map(|payload| Packed { payload, hashes }));
     };
     for transaction in transactions {
-        // Decoded transactions are within the limit on one.
+        // Decoded transactions are within the limit of one.
         let Ok(raw) = RawTransaction::new(transaction.raw.to_vec()) else { continue };
         bytes += raw.len();
         packed.push(raw);
@@ -112,7 +112,7 @@ mod tests {
         assert!(hashes.eq(many.map(|transaction| &transaction.hash)));
     }
 
-    /// Goal: the longest answer fits, and one from a later release is understood as far as it can be.
+    /// Goal: the longest answer fits, and an answer from a later release is understood except for its new reasons.
     #[test]
     fn answers_are_bounded_and_open_to_new_reasons() {
         let outcomes: Vec<Outcome> =

@@ -1,46 +1,46 @@
-//! [`Meter`]: how much work each sender of transactions may ask for that comes to nothing.
+//! [`Meter`]: bounds the useless work that each sender of transactions may cause.
 //!
-//! Recovering a sender from a signature is what a transaction costs whoever takes it. A transaction that the pool takes pays for
-//! that by its fee, so its charge is given back. A refused one is charged to an allowance. So honest peers are never delayed,
-//! however fast they are. A peer that sends junk gets a few percent of a core, then nothing for a while.
+//! Recovering a sender from a signature is what a transaction costs its receiver. A transaction that the pool takes
+//! pays for that by its fee, so its charge is refunded. A refused one is charged to an allowance. So honest peers are
+//! never delayed, however fast they are. A peer that sends junk gets a few percent of a core, then nothing for a while.
 
 use std::{collections::HashMap, hash::Hash, time::Duration};
 
 use tokio::time::Instant;
 
-/// Work that is counted: a recovery takes 64 units, some 30 microseconds.
+/// Units of one recovery, some 30 microseconds.
 pub(super) const RECOVERY: i64 = 64;
-/// A transaction that is recognised by its hash.
+/// Units of a transaction that is recognised by its hash.
 pub(super) const LOOKUP: i64 = 1;
-/// One that is decoded and refused before its sender is recovered.
+/// Units of a transaction that is decoded and refused before its sender is recovered.
 pub(super) const DECODE: i64 = 4;
-/// Bytes that are copied and hashed in the time of a unit.
+/// Bytes that are copied and hashed in the time of one unit.
 const BYTES_PER_UNIT: usize = 192;
 
-/// The units for copying and hashing so many bytes.
+/// The units for copying and hashing that number of bytes.
 pub(super) fn hashing(bytes: usize) -> i64 {
     (bytes / BYTES_PER_UNIT) as i64
 }
 
-/// Charge for a transaction that an honest node's own pool would have refused, so it would not pass it on.
+/// Charge for a transaction that an honest node's own pool would have refused, so that it would not pass it on.
 pub(super) const JUNK: i64 = 64 * RECOVERY;
 
 /// Units that come back each second: those of 512 useless recoveries, 15 milliseconds of one core.
 const PER_SECOND: i64 = 512 * RECOVERY;
-/// The allowance of an unknown sender at first: two full messages.
+/// The first allowance of an unknown sender: two full messages.
 const FIRST: i64 = 4_096 * RECOVERY;
-/// So much do all senders together begin with: sixteen of them with a full first allowance. It comes back like an allowance, so that ever
-/// new keys get no more than one peer does.
+/// What all new senders together begin with: sixteen full first allowances. It comes back like an allowance, so that
+/// ever new keys get no more than one peer does.
 const NEWCOMERS: i64 = 16 * FIRST;
-/// The first allowance of a sender once that of newcomers is used up: a few transactions.
+/// The first allowance of a sender once the newcomers' share is used up: a few transactions.
 const FIRST_LEAST: i64 = 256 * RECOVERY;
 /// The largest allowance of any sender: eight full messages.
 const MOST: i64 = 16_384 * RECOVERY;
-/// Nobody owes more than comes back in ten minutes.
+/// The largest debt of a sender: what comes back in ten minutes.
 const DEBT_MAX: i64 = 600 * PER_SECOND;
-/// Senders told apart. When there are more, those with most left go, and debtors stay.
+/// Most senders told apart. When there are more, those with most left are forgotten, and debtors stay.
 const SENDERS_MAX: usize = 4_096;
-/// A sender whose earlier messages are still worked off comes back soon: most of their charge will be given back.
+/// Pause of a sender whose earlier messages are still in progress: most of their charge will be refunded.
 const SOON: Duration = Duration::from_millis(100);
 
 /// The allowances of all senders of one kind: peers by their key, wallets by their address.
@@ -69,7 +69,7 @@ impl Allowance {
         }
     }
 
-    /// How long until so much is left.
+    /// Time until `units` are left.
     fn wait(&self, units: i64) -> Duration {
         let missing = u64::try_from(units.saturating_sub(self.left)).unwrap_or(0);
         Duration::from_millis(missing.saturating_mul(1_000) / PER_SECOND as u64 + 1)
@@ -81,7 +81,8 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         Meter { senders: HashMap::new(), newcomers: None }
     }
 
-    /// Charges a sender for work that is about to be done; if it has not so much left, says when to come back.
+    /// Charges a sender for work that is about to be done. If too little is left, returns the time after which to
+    /// retry.
     pub(super) fn charge(&mut self, sender: K, units: i64, now: Instant) -> Result<(), Duration> {
         if !self.senders.contains_key(&sender) {
             self.make_room(now);
@@ -99,7 +100,7 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         Ok(())
     }
 
-    /// Settles work that was charged for in advance: returns the charge, and takes the cost of what was of no use.
+    /// Settles work that was charged for in advance: refunds the charge, and takes the cost of useless work.
     pub(super) fn settle(&mut self, sender: &K, charged: i64, cost: i64) {
         if let Some(allowance) = self.senders.get_mut(sender) {
             allowance.held -= charged;
@@ -107,7 +108,7 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         }
     }
 
-    /// Whether most of what the sender asked for was of use, lately: half of a first allowance is left.
+    /// Whether most of the sender's recent work was useful: half of a first allowance is left.
     pub(super) fn is_useful(&self, sender: &K) -> bool {
         self.senders.get(sender).is_none_or(|allowance| allowance.left + allowance.held >= FIRST / 2)
     }
@@ -134,7 +135,7 @@ impl<K: Copy + Eq + Hash> Meter<K> {
         let mut left: Vec<i64> = self.senders.values().map(|allowance| allowance.left).collect();
         let (_, median, _) = left.select_nth_unstable(SENDERS_MAX / 2);
         let median = *median;
-        // Work under way is settled with whoever is still known; the others lose a charge that would be given back.
+        // Senders with work in progress stay, so that it can be settled.
         self.senders.retain(|_, allowance| allowance.held > 0 || allowance.left < median);
     }
 }
@@ -153,7 +154,7 @@ mod tests {
             meter.charge(1, MESSAGE, now).unwrap();
             meter.settle(&1, MESSAGE, 0);
         }
-        // While two messages are worked on, the third of a stranger comes back in a moment.
+        // While two messages are in progress, a stranger must retry the third in a moment.
         meter.charge(2, MESSAGE, now).unwrap();
         meter.charge(2, MESSAGE, now).unwrap();
         assert_eq!(meter.charge(2, MESSAGE, now), Err(SOON));
@@ -161,7 +162,7 @@ mod tests {
         meter.charge(2, MESSAGE, now).unwrap();
     }
 
-    /// Goal: the same junk for ever costs a few percent of a core, and known transactions a sixty-fourth of that.
+    /// Goal: junk repeated for ever costs a few percent of a core, and known transactions a sixty-fourth of that.
     #[test]
     fn useless_work_is_rationed() {
         let (mut meter, begun) = (Meter::new(), Instant::now());

@@ -1,4 +1,4 @@
-//! Bringing transactions to the proposer.
+//! Brings transactions to the proposer.
 //!
 //! ```text
 //!  JSON-RPC ─ submit ─▶ pool, journal ─ newly added ─▶ bounded queue ─▶ proposer, or 3 peers ─ handle ─▶ meter ─▶ intake ─▶ their pool
@@ -48,18 +48,18 @@ use crate::{
 
 pub use self::submit::SubmitError;
 
-/// Transactions that wait for being sent; the rest stays in the pool and is offered again later.
+/// Most transactions that wait to be sent; the rest stays in the pool and is offered again later.
 const QUEUE_MAX: usize = 65_536;
-/// Threads that take peers' transactions are at most this many, and at most half of the cores: one recovers 30,000 senders a second.
+/// Most threads that take peers' transactions, at most half of the cores: one recovers 30,000 senders a second.
 const THREADS_MAX: usize = 8;
 
-/// When a peer comes back for which there is no room: some messages are worked off by then.
+/// Pause for a peer that finds no room: some messages are processed by then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(200);
 
-/// Charge for a message without any transaction: its sender is silent for some seconds.
+/// Charge for a message without any transaction, which silences its sender for some seconds.
 const MALFORMED: i64 = 32 * JUNK;
 
-/// A transaction to be sent, and whom it came from.
+/// A transaction to send, and the peer that it came from.
 type Item = (Transaction, Option<PeerId>);
 
 /// Takes transactions into the pool and forwards those that were new.
@@ -74,20 +74,19 @@ pub struct Forwarder {
     wallets: Mutex<Meter<IpAddr>>,
     couriers: Mutex<Couriers>,
     verdicts: Mutex<Verdicts>,
-    /// Told when another node proposes than before.
+    /// Notified when the proposer changes.
     led: Notify,
-    /// When it was last told that the journal takes nothing.
+    /// When a refusal by the journal was last logged.
     journal_told: Mutex<Option<Instant>>,
-    /// The other end of the taker's queue, until `run` takes it.
+    /// The receiving end of the taker's queue, until `run` takes it.
     queued: Mutex<Option<mpsc::Receiver<Item>>>,
 }
 
 impl Forwarder {
-    /// Forwards towards the first of `validators`, the proposer until [`Forwarder::lead`] names another. A node that proposes itself
-    /// only collects. With a journal, its users' transactions outlive it.
+    /// Forwards towards the first of `validators`, the proposer until [`Forwarder::lead`] names another. A node that
+    /// itself proposes only collects. With a journal, its users' transactions outlive the process.
     ///
-    /// # Errors
-    /// If the system gives no threads.
+    /// # Errors If the system cannot start a thread.
     pub fn new(
         pool: Pool,
         admission: impl Into<Admission>,
@@ -100,7 +99,8 @@ impl Forwarder {
         Self::with_threads(pool, admission.into(), transport, validators, journal, threads)
     }
 
-    /// As [`Forwarder::new`], with so many threads that look at peers' transactions; without any, whoever brings a message looks.
+    /// Does the same as [`Forwarder::new`], with that number of threads for peers' transactions; with 0, the caller's
+    /// thread does the work.
     pub(crate) fn with_threads(
         pool: Pool,
         admission: Admission,
@@ -113,7 +113,7 @@ impl Forwarder {
         let (meter, refused) = (Mutex::new(Meter::new()), Mutex::new(Memory::new(Instant::now())));
         let taker = Arc::new(Taker { pool: pool.clone(), admission, meter, refused, queue });
         let couriers = Couriers::new(transport.local(), validators);
-        // Until a set is told, as many as a third of them makes it.
+        // Until the set is known, thirds are assumed.
         let enough = usize::from(Failures::thirds(validators.len()).any) + 1;
         Ok(Arc::new(Forwarder {
             pool,
@@ -136,13 +136,13 @@ impl Forwarder {
         message::PAYLOAD_BYTES_MAX
     }
 
-    /// Bytes of the longest answer that it gives.
+    /// Bytes of the longest answer that [`Forwarder::handle`] gives.
     pub const fn answer_bytes_max() -> usize {
         message::ANSWER_BYTES_MAX
     }
 
-    /// From now on these are the validators, and the primary of that view proposes. If that is another than before, it is offered what
-    /// waits here at once: the one before may have been its only holder.
+    /// Sets the validators, and the primary of that view as the proposer. A new proposer is offered what waits here at
+    /// once: the former one may have been its only holder.
     pub fn lead(&self, set: &ValidatorSet, view: u64) {
         let mut validators: Vec<PeerId> =
             set.validators.iter().map(|validator| validator.public_key).collect();
@@ -153,12 +153,12 @@ impl Forwarder {
         }
     }
 
-    /// Whether this node proposes itself.
+    /// Whether this node itself proposes.
     fn is_proposer(&self) -> bool {
         self.couriers.lock().is_proposer()
     }
 
-    /// Puts a transaction of a user of this node on its way.
+    /// Queues a transaction of a user of this node for sending.
     fn enqueue(&self, transaction: Transaction) {
         if !self.is_proposer() {
             // When the queue is full the transaction stays in the pool and is offered again later.
@@ -166,8 +166,8 @@ impl Forwarder {
         }
     }
 
-    /// Takes a peer's transactions; answers with the outcome of each. A peer that asked for too much useless work is told when to
-    /// come back, before anything is decoded.
+    /// Takes a peer's transactions; answers with the outcome of each. A peer that asked for too much useless work is
+    /// told when to retry, before anything is decoded.
     ///
     /// # Errors
     /// Busy if the peer has to wait, malformed if it sent no transactions.

@@ -1,4 +1,4 @@
-//! Sends queued and lingering transactions, and takes the outcomes.
+//! Sends queued and lingering transactions, and takes their outcomes.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -18,21 +18,22 @@ use crate::pool::{DropReason, Refused};
 const GATHER: Duration = Duration::from_millis(5);
 /// How long a peer may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// After this long in the pool a transaction is offered again.
+/// Time in the pool after which a transaction is offered again.
 pub(super) const LINGER: Duration = Duration::from_secs(3);
-/// How often a validator that does not propose offers all others what has been in its pool since the last offer. Then enough validators
-/// know what a primary leaves out to end its view.
+/// How often a validator that does not propose offers all others what has been in its pool since the last offer. So
+/// enough validators know what a primary omits to end its view.
 const SPREAD_INTERVAL: Duration = Duration::from_millis(500);
-/// Transactions that are spread at a time: under load the pool is full of those that wait for their turn, and few show what is left out.
+/// Most transactions that are spread at a time. Under load the pool is full of those that wait for their turn, and a
+/// few show what is omitted.
 const SPREAD_MAX: usize = 64;
-/// Transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
+/// Most transactions that are offered again at a time, so that an overloaded proposer is not loaded further.
 const LINGERING_MAX: usize = 1_024;
 /// How often a node that does not propose sweeps its pool for transactions that stay out of batches. Ten sweeps find them.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// While nobody has room, the connections are looked at this often: one that is new has room.
+/// How often the connections are checked while nobody has room: a new one has room.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Longer than anything is waited for.
+/// Longer than any wait.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// A message that has ended.
@@ -42,12 +43,12 @@ struct Sent {
     answer: Result<Vec<u8>, NetworkError>,
 }
 
-/// When the loop does what by itself.
+/// When the loop acts by itself.
 struct Timers {
     /// Transactions that arrived before this mark are offered again at `remind`.
     mark: u64,
     remind: Instant,
-    /// The same for spreading.
+    /// The same mark for spreading.
     spread_mark: u64,
     spread: Instant,
     sweep: Instant,
@@ -55,7 +56,8 @@ struct Timers {
 }
 
 impl Forwarder {
-    /// Takes what the journal has, and then sends what is queued, until shutdown. Runs once; a second call returns at once.
+    /// Takes the journal's transactions, and then sends what is queued, until shutdown. Runs once; a second call
+    /// returns at once.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let Some(mut queued) = self.queued.lock().take() else { return };
         let replayed = self.clone();
@@ -114,7 +116,7 @@ impl Forwarder {
         }
     }
 
-    /// Tells the other validators of some transactions that stay out of batches.
+    /// Offers the other validators some transactions that stay out of batches.
     fn spread(&self, timers: &mut Timers, connected: &[PeerId], sends: &mut JoinSet<Sent>) {
         let mark = std::mem::replace(&mut timers.spread_mark, self.pool.sequence());
         timers.spread = Instant::now() + SPREAD_INTERVAL;
@@ -136,7 +138,7 @@ impl Forwarder {
         }
     }
 
-    /// Everything that the pool has, as far as there is room for it.
+    /// Queues everything that the pool has, while the queue has room.
     fn enqueue_all(&self) {
         let (mark, mut enqueued) = (self.pool.sequence(), HashSet::new());
         while enqueued.len() < QUEUE_MAX {
@@ -158,7 +160,8 @@ impl Forwarder {
         couriers.outlook(connected, Instant::now())
     }
 
-    /// The proposer itself sees what it cannot execute, and drops it at once.
+    /// Drops transactions that stay out of batches. The proposer itself sees what it cannot execute, and drops it at
+    /// once.
     fn sweep(self: &Arc<Self>, timers: &mut Timers) {
         timers.sweep = Instant::now() + SWEEP_INTERVAL;
         timers.sweeps = timers.sweeps.saturating_add(1);
@@ -172,8 +175,8 @@ impl Forwarder {
         }
     }
 
-    /// Sends the transactions to whoever is chosen for this message. Where nobody has room for it they stay in the pool, and are offered
-    /// again.
+    /// Sends the transactions to the receivers chosen for this message. If nobody has room, they stay in the pool and
+    /// are offered again.
     fn send(&self, items: &[Item], sends: &mut JoinSet<Sent>) {
         let connected = self.transport.peers();
         let (targets, is_next) = {
@@ -181,7 +184,7 @@ impl Forwarder {
             (couriers.choose(&connected, Instant::now()), couriers.is_next())
         };
         match is_next {
-            // The proposer has what others gave to this node.
+            // The proposer already has what others gave to this node.
             true => {
                 let own: Vec<Item> = items.iter().filter(|(_, from)| from.is_none()).cloned().collect();
                 self.send_to(targets, &own, sends);
@@ -221,7 +224,7 @@ impl Forwarder {
         couriers.end(&peer, ended, Instant::now());
         if matches!(ended, Ended::Busy(_)) && couriers.is_from_proposer(&peer) {
             drop(couriers);
-            // The proposer looked at none of them, and a detour takes as long.
+            // The proposer processed none of them, and a detour takes as long.
             hashes
                 .iter()
                 .filter_map(|hash| self.pool.get(hash))
@@ -229,7 +232,7 @@ impl Forwarder {
         }
     }
 
-    /// Takes a peer's outcomes for each transaction.
+    /// Takes a peer's outcome of each transaction.
     fn heard(&self, peer: PeerId, hashes: &[B256], bytes: &[u8]) -> Ended {
         let outcomes = match message::decode_answer(bytes) {
             Ok(outcomes) if outcomes.len() == hashes.len() => outcomes,
@@ -258,7 +261,7 @@ impl Forwarder {
     }
 }
 
-/// Gathers items queued shortly after the first, up to a message.
+/// Gathers items that are queued shortly after the first, up to a full message.
 async fn gather(first: Item, queued: &mut mpsc::Receiver<Item>) -> Vec<Item> {
     let mut items = vec![first];
     tokio::time::sleep(GATHER).await;

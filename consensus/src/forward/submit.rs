@@ -1,4 +1,4 @@
-//! Takes transactions from users of this node: checks them, writes them down, and sends them on.
+//! Takes transactions from users of this node: checks them, writes them to the journal, and sends them on.
 
 use std::{iter, net::IpAddr, time::Duration};
 
@@ -16,44 +16,44 @@ use crate::{
     pool::{PoolError, Refused},
 };
 
-/// How often a journaled transaction that the state does not allow yet is tried again, once a minute, before it is given up.
+/// Replays of a journaled transaction that the state does not allow yet, one a minute, before it is dropped.
 const REPLAYS_MAX: u32 = 10;
 
 /// The first byte of a transaction that delegates accounts (EIP-7702).
 const DELEGATING: u8 = 4;
 
-/// Time between two lines that say that the journal takes nothing.
+/// Time between two log lines about a journal that refuses transactions.
 const JOURNAL_TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a user's transaction was not taken.
+/// Why a user's transaction was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// It is no transaction of this chain.
     #[error(transparent)]
     Transaction(#[from] TransactionError),
-    /// The pool does not take it.
+    /// The pool refuses it.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Writing the transaction down failed, so it is not acknowledged; it may be executed all the same. If it is sent again, it is
-    /// written down then.
+    /// Writing the transaction to the journal failed, so it is not acknowledged; it may be executed all the same. If it
+    /// is sent again, it is written then.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The address has sent too much that no pool takes.
+    /// The address has sent too many transactions that no pool takes.
     #[error("too many refused transactions from this address; retry in {retry_after_ms} ms")]
     Busy {
-        /// When it may try again.
+        /// Milliseconds after which it may try again.
         retry_after_ms: u64,
     },
 }
 
-/// A transaction that the pool has, and that is still to be written down.
+/// A transaction that the pool has, and the journal does not have yet.
 struct Unwritten<'a> {
-    /// Its positions in the list that it came in; more than one if it was sent twice.
+    /// Its positions in the submitted list; several if it was sent more than once.
     indices: Vec<usize>,
     transaction: Transaction,
     /// Its room in the journal; `None` without a journal.
     place: Option<Place<'a>>,
-    /// Whether this node had it from nobody before.
+    /// Whether it was new to this node.
     is_new: bool,
 }
 
@@ -61,15 +61,16 @@ impl Forwarder {
     /// Takes a transaction of a user; see [`Forwarder::submit_all`].
     ///
     /// # Errors
-    /// If it is not taken; the texts begin as Ethereum's clients write them.
+    /// If it is refused; the texts begin as Ethereum's clients write them.
     pub fn submit(&self, raw: &[u8], address: Option<IpAddr>) -> Result<B256, SubmitError> {
         self.submit_all(&[raw], address).remove(0)
     }
 
-    /// Takes transactions of a user who calls from `address`, and answers for each in their order. They share the cores for the recovery of
-    /// their senders, and one write to the journal. `None` marks the operator's own calls, or an address that stands for many; these are not
-    /// metered. When this returns, the transactions survive this process; [`Forwarder::synced`] makes them survive a power cut before the user
-    /// is told. Blocks for some microseconds for each, and for the disk only where the journal is full or broken.
+    /// Takes transactions of a user that calls from `address`, and returns an answer for each, in order. They share the
+    /// cores for the recovery of their senders, and one write to the journal. `None` marks the operator's own calls, or
+    /// an address that stands for many; these are not metered. On return, the transactions survive this process. To
+    /// survive a power cut, wait for [`Forwarder::synced`] before telling the user. Blocks for some microseconds for
+    /// each, and for the disk only if the journal is full or broken.
     pub fn submit_all(&self, raws: &[&[u8]], address: Option<IpAddr>) -> Vec<Result<B256, SubmitError>> {
         let Some(address) = address else { return self.submit_unmetered(raws) };
         let mut answers = Vec::with_capacity(raws.len());
@@ -91,11 +92,12 @@ impl Forwarder {
         answers
     }
 
-    /// Charges an address for the first of these transactions: for as many as its allowance covers. What the pool takes is refunded, so that
-    /// the allowance then covers more. None is charged behind one that delegates: what that costs is known, and paid, only afterwards.
+    /// Charges an address for the first of these transactions: for as many as its allowance covers. The charge of those
+    /// that the pool takes is refunded, and the allowance then covers more. Nothing after a delegating transaction is
+    /// charged, because its cost is known, and paid, only afterwards.
     ///
     /// # Errors
-    /// When to come back, if the allowance is too small for the first one.
+    /// The time after which to retry, if the allowance is too small for the first one.
     fn charge_wallet(&self, address: IpAddr, raws: &[&[u8]]) -> Result<Vec<i64>, Duration> {
         let (mut wallets, now, mut charged) = (self.wallets.lock(), Instant::now(), Vec::new());
         for raw in raws {
@@ -123,7 +125,7 @@ impl Forwarder {
             if submitted.is_ok() {
                 return 0;
             }
-            // Who delegates asks for a recovery of each authority, too.
+            // A delegating transaction costs a recovery of each authority, too.
             let parsed = Transaction::decode_known(raw, self.admission, Default::default());
             let authorities = parsed.map_or(0, |transaction| transaction.authorizations() as i64);
             charged + RECOVERY * authorities
@@ -155,14 +157,14 @@ impl Forwarder {
         unwritten: &mut Vec<Unwritten<'a>>,
     ) -> Result<B256, SubmitError> {
         let hash = transaction.hash;
-        // Before the pool takes it, which may drive out others that are acknowledged.
+        // Before the pool takes it, which may evict others that are acknowledged.
         let mut place = if self.pool.is_journaled(&hash) { None } else { self.reserve(&transaction)? };
         let taken = self.pool.add(transaction.clone());
         let is_to_write = match &taken {
             Ok(()) => true,
             Err(PoolError::AlreadyKnown { .. }) => {
-                // A peer may have brought it first, or writing it down have failed before. It is the user's all the same, whose wallet
-                // reads this as a yes.
+                // A peer may have brought it first, or writing it may have failed before. It is the user's all the
+                // same, whose wallet reads this as a yes.
                 self.pool.adopt(&hash);
                 let before = unwritten.iter_mut().find(|it| it.transaction.hash == hash);
                 let is_known = before.map(|it| it.indices.push(index)).is_some();
@@ -187,9 +189,9 @@ impl Forwarder {
         place.map(Some).inspect_err(|error| self.not_written(error))
     }
 
-    /// Writes transactions down, and puts the new ones on their way. If that fails, they stay in the pool as a peer's would. They may have
-    /// driven others out, which do not come back, so dropping them would only lose more. If one is sent again and written, it counts as
-    /// acknowledged.
+    /// Writes transactions to the journal, and sends the new ones on. If that fails, they stay in the pool as a peer's
+    /// would. They may have evicted others, which do not come back, so dropping them would only lose more. If one is
+    /// sent again and written, it counts as acknowledged.
     fn write_down(&self, mut unwritten: Vec<Unwritten<'_>>, answers: &mut [Result<B256, SubmitError>]) {
         if let Some(journal) = self.journal.as_ref().filter(|_| !unwritten.is_empty()) {
             let places = unwritten.iter_mut().filter_map(|it| Some((it.place.take()?, &it.transaction.raw)));
@@ -218,7 +220,7 @@ impl Forwarder {
         }
     }
 
-    /// Callers cause it, so it is told now and then only.
+    /// Logs the error now and then only, because callers cause it.
     fn tell_journal(&self, error: &JournalError) {
         let mut told = self.journal_told.lock();
         if told.is_none_or(|told| told.elapsed() >= JOURNAL_TOLD_EVERY) {
@@ -227,10 +229,10 @@ impl Forwarder {
         }
     }
 
-    /// Returns when everything submitted before is on the disk.
+    /// Returns when everything submitted before is on disk.
     ///
     /// # Errors
-    /// If the disk refuses; then none of what waits may be acknowledged.
+    /// If the disk refuses; then nothing that waits may be acknowledged.
     pub async fn synced(&self) -> Result<(), JournalError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let pool = self.pool.clone();
@@ -242,8 +244,8 @@ impl Forwarder {
         self.journal.as_ref().map_or(0, |journal| journal.bytes())
     }
 
-    /// Gives the pool the journal's transactions from before the start, by the ordinary checks. Those that the state does not allow yet
-    /// stay in the journal and are tried again.
+    /// Gives the pool the journal's transactions from before the start, by the usual checks. Those that the state does
+    /// not allow yet stay in the journal and are tried again.
     pub(super) fn replay(&self, attempt: u32) {
         let Some(journal) = &self.journal else { return };
         let (mut taken, mut waiting, mut gone) = (0u64, Vec::new(), 0u64);
@@ -287,7 +289,7 @@ impl Forwarder {
     }
 }
 
-/// Whether a later state may allow it.
+/// Whether a later state may allow the transaction.
 fn may_pass(error: &PoolError) -> bool {
     error.is_retryable() || matches!(error.reason(), Refused::Funds | Refused::NonceTooHigh)
 }

@@ -1,31 +1,31 @@
-//! [`Verdicts`]: which word of others ends a transaction here.
+//! [`Verdicts`]: counts the refusals by other validators that end a transaction here.
 
 use std::collections::{BTreeSet, HashMap};
 
 use alloy_primitives::B256;
 use slipstream_network::PeerId;
 
-/// Transactions that some validators, not yet enough, have refused.
+/// Most transactions that some validators, not yet enough, have refused.
 const OPEN_MAX: usize = 4_096;
 
-/// Counts the validators that call a user's acknowledged transaction not executable. It is dropped once so many say so that one of them is
-/// honest. The primary's word alone is too little where validators may lie, because each becomes the primary in its turn. The words of
-/// other peers do not count.
+/// Counts the validators that call a user's acknowledged transaction not executable. It is dropped once `enough` of
+/// them say so, because one of them is then honest. The primary alone is not enough where validators may lie, because
+/// each becomes the primary in its turn. Other peers do not count.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     validators: BTreeSet<PeerId>,
-    /// So many of them that one is honest.
+    /// Number of validators that include an honest one.
     enough: usize,
     open: HashMap<B256, BTreeSet<PeerId>>,
 }
 
 impl Verdicts {
-    /// `enough` validators say what an honest one says.
+    /// Makes an empty count; `enough` validators include an honest one.
     pub(super) fn new(validators: &[PeerId], enough: usize) -> Verdicts {
         Verdicts { validators: validators.iter().copied().collect(), enough, open: HashMap::new() }
     }
 
-    /// Sets the validators. Earlier verdicts count on while the set is the same, whichever validator is the primary.
+    /// Sets the validators. Earlier verdicts still count while the set is the same, whichever validator is the primary.
     pub(super) fn follow(&mut self, validators: &[PeerId], enough: usize) {
         let next = Verdicts::new(validators, enough);
         if (&next.validators, next.enough) != (&self.validators, self.enough) {
@@ -33,7 +33,7 @@ impl Verdicts {
         }
     }
 
-    /// Whether this peer's word that the transaction cannot be executed settles it.
+    /// Notes that this peer calls the transaction not executable. Returns whether that settles it.
     pub(super) fn is_settled_by(&mut self, peer: &PeerId, hash: B256) -> bool {
         if !self.validators.contains(peer) {
             return false;
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: one lying validator, be it the primary, or any number of other peers cannot end a transaction.
+    /// Goal: neither one lying validator, even as the primary, nor any number of other peers can end a transaction.
     #[test]
     fn as_many_as_have_an_honest_one() {
         let validators: Vec<PeerId> = (0..7).map(|byte| PublicKey([byte; 32])).collect();
@@ -72,7 +72,7 @@ mod tests {
         verdicts.follow(&rotated, 3);
         assert!(verdicts.is_settled_by(&validators[6], hash));
         assert!(verdicts.open.is_empty());
-        // As many as the set says, not a third of them.
+        // The set says how many are enough, not a third of it.
         let mut verdicts = Verdicts::new(&validators, 2);
         assert!(!verdicts.is_settled_by(&validators[3], hash));
         assert!(verdicts.is_settled_by(&validators[4], hash));

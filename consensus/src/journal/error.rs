@@ -15,7 +15,7 @@ pub enum JournalError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// It is full of transactions that are still in the pool.
+    /// The journal is full of transactions that are still in the pool.
     #[error(
         "the journal of this node's transactions is full: {bytes} bytes of at most {bytes_max}; retry later"
     )]
@@ -25,12 +25,12 @@ pub enum JournalError {
         /// [`PoolConfig::journal_mib`](crate::PoolConfig::journal_mib) in bytes.
         bytes_max: u64,
     },
-    /// The sender has as much in it as one may.
+    /// The sender has as much in the journal as one sender may.
     #[error(
         "the sender's transactions take {bytes} bytes of this node's journal, of at most {bytes_max}; retry when some are executed"
     )]
     SenderFull {
-        /// Bytes of the sender's transactions of this node's users.
+        /// Bytes of the sender's transactions that this node's users submitted.
         bytes: u64,
         /// The most that one sender may have.
         bytes_max: u64,

@@ -1,4 +1,4 @@
-//! The file's format, and how it is written anew.
+//! The file's format, and how the file is rewritten.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ pub(super) struct Recovered {
     pub(super) damaged_bytes: usize,
 }
 
-/// Bytes of the entry of an envelope of so many bytes.
+/// Bytes of the entry of an envelope of `raw_len` bytes.
 pub(super) fn entry_bytes(raw_len: usize) -> u64 {
     (LENGTH_BYTES + CHECKSUM_BYTES + raw_len) as u64
 }
@@ -34,7 +34,7 @@ pub(super) fn entry(raw: &[u8]) -> Vec<u8> {
     [&length[..], &keccak256(raw)[..CHECKSUM_BYTES], raw].concat()
 }
 
-/// The entry that the bytes begin with.
+/// Returns the envelope of the entry that the bytes begin with.
 fn first(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     let length = u32::from_le_bytes(*length) as usize;
@@ -46,7 +46,7 @@ fn first(bytes: &[u8]) -> Option<&[u8]> {
     (keccak256(raw)[..CHECKSUM_BYTES] == *checksum).then_some(raw)
 }
 
-/// Every whole entry. After damage it goes on at the next one, wherever that begins.
+/// Recovers every whole entry. After damage it continues at the next one, wherever that begins.
 pub(super) fn recover(bytes: &[u8]) -> Recovered {
     let mut recovered = Recovered::default();
     let mut rest = bytes.strip_prefix(MAGIC).unwrap_or(bytes);
@@ -65,9 +65,9 @@ pub(super) fn recover(bytes: &[u8]) -> Recovered {
     recovered
 }
 
-/// The disk under a journal, as far as anybody waits for it.
+/// The part of the disk that a journal waits for: its syncs.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Returns when the content of a file, or the names in a directory, are on the disk.
+    /// Returns when the content of a file, or the names in a directory, are on disk.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -84,7 +84,7 @@ impl Disk for SystemDisk {
     }
 }
 
-/// Writes a file with these entries beside the one that is there, to the disk.
+/// Writes a file with these entries beside the present one, and syncs it.
 pub(super) fn write_beside<'a>(
     disk: &dyn Disk,
     path: &Path,
@@ -104,10 +104,10 @@ pub(super) fn write_beside<'a>(
     Ok((file, bytes))
 }
 
-/// Puts the file that was written beside the other in its place. A power cut leaves the one or the other until the directory that is returned
-/// is synced.
+/// Replaces the present file with the one that was written beside it. A power cut leaves one or the other until the
+/// returned directory is synced.
 pub(super) fn replace(path: &Path) -> io::Result<Option<File>> {
-    // Does everything that can fail before the old file goes.
+    // Everything that can fail comes before the old file goes.
     let dir = path.parent().map(File::open).transpose()?;
     fs::rename(beside(path), path)?;
     Ok(dir)
@@ -117,7 +117,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Puts a file with these entries in the place of the one that is there; a power cut leaves the one or the other.
+/// Replaces the present file with one that has these entries; a power cut leaves one or the other.
 pub(super) fn rewrite<'a>(
     disk: &dyn Disk,
     path: &Path,

@@ -1,13 +1,14 @@
-//! [`Journal`]: the transactions that users of this node were told are taken, in a file that outlives it.
+//! [`Journal`]: the transactions that this node acknowledged to its users, in a file that outlives the process.
 //!
 //! ```text
 //! "slipstream journal 1\n"  then for each  length u32 │ checksum 8 │ envelope      little-endian; first 8 bytes of Keccak-256
 //! ```
 //!
-//! A caller that acknowledges a transaction reserves its room before the pool takes it, and then appends it. Before the answer leaves, it
-//! waits for [`Journal::synced`]: one sync serves all who wait. When the file has grown, that sync rewrites it with the transactions still
-//! in the pool. In a full file, waiting transactions (for a nonce or for funds) keep an eighth. So transactions that may never execute
-//! cannot keep others out. Opening cuts a torn end off, passes over damaged entries, and reports both.
+//! A caller that acknowledges a transaction reserves its room before the pool takes it, and then appends it. Before the
+//! caller answers, it waits for [`Journal::synced`]: one sync serves all waiters. When the file has grown, that sync
+//! rewrites it with the transactions still in the pool. In a full file, transactions that wait for a nonce or for funds
+//! keep an eighth. So transactions that may never execute cannot keep others out. Opening cuts off a torn end, skips
+//! damaged entries, and reports both.
 
 mod error;
 mod file;
@@ -41,31 +42,32 @@ pub use self::{
     file::{Disk, SystemDisk},
 };
 
-/// A file that is shorter is not written anew to save room. A nearly empty pool outgrows its content all the time, and each rewrite costs
-/// three syncs. A start reads this many bytes, and recovers the senders in them, in two seconds.
+/// A shorter file is not rewritten to save room. The file of a nearly empty pool outgrows its content all the time, and
+/// each rewrite costs three syncs. A start reads this many bytes, and recovers the senders in them, in two seconds.
 const COMPACT_BYTES_MIN: u64 = 8 << 20;
-/// A file that was written anew and is full again is not written anew for every transaction that finds it so.
+/// Least time between two rewrites of a file that is full again, so that not every transaction that finds it full
+/// causes one.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(10);
 /// The same after a failure.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(1);
-/// One sender's transactions may take this share of the file, as a divisor, and one of the longest always.
+/// Divisor: the share of the file that one sender's transactions may take. One of the longest always fits.
 const SENDER_SHARE: u64 = 16;
 
-/// The file. One process has it, which holds the data directory's lock.
+/// The file. One process owns it, the holder of the data directory's lock.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     bytes_max: u64,
     disk: Arc<dyn Disk>,
-    /// Locked while the file is written to, and never while anybody waits for the disk.
+    /// Locked while the file is written to, and never during a sync.
     inner: Mutex<Inner>,
-    /// Held by the one that waits for the disk in the name of all. See `syncing`.
+    /// Held by the thread that waits for the disk on behalf of all. See `syncing`.
     syncing: Mutex<()>,
-    /// The turn of those who wait for a sync. They wait without a thread.
+    /// The turn of those that wait for a sync. They wait without a thread.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Entries ever appended; changed under `inner`.
     appended: AtomicU64,
-    /// How many of these are on the disk.
+    /// The number of these that are on disk.
     synced: AtomicU64,
     /// Length of the file.
     bytes: AtomicU64,
@@ -76,20 +78,20 @@ pub struct Journal {
 struct Inner {
     file: Arc<File>,
     bytes: u64,
-    /// Set aside for entries that are about to be appended.
+    /// Bytes set aside for entries that are about to be appended.
     reserved: u64,
-    /// Its length when it was written anew, and when that was last tried.
+    /// The file's length after its last rewrite; `compacted` is when one was last tried.
     compacted_bytes: u64,
     compacted: Option<Instant>,
-    /// While it is written anew: the entries appended since that began, which go into the new file too.
+    /// During a rewrite: the entries appended since it began, which go into the new file too.
     tail: Option<Vec<u8>>,
     /// The last rewrite failed or lacked room for all, so rewriting again soon would free none.
     is_tight: bool,
     /// Entries from before the start that are in no pool yet.
     kept: Arc<Vec<Vec<u8>>>,
-    /// The pool has seen the kept transactions at least once.
+    /// Whether the pool has seen the kept transactions at least once.
     is_settled: bool,
-    /// A write failed: the content of the file is unknown, and so is whether this handle is still the file's.
+    /// Whether a write failed: the content of the file is unknown, and so is whether this handle is still the file's.
     is_broken: bool,
 }
 
@@ -99,7 +101,7 @@ impl Inner {
         self.bytes + self.reserved + bytes <= bytes_max
     }
 
-    /// Whether most of it may have left the pool. Writing it anew then costs no more than its appends did.
+    /// Whether most of the file may have left the pool. A rewrite then costs no more than the appends did.
     fn has_doubled(&self) -> bool {
         self.bytes > (2 * self.compacted_bytes).max(COMPACT_BYTES_MIN)
     }
@@ -114,18 +116,18 @@ pub(crate) struct Place<'a> {
 }
 
 impl Journal {
-    /// Opens the file or makes one, and says what it holds.
+    /// Opens or creates the file, and reads its entries.
     ///
     /// # Errors
-    /// If it cannot be read or written.
+    /// If the file cannot be read or written.
     pub fn open(path: &Path, bytes_max: u64) -> Result<Journal, JournalError> {
         Self::open_on(Arc::new(SystemDisk), path, bytes_max)
     }
 
-    /// As [`Journal::open`], on a disk that the caller chooses.
+    /// Does the same as [`Journal::open`], on a disk that the caller chooses.
     ///
     /// # Errors
-    /// If it cannot be read or written.
+    /// If the file cannot be read or written.
     pub fn open_on(disk: Arc<dyn Disk>, path: &Path, bytes_max: u64) -> Result<Journal, JournalError> {
         let failed = |action| move |source| JournalError::Io { action, path: path.to_owned(), source };
         let mut bytes = Vec::new();
@@ -139,7 +141,7 @@ impl Journal {
             let (path, entries) = (path.display(), transactions.len());
             tracing::warn!(%path, damaged_bytes, entries, "the transaction journal is damaged; its whole entries are kept");
         }
-        // A new file, without the damaged part: the handle then appends to a known end.
+        // A new file, without the damaged part: the handle then appends at a known end.
         let entries = transactions.iter().map(Vec::as_slice);
         let (file, bytes) = rewrite(&*disk, path, entries).map_err(failed("write"))?;
         let has_kept = AtomicBool::new(!transactions.is_empty());
@@ -169,7 +171,8 @@ impl Journal {
         })
     }
 
-    /// Makes the file of a node that has not started yet, so that it starts with these envelopes to be executed.
+    /// Makes the file of a node that has not started yet, so that it starts with these envelopes, as if users had
+    /// submitted them.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -178,21 +181,21 @@ impl Journal {
         rewrite(&SystemDisk, path, envelopes).map(drop).map_err(failed)
     }
 
-    /// Returns the file's transactions of before the start that are unsettled.
+    /// Returns the file's unsettled transactions from before the start.
     pub(crate) fn recovered(&self) -> Arc<Vec<Vec<u8>>> {
         self.inner.lock().kept.clone()
     }
 
-    /// Whether there is any of it. Never blocks.
+    /// Whether [`Journal::recovered`] has any. Never blocks.
     pub(crate) fn has_recovered(&self) -> bool {
         self.has_kept.load(Acquire)
     }
 
-    /// Of the file's entries that are in no pool, only `kept` is still kept. Rewrites the file with these and the pool's transactions.
-    /// Blocks.
+    /// Keeps only `kept` of the file's entries that are in no pool. Rewrites the file with these and the pool's
+    /// transactions. Blocks.
     ///
     /// # Errors
-    /// If it cannot be written; the one before stays then.
+    /// If the file cannot be written; the old one then stays.
     pub(crate) fn settle(
         &self,
         kept: Vec<Vec<u8>>,
@@ -212,11 +215,12 @@ impl Journal {
         self.bytes.load(Acquire)
     }
 
-    /// Sets room aside for a transaction that the pool is about to take, whose sender has `sender_bytes` of this node's users' transactions in
-    /// the pool. Waits for the disk only where the file is full or broken, and is written anew; `live` then says what the pool has of them.
+    /// Sets room aside for a transaction that the pool is about to take. `sender_bytes` counts its sender's
+    /// transactions in the pool that this node's users submitted. Waits for the disk only if the file is full or
+    /// broken, and is rewritten; `live` then returns what the pool has of users' transactions.
     ///
     /// # Errors
-    /// If the journal is full, or the file is not writable.
+    /// If the journal is full, its sender has too much in it, or the file is not writable.
     pub(crate) fn reserve(
         &self,
         raw_len: usize,
@@ -244,7 +248,7 @@ impl Journal {
     /// Whether `bytes` may be appended to the file as it is. If not, the file must be rewritten first.
     ///
     /// # Errors
-    /// If that was tried a moment ago.
+    /// If a rewrite was tried a moment ago.
     fn may_append(&self, inner: &Inner, bytes: u64) -> Result<bool, JournalError> {
         let has_room = inner.has_room(bytes, self.bytes_max);
         if has_room && !inner.is_broken {
@@ -255,7 +259,7 @@ impl Journal {
 
     fn make_room(&self, bytes: u64, live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
         let syncing = self.syncing();
-        // Another one may have made it meanwhile.
+        // Another thread may have made it meanwhile.
         if self.may_append(&self.inner.lock(), bytes)? { Ok(()) } else { syncing.compact(live, bytes) }
     }
 
@@ -282,11 +286,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns when everything that was appended before is on the disk. Those who wait at once share one sync, which one of them has done on
-    /// a thread; `live` says what the pool has, in case the file is to be written anew.
+    /// Returns when everything that was appended before is on disk. Concurrent waiters share one sync, which one of
+    /// them runs on a thread. `live` returns what the pool has, in case the file must be rewritten.
     ///
     /// # Errors
-    /// If the disk refuses: then it is unknown what of it there is.
+    /// If the disk refuses: then it is unknown which entries are on it.
     pub(crate) async fn synced(
         self: &Arc<Self>,
         live: impl FnOnce() -> Vec<Live> + Send + 'static,
@@ -295,7 +299,7 @@ impl Journal {
         if self.synced.load(Acquire) >= wanted {
             return Ok(());
         }
-        // Belongs to the work, so that callers who go away leave one thread waiting for a disk that hangs.
+        // Moves into the work, so that callers that go away leave only one thread waiting for a disk that hangs.
         let turn = self.turn.clone().lock_owned().await;
         if self.synced.load(Acquire) >= wanted {
             return Ok(());
@@ -306,15 +310,15 @@ impl Journal {
             drop(turn);
             synced
         };
-        // Only a runtime that ends gives no answer, and with it the caller.
+        // Only a runtime that ends gives no answer, and the caller ends with it.
         tokio::task::spawn_blocking(work).await.unwrap_or(Ok(()))
     }
 
-    /// Returns when everything that was appended before is on the disk. Blocks. A file whose write failed is not believed again: it is written
-    /// anew. So is one that has doubled, which serves as the sync.
+    /// Returns when everything that was appended before is on disk. Blocks. A file whose write failed is not trusted
+    /// again: it is rewritten. So is one that has doubled, and the rewrite serves as the sync.
     ///
     /// # Errors
-    /// If the disk refuses: then it is unknown what of it there is.
+    /// If the disk refuses: then it is unknown which entries are on it.
     pub(crate) fn sync(&self, live: impl FnOnce() -> Vec<Live>) -> Result<(), JournalError> {
         let wanted = self.appended.load(Acquire);
         let syncing = self.syncing();
@@ -324,7 +328,7 @@ impl Journal {
         let is_to_compact = {
             let inner = self.inner.lock();
             if inner.is_broken {
-                // The system tells of what it could not write once, and then forgets it.
+                // The system reports a failed write once, and then forgets it.
                 self.check_compact(&inner, false)?;
             }
             inner.is_broken || inner.has_doubled()
@@ -345,7 +349,7 @@ impl Journal {
         self.synced.load(Acquire) >= self.appended.load(Acquire)
     }
 
-    /// Whether the file may be written anew now.
+    /// Checks that the file may be rewritten now.
     fn check_compact(&self, inner: &Inner, is_over: bool) -> Result<(), JournalError> {
         let elapsed = inner.compacted.map_or(Duration::MAX, |compacted| compacted.elapsed());
         if inner.is_broken && elapsed < REPAIR_INTERVAL {
@@ -369,7 +373,7 @@ impl Journal {
         self.failed("write", source)
     }
 
-    /// As after a failed write a moment ago.
+    /// Puts the journal into the state after a failed write.
     #[cfg(test)]
     pub(crate) fn fail(&self) {
         let mut inner = self.inner.lock();

@@ -1,4 +1,4 @@
-//! Chooses the transactions that go into a file without room for all.
+//! Chooses the transactions for a file without room for all.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,7 +6,7 @@ use alloy_primitives::{Address, Bytes};
 
 use super::file::{MAGIC, entry_bytes};
 
-/// Share of a full file, as a divisor, for transactions that wait for a nonce or for funds. Those that are in no pool yet
+/// Divisor: the share of a full file for transactions that wait for a nonce or for funds. Those that are in no pool yet
 /// have the same share.
 const WAITING_SHARE: u64 = 8;
 
@@ -24,14 +24,15 @@ pub(crate) struct Live {
 /// The entries that go into the file.
 pub(super) struct Fitting<'a> {
     pub(super) entries: Vec<&'a [u8]>,
-    /// How many do not.
+    /// The number of entries that do not.
     pub(super) left_out: usize,
-    /// There was no room for all, and what may give way has.
+    /// Whether there was no room for all, and what may give way has.
     pub(super) is_tight: bool,
 }
 
-/// Takes all entries if they fit `bytes_max`. Otherwise waiting transactions get their share of a file of `file_bytes_max`, the senders
-/// with the least first. Entries from before the start get the same share, once the pool has seen them.
+/// Takes all entries if they fit `bytes_max`. Otherwise waiting transactions get their share of a file of
+/// `file_bytes_max`, the senders with the least first. Entries from before the start get the same share, once the pool
+/// has seen them.
 pub(super) fn fitting<'a>(
     kept: &'a [Vec<u8>],
     is_settled: bool,
@@ -55,7 +56,7 @@ pub(super) fn fitting<'a>(
     Fitting { entries, left_out, is_tight: true }
 }
 
-/// The waiting transactions that fit into so many bytes.
+/// Returns the waiting transactions that fit into `bytes_max`, the senders with the least first.
 fn least_first(live: &[Live], bytes_max: u64) -> HashSet<usize> {
     let mut senders: BTreeMap<Address, (u64, Vec<usize>)> = BTreeMap::new();
     for (index, live) in live.iter().enumerate().filter(|(_, live)| live.waits) {

@@ -1,7 +1,7 @@
-//! [`Syncing`]: the right to wait for the disk in the name of all, and with it to write the file anew.
+//! [`Syncing`]: the right to wait for the disk on behalf of all, and with it to rewrite the file.
 //!
-//! Nothing counts as on the disk but by whoever has this. So entries that are appended while the file is written anew are acknowledged by
-//! nobody before the new file has them, and the lock that every submission needs is never held across a sync.
+//! Only its holder marks entries as being on disk. So nobody acknowledges an entry that is appended during a rewrite
+//! before the new file has it. The lock that every submission needs is never held across a sync.
 
 use std::{
     io::Write,
@@ -46,8 +46,8 @@ impl Syncing<'_> {
         Ok(())
     }
 
-    /// Writes the file anew, and leaves `wanted` bytes of room, beside what is reserved, if leaving out what waits can. Until the new file is
-    /// in its place the old one goes on as it was.
+    /// Rewrites the file, and leaves `wanted` bytes of room, beside what is reserved, if leaving out waiting
+    /// transactions can. Until the new file is in its place, the old one stays in use.
     pub(super) fn compact(&self, live: impl FnOnce() -> Vec<Live>, wanted: u64) -> Result<(), JournalError> {
         let journal = self.journal;
         let (kept, is_settled, reserved) = {
@@ -66,11 +66,11 @@ impl Syncing<'_> {
         let tail = inner.tail.take().unwrap_or_default();
         let with_tail = written.and_then(|(mut file, bytes)| file.write_all(&tail).map(|()| (file, bytes)));
         let (file, bytes) = with_tail.map_err(|source| {
-            // Not tried again for every sync, nor for every transaction that finds no room.
+            // So that not every sync, nor every transaction that finds no room, tries again.
             (inner.compacted_bytes, inner.is_tight) = (inner.bytes, true);
             journal.failed("write", source)
         })?;
-        // It may fail after the new file is in the place of the old one.
+        // It may fail after the new file has replaced the old one.
         inner.is_broken = true;
         let dir = replace(&journal.path).map_err(|source| journal.failed("write", source))?;
         let file = Arc::new(file);
@@ -83,7 +83,7 @@ impl Syncing<'_> {
             let path = journal.path.display();
             tracing::warn!(%path, left_out, "the transaction journal is full; transactions that wait are not in it any more, those of the senders with most of them first");
         }
-        // The tail, then the name.
+        // First the tail, then the name.
         let tail_synced = if tail.is_empty() { Ok(()) } else { journal.disk.sync(&file) };
         let synced = tail_synced.and_then(|()| dir.map_or(Ok(()), |dir| journal.disk.sync(&dir)));
         synced.map_err(|source| {

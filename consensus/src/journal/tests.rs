@@ -1,4 +1,4 @@
-//! The journal by itself.
+//! Tests the journal by itself.
 
 use std::{fs, sync::atomic::Ordering::AcqRel};
 
@@ -46,7 +46,7 @@ fn append(journal: &Journal, range: std::ops::Range<u32>) {
     }
 }
 
-/// Goal: what is appended is there after a restart, in its order, whatever came of the process.
+/// Goal: what is appended is there after a restart, in order, however the process ended.
 #[test]
 fn what_is_appended_outlives_the_process() {
     let (_dir, path) = file();
@@ -65,7 +65,7 @@ fn what_is_appended_outlives_the_process() {
     assert_eq!(*Journal::open(&path, 1 << 20).unwrap().recovered(), raws(0..5));
 }
 
-/// Goal: a torn end is cut wherever it is torn, and an entry that is damaged anywhere costs itself alone.
+/// Goal: a torn end is cut off wherever it is torn, and a damaged entry costs only itself.
 #[test]
 fn damage_costs_what_is_damaged() {
     let (_dir, path) = file();
@@ -88,7 +88,7 @@ fn damage_costs_what_is_damaged() {
     assert_eq!(*Journal::open(&path, 1 << 20).unwrap().recovered(), [raw(0), raw(1), raw(9)]);
 }
 
-/// Goal: the file is bounded: it is written anew with what the pool still has, and refuses what does not fit beside that.
+/// Goal: the file is bounded. It is rewritten with what the pool still has, and refuses what does not fit beside that.
 #[test]
 fn the_file_is_bounded() {
     let (_dir, path) = file();
@@ -107,7 +107,7 @@ fn the_file_is_bounded() {
     assert!(matches!(full, JournalError::Full { .. }));
 }
 
-/// A disk that counts what it is asked for, and lets nobody through while it is held.
+/// A disk that counts its syncs, and lets none through while it is held.
 #[derive(Debug, Default)]
 struct SlowDisk {
     syncs: AtomicU64,
@@ -144,7 +144,8 @@ fn large(number: u32) -> Vec<u8> {
     [&number.to_le_bytes()[..], &[7; 100_000]].concat()
 }
 
-/// Goal: a file far below its bound takes what comes, however fast it grows, and is written anew only when it has doubled.
+/// Goal: a file far below its bound accepts every entry, however fast it grows, and is rewritten only when it has
+/// doubled.
 #[test]
 fn a_file_that_grows_fast_is_not_full() {
     let (_dir, path) = file();
@@ -163,7 +164,8 @@ fn a_file_that_grows_fast_is_not_full() {
     assert_eq!(recover(&fs::read(&path).unwrap()).transactions, (0..400).map(large).collect::<Vec<_>>());
 }
 
-/// Goal: the journal of a pool that stays nearly empty is written anew once for each 8 MiB of transactions, not for each one.
+/// Goal: the journal of a pool that stays nearly empty is rewritten once for each 8 MiB of transactions, not for each
+/// one.
 #[test]
 fn a_nearly_empty_pool_is_seldom_written_anew() {
     let (_dir, path) = file();
@@ -178,8 +180,8 @@ fn a_nearly_empty_pool_is_seldom_written_anew() {
     assert_eq!(disk.syncs() - before, 200 + 2);
 }
 
-/// Goal: while the file is written anew on a slow disk, transactions are taken all the same. They count as on the disk when the new file has
-/// them, and are there after a crash at any time.
+/// Goal: while the file is rewritten on a slow disk, transactions are accepted all the same. They count as on disk once
+/// the new file has them, and are there after a crash at any time.
 #[test]
 fn a_rewrite_keeps_nobody_out() {
     let (_dir, path) = file();
@@ -208,8 +210,8 @@ fn a_rewrite_keeps_nobody_out() {
     assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
 }
 
-/// Goal: however many wait for a slow disk, they share its syncs: those that came before one began wait for it, the others for the next. None
-/// of them is told before its own is over.
+/// Goal: however many wait for a slow disk, they share its syncs: those that came before one began wait for it, the
+/// others for the next. None of them returns before its own is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_wait_share_a_sync() {
     let (_dir, path) = file();
@@ -236,7 +238,7 @@ async fn those_who_wait_share_a_sync() {
     assert!(journal.is_synced());
 }
 
-/// Goal: what is not settled yet is kept when the file is written anew; after a failed write it is written anew first.
+/// Goal: a rewrite keeps what is not settled yet. After a failed write the file is rewritten first.
 #[test]
 fn what_is_unsettled_is_kept() {
     let (_dir, path) = file();
@@ -255,7 +257,7 @@ fn what_is_unsettled_is_kept() {
     assert_eq!(recover(&fs::read(&path).unwrap()).transactions, [raw(2), raw(9), raw(10)]);
 }
 
-/// Goal: a disk that refuses is told with the file and what to do, and nothing counts as written.
+/// Goal: a failing disk is reported with the file and a remedy, and nothing counts as written.
 #[test]
 fn a_refusing_disk_is_told() {
     let (dir, path) = file();
@@ -267,12 +269,13 @@ fn a_refusing_disk_is_told() {
     assert_eq!(journal.appended.load(Acquire), 0);
 }
 
-/// Goal: a disk that loses a write and says so once is not believed afterwards: the file is written anew before anything counts as there.
+/// Goal: a disk that loses a write and reports that once is not trusted afterwards. The file is rewritten before
+/// anything counts as on disk.
 #[test]
 fn a_failed_sync_is_never_believed_again() {
     let (_dir, path) = file();
     let journal = Journal::open(&path, 1 << 20).unwrap();
-    // It takes every write, and refuses to be synced.
+    // It accepts every write, and fails every sync.
     let refusing = fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
     journal.inner.lock().file = Arc::new(refusing);
     put(&journal, &raw(1), Vec::new).unwrap();
@@ -303,7 +306,8 @@ fn a_file_that_was_not_rewritten_is_not_trusted() {
     assert_eq!(journal.inner.lock().reserved, 0);
 }
 
-/// Goal: a rewrite that fails before the new file is whole costs nothing: the old file goes on, and is not written anew for each transaction.
+/// Goal: a rewrite that fails before the new file is whole costs nothing. The old file stays in use, and is not
+/// rewritten for each transaction.
 #[test]
 fn a_rewrite_that_fails_leaves_the_old_file() {
     let (_dir, path) = file();
@@ -319,7 +323,7 @@ fn a_rewrite_that_fails_leaves_the_old_file() {
     assert!(matches!(refused, JournalError::Full { .. }), "{refused}");
 }
 
-/// Goal: questions are answered while another thread rewrites the file.
+/// Goal: queries are answered while another thread rewrites the file.
 #[test]
 fn questions_do_not_wait_for_the_disk() {
     let (_dir, path) = file();

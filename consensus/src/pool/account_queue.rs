@@ -17,7 +17,7 @@ pub(super) struct Terms {
     pub(super) tip_cap_wei: u128,
     /// The proposer's income per gas at the chain's base fee.
     pub(super) tip_wei: u128,
-    /// Accounts that it would delegate (EIP-7702), each with the nonce that it must have for that.
+    /// Accounts that the transaction would delegate (EIP-7702), each with the nonce that it must have for that.
     pub(super) authorities: Vec<(Address, u64)>,
 }
 
@@ -30,31 +30,32 @@ pub(super) struct Entry<T> {
     /// The least tip among its sender's executable transactions up to this one. The queue maintains it; it means nothing while
     /// this one waits.
     pub(super) floor_wei: u128,
-    /// A user of this node gave it, and was told that it is taken.
+    /// Whether a user of this node submitted it, and it was acknowledged.
     pub(super) is_local: bool,
-    /// It is in the journal.
+    /// Whether it is in the journal.
     pub(super) is_journaled: bool,
-    /// The index's count of sweeps when it came.
+    /// The index's count of sweeps when it arrived.
     pub(super) since: u64,
     pub(super) payload: T,
 }
 
-/// The worth of a place in the pool: the least goes first when room is short.
+/// The worth of a place in the pool: the least worthy is evicted first when room is short.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Worth {
-    /// Waits for a lower nonce or for funds. It may never pay, whatever it offers, so it is worth less the more of these its sender
-    /// has.
+    /// The transaction waits for a lower nonce or for funds. It may never pay, whatever it offers, so it is worth less
+    /// the more of these its sender has.
     Waiting(Reverse<usize>),
     /// The transaction can execute.
     Ready {
         /// The least tip of its sender's transactions up to this one: a high tip behind low ones earns only when those are paid.
         floor_wei: u128,
-        /// Among its sender's first [`SENDER_SLOTS`]: at equal pay nobody's many take the place of anybody's few.
+        /// Whether it is among its sender's first [`SENDER_SLOTS`]: at equal pay, one sender's many do not displace
+        /// another's few.
         is_within_slots: bool,
     },
 }
 
-/// Executable transactions of a sender that rank before those of equal pay which others have beyond this number.
+/// A sender's first executable transactions, which rank before those of equal pay that others have beyond this number.
 const SENDER_SLOTS: u64 = 16;
 
 /// Rank of a sender's next executable transaction: the highest is proposed first.
@@ -62,27 +63,28 @@ pub(super) type HeadKey = (u128, Reverse<u64>, Address);
 /// Rank of a sender's last transaction: the lowest is evicted first.
 pub(super) type TailKey = (Worth, Reverse<u64>, Address);
 
-/// A set of transactions that is offered again in a circle of its own.
+/// A set of transactions that is offered again in a rotation of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Circle {
-    /// Those of this node's users.
+    /// The transactions of this node's users.
     Local = 0,
     /// All transactions of the pool.
     All = 1,
 }
 
-/// The part of an account's state that decides what of it can execute.
+/// The part of an account's state that decides which of its transactions can execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct AccountState {
     pub(super) nonce: u64,
     pub(super) balance: U256,
-    /// It has code: a delegation (EIP-7702), by which others may use up its nonces and money, or that of a contract, which cannot send.
+    /// Whether it has code: a delegation (EIP-7702), by which others may use up its nonces and money, or a contract's,
+    /// which cannot send.
     pub(super) has_code: bool,
 }
 
-/// All transactions of one sender. The *ready* ones have the nonces `state.nonce..ready_end` without a gap, and the balance
-/// covers their largest total cost. So a ready transaction fails only if something beside its sender's own transactions takes
-/// the sender's money.
+/// All transactions of one sender. The *ready* ones have the nonces `state.nonce..ready_end` without a gap, and the
+/// balance covers their largest total cost. So a ready transaction fails only if something other than its sender's own
+/// transactions takes the sender's money.
 #[derive(Debug)]
 pub(super) struct AccountQueue<T> {
     state: AccountState,
@@ -92,9 +94,9 @@ pub(super) struct AccountQueue<T> {
     ready_bytes: usize,
     /// Bytes of the transactions of this node's users.
     local_bytes: usize,
-    /// Where the next offer of its transactions to others begins, in each circle.
+    /// The nonce where the next offer to other nodes begins, in each circle.
     offer_from: [u64; 2],
-    /// The index's count of sweeps when the next executable transaction became that.
+    /// The index's count of sweeps when the next executable transaction became the next.
     head_since: u64,
 }
 
@@ -128,7 +130,7 @@ impl<T> AccountQueue<T> {
         self.entries.values()
     }
 
-    /// The transaction, if it can execute once those with lower nonces have.
+    /// The transaction with that nonce, if it can execute once those with lower nonces have.
     pub(super) fn ready(&self, nonce: u64) -> Option<&Entry<T>> {
         self.entries.get(&nonce).filter(|_| nonce < self.ready_end)
     }
@@ -142,7 +144,7 @@ impl<T> AccountQueue<T> {
         self.ready_end
     }
 
-    /// Whether a transaction would be ready if it were inserted behind the ready ones.
+    /// Whether a transaction would be ready if it were inserted after the ready ones.
     fn accepts_as_ready(&self, terms: &Terms) -> bool {
         let cost = self.ready_cost.checked_add(terms.cost_max);
         terms.nonce == self.ready_end && cost.is_some_and(|cost| cost <= self.state.balance)
@@ -169,7 +171,7 @@ impl<T> AccountQueue<T> {
         Some((worth, Reverse(entry.sequence), entry.terms.sender))
     }
 
-    /// The worth of the transaction if it were inserted now, in place of the one that has its nonce, if any.
+    /// The worth of the transaction if it were inserted now, replacing the one with its nonce, if any.
     pub(super) fn worth_of(&self, terms: &Terms) -> Worth {
         let behind = self.entries.range(terms.nonce.min(self.ready_end)..self.ready_end);
         let before_cost = behind.fold(self.ready_cost, |cost, (_, entry)| cost - entry.terms.cost_max);
@@ -200,8 +202,8 @@ impl<T> AccountQueue<T> {
         self.ready_bytes
     }
 
-    /// At most `max` transactions that arrived before `sequence`, the lowest nonces first. It goes on where the circle's last call
-    /// ended, and restarts after the last one.
+    /// Returns at most `max` transactions that arrived before `sequence`, the lowest nonces first. Continues where the
+    /// circle's last call ended, and restarts after the last one.
     pub(super) fn offer(&mut self, circle: Circle, sequence: u64, max: usize) -> Vec<T>
     where
         T: Clone,
@@ -234,7 +236,7 @@ impl<T> AccountQueue<T> {
         }
     }
 
-    /// Bytes of the transactions of this node's users, but for the one with this nonce.
+    /// Bytes of the transactions of this node's users, except the one with this nonce.
     pub(super) fn local_bytes_beside(&self, nonce: u64) -> usize {
         self.local_bytes - self.entries.get(&nonce).map_or(0, Entry::local_bytes)
     }
@@ -257,8 +259,8 @@ impl<T> AccountQueue<T> {
         Some(entry)
     }
 
-    /// Takes the account as a later batch left it; returns the transactions whose nonce is used up. A lower nonce than
-    /// known is an older state and changes nothing.
+    /// Takes the account as a later batch left it. Returns the transactions whose nonce is used up. A state with a
+    /// lower nonce than known is older and changes nothing.
     pub(super) fn advance(&mut self, state: AccountState) -> Vec<Entry<T>> {
         if state.nonce < self.state.nonce {
             return Vec::new();
@@ -309,12 +311,12 @@ impl<T> AccountQueue<T> {
         }
     }
 
-    /// The transactions before the first one are gone, and with them what they paid less than those behind.
+    /// Raises the floors after the first transactions are gone, which may have paid less than those after them.
     fn raise_floors(&mut self) {
         let mut floor_wei = u128::MAX;
         for (nonce, entry) in self.entries.range_mut(self.state.nonce..self.ready_end) {
             floor_wei = floor_wei.min(entry.terms.tip_wei);
-            // None of the removed ones paid less, so the floor behind them stays.
+            // None of the removed ones paid less, so the floors after them stay.
             if *nonce == self.state.nonce && entry.floor_wei == floor_wei {
                 return;
             }

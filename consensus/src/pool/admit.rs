@@ -1,4 +1,4 @@
-//! Lets transactions into the pool: the checks without an account first, then those against the sender's account.
+//! Admits transactions to the pool: first the checks that need no account, then those against the sender's account.
 
 use alloy_primitives::{Address, B256};
 use slipstream_executor::{Transaction, check_static};
@@ -12,10 +12,10 @@ use super::{
     index::Arrival,
 };
 
-/// So often is a waiting proposer told of arrivals, so that it sees a full batch early and is not woken by every one.
+/// Arrivals between two notices to a waiting proposer, so that it sees a full batch early and is not woken by each one.
 const ARRIVALS_PER_NOTICE: u64 = 512;
 
-/// The giver of a transaction.
+/// The source of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
     /// A user of this node.
@@ -24,11 +24,11 @@ pub(crate) enum Origin {
     Peer,
 }
 
-/// A transaction that passed the checks without sender and account.
+/// A transaction that passed the checks that need neither sender nor account.
 pub(crate) struct Checked(Terms);
 
 impl Pool {
-    /// Takes a transaction of a user of this node, or says why not.
+    /// Takes a transaction of a user of this node, or returns why not.
     pub fn add(&self, transaction: Transaction) -> Result<(), PoolError> {
         self.add_from(transaction, Origin::Wallet)
     }
@@ -57,13 +57,13 @@ impl Pool {
         drop(state);
         let (number, account) = self.read(&sender)?;
         state = self.shared.state.lock();
-        // A batch was committed in between: read again, now that the pool cannot move on.
+        // A batch was committed in between: read again, now that the lock keeps the pool from moving on.
         let account = if number < state.head { self.read(&sender)?.1 } else { account };
         self.insert(&mut state, terms, transaction, account, origin)
     }
 
-    /// A dropped transaction stays away for a while, so that two nodes do not pass it back and forth for ever. One that merely
-    /// expired may come again from its owner.
+    /// Refuses a dropped transaction for a while, so that two nodes do not pass it back and forth for ever. One that
+    /// merely expired may come again from its owner.
     fn check_dropped(&self, hash: &B256, origin: Origin) -> Result<(), PoolError> {
         match self.shared.state.lock().dropped.get(hash, Instant::now()) {
             Some(DropReason::Expired) if origin == Origin::Wallet => Ok(()),
@@ -72,8 +72,8 @@ impl Pool {
         }
     }
 
-    /// Whether it is worth recovering the sender of a peer's transaction: runs the checks without sender and account. It ignores the
-    /// sender that the transaction names.
+    /// Checks a peer's transaction before its sender is recovered, by the rules that need neither sender nor account.
+    /// Ignores the sender that the transaction names.
     pub(crate) fn check_unrecovered(&self, transaction: &Transaction) -> Result<Checked, PoolError> {
         let checked =
             self.check_dropped(&transaction.hash, Origin::Peer).and_then(|()| self.terms(transaction));
@@ -114,7 +114,7 @@ impl Pool {
         Ok((view.head().number, account.into()))
     }
 
-    /// The checks that need no account. Leaves the authorities out, which cost a recovery each.
+    /// Runs the checks that need no account. Leaves out the authorities, each of which costs a signature recovery.
     pub(super) fn terms(&self, transaction: &Transaction) -> Result<Terms, PoolError> {
         let rules = *self.shared.rules.read();
         check_static(transaction, &rules)?;
@@ -142,7 +142,7 @@ impl Pool {
     }
 }
 
-/// The accounts that it would delegate, each once with its nonce.
+/// The accounts that the transaction would delegate, with their nonces, without duplicates.
 fn authorities(transaction: &Transaction, chain: &ChainConfig) -> Vec<(Address, u64)> {
     let mut authorities: Vec<(Address, u64)> = transaction.authorities(chain.chain_id).collect();
     authorities.sort_unstable();

@@ -6,19 +6,20 @@ use alloy_primitives::B256;
 
 /// Hashes that are kept, 2 MiB: some seconds of the heaviest load, minutes of an ordinary one.
 const ARRIVALS_MAX: usize = 65_536;
-/// Most memory of transactions kept whole, about: they may have left the pool when somebody asks for them.
+/// Approximate bound of the memory of whole transactions, in bytes. They may have left the pool when somebody asks for
+/// them.
 const WHOLE_BYTES_MAX: usize = 8 << 20;
-/// Memory of one transaction beside its envelope, which is there once raw and once decoded.
+/// Memory of one transaction beside its envelope, which is held once raw and once decoded.
 const WHOLE_BYTES_BESIDE: usize = 1 << 10;
 
 /// The last arrivals, in order, under consecutive numbers.
 #[derive(Debug)]
 pub(super) struct Arrivals<T> {
     kept: VecDeque<B256>,
-    /// The last of them, each with its weight.
+    /// The last arrivals whole, each with its weight.
     whole: VecDeque<(T, usize)>,
     whole_bytes: usize,
-    /// All that there ever were.
+    /// All arrivals since the start.
     count: u64,
 }
 
@@ -29,7 +30,7 @@ impl<T> Default for Arrivals<T> {
 }
 
 impl<T: Clone> Arrivals<T> {
-    /// The next arrival, whose envelope has so many bytes.
+    /// Adds an arrival whose envelope has `envelope_bytes` bytes.
     pub(super) fn push(&mut self, hash: B256, envelope_bytes: usize, transaction: T) {
         if self.kept.len() == ARRIVALS_MAX {
             self.kept.pop_front();
@@ -50,7 +51,7 @@ impl<T: Clone> Arrivals<T> {
         self.count
     }
 
-    /// At most `max` from a number on, and the number behind them. Hashes that are gone are left out.
+    /// Returns at most `max` hashes from a number on, and the number after the last. Skips forgotten hashes.
     pub(super) fn since(&self, number: u64, max: usize) -> (Vec<B256>, u64) {
         let first_kept = self.count - self.kept.len() as u64;
         let from = number.clamp(first_kept, self.count);
@@ -59,7 +60,7 @@ impl<T: Clone> Arrivals<T> {
         (hashes, after)
     }
 
-    /// At most `max` transactions from a number on, or `None` if one of them is gone.
+    /// Returns at most `max` transactions from a number on, or `None` if one of them is forgotten.
     pub(super) fn whole_since(&self, number: u64, max: usize) -> Option<Vec<T>> {
         let first_kept = self.count - self.whole.len() as u64;
         let skipped = number.min(self.count).checked_sub(first_kept)?;
@@ -78,7 +79,7 @@ mod tests {
         range.map(|number| B256::from(U256::from(number))).collect()
     }
 
-    /// Goal: everything is told once and in order, in parts; a late caller gets the part that is kept.
+    /// Goal: every arrival is reported once and in order, in parts. A late caller gets the part that is kept.
     #[test]
     fn arrivals_are_told_once_and_in_order() {
         let mut arrivals = Arrivals::default();
@@ -92,7 +93,8 @@ mod tests {
         assert_eq!(arrivals.since(5, usize::MAX), (hashes(5..ARRIVALS_MAX + 2), ARRIVALS_MAX as u64 + 2));
     }
 
-    /// Goal: whole transactions are kept within their bytes, in order. A late caller is told so and gets none of them.
+    /// Goal: whole transactions are kept in order, within their bytes. A late caller learns that it is late, and gets
+    /// none of them.
     #[test]
     fn whole_transactions_are_bounded_in_bytes() {
         let mut arrivals = Arrivals::default();

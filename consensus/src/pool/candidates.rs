@@ -1,8 +1,8 @@
 //! [`Candidates`]: a proposer's draws from the pool for one batch, the best first.
 //!
-//! A batch fills by the gas that its transactions use, which nobody knows before they are executed. So the proposer draws one
-//! transaction at a time, by the room that the ones before it left. If one does not fit, it and its sender's later ones are
-//! passed over for this batch alone. In the next batch it stands where its tip puts it.
+//! A batch fills by the gas that its transactions use, which is unknown before they are executed. So the proposer draws
+//! one transaction at a time, by the room that the earlier ones left. If one does not fit, it and its sender's later
+//! ones are passed over for this batch alone. In the next batch its tip ranks it again.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -11,36 +11,37 @@ use slipstream_executor::{BuildLimits, Candidates as _, Room, Transaction};
 
 use super::{Pool, account_queue::HeadKey};
 
-/// Transactions that one batch may look at in vain: a pool full of misfits costs the proposer some ten milliseconds. To hide
-/// the rest of the pool behind misfits, an attacker needs as many senders, each with the money for its whole gas limit.
+/// Transactions that one batch may look at in vain: a pool full of misfits costs the proposer some ten milliseconds. To
+/// hide the rest of the pool behind misfits, an attacker needs that number of senders, each with the money for its
+/// whole gas limit.
 const MISFITS_MAX: usize = 16_384;
-/// The same for each draw once the batch is as good as full: its last bit of room is not worth a long search.
+/// The same for each draw once the batch is nearly full: its last bit of room is not worth a long search.
 const LAST_MISFITS_MAX: usize = 64;
-/// A batch is as good as full when less than this share of its gas or of its bytes is left, as a divisor.
+/// Divisor: a batch is nearly full when less than this share of its gas or of its bytes is left.
 const LAST_SHARE: u64 = 64;
 
-/// Transactions that [`Pool::best`] looks at: the driver of a validator waits meanwhile.
+/// Most transactions that [`Pool::best`] looks at: the driver of a validator waits meanwhile.
 const BEST_MAX: usize = 256;
 
-/// The pool's transactions in executed, uncommitted batches: for each sender, the nonce after its last one there. The pool keeps these
+/// For each sender in executed, uncommitted batches, the nonce after its last transaction there. The pool keeps these
 /// transactions in case the batches are rolled back.
 pub(crate) type Ahead = HashMap<Address, u64>;
 
-/// Draws from a pool. It holds no lock between draws, so the pool goes on taking transactions. New ones that rank above the
-/// last draw wait for the next batch.
+/// Draws from a pool. It holds no lock between draws, so the pool goes on accepting transactions. New ones that rank
+/// above the last draw wait for the next batch.
 pub struct Candidates {
     pool: Pool,
     cursor: Cursor,
 }
 
 impl Pool {
-    /// The best executable transactions, best tip first, each sender's in nonce order. The cost depends on how many are drawn,
-    /// not on how many the pool holds.
+    /// Returns the best executable transactions, best tip first, each sender's in nonce order. The cost depends on the
+    /// number drawn, not on the pool's size.
     pub fn candidates(&self) -> Candidates {
         self.candidates_after(Ahead::new())
     }
 
-    /// As [`Pool::candidates`], for a batch behind others that are not committed yet.
+    /// Does the same as [`Pool::candidates`], for a batch after others that are not committed yet.
     pub(crate) fn candidates_after(&self, ahead: Ahead) -> Candidates {
         let cursor = self.shared.state.lock().index.cursor(ahead);
         Candidates { pool: self.clone(), cursor }
@@ -48,7 +49,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// Hashes of the best executable transactions that fit into the room, each alone, and are in no batch that is ahead; 256 at most.
+    /// Returns the hashes of the best executable transactions that fit into the room, each alone, and are in no batch
+    /// ahead; 256 at most.
     pub(crate) fn best(&self, ahead: Ahead, room: Room) -> Vec<B256> {
         let index = &self.shared.state.lock().index;
         let mut cursor = index.cursor(ahead);
@@ -58,7 +60,8 @@ impl Pool {
 }
 
 impl Candidates {
-    /// The probable content of a batch with these limits: the best transactions, as long as all the gas and bytes that they ask for fit.
+    /// Returns the probable content of a batch with these limits: the best transactions, while their gas limits and
+    /// bytes fit.
     pub(crate) fn peek(mut self, limits: &BuildLimits) -> Vec<Transaction> {
         let mut room = Room { gas: limits.gas, bytes: limits.body_bytes };
         let mut likely = Vec::new();
@@ -83,25 +86,25 @@ impl slipstream_executor::Candidates for Candidates {
     }
 }
 
-/// How far the draws for one batch have come.
+/// The progress of the draws for one batch.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
-    /// The ranking of the senders' next transactions has been looked at down to this one.
+    /// The draws have come down the ranking of the senders' next transactions to this one.
     pub(super) below: Option<HeadKey>,
     /// Transactions that became next because their sender's previous one was taken.
     pub(super) opened: BinaryHeap<(HeadKey, u64)>,
-    /// Sender and nonce of what was drawn last and not left out.
+    /// Sender and nonce of the last draw, unless it was left out.
     pub(super) drawn: Option<(Address, u64)>,
-    /// Transactions looked at in vain.
+    /// Transactions looked at in vain so far.
     pub(super) misfits: usize,
-    /// Senders whose next transaction is another than that of the ranking. It was opened at the beginning.
+    /// Senders whose next transaction differs from that of the ranking. It was opened at the beginning.
     pub(super) ahead: Ahead,
     /// The room of the first draw.
     pub(super) whole: Option<Room>,
 }
 
 impl Cursor {
-    /// The last drawn transaction is not taken, so its sender's later ones stay closed.
+    /// Leaves out the last drawn transaction, so its sender's later ones stay closed.
     pub(super) fn leave_out(&mut self) {
         self.drawn = None;
     }
@@ -120,7 +123,7 @@ impl Cursor {
 mod tests {
     use super::*;
 
-    // The search is long while there is much room, short at the end, and never longer than what one batch may cost.
+    // The search is long while much room is left, short at the end, and never longer than what one batch may cost.
     #[test]
     fn patience_follows_the_room() {
         let whole = Room { gas: 6_400, bytes: 640 };

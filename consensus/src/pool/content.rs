@@ -1,23 +1,23 @@
-//! Copies the pool's content for people and tools. The copy is made at once and therefore bounded.
+//! Copies the pool's content for people and tools. The pool is locked during a copy, so the copy is bounded.
 
 use alloy_primitives::Address;
 use slipstream_executor::Transaction;
 
 use super::index::Index;
 
-/// How much one look may copy: the pool stands still meanwhile.
+/// Most that one look may copy: the pool is locked meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentLimit {
     /// Most transactions in one answer.
     pub transactions_max: usize,
-    /// Bytes of their envelopes.
+    /// Most bytes of their envelopes.
     pub bytes_max: usize,
 }
 
-/// Transactions by sender, each sender's in the order of their nonces.
+/// Transactions by sender, each sender's in nonce order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PoolContent {
-    /// Those that can execute now.
+    /// Transactions that can execute now.
     pub pending: Vec<(Address, Vec<Transaction>)>,
     /// Transactions that wait for a lower nonce or for funds.
     pub queued: Vec<(Address, Vec<Transaction>)>,
@@ -36,7 +36,7 @@ pub struct TooMuchContent {
 impl Index<Transaction> {
     /// Copies the transactions of one sender or of all.
     ///
-    /// # Errors
+    /// If they are more than the limit.
     /// If it is more than the limit.
     pub(super) fn content(
         &self,
@@ -71,8 +71,8 @@ mod tests {
         testing::{Account, genesis, store},
     };
 
-    /// Goal: the content separates executable from waiting transactions, by sender and in the order of nonces. More than the limit is
-    /// refused with its size.
+    /// Goal: the content separates executable from waiting transactions, by sender and in nonce order. Content beyond
+    /// the limit is refused with its size.
     #[test]
     fn content_by_sender_and_within_its_limit() {
         let accounts = [Account::new(1), Account::new(2)];

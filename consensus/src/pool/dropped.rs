@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::error::Refused;
 
-/// Hashes that are kept, some 5 MiB: more than half of what a full pool holds.
+/// Hashes that are kept, some 5 MiB: more than half of the content of a full pool.
 const DROPPED_MAX: usize = 65_536;
-/// How long an expired one stays away: longer than another node may still offer it before it expires there.
+/// How long an expired transaction stays away: longer than another node may still offer it before it expires there.
 const EXPIRED_FOR: Duration = Duration::from_secs(30 * 60);
-/// How long one stays away that the proposer could not execute. Then the state may be another.
+/// How long a transaction that the proposer could not execute stays away. After that, the state may be another.
 const NOT_EXECUTABLE_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Why a transaction left the pool without being executed.
@@ -30,7 +30,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// The reason as others are told it.
+    /// The reason as reported to others.
     pub(crate) fn refused(self) -> Refused {
         match self {
             DropReason::NotExecutable => Refused::NotExecutable,
@@ -61,7 +61,8 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// The last that were dropped. Only transactions that were in the pool get here, so junk cannot drive others out.
+/// The transactions that were dropped last. Only transactions that were in the pool get here, so junk cannot drive
+/// others out.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     by_hash: HashMap<B256, (DropReason, Instant)>,
@@ -73,7 +74,7 @@ impl Dropped {
         while self.order.len() >= DROPPED_MAX
             && let Some((oldest, at)) = self.order.pop_front()
         {
-            // It may have been dropped again since.
+            // The hash may have been dropped again since.
             if self.by_hash.get(&oldest).is_some_and(|(_, dropped)| *dropped == at) {
                 self.by_hash.remove(&oldest);
             }
@@ -82,7 +83,7 @@ impl Dropped {
         self.order.push_back((hash, now));
     }
 
-    /// Why it is to stay away, if it still is.
+    /// Why the transaction must stay away, if it still must.
     pub(super) fn get(&self, hash: &B256, now: Instant) -> Option<DropReason> {
         let (reason, at) = self.by_hash.get(hash)?;
         (now.saturating_duration_since(*at) < reason.stays_away()).then_some(*reason)
@@ -99,7 +100,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the memory is bounded, lasts as long as it should, and what is dropped again is remembered anew.
+    /// Goal: the memory is bounded and lasts as long as it should, and a transaction that is dropped again is
+    /// remembered anew.
     #[test]
     fn memory_is_bounded_in_number_and_time() {
         let (mut dropped, now) = (Dropped::default(), Instant::now());

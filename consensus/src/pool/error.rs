@@ -1,4 +1,4 @@
-//! Why a transaction was not taken, in words and as a closed set.
+//! Why a transaction was refused, in words and as a closed set.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use slipstream_storage::StorageError;
 
 use super::dropped::DropReason;
 
-/// Why a transaction was not taken. The texts begin as Ethereum's clients write them, because tools look for that.
+/// Why a transaction was refused. The texts begin as Ethereum's clients write them, because tools look for that.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// The sender has already used this nonce.
@@ -19,7 +19,7 @@ pub enum PoolError {
         /// The account's next nonce.
         next: u64,
     },
-    /// Too far ahead of the account, or the sender has as many transactions here as it may.
+    /// Its nonce is too far ahead of the account, or the sender has as many transactions here as it may.
     #[error(
         "nonce too high: transaction has {nonce}, the account's next is {next} and at most {max} may wait"
     )]
@@ -44,12 +44,12 @@ pub enum PoolError {
         "transaction underpriced: its place pays {tip_wei} wei per gas, the pool is full and asks for {lowest_wei} wei"
     )]
     Underpriced {
-        /// Wei per gas that it would pay the proposer, at most as much as its sender's earlier ones.
+        /// Wei per gas that it would pay the proposer, at most what its sender's earlier ones pay.
         tip_wei: u128,
-        /// The tip of the next one to be evicted, or of those evicted last.
+        /// The tip of the next transaction to be evicted, or of those evicted last.
         lowest_wei: u128,
     },
-    /// Another transaction with the same sender and nonce pays too much to be replaced by this one.
+    /// It pays too little to replace the transaction with the same sender and nonce.
     #[error(
         "replacement transaction underpriced: to replace {replaced} the fee cap must be at least {max_fee_wei} wei and the \
          tip at least {tip_wei} wei per gas"
@@ -62,7 +62,8 @@ pub enum PoolError {
         /// Lowest tip that replaces it.
         tip_wei: u128,
     },
-    /// The sender is delegated (EIP-7702), or a transaction here would delegate it: it may have one transaction here, its next.
+    /// The sender is delegated (EIP-7702), or a transaction here would delegate it. It may have one transaction here,
+    /// its next.
     #[error(
         "in-flight transaction limit reached for delegated accounts: {sender} may have one, with its next nonce"
     )]
@@ -78,7 +79,7 @@ pub enum PoolError {
         /// Address of the delegating account.
         authority: Address,
     },
-    /// It was here and had to go.
+    /// It was here and was dropped.
     #[error("transaction dropped: {hash} {reason}")]
     Dropped {
         /// Hash of the transaction.
@@ -94,7 +95,7 @@ pub enum PoolError {
         /// Bytes of their envelopes.
         bytes: usize,
     },
-    /// It is in the pool.
+    /// The pool has it already.
     #[error("already known: {hash}")]
     AlreadyKnown {
         /// Hash of the transaction.
@@ -108,7 +109,7 @@ pub enum PoolError {
         /// The chain's limit for one batch.
         max: u64,
     },
-    /// It breaks a rule whatever the state is, so that it could never be executed.
+    /// It breaks a rule in any state, so it could never be executed.
     #[error("{0}")]
     Invalid(#[from] Rejection),
     /// It cannot pay the chain's base fee.
@@ -127,7 +128,7 @@ pub enum PoolError {
 }
 
 impl PoolError {
-    /// Whether the same transaction can be taken later without being changed.
+    /// Whether the same transaction may be accepted later without a change.
     pub fn is_retryable(&self) -> bool {
         let reason = self.reason();
         matches!(reason, Refused::Full | Refused::Underpriced | Refused::Delegated | Refused::Storage)
@@ -169,15 +170,15 @@ pub enum Refused {
     NonceTooHigh = 5,
     /// The balance does not cover it.
     Funds = 6,
-    /// The pool is full of better ones.
+    /// The pool is full of transactions that pay better.
     Underpriced = 7,
     /// It does not pay enough to replace another.
     Replacement = 8,
     /// The pool is full.
     Full = 9,
-    /// It breaks a rule whatever the state is.
+    /// It breaks a rule in any state.
     Invalid = 10,
-    /// Delegated accounts have one transaction at a time.
+    /// A delegated account has one transaction at a time.
     Delegated = 11,
     /// The proposer could not execute it.
     NotExecutable = 12,
@@ -185,7 +186,7 @@ pub enum Refused {
     Expired = 13,
     /// The state could not be read.
     Storage = 14,
-    /// Its sender asked for more work than this node does for one.
+    /// Its sender asked for more work than this node does for one sender.
     Busy = 15,
     /// It could not be written to the journal.
     Journal = 16,
@@ -244,7 +245,7 @@ impl Refused {
     }
 }
 
-/// How many transactions were refused for each reason since the start.
+/// Number of transactions refused for each reason since the start.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedCounts([AtomicU64; Refused::ALL.len()]);
 
@@ -262,7 +263,7 @@ impl RefusedCounts {
 mod tests {
     use super::*;
 
-    /// Goal: a reason keeps its number, which is on the wire, and no two share one.
+    /// Goal: a reason keeps its number, which goes over the wire, and no two share one.
     #[test]
     fn reasons_have_fixed_numbers() {
         for (index, reason) in Refused::ALL.into_iter().enumerate() {

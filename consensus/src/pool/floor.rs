@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After this long the floor is half as high: a minute of a full pool is over for those who wait a few.
+/// Time after which the floor is half as high. After a minute of a full pool, a sender needs to wait only a few
+/// minutes.
 const HALF_LIFE: Duration = Duration::from_secs(60);
 
-/// The least tip that a newcomer must offer. Every eviction raises it to the tip of the evicted transaction. So an attacker who
-/// fills the pool to drive others out must pay for each transaction what they had offered. The price does not fall back as soon as a
-/// batch made room. Then it decays.
+/// The least tip that a newcomer must offer. Every eviction raises it to the tip of the evicted transaction. So an
+/// attacker that fills the pool to drive others out must pay for each transaction what they had offered. The price does
+/// not fall as soon as a batch makes room, but decays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TipFloor {
     wei: u128,
@@ -32,7 +33,7 @@ impl TipFloor {
         halved - (halved / 2).saturating_mul(elapsed_ms % half_life_ms) / half_life_ms
     }
 
-    /// One that paid so much was evicted.
+    /// Raises the floor to the tip of an evicted transaction.
     pub(super) fn raise(&mut self, evicted_wei: u128, now: Instant) {
         *self = TipFloor { wei: self.wei(now).max(evicted_wei), at: now };
     }
@@ -42,7 +43,7 @@ impl TipFloor {
 mod tests {
     use super::*;
 
-    /// Goal: the floor follows the evicted, halves in a minute and ends at nothing.
+    /// Goal: the floor follows the evicted tips, halves in a minute and ends at zero.
     #[test]
     fn the_floor_decays() {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Keeping the pool's accounts in step with the committed batches.
+//! Keeps the pool's accounts in step with the committed batches.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,12 @@ use super::{
     index::Arrival,
 };
 
-/// Batches whose deltas are opened one by one; a pool that is further behind reads its senders' accounts instead.
+/// Most batches whose deltas are opened one by one. A pool that is further behind reads its senders' accounts instead.
 const DELTAS_MAX: u64 = 16;
 
 impl Pool {
-    /// Takes the effect of the batch after the one that the pool stands at; says false, and does nothing, if it is another.
+    /// Applies the batch after the one that the pool has reached. Returns false, and does nothing, if `number` is
+    /// another.
     pub fn on_batch(&self, number: BatchNumber, delta: &Delta) -> bool {
         let mut state = self.shared.state.lock();
         if state.head.next() != number {
@@ -31,8 +32,9 @@ impl Pool {
         true
     }
 
-    /// Brings the pool up to the store's head: by the deltas in between if they are stored, else by reading every sender's
-    /// account. Where a fork begins behind the head everything is judged anew. Blocks on the store; safe to call from several threads.
+    /// Brings the pool up to the store's head: by the deltas in between if they are stored, else by reading every
+    /// sender's account. If a fork begins after the head, it judges every transaction anew. Blocks on the store; safe
+    /// to call from several threads.
     pub fn catch_up(&self) -> Result<(), StorageError> {
         self.advance()?;
         let head = self.shared.store.head()?.header;
@@ -43,7 +45,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Keeps what the rules still allow, ranked by what it pays under them.
+    /// Keeps the transactions that the rules still allow, ranked by what they pay under them.
     fn judge_by(&self, rules: Rules) {
         let mut state = self.shared.state.lock();
         *self.shared.rules.write() = rules;
@@ -75,7 +77,7 @@ impl Pool {
             if head.since(from) > DELTAS_MAX {
                 return self.refresh();
             }
-            // If another caller advanced the pool first, the loop looks again where it stands.
+            // If another caller advanced the pool first, the loop looks again where the pool is.
             let Some(blob) = self.shared.store.blob(BlobKind::Delta, from.next())? else {
                 return self.refresh();
             };
@@ -99,7 +101,7 @@ impl Pool {
         if number <= state.head {
             return Ok(());
         }
-        // A sender that came while the lock was free was read at a head that may be older than this one.
+        // A sender that arrived while the lock was free was read at a head that may be older than this one.
         for sender in state.index.senders() {
             let account = match read.remove(&sender) {
                 Some(account) => account,
@@ -112,7 +114,7 @@ impl Pool {
     }
 }
 
-/// The accounts that a batch changed. A deleted one is an empty one.
+/// The accounts that a batch changed. A deleted account counts as empty.
 fn accounts(delta: &Delta) -> impl Iterator<Item = (Address, AccountState)> + '_ {
     delta.entries().iter().filter_map(|entry| match entry.key {
         StateKey::Account(address) => Some((address, account(entry.value.as_ref()))),

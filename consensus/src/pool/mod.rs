@@ -1,8 +1,8 @@
 //! The transaction pool: bounded, ordered by nonce within a sender and by effective tip across senders.
 //!
-//! The order and the limits are in `index` and know no store; a proposer draws from it by `candidates`. `admit` adds the
-//! store. It reads a sender's account from the head's state when a transaction arrives; the accounts then follow the committed
-//! batches ([`Pool::catch_up`], [`maintain`]).
+//! `index` keeps the order and the limits, and knows no store; a proposer draws from it through `candidates`. `admit`
+//! adds the store: it reads a sender's account from the head's state when a transaction arrives. From then on the
+//! accounts follow the committed batches ([`Pool::catch_up`], [`maintain`]).
 
 mod account_queue;
 mod admit;
@@ -50,9 +50,10 @@ pub use self::{
     maintain::maintain,
 };
 
-/// How many times [`Pool::expire`] finds a transaction executable before it is dropped.
+/// Calls of [`Pool::expire`] that find a transaction executable before it is dropped.
 const SWEEPS_MAX: u64 = 10;
-/// The same of one that a user of this node was told is taken, and of any that waits: three hours of batches.
+/// The same for a transaction that was acknowledged to a user of this node, and for any that waits: three hours of
+/// batches.
 const LOCAL_SWEEPS_MAX: u64 = 180;
 
 /// A handle to the pool; clones share it.
@@ -63,14 +64,14 @@ pub struct Pool {
 
 struct Shared {
     chain: ChainConfig,
-    /// The rules of the batch after the head, by the head's time. All that is here was judged by them.
+    /// The rules of the batch after the head, by the head's time. All transactions here were judged by them.
     rules: RwLock<Rules>,
     store: Store,
     senders: Arc<Senders>,
     state: Mutex<State>,
-    /// Told when the pool stops being empty, and now and then while it fills.
+    /// Notified when the pool stops being empty, and now and then while it fills.
     arrived: Notify,
-    /// The count of arrivals, for those who tell others of them.
+    /// The count of arrivals, for subscribers that pass them on.
     counted: watch::Sender<u64>,
     refused: RefusedCounts,
 }
@@ -85,7 +86,7 @@ struct State {
     swept: BatchNumber,
 }
 
-/// What the pool holds.
+/// The size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PoolStatus {
     /// Transactions that can execute now.
@@ -94,12 +95,12 @@ pub struct PoolStatus {
     pub queued: usize,
     /// Bytes of all envelopes.
     pub bytes: usize,
-    /// Wei per gas that a newcomer must offer at least; 0 unless the pool was full a while ago.
+    /// Least tip that a newcomer must offer, in wei per gas; 0 unless the pool was full a while ago.
     pub tip_min_wei: u64,
 }
 
 impl Pool {
-    /// An empty pool over the state of an initialised store.
+    /// Makes an empty pool over the state of an initialised store.
     pub fn new(config: PoolConfig, chain: ChainConfig, store: Store) -> Result<Pool, StorageError> {
         let BatchHeader { number: head, timestamp_ms, .. } = store.head()?.header;
         let rules = RwLock::new(chain.rules_at(head.next(), timestamp_ms));
@@ -132,9 +133,9 @@ impl Pool {
         self.shared.state.lock().index.pending_nonce(sender)
     }
 
-    /// Drops transactions that a proposer found not executable in their sender's turn. It refuses them for a while: executing one
-    /// again would cost as much and pay as little. Others among `hashes` stay, because they failed only after an earlier one of the
-    /// same sender was left out.
+    /// Drops transactions that a proposer found not executable in their sender's turn. The pool refuses them for a
+    /// while: executing one again would cost as much and pay as little. Others among `hashes` stay, because they failed
+    /// only after an earlier one of the same sender was left out.
     pub fn reject<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {
         let mut state = self.shared.state.lock();
         for hash in hashes {
@@ -146,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// The proposer says that it could not execute this. Says whether it was here.
+    /// Drops a transaction that the proposer could not execute. Returns whether it was here.
     pub(crate) fn refuse(&self, hash: &B256, reason: DropReason) -> bool {
         self.drop_for(&mut self.shared.state.lock(), hash, reason)
     }
@@ -170,37 +171,38 @@ impl Pool {
         }
     }
 
-    /// One that is here from a peer is from now on a user's, too.
+    /// Marks a transaction that came from a peer as a user's, too.
     pub(crate) fn adopt(&self, hash: &B256) {
         self.shared.state.lock().index.adopt(hash);
     }
 
-    /// These are in the journal.
+    /// Marks transactions that are in the journal.
     pub(crate) fn mark_journaled<'a>(&self, hashes: impl IntoIterator<Item = &'a B256>) {
         let index = &mut self.shared.state.lock().index;
         hashes.into_iter().for_each(|hash| index.mark_journaled(hash));
     }
 
-    /// Whether it is here and in the journal.
+    /// Whether the transaction is here and in the journal.
     pub(crate) fn is_journaled(&self, hash: &B256) -> bool {
         self.shared.state.lock().index.is_journaled(hash)
     }
 
-    /// Bytes of what this node's users gave of the transaction's sender, but for what the transaction would replace.
+    /// Bytes of the sender's transactions that this node's users submitted, except the one that `transaction` would
+    /// replace.
     pub(crate) fn local_bytes_beside(&self, transaction: &Transaction) -> u64 {
         let state = self.shared.state.lock();
         state.index.local_bytes_beside(&transaction.sender, transaction.nonce()) as u64
     }
 
-    /// Nodes that do not propose call it about once a minute. It drops transactions that were executable for [`SWEEPS_MAX`] calls and
-    /// are in no batch: the proposer must have failed to execute them. It also does [`Pool::expire_waiting`]. Time in which the chain
-    /// stands does not count. Returns how many went.
+    /// Drops transactions that were executable for [`SWEEPS_MAX`] calls and are in no batch: the proposer must have
+    /// failed to execute them. Also does [`Pool::expire_waiting`]. Nodes that do not propose call it about once a
+    /// minute. Time in which the chain stands does not count. Returns the number of transactions dropped.
     pub(crate) fn expire(&self) -> usize {
         self.expire_by(|index| index.sweep(SWEEPS_MAX, LOCAL_SWEEPS_MAX))
     }
 
-    /// The same for the proposer, which itself sees what it cannot execute. It drops transactions that waited for a nonce or for
-    /// funds for [`LOCAL_SWEEPS_MAX`] calls.
+    /// Drops transactions that waited for a nonce or for funds for [`LOCAL_SWEEPS_MAX`] calls. For the proposer, which
+    /// itself sees what it cannot execute. Time in which the chain stands does not count.
     pub(crate) fn expire_waiting(&self) -> usize {
         self.expire_by(|index| index.sweep_waiting(LOCAL_SWEEPS_MAX))
     }
@@ -219,14 +221,14 @@ impl Pool {
         expired.len()
     }
 
-    /// Lets the next [`Pool::expire`] see a chain that has gone on.
+    /// Makes the next [`Pool::expire`] see a chain that has moved on.
     #[cfg(test)]
     pub(crate) fn age(&self) {
         let mut state = self.shared.state.lock();
         state.swept = state.head.next();
     }
 
-    /// How many transactions were refused for each reason, since the start; one may be refused several times.
+    /// Counts the refused transactions for each reason since the start; one may be refused several times.
     pub fn refused(&self) -> impl Iterator<Item = (Refused, u64)> + use<> {
         self.shared.refused.all().into_iter()
     }
@@ -235,19 +237,19 @@ impl Pool {
         self.shared.refused.add(reason, count);
     }
 
-    /// How many transactions the pool has ever taken: a mark for [`Pool::arrived_since`].
+    /// The number of transactions that the pool has ever taken: a mark for [`Pool::arrived_since`].
     pub fn arrivals(&self) -> u64 {
         self.shared.state.lock().arrivals.count()
     }
 
-    /// The hashes of at most `max` transactions that were taken after a mark, in that order, and the mark behind them. They may
-    /// have left the pool since. Of many thousands the first are forgotten.
+    /// Returns the hashes of at most `max` transactions that were taken after a mark, in that order, and the mark after
+    /// them. They may have left the pool since. If there are many thousands, the first are forgotten.
     pub fn arrived_since(&self, mark: u64, max: usize) -> (Vec<B256>, u64) {
         self.shared.state.lock().arrivals.since(mark, max)
     }
 
-    /// At most `max` transactions that were taken after a mark, in that order, though they may have left the pool since. None if one of
-    /// them is forgotten: of the last ones a few thousand are kept, fewer if they are long.
+    /// Returns at most `max` transactions that were taken after a mark, in that order, even if they have left the pool
+    /// since. `None` if one of them is forgotten: only the last few thousand are kept, fewer if they are long.
     pub fn arrived_whole_since(&self, mark: u64, max: usize) -> Option<Vec<Transaction>> {
         self.shared.state.lock().arrivals.whole_since(mark, max)
     }
@@ -257,7 +259,7 @@ impl Pool {
         self.shared.counted.subscribe()
     }
 
-    /// Whether a transaction is here and waits for a lower nonce or for funds.
+    /// Whether the transaction is here and waits for a lower nonce or for funds.
     pub fn is_waiting(&self, hash: &B256) -> bool {
         self.shared.state.lock().index.is_waiting(hash)
     }
@@ -270,17 +272,18 @@ impl Pool {
         self.shared.state.lock().index.content(of, limit)
     }
 
-    /// Counts for status and metrics.
+    /// Returns the counts for status and metrics.
     pub fn status(&self) -> PoolStatus {
         self.shared.state.lock().index.status(Instant::now())
     }
 
-    /// Wei per gas that gets an executable transaction of anybody into the pool now; 0 unless it is full, or was a while ago.
+    /// Tip that gets anybody's executable transaction into the pool now, in wei per gas; 0 unless it is full, or was a
+    /// while ago.
     pub fn entry_tip_wei(&self) -> u128 {
         self.shared.state.lock().index.entry_tip_wei(Instant::now())
     }
 
-    /// Resolves when the pool stops being empty, and now and then while it fills. One waits for it: the proposer.
+    /// Resolves when the pool stops being empty, and now and then while it fills. Only the proposer waits for it.
     pub(crate) fn arrived(&self) -> Notified<'_> {
         self.shared.arrived.notified()
     }
@@ -290,8 +293,8 @@ impl Pool {
         self.shared.state.lock().index.sequence()
     }
 
-    /// Transactions that are here since before the mark, waiting ones too, at most `max`: first those of this node's users, up to half,
-    /// then any. Each sender has its turn.
+    /// Returns at most `max` transactions that have been here since before the mark, including waiting ones. First come
+    /// those of this node's users, up to half, then any. Each sender has its turn.
     pub(crate) fn lingering(&self, mark: u64, max: usize) -> Vec<Transaction> {
         let mut state = self.shared.state.lock();
         let mut offered = state.index.offer(Circle::Local, mark, max / 2);

@@ -1,4 +1,4 @@
-//! [`Admission`]: what a validator's message must show before anybody works on it.
+//! [`Admission`]: the checks that a validator's message must pass before any work is done on it.
 //!
 //! ```text
 //!  payload ─▶ order's head ─▶ epoch, seat, view, number ─▶ signature ─▶ the seat's place ─▶ driver: wanted? ─▶ unpack, hash ─▶ driver
@@ -13,15 +13,16 @@ use tokio::{
     time::Instant,
 };
 
-/// How often one validator's useless messages are told of. Otherwise a flood of them is a flood in the log.
+/// How often one validator's useless messages are logged. Otherwise a flood of them floods the log.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Unwanted orders of one validator within [`INTERVAL`] that are an honest one's: a primary makes some 50 batches a second at most, sends
-/// each to those that lag behind, and repeats it a few times.
+/// Unwanted orders within [`INTERVAL`] that an honest validator may send. A primary makes some 50 batches a second at
+/// most, sends each to those that lag behind, and repeats it a few times.
 const UNWANTED_MAX: u64 = 1_000;
 
-/// The places in which members' long messages are worked on, and the members' useless messages.
+/// The places in which members' long messages are processed, and the counts of members' useless messages.
 pub(super) struct Admission {
-    /// One for each seat. Without it a validator has as many bodies unpacked at once as the network lets it have requests.
+    /// One for each seat. Without it, a validator has as many bodies unpacked at once as the network allows it
+    /// requests.
     places: Vec<Place<()>>,
     useless: Mutex<BTreeMap<u16, Useless>>,
 }
@@ -36,14 +37,14 @@ struct Useless {
 /// Why a message was useless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Uselessness {
-    /// An order of another view, or one that this validator has. Honest primaries send a few.
+    /// An order of another view, or one that this validator already has. Honest primaries send a few.
     Unwanted,
-    /// What no honest validator sends.
+    /// A message that no honest validator sends.
     Malformed,
 }
 
 impl Admission {
-    /// The admission of a set with that number of validators.
+    /// Makes the admission of a set with that number of validators.
     pub(super) fn new(validators: usize) -> Arc<Admission> {
         let places = (0..validators).map(|_| Place::new(())).collect();
         Arc::new(Admission { places, useless: Mutex::default() })
@@ -54,7 +55,7 @@ impl Admission {
         self.places[usize::from(seat)].lock().await
     }
 
-    /// Notes a useless message, and tells the operator of a validator that sends more than an honest one does.
+    /// Counts a useless message, and warns the operator of a validator that sends more than an honest one does.
     pub(super) fn note(
         &self,
         seat: u16,
@@ -70,7 +71,7 @@ impl Admission {
         }
     }
 
-    /// Whether this is the message that makes the seat's useless ones too many, for the first time in an interval.
+    /// Whether this message makes the seat's useless ones too many, for the first time in an interval.
     fn is_to_tell(&self, seat: u16, uselessness: Uselessness, now: Instant) -> bool {
         let mut useless = self.useless.lock();
         let begun = Useless { since: now, unwanted: 0, is_told: false };
@@ -88,7 +89,8 @@ impl Admission {
 mod tests {
     use super::*;
 
-    /// Goal: what honest primaries cause is told of nobody; more of it, or what no honest one sends, once in an interval for each seat.
+    /// Goal: what honest primaries cause is not reported. More of it, or what no honest validator sends, is reported
+    /// once in an interval for each seat.
     #[test]
     fn who_sends_what_nobody_wants_is_told_of_once_in_an_interval() {
         let (admission, begun) = (Admission::new(4), Instant::now());

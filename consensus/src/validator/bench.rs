@@ -1,4 +1,5 @@
-//! [`Bench`]: heavy work on a thread that may block, one piece after another, whose results come back to the actor.
+//! [`Bench`]: runs heavy work on a thread that may block, one piece after another, and returns the results to the
+//! actor.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -13,16 +14,16 @@ struct Job<R> {
     stop: Stop,
 }
 
-/// The last part of a piece of work. It is told whether a simulated machine was stopped before it.
+/// The last part of a piece of work. Its argument is whether a simulated machine was stopped before it.
 type End<R> = Box<dyn FnOnce(bool) -> R + Send>;
 
-/// A queue of work with one piece under way. Work that has begun runs to its end even if the bench is dropped.
+/// A queue of work, one piece of which runs. Work that has begun runs to its end even if the bench is dropped.
 ///
-/// The queue has no bound of its own: its owner adds work only for what it has a bounded number of.
+/// The queue has no bound of its own: its owner adds a bounded number of pieces.
 pub(super) struct Bench<R> {
     queue: VecDeque<Job<R>>,
     running: Option<(&'static str, JoinHandle<R>)>,
-    /// Of a simulation; none has threads.
+    /// The machine of a simulation; `None` for real threads.
     machine: Option<Arc<dyn Machine>>,
 }
 
@@ -32,7 +33,7 @@ impl<R: Send + 'static> Bench<R> {
         Bench { queue: VecDeque::new(), running: None, machine }
     }
 
-    /// Begins the work, or queues it. The name is for readers of its panic.
+    /// Begins the work, or queues it. The name identifies it if it panics.
     pub(super) fn add(&mut self, name: &'static str, work: impl FnOnce() -> R + Send + 'static) {
         let work = move || {
             let result = work();
@@ -41,7 +42,8 @@ impl<R: Send + 'static> Bench<R> {
         self.add_long(name, Stop::default(), work);
     }
 
-    /// As [`Bench::add`], of work that somebody may stop, in two parts. A simulated machine takes its time between them.
+    /// Does the same as [`Bench::add`], with work in two parts that can be stopped. A simulated machine takes its time
+    /// between them.
     pub(super) fn add_long<E: FnOnce(bool) -> R + Send + 'static>(
         &mut self,
         name: &'static str,
@@ -52,7 +54,7 @@ impl<R: Send + 'static> Bench<R> {
         self.begin();
     }
 
-    /// Whether nothing is under way.
+    /// Whether no work is running.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_none()
     }
@@ -78,7 +80,7 @@ impl<R: Send + 'static> Bench<R> {
         }
     }
 
-    /// Waits for the next result; for ever if nothing is to be done. Dropping the future loses nothing.
+    /// Waits for the next result; waits for ever if there is no work. Dropping the future loses nothing.
     ///
     /// # Errors
     /// [`ConsensusError::Task`] if the work panicked.
@@ -90,11 +92,11 @@ impl<R: Send + 'static> Bench<R> {
         ended.map_err(|panic| ConsensusError::Task { task, reason: panic.to_string() })
     }
 
-    /// Waits for what is under way and forgets the rest.
+    /// Waits for the running work and drops the rest.
     pub(super) async fn finish(&mut self) {
         self.queue.clear();
         if let Some((_, running)) = self.running.take() {
-            // Nobody is left to tell.
+            // The result has no receiver any more.
             _ = running.await;
         }
     }
@@ -113,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: pieces run one at a time and in order, whoever waits. A panic is told by name and ends nothing else.
+    /// Goal: pieces run one at a time and in order, whoever waits. A panic is reported by name and ends nothing else.
     #[tokio::test]
     async fn one_after_another() {
         let mut bench = Bench::new(None);
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(bench.next().await.unwrap(), 1);
     }
 
-    /// Goal: the end waits for what is under way, and begins nothing more.
+    /// Goal: `finish` waits for the running work, and begins no more.
     #[tokio::test]
     async fn the_end_waits_for_what_is_under_way() {
         let mut bench = Bench::new(None);

@@ -1,4 +1,4 @@
-//! [`Bodies`]: what is ordered and waits for its execution.
+//! [`Bodies`]: ordered batches that wait for execution.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use slipstream_types::{BatchNumber, Digest};
 
 use super::message::{Ordered, REQUEST_BYTES_MAX};
 
-/// Bytes of all that waits. A primary that orders more than is executed is told to come back, so that it does not fill the memory.
+/// Most bytes that wait. A primary that orders more than is executed has to retry, so that it does not fill the memory.
 const BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
 
 /// Bodies by the order's digest, within [`BYTES_MAX`].
@@ -17,7 +17,7 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
-    /// Keeps it; says whether there is room.
+    /// Keeps an ordered batch. Returns whether there was room.
     pub(super) fn insert(&mut self, digest: Digest, ordered: Ordered) -> bool {
         if self.orders.contains_key(&digest) {
             return true;
@@ -39,14 +39,14 @@ impl Bodies {
         self.orders.get(digest)
     }
 
-    /// It has an outcome.
+    /// Removes a batch that has an outcome.
     pub(super) fn remove(&mut self, digest: &Digest) {
         if let Some(ordered) = self.orders.remove(digest) {
             self.bytes -= ordered.bytes();
         }
     }
 
-    /// Forgets bodies that nobody will execute any more: of committed batches, and of undecided orders of earlier views.
+    /// Drops bodies that will never be executed: of committed batches, and of undecided orders of earlier views.
     pub(super) fn settle(&mut self, committed: BatchNumber, decided: BatchNumber, view: u64) {
         let is_open = |it: &Ordered| {
             let order = &it.order.order;

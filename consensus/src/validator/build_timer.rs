@@ -1,4 +1,4 @@
-//! [`BuildTimer`]: the clock of one build, by which it ends before others cannot bear it any more.
+//! [`BuildTimer`]: the clock of one build. It ends the build before the batch is more than other validators can bear.
 
 use std::{slice, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::simulated::{Seams, Work};
 
-/// A transaction is heavy that is expected to take more than this share of the target, as a divisor.
+/// Divisor: a transaction is heavy if it is expected to take more than this share of the target.
 const HEAVY_SHARE: u32 = 8;
-/// A transaction had a whole batch's time if it began within this share of the deadline, as a divisor.
+/// Divisor: a transaction had a whole batch's time if it began within this share of the deadline.
 const BEGINNING_SHARE: u32 = 8;
-/// The step of the simulated clock: by it a transaction is past its deadline.
+/// The step of the simulated clock, which puts a transaction past its deadline.
 const CLOCK_STEP: Duration = Duration::from_micros(1);
 
 /// The clock of one build, which begins with it.
@@ -28,10 +28,10 @@ pub(super) struct BuildTimer {
     begun: Instant,
     target: Duration,
     deadline: Duration,
-    /// Whether a transaction may begin that takes more than the half of a batch that heavy ones share.
+    /// Whether this build may begin a transaction that exceeds the half of a batch that heavy ones share.
     allows_overlong: bool,
     had_overlong: bool,
-    /// What heavy transactions took so far.
+    /// Time that heavy transactions took so far.
     heavy: Duration,
     current: Current,
     too_slow: Vec<B256>,
@@ -44,7 +44,7 @@ struct Current {
 }
 
 impl BuildTimer {
-    /// Begins to count for a build that has a share of that patience.
+    /// Begins to count for a build that may take a share of `patience`.
     pub(super) fn new(pace: Arc<Mutex<Pace>>, stop: Stop, seams: Seams, patience: Duration) -> BuildTimer {
         let deadline = deadline(patience);
         let (target, allows_overlong) = {
@@ -66,13 +66,13 @@ impl BuildTimer {
         }
     }
 
-    /// The transactions that will never be in a batch, because they take too long.
+    /// Returns the transactions that will never be in a batch, because they take too long.
     pub(super) fn finish(self) -> Vec<B256> {
         self.pace.lock().rests = self.had_overlong;
         self.too_slow
     }
 
-    /// The build's transactions begin now.
+    /// Starts the time of the build's transactions.
     pub(super) fn start(&mut self) {
         self.begun = Instant::now();
     }
@@ -81,13 +81,13 @@ impl BuildTimer {
         self.begun.elapsed() + self.stop.spent()
     }
 
-    /// A simulated machine executes it until it ends, or is interrupted.
+    /// Lets a simulated machine execute the transaction until it ends or is interrupted.
     fn spend(&self, transaction: &Transaction) {
         let until_due = (self.deadline + CLOCK_STEP).saturating_sub(self.elapsed());
         self.stop.spend(self.seams.takes(Work::Build, slice::from_ref(transaction)).min(until_due));
     }
 
-    /// Whether there is time for this candidate, which then is the current one.
+    /// Whether there is time for this candidate, which becomes the current one.
     fn has_time(&mut self, transaction: &Transaction) -> bool {
         let (at, expected) = (self.elapsed(), self.pace.lock().expected(transaction));
         let is_heavy = expected > self.target / HEAVY_SHARE;
@@ -135,7 +135,7 @@ impl BuildClock for BuildTimer {
         if self.current.is_heavy {
             self.heavy += took;
         }
-        // One precompile runs to its end, however long.
+        // One precompile runs to its end, however long it takes.
         let is_in_time = now <= self.deadline;
         if !is_in_time {
             self.failed_to_end(transaction);
@@ -187,8 +187,8 @@ mod tests {
         Account::new(0).transfer_with_gas(nonce, 1, gas)
     }
 
-    /// Goal: gas that nobody has seen may begin only where it has a whole batch's time. Once its price is known, as much of it begins as
-    /// leaves half of the batch to light transactions, and more of it in no two batches one after the other.
+    /// Goal: gas of unknown price may begin only with a whole batch's time. Once its price is known, heavy transactions
+    /// leave half of the batch to light ones. An overlong one begins in no two batches in a row.
     #[tokio::test(start_paused = true)]
     async fn heavy_transactions_leave_room() {
         let pace = pace();
@@ -220,7 +220,8 @@ mod tests {
         assert!(!third.is_open());
     }
 
-    /// Goal: a transaction that three times has a whole batch's time and does not end is told of, once. One that began late is not.
+    /// Goal: a transaction that has a whole batch's time three times and does not end is reported once. One that began
+    /// late is not.
     #[tokio::test(start_paused = true)]
     async fn what_never_fits_is_told_of() {
         let pace = pace();
@@ -242,12 +243,12 @@ mod tests {
         assert!(pace.lock().strikes.is_empty());
     }
 
-    /// Goal: work that nobody waits for ends, and no transaction is blamed for it.
+    /// Goal: work that is no longer wanted ends, and no transaction is blamed for it.
     #[tokio::test(start_paused = true)]
     async fn a_stop_blames_nobody() {
         let (pace, stop) = (pace(), Stop::default());
         for _ in 0..STRIKES_MAX {
-            // An overlong transaction has every second batch.
+            // Only every second batch may have an overlong transaction.
             timer(&pace).finish();
             let mut timer = BuildTimer::new(Arc::clone(&pace), stop.clone(), Seams::default(), PATIENCE);
             let interrupt = timer.interrupt();
@@ -259,7 +260,7 @@ mod tests {
         assert!(pace.lock().strikes.is_empty());
     }
 
-    /// A machine that takes for each transaction as many milliseconds as its nonce.
+    /// A machine on which each transaction takes as many milliseconds as its nonce.
     struct Slow;
 
     impl Machine for Slow {
@@ -276,8 +277,8 @@ mod tests {
         }
     }
 
-    /// Goal: a build on a simulated machine ends by that machine's time, of which its thread takes none, and an interrupted transaction
-    /// took no more than the time until then.
+    /// Goal: a build on a simulated machine ends by that machine's time, which costs its thread nothing. An interrupted
+    /// transaction took no more than the time until then.
     #[tokio::test(start_paused = true)]
     async fn a_simulated_machine_takes_its_time() {
         let (pace, stop) = (pace(), Stop::default());

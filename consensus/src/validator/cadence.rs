@@ -6,21 +6,21 @@ use tokio::time::Instant;
 
 use crate::config::ConsensusConfig;
 
-/// A primary may be honest and make empty batches this many times as rarely as this validator would. One that makes none is missed by
-/// validators in this many intervals, and by the first transaction at once.
+/// An honest primary may make empty batches this many times as rarely as this validator would. Validators miss a
+/// primary that makes none after this many intervals, or at once when a transaction comes.
 const IDLE_SHARE: u32 = 5;
-/// If a batch takes 30 ms, the next one begins 60 ms after it began. Validators are then idle for half of the time.
+/// If a batch takes 30 ms, the next one begins 60 ms after it began. So validators are idle for half of the time.
 const PAUSE_SHARE: u32 = 2;
 /// The pause is never shorter than the configured interval divided by this. Snapshots and past states are counted in batches, and every
 /// batch takes one or two KiB of disk.
 const INTERVAL_SHARE: u32 = 2;
-/// The average of how long batches take gives the newest one a weight of a fourth.
+/// In the average duration of batches, the past weighs this many times the newest one.
 const TIMES_BEFORE: u32 = 3;
 
-/// Batches by time and by what waits in the pool.
+/// Decides when batches are due, by time and by the number of transactions that wait in the pool.
 pub(super) struct Cadence {
     interval: Duration,
-    /// How long batches take lately, from their beginning to their commit.
+    /// The average duration of recent batches, from their beginning to their commit.
     took: Duration,
     /// `None` if empty batches are off.
     empty_interval: Option<Duration>,
@@ -41,7 +41,7 @@ impl Cadence {
         }
     }
 
-    /// When to make a batch of so many transactions; `None` if there is nothing to make.
+    /// When to make a batch if `pending` transactions wait; `None` if there is nothing to make.
     pub(super) fn due(&self, pending: usize) -> Option<Instant> {
         let pause = self.interval.min((self.interval / INTERVAL_SHARE).max(PAUSE_SHARE * self.took));
         self.after(pending, pause, self.empty_interval)
@@ -65,12 +65,12 @@ impl Cadence {
         self.took = (TIMES_BEFORE * self.took + took.min(self.interval)) / (TIMES_BEFORE + 1);
     }
 
-    /// Whether the batch may be one without transactions.
+    /// Whether a batch without transactions is due.
     pub(super) fn may_be_empty(&self, now: Instant) -> bool {
         self.empty_interval.is_some_and(|interval| self.last + interval <= now)
     }
 
-    /// A batch was begun at that time, and made.
+    /// Notes that a batch was begun at that time, and made.
     pub(super) fn made(&mut self, begun: Instant) {
         self.last = begun;
     }
@@ -80,8 +80,8 @@ impl Cadence {
 mod tests {
     use super::*;
 
-    /// Goal: a full pool is proposed at once and some transactions after the interval. An empty batch comes after the longer
-    /// interval or never.
+    /// Goal: a full pool is proposed at once, and a few transactions after the interval. An empty batch comes after the
+    /// longer interval, or never.
     #[tokio::test(start_paused = true)]
     async fn batches_are_due_by_time_and_size() {
         let config = ConsensusConfig { batch_interval_ms: 100, ..ConsensusConfig::default() };

@@ -1,4 +1,5 @@
-//! [`Driver`]: the actor. It turns what happens into the core's inputs; `effects` and `working` carry out what the core wants.
+//! [`Driver`]: the actor. It turns events into the core's inputs; `effects` and `working` carry out what the core
+//! wants.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -54,7 +55,7 @@ pub(super) struct Parts {
     pub(super) evidence: watch::Sender<Arc<Vec<Evidence>>>,
 }
 
-/// A validator's one task. See the module above.
+/// A validator's only task. See the module above.
 pub struct Driver {
     pub(super) seat: u16,
     pub(super) clock: Arc<dyn Clock>,
@@ -69,11 +70,11 @@ pub struct Driver {
     pub(super) neglect: Neglect,
     /// Executes one batch after the other.
     pub(super) executions: Bench<Done>,
-    /// Commits, while the next batch is executed.
+    /// Commits batches, while the next one is executed.
     pub(super) commits: Bench<Done>,
-    /// Makes durable what is about to be said, while both go on.
+    /// Makes durable what is about to be sent, beside executions and commits.
     pub(super) records: Bench<Done>,
-    /// Reads what others ask for.
+    /// Reads committed batches that others request.
     pub(super) lookups: Bench<Done>,
     pub(super) lanes: Lanes<Tag>,
     pub(super) timers: Timers<Timer>,
@@ -85,9 +86,9 @@ pub struct Driver {
     pub(super) convictions: Convictions,
     mail: mpsc::Receiver<Mail>,
     head: watch::Receiver<BatchNumber>,
-    /// When the others were heard.
+    /// When each other validator was last heard.
     pub(super) heard: BTreeMap<u16, Heard>,
-    /// The refusals that were logged.
+    /// The refusals that were logged for the current batch.
     pub(super) said: Said,
     pub(super) shown: Arc<watch::Sender<Shown>>,
     pub(super) view: watch::Sender<u64>,
@@ -99,24 +100,24 @@ pub(super) enum Done {
     Built(Box<Making>, Result<Built, ConsensusError>),
     Executed(eve::Work, Box<SignedOrder>, Result<Box<Executed>, Failure>),
     Adopted(BatchNumber, Result<Box<Executed>, Failure>),
-    /// The record is durable, or the evidence.
+    /// The record is durable; for `Convicted`, the evidence.
     Recorded(Result<(), RecordError>),
     Convicted(Result<(), RecordError>),
-    /// A commit, or what follows it.
+    /// A commit, or its follow-up, has ended.
     Committed(Result<(), StorageError>),
     /// A committed batch that another validator asked for.
     Looked(Answer, Result<Option<OutcomeParts>, StorageError>),
 }
 
-/// Where the answer to a request goes. Nobody may be listening any more.
+/// Where the answer to a request goes. The asker may be gone.
 pub(super) type Answer = oneshot::Sender<Result<Response, ProposalError>>;
 
 /// The purpose of a request to another validator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tag {
-    /// Its answer says nothing.
+    /// The answer carries no information.
     Say,
-    /// The outcome of that batch.
+    /// The answer is the outcome of that batch.
     Fetch(BatchNumber),
 }
 
@@ -125,13 +126,13 @@ pub(super) enum Tag {
 pub(super) enum Timer {
     /// The core's own timer.
     Core(eve::Timer),
-    /// The next batch is to be made.
+    /// This validator's next batch is due.
     Batch,
-    /// A batch is due, from whichever primary.
+    /// A batch is due from the primary, whichever that is.
     Wanted,
-    /// Another validator is asked for an outcome.
+    /// It is time to ask another validator for an outcome.
     Fetch,
-    /// The view is unsettled for long.
+    /// The view has been unsettled for long.
     Complaint,
 }
 
@@ -141,7 +142,7 @@ enum Input {
     Mail(Mail),
     Landed(Result<Landed<Tag>, ConsensusError>),
     Timer(Timer),
-    /// The store's head moved, or the pool has something: looked at before every input anyway.
+    /// The store's head moved, or the pool has transactions. Every turn looks at both anyway.
     Look,
     Shutdown,
 }
@@ -159,7 +160,7 @@ impl Driver {
         for ordered in ordered.into_iter().filter(|ordered| kept.of_order(&ordered.order).is_none()) {
             bodies.insert(ordered.order.order.digest(&ledger.domain), ordered);
         }
-        // Of an earlier epoch it names seats that others have now.
+        // Evidence of an earlier epoch names seats that other validators hold now.
         let convictions = EVIDENCE.load(&ledger.store)?.unwrap_or_default().into_inner();
         let is_of_now = |evidence: &Evidence| evidence.is_valid(&ledger.set, &ledger.domain);
         let convictions = convictions.into_iter().filter(is_of_now).collect();
@@ -223,10 +224,11 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Takes part until shutdown; what is under way then is finished first.
+    /// Takes part until shutdown, then finishes the work in progress.
     ///
     /// # Errors
-    /// When going on would be useless or unsafe, the store above all, or work that panicked; the node should stop.
+    /// If continuing would be useless or unsafe, above all when the store fails or work panics. The node should then
+    /// stop.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), ConsensusError> {
         let ended = self.work(&shutdown).await;
         self.working.clear();
@@ -248,7 +250,7 @@ impl Driver {
         }
     }
 
-    /// Everything that can be done now.
+    /// Does everything that can be done now.
     fn turn(&mut self) -> Result<(), ConsensusError> {
         loop {
             self.follow_head()?;
@@ -265,9 +267,9 @@ impl Driver {
 
     async fn next_input(&mut self, shutdown: &CancellationToken) -> Input {
         let pool = self.pool.clone();
-        // The order is fixed, so a simulated run is a function of its seed. No input starves the mail: those before it are work that this
-        // actor began, bounded for each mail, or timers, which lie in the future. Mail does not starve the others either. Every turn looks
-        // at the inputs behind the mail.
+        // The order is fixed, so a simulated run is a function of its seed. The inputs before the mail do not starve
+        // it. They are timers, which lie in the future, or work that this actor began, which is bounded for each mail.
+        // The mail does not starve the inputs behind it either, because every turn looks at them.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => Input::Shutdown,
@@ -284,7 +286,7 @@ impl Driver {
     }
 
     fn take(&mut self, input: Input) -> Result<(), ConsensusError> {
-        // Sync may have been faster than whatever this is.
+        // Sync may have been faster than this input.
         self.follow_head()?;
         self.settle();
         match input {
@@ -301,13 +303,13 @@ impl Driver {
             }
             Input::Timer(Timer::Fetch) => self.fetches.ask_next(),
             Input::Timer(Timer::Complaint) => self.complain(),
-            // Looked at before every input anyway.
+            // Every turn looks at these anyway.
             Input::Timer(Timer::Batch | Timer::Wanted) | Input::Look | Input::Shutdown => {}
         }
         Ok(())
     }
 
-    /// Tells the core of another head.
+    /// Passes a new head to the core.
     fn follow_head(&mut self) -> Result<(), ConsensusError> {
         let number = *self.head.borrow_and_update();
         if number <= self.committed {
@@ -324,14 +326,14 @@ impl Driver {
         self.watch_primary(&header)
     }
 
-    /// Another batch is committed.
+    /// Settles everything up to a newly committed batch.
     pub(super) fn follow(&mut self, tip: Tip) {
         self.committed = tip.number();
         self.held.settle(&tip);
         self.fetches.settle(tip.number());
         self.bodies.settle(tip.number(), self.core.decided(), self.core.view());
         self.working.committed(tip.number(), Instant::now());
-        // A commit that is under way forgets its own.
+        // A commit in progress forgets its own outcomes.
         if let Some(first) = self.kept.settle(tip.number())
             && (first < tip.number() || self.commits.is_idle())
         {
@@ -340,7 +342,7 @@ impl Driver {
         self.core.handle_committed(tip.info());
     }
 
-    /// Another validator says something, or asks.
+    /// Takes a message or a request of another validator.
     fn open(&mut self, Mail { seat, content }: Mail) {
         match content {
             Content::Offer(order, bytes, answer) => {
@@ -389,7 +391,8 @@ impl Driver {
         }
     }
 
-    /// Says whether the body of a signed order is wanted here. The core learns of one that is not, which may contradict another.
+    /// Returns whether the body of a signed order is wanted here. The core takes an order that is not, because it may
+    /// contradict another.
     fn offered(&mut self, seat: u16, order: SignedOrder, bytes: usize) -> Result<bool, ProposalError> {
         let is_wanted = self.core.wants(&order.order);
         if !is_wanted {
@@ -400,7 +403,7 @@ impl Driver {
         Ok(is_wanted)
     }
 
-    /// Keeps the body of an order that the core still wants, then tells it.
+    /// Keeps the body of an order that the core still wants, then passes the order to the core.
     fn ordered(&mut self, seat: u16, ordered: Ordered) -> Result<(), ProposalError> {
         let order = ordered.order.clone();
         if self.core.wants(&order.order) {
@@ -414,7 +417,7 @@ impl Driver {
         Ok(())
     }
 
-    /// An outcome above the head that this validator has.
+    /// This validator's outcome of a batch above the head, by its token.
     fn outcome(&self, number: BatchNumber, token: &slipstream_types::Digest) -> Option<OutcomeParts> {
         let kept = self.kept.get(number, token).map(|parts| parts.outcome());
         kept.or_else(|| self.held.get(number, token).map(|held| held.parts.outcome()))
@@ -431,7 +434,7 @@ impl Driver {
                 self.carry_out(outputs)?;
             }
             Done::Convicted(result) => result?,
-            // The head says so.
+            // The core learns of it from the head.
             Done::Committed(result) => result?,
             Done::Looked(answer, result) => {
                 let response = match result? {
@@ -444,7 +447,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes the execution of a batch go wrong here.
+    /// Makes the execution of that batch go wrong here.
     #[cfg(test)]
     pub(crate) fn diverge_at(&mut self, number: BatchNumber) {
         let machine = Some(crate::testing::errs_at(number));

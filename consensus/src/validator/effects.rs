@@ -1,4 +1,4 @@
-//! Carries out what the core wants at once, and emits outputs once their record is durable.
+//! Carries out the core's effects at once, and emits its outputs once their record is durable.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 use crate::{error::ConsensusError, planted::Planted};
 
 impl Driver {
-    /// Carries out what the core wants at once.
+    /// Carries out the core's effects.
     pub(super) fn settle(&mut self) {
         while let Some(effect) = self.core.next_effect() {
             match effect {
@@ -49,7 +49,7 @@ impl Driver {
         }
     }
 
-    /// Makes durable what the core must not forget, then says what follows; one after the other.
+    /// Makes durable what the core must not forget, then emits the outputs; one flush after the other.
     pub(super) fn flush(&mut self) -> Result<(), ConsensusError> {
         while (self.flushing.is_none() || self.ledger.lacks(Planted::OvertakingVotes))
             && let Some(Flush { record, outputs }) = self.core.flush()
@@ -95,7 +95,7 @@ impl Driver {
         let request = match message {
             Message::Order(order) => match self.ordered_batch(&order) {
                 Some(ordered) => Request::Order(Box::new(Arc::unwrap_or_clone(ordered))),
-                // It is committed here by now: a validator that lacks it gets it through sync.
+                // The batch is committed here by now: a validator that lacks it gets it through sync.
                 None => return Ok(()),
             },
             message => Request::Say(self.ledger.set.epoch, Box::new(message)),
@@ -114,7 +114,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The batch that belongs to an order, whether or not it is executed.
+    /// The batch of an order, executed or not.
     pub(super) fn ordered_batch(&self, order: &SignedOrder) -> Option<Arc<Ordered>> {
         let of = |parts: &Arc<Parts>| Ordered {
             order: order.clone(),
@@ -125,9 +125,9 @@ impl Driver {
         waiting.cloned().or_else(|| self.kept.of_order(order).map(of).map(Arc::new))
     }
 
-    /// Commits what was decided. It is held, or was rolled back in between.
+    /// Commits a decided batch, which is held, or was rolled back in between.
     ///
-    /// The fullnodes can commit while this one does.
+    /// Fullnodes can commit it at the same time.
     fn commit(&mut self, certificate: Certificate) {
         let (number, token) = (certificate.info.number, certificate.info.digest());
         if let Some(executed) = self.held.get(number, &token).cloned() {
@@ -147,8 +147,8 @@ impl Driver {
         }
     }
 
-    /// Hands the batch on at once: a slow announcer must not slow down the making of batches. The primary of its view leads; the
-    /// others lend their bodies.
+    /// Hands the batch on at once: a slow announcer must not slow down batch building. The primary of its view leads;
+    /// the others lend their bodies.
     fn announce(&self, parts: &Parts, certificate: &Certificate) {
         let sealed = &parts.sealed;
         let (number, transactions) = (sealed.header.number, sealed.header.tx_count);
@@ -165,7 +165,7 @@ impl Driver {
         }
     }
 
-    /// Keeps a proof of misbehaviour, and tells the operator.
+    /// Keeps a proof of misbehaviour, and reports it to the operator.
     fn convict(&mut self, evidence: Evidence) {
         let Conviction { author, view, number, kind } = Conviction::of(&evidence, &self.ledger.set);
         let key = self.ledger.set.validators.get(usize::from(author)).map(|it| it.public_key);
@@ -177,7 +177,7 @@ impl Driver {
             return;
         }
         let all = self.convictions.iter().cloned().chain([evidence]).collect();
-        // The first ones stay: a liar makes as many as it likes.
+        // The first proofs stay: a liar can make any number of them.
         let Ok(convictions) = BoundedVec::new(all) else { return };
         self.convictions = convictions;
         self.show_evidence();

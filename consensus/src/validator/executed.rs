@@ -17,7 +17,7 @@ pub(super) struct Parts {
     pub(super) order: Option<SignedOrder>,
     /// The sealed batch.
     pub(super) sealed: Sealed,
-    /// The ledger info that validators sign for it.
+    /// The ledger info that validators sign for the batch.
     pub(super) info: LedgerInfo,
     /// Digest of the ledger info.
     pub(super) token: Digest,
@@ -53,11 +53,11 @@ pub(super) struct Executed {
     pub(super) hashes: Vec<B256>,
     /// The rows that it read and wrote.
     pub(super) layer: Arc<Layer>,
-    /// The state behind it.
+    /// The state after the batch.
     pub(super) state: SpeculatedState,
     /// The speculation, until its commit begins.
     pub(super) speculation: Mutex<Option<Speculation>>,
-    /// Of an own batch: candidates found not executable on the way.
+    /// For an own batch: candidates that turned out not to be executable.
     pub(super) rejected: Vec<B256>,
 }
 

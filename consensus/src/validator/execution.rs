@@ -1,4 +1,4 @@
-//! From an order to an outcome: making a batch, executing one, taking one over. Everything here blocks.
+//! From an order to an outcome: builds a batch, executes one, or adopts one. Everything here blocks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ use crate::{
 /// Bytes of a body that are left free for the length prefixes.
 const BODY_BYTES_SLACK: usize = 1 << 20;
 
-/// The inputs from which the primary makes a batch.
+/// The inputs from which the primary builds a batch.
 pub(super) struct Making {
     pub(super) work: Work,
     /// [`Order::parent`] of the new batch.
@@ -43,46 +43,45 @@ pub(super) struct Making {
     pub(super) transactions_max: usize,
     pub(super) may_be_empty: bool,
     pub(super) now_ms: u64,
-    /// The pool's transactions that uncommitted batches before it hold.
+    /// The pool's transactions that uncommitted batches before this one hold.
     pub(super) ahead: pool::Ahead,
-    /// The patience of the present view, of which making a batch may take a share.
+    /// The patience of the present view. A build may take a share of it.
     pub(super) patience: Duration,
     pub(super) pace: Arc<Mutex<Pace>>,
     pub(super) stop: Stop,
 }
 
-/// The result of making a batch.
+/// The result of a build.
 pub(super) struct Built {
     pub(super) batch: BuiltBatch,
     /// Candidates that take longer than any batch may.
     pub(super) too_slow: Vec<B256>,
 }
 
-/// What became of a batch that was to be made.
+/// How a build ended.
 pub(super) enum BuiltBatch {
     Made(Box<Executed>),
     /// The batch would be empty; these candidates could not be executed.
     Nothing(Vec<B256>),
-    /// The head moved meanwhile, or nobody waits for it any more.
+    /// The head moved meanwhile, or the batch is no longer wanted.
     Overtaken,
 }
 
-/// Why there is no outcome.
+/// Why an execution has no outcome.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The order, or the outcome shown, cannot come from an honest validator.
     Refused(Box<ProposalError>),
-    /// The head moved meanwhile, or nobody waits for it any more.
+    /// The head moved meanwhile, or the outcome is no longer wanted.
     Overtaken,
-    /// This validator cannot go on.
+    /// This validator cannot continue.
     Broken(ConsensusError),
 }
 
 impl Failure {
-    /// Translates it for the protocol.
+    /// Translates the failure for the protocol.
     ///
-    /// # Errors
-    /// If this validator cannot go on.
+    /// # Errors If this validator cannot continue.
     pub(super) fn no_outcome(self) -> Result<(NoOutcome, Option<Box<ProposalError>>), ConsensusError> {
         match self {
             Failure::Refused(error) => Ok((NoOutcome::Refused, Some(error))),
@@ -110,7 +109,7 @@ impl From<RecordError> for Failure {
     }
 }
 
-/// Everything that an outcome is made of.
+/// All parts of an outcome.
 struct Made {
     order: Option<SignedOrder>,
     sealed: Sealed,
@@ -122,7 +121,8 @@ struct Made {
 }
 
 impl Ledger {
-    /// Makes the batch after a chain out of the pool, and its order. Without a transaction it makes one only if it may be empty.
+    /// Builds the batch after `chain` from the pool, and its order. Without a transaction it builds one only if it may
+    /// be empty.
     pub(super) fn build(
         &self,
         chain: &[Arc<Executed>],
@@ -207,7 +207,7 @@ impl Ledger {
         Ok(BuiltBatch::Made(Box::new(self.finish(&ground, made)?)))
     }
 
-    /// Makes durable what was made, unless the work was cut short.
+    /// Makes a built batch durable, unless the work was cut short.
     pub(super) fn keep_built(&self, built: Built, is_cut: bool) -> Result<Built, ConsensusError> {
         let batch = match built.batch {
             _ if is_cut => BuiltBatch::Overtaken,
@@ -220,7 +220,8 @@ impl Ledger {
         Ok(Built { batch, ..built })
     }
 
-    /// Begins to read what the best transactions of the pool name, so that proposing waits for the disk no longer than following does.
+    /// Begins to read what the pool's best transactions name, so that proposing waits for the disk no longer than
+    /// following does.
     fn read_ahead(
         &self,
         ground: &Ground,
@@ -229,7 +230,7 @@ impl Ledger {
         timestamp_ms: u64,
         limits: &BuildLimits,
     ) -> Result<Ahead, StorageError> {
-        // Those of the next batch too: what is read for them now, that one finds in the block cache.
+        // Reads for the next batch too, which then finds its rows in the block cache.
         let limits = &BuildLimits {
             gas: 2 * limits.gas,
             body_bytes: 2 * limits.body_bytes,
@@ -242,7 +243,8 @@ impl Ledger {
         self.session.prepare_candidates(&batch, &ground.view, &ground.overlay)
     }
 
-    /// The transactions to read ahead for; `None` where nothing is read ahead, which saves a draw under the pool's lock for each.
+    /// The transactions to read ahead for. `None` if nothing is read ahead, which saves a draw under the pool's lock
+    /// for each.
     pub(super) fn likely(
         &self,
         pool: &Pool,
@@ -253,7 +255,7 @@ impl Ledger {
         reads_ahead.then(|| pool.candidates_after(making.ahead.clone()).peek(limits))
     }
 
-    /// Executes an ordered batch on a chain.
+    /// Executes an ordered batch on the chain of batches before it.
     pub(super) fn execute(
         &self,
         chain: &[Arc<Executed>],
@@ -296,7 +298,7 @@ impl Ledger {
         Ok(self.finish(&ground, made)?)
     }
 
-    /// Makes durable what was executed, unless the work was cut short.
+    /// Makes an executed batch durable, unless the work was cut short.
     pub(super) fn keep_executed(&self, executed: Executed, is_cut: bool) -> Result<Box<Executed>, Failure> {
         if is_cut {
             return Err(Failure::Overtaken);
@@ -305,7 +307,7 @@ impl Ledger {
         Ok(Box::new(executed))
     }
 
-    /// Executes the transactions. Nobody vouches for these hints, so their values stay unused.
+    /// Executes the transactions. Nobody vouches for the order's hints, so their values stay unused.
     fn run(
         &self,
         ground: &Ground,
@@ -334,7 +336,8 @@ impl Ledger {
         Ok(self.as_the_machine_does(number, way == Way::Sequential, outcome))
     }
 
-    /// The outcome, or what a machine makes of it that a simulator lets go wrong: as if it had executed another transaction.
+    /// Returns the outcome. If a simulator lets this machine err, it is as if the machine had executed another
+    /// transaction.
     fn as_the_machine_does(
         &self,
         number: BatchNumber,
@@ -356,8 +359,8 @@ impl Ledger {
         }
     }
 
-    /// Takes an outcome over that others show, or that was kept over a restart. Whether it is what was agreed on is for the caller to
-    /// see by its ledger info.
+    /// Adopts an outcome that others show, or that was kept over a restart. The caller compares its ledger info with
+    /// the agreed one.
     pub(super) fn adopt(
         &self,
         chain: &[Arc<Executed>],
@@ -397,7 +400,7 @@ impl Ledger {
         Ok(self.finish(&ground, made)?)
     }
 
-    /// Signs the hints, for those who keep them and cannot try them.
+    /// Signs the hints, for nodes that keep them and cannot try them.
     fn vouch(&self, sealed: &mut Sealed) {
         let own = self.key.public();
         if let Some(index) = self.set.validators.iter().position(|it| it.public_key == own) {
@@ -405,19 +408,20 @@ impl Ledger {
         }
     }
 
-    /// The settled parts of the batch behind the ground.
+    /// The parts of the batch that are settled before its execution.
     fn basis<'a>(&self, ground: &'a Ground, view: u64, timestamp_ms: u64) -> Basis<'a> {
         let parent: &BatchHeader = &ground.parent.header;
         Basis { parent, epoch: self.set.epoch, timestamp_ms, proposer: self.proposer(view) }
     }
 
-    /// The state behind the batch. Returns `None` if a batch was committed meanwhile: the batch's own root is then out of reach.
+    /// Computes the state after the batch. Returns `None` if a batch was committed meanwhile: the batch's own root is
+    /// then out of reach.
     fn speculate(&self, ground: &Ground, delta: &Delta) -> Result<Option<Speculation>, StorageError> {
         if let Some(before) = &ground.before {
             return self.store.speculate_after(before, delta).map(Some);
         }
         let speculation = self.store.speculate(delta)?;
-        // The head only goes forward: if it still is the view's, the speculation was made on it.
+        // The head only moves forward: if it still is the view's, the speculation was made on it.
         Ok((self.store.head()?.header == *ground.view.head()).then_some(speculation))
     }
 

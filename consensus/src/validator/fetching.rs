@@ -1,8 +1,8 @@
-//! [`Fetches`]: getting the outcome that others agreed on, where this validator came to another or to none.
+//! [`Fetches`]: fetches outcomes that the others agreed on, where this validator has another or none.
 //!
-//! It may have been executed here in an earlier view. Otherwise this validator asks the others in turns and trusts none of them. On this
-//! validator's own state, the batch must give the ledger info that a quorum signed. If the gap is longer than what is held, sync closes
-//! it.
+//! The batch may have been executed here in an earlier view. Otherwise this validator asks the others in turns and
+//! trusts none of them. On its own state, the batch must give the ledger info that a quorum signed. If the gap is
+//! longer than the held chain, sync closes it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,16 +22,16 @@ use crate::{
     planted::Planted,
 };
 
-/// After this long without an answer another validator is asked, too.
+/// Time without an answer after which another validator is asked too.
 const ASK_AFTER: Duration = Duration::from_secs(1);
-/// Pause before another one is asked when one lacks it, or before it is tried again on another head.
+/// Pause before another validator is asked if one lacks the outcome, or before a retry on another head.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How far it is.
+/// The progress of a fetch.
 #[derive(Debug)]
 enum Stage {
     Wanted,
-    /// Waits until [`Timer::Fetch`].
+    /// Waits for an answer until [`Timer::Fetch`].
     Asked,
     Found(Box<Shown>),
     Adopting,
@@ -52,14 +52,14 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
-    /// Asks these, in turns that begin behind this validator, so that not all ask the same.
+    /// Asks `others` in turns that begin after this validator's seat, so that not all ask the same one.
     pub(super) fn new(seat: u16, mut others: Vec<u16>) -> Fetches {
         let behind = others.partition_point(|other| *other < seat);
         others.rotate_left(behind);
         Fetches { open: BTreeMap::new(), others }
     }
 
-    /// The outcome is wanted.
+    /// Notes that the outcome of a decided batch is wanted.
     pub(super) fn add(&mut self, certificate: Certificate) {
         let number = certificate.info.number;
         if self.open.len() < HELD_MAX {
@@ -67,12 +67,12 @@ impl Fetches {
         }
     }
 
-    /// Batches up to this one are committed.
+    /// Drops the fetches of committed batches.
     pub(super) fn settle(&mut self, committed: BatchNumber) {
         self.open.retain(|number, _| *number > committed);
     }
 
-    /// The validator asked last is too slow, or lacks it.
+    /// Turns to another validator: the last one asked is too slow, or lacks the outcome.
     pub(super) fn ask_next(&mut self) {
         if let Some(fetch) = self.open.values_mut().next()
             && matches!(fetch.stage, Stage::Asked)
@@ -89,7 +89,7 @@ impl Fetches {
 }
 
 impl Driver {
-    /// Looks for the first wanted outcome here, and asks for it elsewhere.
+    /// Looks for the first wanted outcome here, then asks another validator for it.
     pub(super) fn ask_for_outcome(&mut self) {
         let Some((&number, fetch)) = self.fetches.open.iter_mut().next() else {
             return self.timers.cancel(Timer::Fetch);
@@ -112,7 +112,7 @@ impl Driver {
         self.lanes.post(seat, Parcel { tag, number, payload, answer_bytes_max: OUTCOME_BYTES_MAX });
     }
 
-    /// A request to another validator has ended.
+    /// Takes the result of a request to another validator.
     pub(super) fn landed(&mut self, Landed { seat, tag, answer }: Landed<Tag>) {
         let Tag::Fetch(number) = tag else { return };
         let waits = |stage: &Stage| matches!(stage, Stage::Wanted | Stage::Asked);
@@ -130,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Begins to check what was found, if the batch before it is here.
+    /// Begins to check the found outcome, if the batch before it is here. Returns whether it began.
     pub(super) fn begin_adoption(&mut self) -> bool {
         let Some((&number, fetch)) = self.fetches.open.iter_mut().next() else { return false };
         let Some(chain) = self.held.before(number) else { return false };

@@ -7,10 +7,11 @@ use slipstream_types::{BatchNumber, Digest, StateKey, StateValue};
 use super::{executed::Executed, tip::Tip};
 use crate::pool::Ahead;
 
-/// Batches that are held: as many as validators vote on ahead of the head, so that a slow disk bounds the memory.
+/// Most batches that are held: as many as validators vote on ahead of the head. So a slow disk does not fill the
+/// memory.
 pub(super) const HELD_MAX: usize = 8;
 
-/// A chain of outcomes in memory. The first stands on the head, or did when it was executed.
+/// A chain of outcomes in memory. The first builds on the head, or did when it was executed.
 pub(super) struct Held {
     chain: VecDeque<Arc<Executed>>,
     /// The last batch that is known to be committed.
@@ -18,13 +19,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Nothing, behind the head.
+    /// An empty chain on the head.
     pub(super) fn new(committed: BatchNumber) -> Held {
         Held { chain: VecDeque::new(), committed }
     }
 
-    /// Takes an outcome, but for one that was committed meanwhile. It displaces those of its number and above; one that continues none of
-    /// the held displaces them all.
+    /// Takes an outcome, unless its number was committed meanwhile. It displaces outcomes of its number and above. If
+    /// it continues none of the held ones, it displaces them all.
     pub(super) fn push(&mut self, executed: Arc<Executed>) {
         let number = executed.number();
         if number <= self.committed {
@@ -37,31 +38,31 @@ impl Held {
         self.chain.push_back(executed);
     }
 
-    /// Whether no other batch may be executed before one is committed.
+    /// Whether a batch must be committed before another may be executed.
     pub(super) fn is_full(&self) -> bool {
         self.chain.len() >= HELD_MAX
     }
 
-    /// The batches below a given number, on which its batch stands. Returns `None` if the one before it is neither here nor
-    /// committed.
+    /// The held batches below `number`, on which that batch builds. Returns `None` if the batch before it is neither
+    /// held nor committed.
     pub(super) fn before(&self, number: BatchNumber) -> Option<Vec<Arc<Executed>>> {
         let chain: Vec<_> = self.chain.iter().filter(|held| held.number() < number).cloned().collect();
         let last = chain.last().map_or(self.committed, |last| last.number());
         (last.next() == number).then_some(chain)
     }
 
-    /// The outcome of that token.
+    /// The outcome with that token.
     pub(super) fn get(&self, number: BatchNumber, token: &Digest) -> Option<&Arc<Executed>> {
         self.chain.iter().find(|held| held.number() == number && held.token() == *token)
     }
 
-    /// Transactions that are in batches here.
+    /// Counts the transactions in the held batches.
     pub(super) fn transactions(&self) -> usize {
         self.chain.iter().map(|held| held.hashes.len()).sum()
     }
 
-    /// The pool's transactions in these batches: the next nonce of every account that they changed. For most of these accounts the
-    /// pool has no transaction.
+    /// The pool's transactions that these batches hold: the next nonce of every account that they changed. For most of
+    /// these accounts the pool has no transaction.
     pub(super) fn ahead(&self) -> Ahead {
         let entries = self.chain.iter().flat_map(|held| held.delta.entries());
         let nonce = |(key, value): (StateKey, Option<StateValue>)| match (key, value) {
@@ -73,17 +74,17 @@ impl Held {
         entries.filter_map(|entry| nonce((entry.key, entry.value))).collect()
     }
 
-    /// Drops the batches up to one that is committed.
+    /// Drops the batches up to `committed`.
     pub(super) fn settle(&mut self, committed: &Tip) {
         self.committed = committed.number();
         self.chain.retain(|held| held.number() > committed.number());
-        // Sync may have brought another batch than the one that they stand on.
+        // Sync may have brought another batch than the one that they build on.
         if self.chain.front().is_some_and(|first| first.tip.header.parent != committed.digest) {
             self.chain.clear();
         }
     }
 
-    /// Drops the batches above.
+    /// Drops the batches above `to`.
     pub(super) fn roll_back(&mut self, to: BatchNumber) {
         self.chain.retain(|held| held.number() <= to);
     }
@@ -97,8 +98,8 @@ mod tests {
         validator::tests::{batch_after, ledger},
     };
 
-    /// Goal: the chain holds each batch and drops batches that do not lead to it. Another head drops those that do not stand on
-    /// it.
+    /// Goal: the chain holds each batch, and drops batches that do not lead to it. A new head drops batches that do not
+    /// build on it.
     #[test]
     fn a_chain_is_held() {
         let genesis = genesis(1);

@@ -1,7 +1,7 @@
-//! [`Kept`]: the outcomes that this validator may have told, durable until their number is committed.
+//! [`Kept`]: the outcomes that this validator may have announced, durable until their number is committed.
 //!
-//! A validator that tells a token promises to show its outcome: others may agree on it, in this view or a later one. So an outcome
-//! is written before it is told, and survives a rollback.
+//! A validator that announces a token promises to show its outcome: others may agree on it, in this view or a later
+//! one. So an outcome is written before it is announced, and survives a rollback.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
@@ -13,24 +13,24 @@ use slipstream_types::{BatchNumber, CodecError, Digest, codec};
 use super::{executed::Parts, message::OutcomeParts};
 use crate::error::RecordError;
 
-/// Outcomes of one number, at most: one for each view in which it was executed. Those of the oldest views go first; a primary that makes
-/// others pile them up has to be elected for each.
+/// Most outcomes of one number: one for each view in which it was executed. Those of the oldest views go first. A
+/// primary that makes others pile them up must be elected for each.
 const NUMBER_MAX: usize = 16;
 
-/// The names of the records begin so.
+/// The prefix of the records' names.
 const PREFIX: &str = "consensus/outcome/";
 
 /// An outcome as it is stored.
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    /// None of what was fetched.
+    /// `None` for a fetched outcome.
     order: Option<SignedOrder>,
     parts: OutcomeParts,
 }
 
 /// A record as it was found.
 pub(super) struct Found {
-    /// None of what was fetched.
+    /// `None` for a fetched outcome.
     pub(super) order: Option<SignedOrder>,
     pub(super) token: Digest,
     pub(super) parts: OutcomeParts,
@@ -43,7 +43,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Takes an outcome that is durable. Gives the name of a record that has to make room for it.
+    /// Takes a durable outcome. Returns the name of a record to remove, if it must make room.
     pub(super) fn insert(&mut self, parts: Arc<Parts>) -> Option<String> {
         let outcomes = self.numbers.entry(parts.number()).or_default();
         if outcomes.iter().any(|kept| name(kept) == name(&parts)) {
@@ -55,7 +55,7 @@ impl Kept {
         (outcomes.len() > NUMBER_MAX).then(|| name(&outcomes.remove(0)))
     }
 
-    /// The outcome of that token.
+    /// The outcome with that token.
     pub(super) fn get(&self, number: BatchNumber, token: &Digest) -> Option<&Arc<Parts>> {
         self.numbers.get(&number)?.iter().find(|parts| parts.token == *token)
     }
@@ -66,21 +66,21 @@ impl Kept {
         outcomes.iter().find(|parts| parts.order.as_ref() == Some(order))
     }
 
-    /// Forgets what is committed. Gives its first number, if there is any; then [`remove`] follows.
+    /// Forgets committed outcomes. Returns the first number among them, if any; the caller must then call [`remove`].
     pub(super) fn settle(&mut self, committed: BatchNumber) -> Option<BatchNumber> {
         let open = self.numbers.split_off(&committed.next());
         std::mem::replace(&mut self.numbers, open).into_keys().next()
     }
 }
 
-/// Makes an outcome durable before it is told, or before others are told that stand on it.
+/// Makes an outcome durable, before it, or one that builds on it, is announced.
 pub(super) fn write(store: &Store, parts: &Parts) -> Result<(), RecordError> {
     let stored = Stored { order: parts.order.clone(), parts: parts.outcome() };
     let bytes = codec::encode("outcome", &stored).map_err(RecordError::Unreadable)?;
     Ok(store.put_record(&name(parts), &bytes)?)
 }
 
-/// Loads the outcomes above a batch, by number and view. Those up to it are removed, in case a crash prevented that.
+/// Loads the outcomes above `head`, by number and view. Removes those up to `head`, in case a crash prevented that.
 ///
 /// # Errors
 /// If one cannot be read: this validator promised to show it.
@@ -102,13 +102,13 @@ pub(super) fn remove(store: &Store, committed: RangeInclusive<BatchNumber>) -> R
     store.remove_records(&first_of(*committed.start()), &last_of(*committed.end()))
 }
 
-/// The tokens of the outcomes of a batch that are there.
+/// The tokens of a batch's kept outcomes.
 pub(crate) fn kept_tokens(store: &Store, number: BatchNumber) -> Result<Vec<Digest>, StorageError> {
     let records = store.records(&first_of(number), &last_of(number))?;
     Ok(records.iter().filter_map(|(name, _)| token_of(name)).collect())
 }
 
-/// By number, then by view; fetched outcomes come last.
+/// The name of an outcome's record. Names sort by number, then by view; fetched outcomes come last.
 fn name(parts: &Parts) -> String {
     let view = parts.order.as_ref().map_or(u64::MAX, |order| order.order.view);
     format!("{PREFIX}{:020}/{view:020}/{}", parts.number().get(), parts.token)
@@ -123,7 +123,7 @@ fn first_of(number: BatchNumber) -> String {
     format!("{PREFIX}{:020}/", number.get())
 }
 
-/// The bound behind all names of that number.
+/// The bound after all names of that number.
 fn last_of(number: BatchNumber) -> String {
     format!("{PREFIX}{:020}/~", number.get())
 }

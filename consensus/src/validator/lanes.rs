@@ -1,7 +1,7 @@
 //! [`Lanes`]: messages to the other validators, each on a lane of its own.
 //!
-//! A lane has several requests in flight and a bounded queue behind them. So a slow or silent validator delays nobody else
-//! and takes little memory. Callers that want no answer ignore what lands.
+//! A lane has several requests in flight and a bounded queue behind them. So a slow or silent validator delays nobody
+//! else and takes little memory. Callers that want no answer ignore what [`Lanes::landed`] returns.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,28 +16,29 @@ use tokio::task::JoinSet;
 use super::{message::REQUEST_BYTES_MAX, said::Said};
 use crate::error::ConsensusError;
 
-/// Requests to one validator at the same time: the votes of some batches, where a round trip takes longer than a batch.
+/// Most requests in flight to one validator: the votes of several batches, where a round trip takes longer than a
+/// batch.
 const IN_FLIGHT_MAX: usize = 16;
-/// Requests to one validator that wait. The oldest is given up for a newer one.
+/// Most requests that wait for one validator. Beyond that, the oldest is dropped for a newer one.
 const QUEUE_MAX: usize = 64;
-/// Bytes of them, beyond which the same happens: two of the longest orders.
+/// Most bytes that wait for one validator, with the same effect: two of the longest orders.
 const QUEUE_BYTES_MAX: usize = 2 * REQUEST_BYTES_MAX;
-/// How long a validator may take to say that it heard.
+/// How long a validator may take to acknowledge a request, apart from its transfer.
 const DEADLINE_MS: u64 = 2_000;
-/// Payload bytes a second of the slowest link that a validator may have. A request's deadline grows by this; otherwise an order too long
-/// for its deadline would be resent from its first byte for ever. One of 24 MiB then has 25 s, which is within the receiver's transfer
-/// timeout.
+/// Payload bytes per second of the slowest link that a validator may have. A request's deadline grows by the transfer;
+/// otherwise an order too long for its deadline would be resent from its first byte for ever. An order of 24 MiB then
+/// has 25 s, which is within the receiver's transfer timeout.
 const LINK_BYTES_PER_SECOND: u64 = 1_000_000;
 
 /// One queued request.
 #[derive(Clone)]
 pub(super) struct Parcel<T> {
-    /// Tells its sender what the answer is to.
+    /// Names, to its sender, the request that an answer belongs to.
     pub(super) tag: T,
     /// The batch that it was sent for.
     pub(super) number: BatchNumber,
     pub(super) payload: Arc<Vec<u8>>,
-    /// Bytes that the answer may have.
+    /// Most bytes that the answer may have.
     pub(super) answer_bytes_max: usize,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Parcel<T> {
 pub(super) struct Landed<T> {
     pub(super) seat: u16,
     pub(super) tag: T,
-    /// `None` if the answer was late or a refusal.
+    /// `None` if the answer was late or a refusal, or the request was dropped.
     pub(super) answer: Option<Vec<u8>>,
 }
 
@@ -58,7 +59,7 @@ struct Lane<T> {
     queue: VecDeque<Parcel<T>>,
     /// The refusals that were logged.
     said: Said,
-    /// Whether it was logged that the validator does not answer.
+    /// Whether the validator's silence was logged.
     silent: bool,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Lanes<T> {
     transport: Arc<dyn Transport>,
     lanes: BTreeMap<u16, Lane<T>>,
     flying: JoinSet<Flight<T>>,
-    /// Requests given up unsent, and still to be reported.
+    /// Requests that were dropped unsent, and are still to be reported.
     given_up: VecDeque<Landed<T>>,
 }
 
@@ -96,12 +97,12 @@ impl<T: Copy + Send + 'static> Lanes<T> {
         }
     }
 
-    /// The validators that there are lanes to.
+    /// The seats that have a lane.
     pub(super) fn seats(&self) -> Vec<u16> {
         self.lanes.keys().copied().collect()
     }
 
-    /// Sends a request, now or when the lane has room. Each is told by [`Lanes::landed`], also one that is given up.
+    /// Sends a request, now or when the lane has room. [`Lanes::landed`] reports each, including one that was dropped.
     pub(super) fn post(&mut self, seat: u16, parcel: Parcel<T>) {
         let Some(lane) = self.lanes.get_mut(&seat) else { return };
         lane.queue.push_back(parcel);
@@ -116,7 +117,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
 
     fn launch(&mut self, seat: u16) {
         let Some(lane) = self.lanes.get_mut(&seat) else { return };
-        // The longest order goes out beside nothing but votes.
+        // Beside the longest order only votes are in flight.
         while lane.in_flight < IN_FLIGHT_MAX
             && lane.bytes < REQUEST_BYTES_MAX
             && let Some(Parcel { tag, number, payload, answer_bytes_max }) = lane.queue.pop_front()
@@ -136,7 +137,7 @@ impl<T: Copy + Send + 'static> Lanes<T> {
         }
     }
 
-    /// Waits for the next request that ends; for ever if there is none. Dropping the future loses nothing.
+    /// Waits for the next request that ends; waits for ever if there is none. Dropping the future loses nothing.
     ///
     /// # Errors
     /// [`ConsensusError::Task`] if sending panicked.
@@ -158,9 +159,9 @@ impl<T: Copy + Send + 'static> Lanes<T> {
 }
 
 impl<T> Lane<T> {
-    /// A refusal is logged once per batch, silence once until it ends.
+    /// Logs a refusal once per batch, and silence once until it ends.
     fn note(&mut self, validator: u16, number: BatchNumber, result: &Result<Vec<u8>, NetworkError>) {
-        // A busy validator says nothing about the batch.
+        // A busy refusal says nothing about the batch.
         let silent = matches!(result, Err(error) if error.refusal().is_none() || error.is_retryable());
         let began = !std::mem::replace(&mut self.silent, silent) && silent;
         let is_elsewhere = |error: &NetworkError| {
@@ -183,7 +184,7 @@ impl<T> Lane<T> {
     }
 }
 
-/// Time to listen, and time to send so many bytes over the slowest link.
+/// Time to acknowledge, and time to send `bytes` over the slowest link.
 fn deadline(bytes: usize) -> Duration {
     Duration::from_millis(DEADLINE_MS + bytes as u64 * 1_000 / LINK_BYTES_PER_SECOND)
 }
@@ -196,14 +197,14 @@ mod tests {
     use super::*;
     use crate::testing::{Endpoint, Silent, validator_key};
 
-    // The largest order fits through the slowest link, and a small one is asked again as soon as ever.
+    // The largest order fits through the slowest link, and a small request is retried soon.
     #[test]
     fn deadlines_leave_time_for_the_transfer() {
         assert_eq!(deadline(300), Duration::from_millis(2_000));
         assert_eq!(deadline(24 << 20), Duration::from_millis(2_000 + 25_165));
     }
 
-    /// Answers what it is asked, once it is let.
+    /// Echoes a request, once its gate lets it.
     struct Echo {
         gate: Arc<Semaphore>,
     }
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Lanes of validator 0 to validator 1, that answers as it is let, and to 2, that never does.
+    /// Makes lanes from validator 0 to validator 1, which answers when the gate lets it, and to 2, which never does.
     fn lanes(gate: &Arc<Semaphore>) -> (MemoryHub, Lanes<u32>) {
         let hub = MemoryHub::new();
         let peer = |index| validator_key(index).public();
@@ -246,7 +247,7 @@ mod tests {
         Parcel { tag, number: BatchNumber::new(1), payload, answer_bytes_max: 100 }
     }
 
-    /// Goal: who is silent costs its own lane its deadline, and the other lane nothing.
+    /// Goal: a silent validator costs its own lane its deadline, and the other lane nothing.
     #[tokio::test(start_paused = true)]
     async fn a_silent_validator_holds_up_nobody() {
         let (_hub, mut lanes) = lanes(&Arc::new(Semaphore::new(100)));
@@ -267,7 +268,8 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(9), lanes.landed()).await.is_err());
     }
 
-    /// Goal: a lane's memory is bounded, the oldest of what waits is given up and told, and everything else is sent in order.
+    /// Goal: a lane's memory is bounded. The oldest queued request is dropped and reported, and all others are sent in
+    /// order.
     #[tokio::test(start_paused = true)]
     async fn a_full_lane_gives_up_the_oldest() {
         const EXCESS: usize = 3;

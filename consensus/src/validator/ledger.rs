@@ -1,4 +1,4 @@
-//! [`Ledger`]: the needs of execution and commit, and their work with the store. Everything here blocks.
+//! [`Ledger`]: the inputs of execution and commit, and their work with the store. Everything here blocks.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ pub(super) struct Ledger {
     pub(super) domain: Digest,
     /// The executor's session, which sync shares.
     pub(super) session: Arc<Session>,
-    /// The contract that says who validates the next epoch, if the genesis names one.
+    /// The contract that names the validators of the next epoch, if the genesis names one.
     pub(super) contract: Option<Address>,
-    /// Where a simulator holds it.
+    /// The hooks of a simulator.
     pub(super) seams: Seams,
 }
 
@@ -40,19 +40,19 @@ pub(super) struct Ground {
     pub(super) overlay: Overlay,
     /// The parent of the next batch.
     pub(super) parent: Tip,
-    /// The state behind that batch; none if it is committed.
+    /// The state after the parent; `None` if the parent is committed.
     pub(super) before: Option<SpeculatedState>,
 }
 
 impl Ground {
-    /// The state behind the batch before.
+    /// The state after the parent.
     pub(super) fn state(&self) -> State<'_> {
         State::on(&self.view, &self.overlay).expect("a ground is whole when it is made")
     }
 }
 
 impl Ledger {
-    /// The domain of what is signed in the epoch of a chain.
+    /// The domain of signatures in an epoch of a chain.
     pub(super) fn domain(genesis: Digest, set: &ValidatorSet) -> Digest {
         let place = [genesis.as_bytes(), &set.epoch.0.to_le_bytes()[..]].concat();
         Digest::tagged("slipstream/consensus/1", &place)
@@ -63,15 +63,15 @@ impl Ledger {
         self.set.validators[usize::from(self.set.primary(view))].fee_recipient
     }
 
-    /// The head, with the validators that follow it if it ended its epoch.
+    /// The head, with the next validators if it ended its epoch.
     pub(super) fn tip(&self) -> Result<Tip, StorageError> {
         let head = self.store.head()?;
         let info = self.store.ledger_info(head.header.number)?;
         Ok(Tip::of(head, info.and_then(|info| info.next_validators)))
     }
 
-    /// The base of a batch: the last of the chain, or the head if that is empty. Returns `None` if the head moved past the batch, or
-    /// the chain does not lead to the head.
+    /// The base of a batch: the last of the chain, or the head if the chain is empty. Returns `None` if the head moved
+    /// past the batch, or the chain does not lead to the head.
     pub(super) fn ground(
         &self,
         chain: &[Arc<Executed>],
@@ -92,18 +92,18 @@ impl Ledger {
         Ok(is_next.then_some(Ground { view, overlay, parent, before }))
     }
 
-    /// Whether a simulator leaves a defence out.
+    /// Whether a simulator removes a defence.
     pub(super) fn lacks(&self, planted: Planted) -> bool {
         self.seams.defences.lacks(planted)
     }
 
-    /// Makes an outcome durable before it is told.
+    /// Makes an outcome durable before it is announced.
     pub(super) fn keep(&self, parts: &Parts) -> Result<(), RecordError> {
         if self.lacks(Planted::UnkeptOutcome) { Ok(()) } else { kept::write(&self.store, parts) }
     }
 
-    /// Commits a certified batch. That somebody else, sync, has committed it meanwhile is fine. Its outcome is removed behind the commit, so
-    /// that a power cut, which takes the last writes, leaves one or the other.
+    /// Commits a certified batch. It is no error if sync has committed it meanwhile. The kept outcome is removed after
+    /// the commit, so that a power cut, which takes the last writes, leaves one or the other.
     pub(super) fn commit(
         &self,
         executed: &Executed,
@@ -121,7 +121,7 @@ impl Ledger {
         self.forget_outcomes(executed.number())
     }
 
-    /// As [`Ledger::commit`], of a batch that was rolled back here.
+    /// Does the same as [`Ledger::commit`] with a batch that was rolled back here.
     pub(super) fn commit_parts(&self, parts: &Parts, certificate: &Certificate) -> Result<(), StorageError> {
         let sealed = &parts.sealed;
         let delta = Delta::open(&sealed.delta)?;
@@ -132,7 +132,7 @@ impl Ledger {
         self.forget_outcomes(parts.number())
     }
 
-    /// Removes the outcomes from a number on that the head makes needless. A batch that was left to sync keeps its own.
+    /// Removes the kept outcomes from number `first` up to the head. A batch that was left to sync keeps its own.
     pub(super) fn forget_outcomes(&self, first: BatchNumber) -> Result<(), StorageError> {
         kept::remove(&self.store, first..=self.store.head()?.header.number)
     }
@@ -143,7 +143,7 @@ impl Ledger {
         speculation: Option<slipstream_storage::Speculation>,
     ) -> Result<(), StorageError> {
         match self.store.commit_recorded(batch, speculation) {
-            // Sync was faster, or it has to be: a batch before this one could not be had here.
+            // Sync was faster, or has to be: a batch before this one was not available here.
             Err(StorageError::NotNext { head, number }) => {
                 tracing::debug!(%head, %number, "a decided batch is left to sync");
                 Ok(())

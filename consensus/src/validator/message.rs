@@ -8,27 +8,27 @@ use slipstream_types::{
     blob::BLOB_BYTES_MAX, codec, limits,
 };
 
-/// How errors name a request.
+/// The name of a request in errors.
 const REQUEST: &str = "consensus request";
 /// The longest request: a body and hints that LZ4 could not shrink, and the rest.
 pub(super) const REQUEST_BYTES_MAX: usize = BLOB_BYTES_MAX;
-/// How a request begins that is an order.
+/// The first byte of a request that is an order.
 const ORDER_VARIANT: u8 = 0;
-/// Bytes of a [`SignedOrder`], all of whose fields have a fixed length: so it can be read without what follows.
+/// Bytes of a [`SignedOrder`]. All its fields have a fixed length, so it can be read without what follows.
 const ORDER_BYTES: usize = 3 * 8 + 32 + 8 + 32 + 64;
-/// The longest answer that is no outcome.
+/// The longest answer other than an outcome.
 pub(super) const TAKEN_BYTES_MAX: usize = 16;
-/// The longest answer that is one. Sync brings a batch whose parts are longer together.
+/// The longest outcome in an answer. Sync brings a batch whose parts are longer together.
 pub(super) const OUTCOME_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
 /// A message from one validator to another. The channel proves its sender.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// [`Message::Order`], which does not come in [`Request::Say`], and what is ordered.
+    /// A [`Message::Order`], which [`Request::Say`] must not carry, with the ordered batch.
     Order(Box<Ordered>),
-    /// Any other message, and the epoch of its sender: in another one its signatures mean nothing.
+    /// Any other message, with its sender's epoch: in another epoch its signatures mean nothing.
     Say(Epoch, Box<Message>),
-    /// Asks for the outcome behind a token of a batch.
+    /// Asks for the outcome that a batch's token names.
     Outcome {
         /// Number of the batch.
         number: BatchNumber,
@@ -37,10 +37,10 @@ pub enum Request {
     },
 }
 
-/// An order and what it is about.
+/// An order with the ordered batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ordered {
-    /// Names the body by its digest.
+    /// The order, which names the body by its digest.
     pub order: SignedOrder,
     /// The batch's transactions, as a blob.
     pub body: Blob,
@@ -49,16 +49,16 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// Bytes of it in memory.
+    /// Bytes of body and hints in memory.
     pub(super) fn bytes(&self) -> usize {
         self.body.len() + self.hints.as_ref().map_or(0, |hints| hints.len())
     }
 }
 
-/// The answer to a [`Request`]. A refusal is the transport's, with its reason as text.
+/// The answer to a [`Request`]. The transport carries a refusal, with its reason as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Response {
-    /// The message was taken in.
+    /// The validator took the message.
     Taken,
     /// The outcome that the request asked for.
     Outcome(Box<OutcomeParts>),
@@ -69,7 +69,7 @@ pub enum Response {
 /// A batch with its outcome. The receiver checks it against a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OutcomeParts {
-    /// Commits to the rest.
+    /// The header, which commits to the other fields.
     pub header: BatchHeader,
     /// The batch's transactions, as a blob.
     pub body: Blob,
@@ -79,7 +79,7 @@ pub struct OutcomeParts {
     pub delta: Blob,
 }
 
-/// A request or an answer.
+/// Encodes a request or an answer.
 ///
 /// # Errors
 /// If it is longer than BCS allows.
@@ -87,10 +87,10 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, CodecError> {
     codec::encode("consensus message", message)
 }
 
-/// Decodes a request. Nothing of it is unpacked.
+/// Decodes a request, without unpacking any of it.
 ///
 /// # Errors
-/// If it is none.
+/// If the bytes are no request.
 pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
     let request: Request = codec::decode(REQUEST, bytes, REQUEST_BYTES_MAX)?;
     match &request {
@@ -105,7 +105,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<Request, CodecError> {
 pub(super) const ODD_ORDER: CodecError =
     CodecError::Invalid { what: REQUEST, rule: "an order begins with its kind, in one byte" };
 
-/// The order that a request begins with, if it is one; the body behind it is not looked at.
+/// Reads the order that a request begins with, if it is one. The body after it is ignored.
 ///
 /// # Errors
 /// If it is cut off.
@@ -115,14 +115,14 @@ pub(super) fn order_of(request: &[u8]) -> Result<Option<SignedOrder>, CodecError
     codec::decode("order", order, ORDER_BYTES).map(Some)
 }
 
-/// Whether it comes from the primary of its view. Nobody else sends orders.
+/// Checks that the order comes from the primary of its view. Nobody else sends orders.
 pub(super) fn check_author(order: &SignedOrder, seat: u16, set: &ValidatorSet) -> Result<(), CodecError> {
     let rule = "an order comes from the primary of its view";
     let is_author = set.primary(order.order.view) == seat;
     is_author.then_some(()).ok_or(CodecError::Invalid { what: REQUEST, rule })
 }
 
-/// Whether the primary of its view signed it.
+/// Checks that the primary of its view signed the order.
 pub(super) fn check_signature(
     order: &SignedOrder,
     set: &ValidatorSet,
@@ -133,7 +133,7 @@ pub(super) fn check_signature(
 }
 
 impl Ordered {
-    /// Whether the body is the one that it names.
+    /// Checks that the body is the one that the order names.
     pub(super) fn check_body(&self) -> Result<(), CodecError> {
         let content = self.body.content(BlobKind::Body)?;
         match content_digest(BlobKind::Body, &content) == self.order.order.transactions {
@@ -148,12 +148,12 @@ impl Ordered {
 /// Decodes the response to a request.
 ///
 /// # Errors
-/// If it is none.
+/// If the bytes are no response.
 pub fn decode_response(bytes: &[u8]) -> Result<Response, CodecError> {
     codec::decode("consensus response", bytes, OUTCOME_BYTES_MAX)
 }
 
-// The two blobs of an order fit.
+// The two blobs of an order fit into a request.
 const _: () = assert!(REQUEST_BYTES_MAX > limits::BODY_BYTES_MAX + limits::HINTS_BYTES_MAX + (1 << 20));
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::testing::{genesis, validator_key};
 
-    /// An order of a set of one, by that key.
+    /// An order in a set of one, signed with `key`.
     fn ordered(content: &[u8], named: &[u8], key: &SecretKey) -> Ordered {
         let order = Order {
             epoch: Epoch(0),
@@ -178,7 +178,7 @@ mod tests {
         Ordered { order, body: Blob::compress(BlobKind::Body, content).unwrap(), hints: None }
     }
 
-    /// Goal: encoded messages decode again. An order is taken only with its primary's signature and its own body.
+    /// Goal: encoded messages decode again. An order is accepted only with its primary's signature and its own body.
     #[test]
     fn requests_are_whole() {
         let genesis = genesis(1);

@@ -9,13 +9,14 @@
 //!                                                            └─▶ Decided ──▶ node announces it to fullnodes
 //! ```
 //!
-//! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything. It has the core, executed batches that are uncommitted
-//! ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so no part needs a
-//! lock. `driver` takes them in, and `effects` carries out what the core wants. `working` and `execution` make outcomes, and `fetching`
-//! gets those that others agreed on. `pace` bounds a batch by time. After a start, `opening` finds the earlier state.
+//! [`Validator`] is a handle. The [`Driver`] is the actor that owns everything: the core, uncommitted batches
+//! ([`held`], and [`kept`] on disk), and bodies that wait for execution ([`bodies`]). Inputs come one after another, so
+//! no part needs a lock. `driver` takes inputs in, and `effects` carries out what the core wants. `working` and
+//! `execution` make outcomes, and `fetching` gets those that others agreed on. `pace` bounds a batch by time. After a
+//! start, `opening` finds the earlier state.
 //!
-//! The validator makes everything durable before it says it: outcomes when it executes them, votes by [`Flush`](slipstream_eve::Flush),
-//! one after another.
+//! The validator makes everything durable before it sends it: outcomes when it executes them, votes by
+//! [`Flush`](slipstream_eve::Flush), one after another.
 
 mod admission;
 mod bench;
@@ -81,21 +82,22 @@ use crate::{
     simulated::Seams,
 };
 
-/// Requests that wait for the driver. More of them wait with their askers: the network bounds how many each peer may have, and their
-/// bytes.
+/// Most requests that wait for the driver. Further ones wait with their senders: the network bounds how many each peer
+/// may have, and their bytes.
 const MAILBOX_MAX: usize = 16;
 
-/// Longest word, in bytes, that is answered once it is in the mailbox. Votes are far shorter. A longer word is answered when the driver has
-/// taken it out: until then its bytes count against its sender.
+/// Longest protocol message, in bytes, that is answered once it is in the mailbox. Votes are far shorter. A longer
+/// message is answered when the driver has taken it out; until then its bytes count against its sender.
 const SHORT_WORD_BYTES_MAX: usize = 4 << 10;
 
-/// When a validator that sent more orders than are executed is to come back.
+/// Time after which a validator may retry an order that found no room.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
-/// A certified batch, as its view's primary hands it to whoever announces it to the fullnodes. The primary may not have committed it yet.
+/// A certified batch, handed on for announcement to the fullnodes. This validator may not have committed it yet.
 #[derive(Clone, Debug)]
 pub struct Decided {
-    /// Whether this validator is the primary of the view that it was decided in: it spreads the batch, and the others help.
+    /// Whether this validator is the primary of the view that decided the batch: the primary spreads it, and the others
+    /// help.
     pub leads: bool,
     /// Header of the decided batch.
     pub header: BatchHeader,
@@ -107,26 +109,26 @@ pub struct Decided {
     pub hints: Option<Blob>,
 }
 
-/// What another validator at that seat wants.
+/// A request of the validator at that seat.
 struct Mail {
     seat: u16,
     content: Content,
 }
 
 enum Content {
-    /// An order of which nothing is unpacked yet, the bytes that came, and where it is said whether it is wanted.
+    /// An order whose body is still packed, the bytes of its message, and where to answer whether it is wanted.
     Offer(SignedOrder, usize, oneshot::Sender<Result<bool, ProposalError>>),
-    /// An order that was wanted, and came without the body that it names.
+    /// A wanted order that came without the body that it names.
     Misfit(SignedOrder),
     /// An order with the body that it names.
     Order(Box<Ordered>, Answer),
-    /// A word of the protocol, and where its answer goes if it was not answered yet.
+    /// A message of the protocol, and where its answer goes if it was not answered yet.
     Word(Box<Message>, Option<Answer>),
-    /// A question for the outcome of a batch by its token.
+    /// A request for the outcome of a batch, by its token.
     Outcome(BatchNumber, Digest, Answer),
 }
 
-/// A handle to one member of the validator set. A clone is another handle to the same one.
+/// A handle to one member of the validator set. Clones share the same validator.
 #[derive(Clone)]
 pub struct Validator {
     key: PeerId,
@@ -141,9 +143,9 @@ pub struct Validator {
 }
 
 impl Validator {
-    /// Makes a validator of `set` with that key, over an initialised store. Returns the handle, and the driver that works once it
-    /// [runs](Driver::run). Batches decided while it is the primary go to `decided`; if nobody takes them, they are dropped, and
-    /// fullnodes learn of them through sync. With `executor.hints: values` its batches' hints carry values.
+    /// Makes a validator of `set` with that key, over an initialised store. Returns the handle, and the driver that
+    /// works once it [runs](Driver::run). Each decided batch goes to `decided`; if nobody takes it, it is dropped, and
+    /// fullnodes get it through sync. With `executor.hints: values` its batches' hints carry values.
     ///
     /// # Errors
     /// If the set lacks the key, or a record that the validator must not forget is unreadable.
@@ -164,7 +166,7 @@ impl Validator {
         Validator::simulated(seams, config, session, chain, store, pool, key, set, transport, clock, decided)
     }
 
-    /// As [`Validator::new`], where a simulator holds it.
+    /// Does the same as [`Validator::new`], with the seams of a simulator.
     ///
     /// # Errors
     /// As [`Validator::new`].
@@ -228,8 +230,9 @@ impl Validator {
         Ok((validator, driver))
     }
 
-    /// Answers a request of the consensus protocol as soon as the driver has heard it; a vote as soon as it is in the driver's mailbox. A
-    /// refusal names what is wrong. Work that a request began goes on even if the future is dropped.
+    /// Answers a request of the consensus protocol as soon as the driver has processed it; a vote as soon as it is in
+    /// the driver's mailbox. A refusal says what is wrong. Work that a request began continues even if the future is
+    /// dropped.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Vec<u8>, Refusal> {
         let answer = self.answer(peer, payload).await;
         let encoded =
@@ -253,7 +256,7 @@ impl Validator {
         })
     }
 
-    /// Whether the peer's requests are looked at at all.
+    /// Whether the peer's requests are considered at all.
     pub fn takes_from(&self, peer: &PeerId) -> bool {
         self.set.index_of(peer).is_some()
     }
@@ -292,7 +295,7 @@ impl Validator {
         (found == epoch).then_some(()).ok_or(ProposalError::OtherEpoch { found, epoch })
     }
 
-    /// Takes an order in. Until the driver wants it, nothing of its body is copied, unpacked or hashed.
+    /// Takes an order. Nothing of its body is copied, unpacked or hashed before the driver wants it.
     async fn take_order(
         &self,
         peer: PeerId,
@@ -302,7 +305,7 @@ impl Validator {
     ) -> Result<Response, ProposalError> {
         self.check_epoch(order.order.epoch)?;
         message::check_author(&order, seat, &self.set).map_err(ProposalError::Malformed)?;
-        // Views and decisions only go on.
+        // Views and committed numbers only grow.
         let is_old = {
             let shown = self.shown.borrow();
             order.order.view < shown.status.view || order.order.number <= shown.committed
@@ -327,7 +330,7 @@ impl Validator {
         match opened {
             Ok(ordered) => self.ask(seat, |answer| Content::Order(ordered, answer)).await,
             Err(error) => {
-                // Its primary sent it, and could send others for ever.
+                // The primary signed it, and could send others for ever.
                 self.post(seat, Content::Misfit(order)).await?;
                 Err(ProposalError::Malformed(error))
             }
@@ -364,7 +367,7 @@ impl Validator {
         self.shown.borrow().status()
     }
 
-    /// The view that it is in, or goes to: who is the primary.
+    /// The view that the validator is in, or goes to. It determines the primary.
     pub fn watch_view(&self) -> watch::Receiver<u64> {
         self.view.clone()
     }
@@ -380,7 +383,7 @@ pub fn domain(genesis: Digest, set: &ValidatorSet) -> Digest {
     Ledger::domain(genesis, set)
 }
 
-/// The record that binds the votes of the validator on this store.
+/// Loads the record that binds the votes of this store's validator.
 pub(crate) fn votes(store: &Store) -> Result<Option<Record>, RecordError> {
     records::VOTES.load(store)
 }

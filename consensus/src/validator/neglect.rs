@@ -1,8 +1,9 @@
-//! [`Neglect`]: whether the primary leaves out of its batches what it should order.
+//! [`Neglect`]: whether the primary omits transactions that it should order.
 //!
-//! An honest primary ends a batch only when it has no room or no executable transaction left. It has what this validator's forwarder
-//! offers it every half second. So a primary leaves a transaction out if that could be executed long before the order of a batch that
-//! had room, and still can be after it. One validator's word ends no view: that takes `max(u, r) + 1` validators, one of which is honest.
+//! An honest primary ends a batch only when it has no room or no executable transaction left. Every half second this
+//! validator's forwarder offers it what it lacks. So a primary neglects a transaction if it could be executed long
+//! before the order of a batch with room, and still can be after it. One validator's complaint ends no view: that takes
+//! `max(u, r) + 1` validators, one of which is honest.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -16,33 +17,33 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use crate::error::ConsensusError;
 
-/// How long the primary is presumed to know a transaction too late: three offers, and the time to build a batch.
+/// How long the primary may not know a transaction yet: three offers, and the time to build a batch.
 const GRACE: Duration = Duration::from_millis(1_500);
-/// Moments of which the pool's candidates are kept, two a second: they reach back longer than [`GRACE`].
+/// Moments for which the pool's candidates are kept, two a second: they reach back longer than [`GRACE`].
 const MOMENTS_MAX: usize = 8;
-/// Orders and times of executions that are kept, by number: above the head there are fewer.
+/// Orders and execution times that are kept, by number: fewer batches are above the head.
 const BATCHES_MAX: usize = 16;
-/// Transactions whose neglect is remembered. When there are more, all are forgotten.
+/// Most transactions whose neglect is remembered. Beyond that, all are forgotten.
 const BLAMED_MAX: usize = 1_024;
 
 /// See the module.
 pub(super) struct Neglect {
-    /// Validators of which one is honest.
+    /// Validators of which at least one is honest: `max(u, r) + 1`.
     matching: usize,
     /// Executors that make a quorum.
     quorum: usize,
-    /// Executors that may lie about their times. That number of the longest is ignored.
+    /// Executors that may lie about their times. That number of the longest times is ignored.
     liars: usize,
-    /// The executable transactions of the pool at some moments, the oldest first.
+    /// The pool's executable transactions at some moments, the oldest first.
     candidates: VecDeque<(Instant, HashSet<B256>)>,
-    /// When the orders came, by number and view.
+    /// When the orders arrived, by number and view.
     orders: VecDeque<(BatchNumber, u64, Instant)>,
     /// How long the other validators took for batches that are not committed yet.
     times: BTreeMap<BatchNumber, BTreeMap<u16, Duration>>,
-    /// Views that ended for a transaction. One that primaries leave out of which one is honest has a reason that its pool here does not
-    /// know, and ends no more.
+    /// The number of views that each transaction ended. Once `matching` primaries have omitted one, an honest one has:
+    /// it has a reason that the pool here does not know. The transaction then ends no more views.
     blamed: HashMap<B256, usize>,
-    /// The view that is complained of.
+    /// The view that this validator complains about.
     view: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ impl Neglect {
         }
     }
 
-    /// Notes now and then what a primary could take.
+    /// Notes which transactions a primary could take at this moment.
     pub(super) fn note_candidates(&mut self, now: Instant, best: Vec<B256>) {
         self.candidates.push_back((now, best.into_iter().collect()));
         if self.candidates.len() > MOMENTS_MAX {
@@ -68,7 +69,7 @@ impl Neglect {
         }
     }
 
-    /// Notes that an order came. The primary of another view has its own time to learn of transactions.
+    /// Notes that an order arrived. The primary of another view has its own time to learn of transactions.
     pub(super) fn note_order(&mut self, now: Instant, number: BatchNumber, view: u64) {
         if self.orders.back().is_some_and(|(_, of, _)| *of != view) {
             self.candidates.clear();
@@ -86,8 +87,8 @@ impl Neglect {
         }
     }
 
-    /// How long the slowest of a quorum took for that batch, of those that cannot all be liars; `None` if too few told. Forgets what was
-    /// told up to it.
+    /// How long the slowest of a quorum took for that batch, without the `liars` longest times; `None` if fewer than a
+    /// quorum reported. Forgets the reports up to that batch.
     pub(super) fn take_times(&mut self, number: BatchNumber, own: Duration) -> Option<Duration> {
         let told = self.times.remove(&number).unwrap_or_default();
         self.times = self.times.split_off(&number);
@@ -96,14 +97,15 @@ impl Neglect {
         times.get(self.liars).copied().filter(|_| times.len() >= self.quorum)
     }
 
-    /// The transactions that the primary should have known when it made that batch; `None` for a batch whose order did not come.
+    /// The transactions that the primary should have known when it made that batch; `None` if its order did not come,
+    /// or nothing was noted long enough before it.
     pub(super) fn candidates(&self, number: BatchNumber, view: u64) -> Option<&HashSet<B256>> {
         let (.., came) = self.orders.iter().rev().find(|(it, of, _)| (*it, *of) == (number, view))?;
         let known = self.candidates.iter().rev().find(|(at, _)| *at + GRACE <= *came);
         known.map(|(_, candidates)| candidates).filter(|candidates| !candidates.is_empty())
     }
 
-    /// Whether the view is to be complained of for that transaction.
+    /// Whether to complain about the view because of that transaction.
     pub(super) fn blames(&mut self, view: u64, left_out: B256) -> bool {
         if self.complains_of(view) {
             return true;
@@ -120,26 +122,26 @@ impl Neglect {
         is_new
     }
 
-    /// Whether the view is complained of already.
+    /// Whether this validator complains about the view already.
     pub(super) fn complains_of(&self, view: u64) -> bool {
         self.view == Some(view)
     }
 
-    /// The primary orders what it should.
+    /// Notes that the primary orders what it should.
     pub(super) fn is_over(&mut self) {
         self.view = None;
     }
 }
 
 impl Driver {
-    /// Notes what the primary should know of from now on.
+    /// Notes which transactions the primary should know from now on.
     pub(super) fn note_candidates(&mut self) {
         let whole = Room { gas: u64::MAX, bytes: limits::BODY_BYTES_MAX };
         let best = self.pool.best(self.held.ahead(), whole);
         self.neglect.note_candidates(Instant::now(), best);
     }
 
-    /// Sees whether another primary leaves out of its batches what it should order.
+    /// Checks whether another primary omits transactions that it should order.
     pub(super) fn watch_primary(&mut self, header: &BatchHeader) -> Result<(), ConsensusError> {
         let (number, view) = (header.number, self.core.view());
         let own = Duration::from_millis(self.working.pace.lock().took_ms(number).into());
@@ -180,7 +182,8 @@ mod tests {
         Neglect::new(&genesis(4).validator_set())
     }
 
-    /// Goal: only what could be executed long before the order counts, only in the order's own view, and a new primary has its own time.
+    /// Goal: only a transaction that could be executed long before the order counts, in the order's own view. A new
+    /// primary has its own time.
     #[test]
     fn a_transaction_counts_once_its_primary_must_know_it() {
         let (mut neglect, begun) = (neglect(), Instant::now());
@@ -201,7 +204,8 @@ mod tests {
         assert_eq!(found(&neglect, BatchNumber::new(9), 4), None, "it is another primary");
     }
 
-    /// Goal: once `max(u, r) + 1` primaries have left a transaction out, one of them was honest, and it ends no further view.
+    /// Goal: once `max(u, r) + 1` primaries have omitted a transaction, one of them was honest, and it ends no further
+    /// view.
     #[test]
     fn one_transaction_ends_few_views() {
         let mut neglect = neglect();
@@ -213,7 +217,8 @@ mod tests {
         assert!(!neglect.blames(4, odd));
     }
 
-    /// Goal: one validator cannot say of a batch that it took long, nor does the word of a few count, nor is anything kept for far batches.
+    /// Goal: one validator cannot claim that a batch took long, the reports of a few do not count, and nothing is kept
+    /// for far batches.
     #[test]
     fn a_quorum_tells_how_long_a_batch_took() {
         let (mut neglect, [head, number, next]) = (neglect(), [6, 7, 8].map(BatchNumber::new));

@@ -24,11 +24,11 @@ pub(super) struct Opened {
     /// The certificate of the head.
     pub(super) certificate: Option<Certificate>,
     pub(super) record: Option<Record>,
-    /// Of the chain that is held, for the core to go on with, or to roll back.
+    /// The outcomes of the held chain, for the core to continue with or to roll back.
     pub(super) outcomes: Vec<Outcome>,
-    /// Batches executed above the head, also on parents that are gone.
+    /// Batches executed above the head, including those on parents that are gone.
     pub(super) ordered: Vec<Ordered>,
-    /// What the core is bound by of them.
+    /// The part of these batches that binds the core.
     pub(super) bound: Vec<eve::Kept>,
     pub(super) held: Held,
     pub(super) kept: Kept,
@@ -36,7 +36,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// # Errors
-    /// If something of it cannot be read.
+    /// If any part of the state cannot be read.
     pub(super) fn open(ledger: &Ledger) -> Result<Opened, ConsensusError> {
         let tip = ledger.tip()?;
         let certificate = ledger.store.certificate(tip.number())?;
@@ -57,7 +57,7 @@ impl Opened {
         let bound = found.iter().filter_map(bound).collect();
         let chains = Chains::of(ledger, &tip, found)?;
         for executed in &chains.all {
-            // Their number is within the bound as it was when they were written.
+            // Their number was within the bound when they were written.
             _ = kept.insert(executed.parts.clone());
         }
         let mut held = Held::new(tip.number());
@@ -74,14 +74,14 @@ impl Opened {
     }
 }
 
-/// Outcomes that lead to the head, each with the ones before it.
+/// Kept outcomes that build on the head, by number and view.
 struct Chains {
     all: Vec<Arc<Executed>>,
 }
 
 impl Chains {
-    /// Makes the chains of kept outcomes, by number and view. It leaves out those that lead nowhere: sync was faster with
-    /// another batch.
+    /// Builds the chains of kept outcomes, by number and view. Leaves out those that do not build on the head: sync was
+    /// faster with another batch.
     fn of(ledger: &Ledger, tip: &Tip, found: Vec<Found>) -> Result<Chains, ConsensusError> {
         let mut behind: HashMap<Digest, Vec<Arc<Executed>>> = HashMap::from([(tip.digest, Vec::new())]);
         let mut all = Vec::new();
@@ -102,7 +102,7 @@ impl Chains {
         Ok(Chains { all })
     }
 
-    /// From the head on: the decided outcome, else the one of the newest view.
+    /// Returns the chain from the head on: at each number the decided outcome, else that of the newest view.
     fn best(&self, tip: &Tip, decided: &[Digest]) -> Vec<Arc<Executed>> {
         let mut chain: Vec<Arc<Executed>> = Vec::new();
         let mut last = tip.digest;

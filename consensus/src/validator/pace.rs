@@ -1,4 +1,4 @@
-//! [`Pace`]: how much of a batch fits the time that a view allows.
+//! [`Pace`]: how much of a batch fits into the time that a view allows.
 //!
 //! Gas says little about time: the same gas is 10 ms of additions or 1.5 s of modular exponentiation. A primary that orders more than the
 //! validators can execute in time loses its view, and the next one would order the same. So a build is bound by the clock, the
@@ -6,8 +6,8 @@
 //!
 //! * *The target* is the time that a batch's transactions may take. It falls at once when a quorum was slow, or when patience ran out,
 //!   and grows by a quarter with each batch that fills it.
-//! * *Prices* are what each called contract took here, for the gas that it might use. By them heavy transactions leave half of each
-//!   batch to light ones.
+//! * *Prices* are the time that each called contract took here, for the gas that it might use. By their price, heavy
+//!   transactions leave half of each batch to light ones.
 //! * *The deadline* interrupts a transaction. One that had the time of a whole batch three times, and did not end, leaves the pool.
 
 use std::{
@@ -19,20 +19,22 @@ use alloy_primitives::{Address, B256};
 use slipstream_executor::Transaction;
 use slipstream_types::{BatchNumber, ValidatorSet};
 
-/// The share of the present patience that a build may take, and the execution at a quorum, as a divisor: order, execution and three
-/// rounds of messages come one after the other in a view's first batch.
+/// Divisor: the share of the present patience that a build may take, as well as the execution at a quorum. In a view's
+/// first batch, order, execution and three rounds of messages follow one another.
 pub(super) const PATIENCE_SHARE: u32 = 4;
 /// Least target: below it a batch's own costs outweigh its transactions.
 const TARGET_MIN: Duration = Duration::from_millis(30);
-/// Price of gas that was never seen: MODEXP at the prices before EIP-7883, which is the slowest known, takes 90 ns.
+/// Price of gas of an unknown contract: MODEXP at the prices before EIP-7883, which is the slowest known, takes 90 ns.
 const UNKNOWN_NS_PER_GAS: f64 = 100.0;
-/// Gas that is not worth a price of its own: 5 ms at worst.
+/// Gas limit up to which a transaction gets no price of its own: 5 ms at worst.
 pub(super) const LIGHT_GAS_MAX: u64 = 50_000;
-/// How often a transaction is interrupted that had a whole batch's time before it counts as too slow: the machine may have been busy.
+/// Interruptions after which a transaction that had a whole batch's time counts as too slow: the machine may have been
+/// busy.
 pub(super) const STRIKES_MAX: u8 = 3;
-/// Prices and strikes that are remembered. Filling either costs its sender fees, and only makes this validator forget.
+/// Most prices, and most strikes, that are remembered. Filling either costs its sender fees, and only makes this
+/// validator forget.
 const REMEMBERED_MAX: usize = 4_096;
-/// Own batches whose executors are awaited.
+/// Most own batches whose executors are awaited.
 const AWAITED_MAX: usize = 16;
 
 /// What a validator has learned of the time that batches take.
@@ -45,11 +47,11 @@ pub(super) struct Pace {
     pub(super) target: Duration,
     prices: HashMap<Address, f64>,
     pub(super) strikes: HashMap<B256, u8>,
-    /// The last batch had an overlong transaction: the next one has none, so that others get in.
+    /// Whether the last batch had an overlong transaction: the next one has none, so that others get in.
     pub(super) rests: bool,
     /// How long the last batches took here, from the beginning of their execution to their outcome.
     took: BTreeMap<BatchNumber, Duration>,
-    /// Own batches: how long they took here, and each other executor that told its time.
+    /// Own batches: how long each took here, and at each other executor that reported its time.
     awaited: BTreeMap<BatchNumber, (Duration, BTreeMap<u16, Duration>)>,
 }
 
@@ -67,7 +69,7 @@ impl Pace {
         }
     }
 
-    /// A batch was executed here in that time; `is_own` if this validator made it.
+    /// Notes how long a batch took here; `is_own` if this validator built it.
     pub(super) fn executed(&mut self, number: BatchNumber, took: Duration, is_own: bool) {
         self.took.insert(number, took);
         if self.took.len() > AWAITED_MAX {
@@ -86,7 +88,8 @@ impl Pace {
         self.took.get(&number).map_or(0, |took| u32::try_from(took.as_millis()).unwrap_or(u32::MAX))
     }
 
-    /// Another validator executed a batch in that time. Once a quorum has, its slowest that cannot all be liars sets the pace.
+    /// Notes how long another validator took for a batch. Once a quorum has reported, the slowest without the `liars`
+    /// longest sets the pace.
     pub(super) fn heard(&mut self, seat: u16, number: BatchNumber, took: Duration, patience: Duration) {
         let Some((own, told)) = self.awaited.get_mut(&number) else { return };
         told.insert(seat, took);
@@ -107,7 +110,7 @@ impl Pace {
         }
     }
 
-    /// No batch was decided for as long as this validator is patient.
+    /// Halves the target: no batch was decided within this validator's patience.
     pub(super) fn ran_out(&mut self) {
         self.target = (self.target / 2).max(TARGET_MIN);
     }
@@ -121,9 +124,9 @@ impl Pace {
         Duration::from_nanos((gas as f64 * price) as u64)
     }
 
-    /// That contract took so long. Its price is of the gas that may be used: wallets set limits of many times what is used, and by the
-    /// gas that was used such a transaction would be expected to take many times what it takes. Dearer is believed at once, cheaper by
-    /// and by.
+    /// Learns a contract's price from the time that a transaction took. The price is per gas of the limit, because
+    /// wallets set limits of many times what is used. By the gas that was used, such a transaction would be expected to
+    /// take many times what it takes. A higher price counts at once, a lower one bit by bit.
     pub(super) fn learn(&mut self, transaction: &Transaction, took: Duration) {
         let gas = transaction.gas_limit();
         if gas <= LIGHT_GAS_MAX {
@@ -137,7 +140,7 @@ impl Pace {
         *price = if found > *price { found } else { *price - (*price - found) / 8.0 };
     }
 
-    /// Counts a transaction that did not end within a whole batch's time. Says whether it is too slow.
+    /// Counts a transaction that did not end within a whole batch's time. Returns whether it is too slow.
     pub(super) fn strike(&mut self, hash: B256) -> bool {
         if self.strikes.len() >= REMEMBERED_MAX {
             self.strikes.clear();
@@ -152,12 +155,12 @@ impl Pace {
     }
 }
 
-/// When a transaction is interrupted, after its batch was begun.
+/// When a transaction is interrupted, counted from the beginning of its batch.
 pub(super) fn deadline(patience: Duration) -> Duration {
     (patience / PATIENCE_SHARE).max(TARGET_MIN)
 }
 
-/// Whose price a transaction's gas has: all that make contracts share one.
+/// The contract that prices a transaction's gas. All contract creations share one price.
 fn callee(transaction: &Transaction) -> Address {
     transaction.to().unwrap_or_default()
 }
@@ -173,8 +176,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Goal: the target falls at once to what the slowest of a quorum bears, whatever liars in it say, and grows slowly. Of seven two may
-    /// fail, and lie: five are a quorum, and its two slowest count for nothing.
+    /// Goal: the target falls at once to what the slowest of a quorum bears, whatever its liars say, and grows slowly.
+    /// Of seven validators two may fail, and lie: five are a quorum, and its two slowest do not count.
     #[test]
     fn the_target_follows_the_slowest_of_a_quorum() {
         let mut pace = Pace::new(PATIENCE, &genesis(7).validator_set());
@@ -182,7 +185,7 @@ mod tests {
         let mut round = |number: u64, own: u64, others: [u64; 4]| {
             let number = BatchNumber::new(number);
             pace.executed(number, ms(own), true);
-            // Repeating itself makes nobody a quorum.
+            // Repeated reports of one validator make no quorum.
             (0..9).for_each(|_| pace.heard(0, number, ms(others[0]), PATIENCE));
             let others = (0..).zip(others);
             others.for_each(|(seat, other)| pace.heard(seat, number, ms(other), PATIENCE));
@@ -208,7 +211,7 @@ mod tests {
         assert_eq!(pace.took_ms(BatchNumber::new(7)), 0, "long ago");
     }
 
-    /// Goal: what others tell of batches that this validator did not make, or told before, changes nothing.
+    /// Goal: times of batches that this validator did not build, or reported before, change nothing.
     #[test]
     fn strange_times_count_for_nothing() {
         let mut pace = Pace::new(PATIENCE, &genesis(7).validator_set());

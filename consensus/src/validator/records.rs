@@ -1,4 +1,4 @@
-//! [`Records`]: the data that this validator must find again after a crash, under typed names in the store.
+//! [`Records`]: the data that this validator must recover after a crash, under typed names in the store.
 
 use std::marker::PhantomData;
 
@@ -9,23 +9,23 @@ use slipstream_types::{BatchNumber, bounded::BoundedVec, codec};
 
 use crate::error::RecordError;
 
-/// The name of the store's record of what binds a validator's next vote.
+/// The name of the store's record that binds a validator's next vote.
 pub const VOTE_RECORD: &str = "consensus/eve";
 
-/// The highest batch that such a record has a vote or decision for, of whatever epoch; the genesis if it has neither.
+/// The highest batch that such a record has a vote or decision for, in any epoch; the genesis if it has neither.
 ///
 /// # Errors
-/// If the record is unreadable: then nobody knows.
+/// If the record is unreadable: the number is then unknown.
 pub fn voted_up_to(record: &[u8]) -> Result<BatchNumber, RecordError> {
     let record: Record =
         codec::decode(VOTES.what, record, VOTES.bytes_max).map_err(RecordError::Unreadable)?;
     Ok(record.voted_up_to())
 }
 
-/// Proofs of misbehaviour that are kept; one is enough to throw its author out.
+/// Most proofs of misbehaviour that are kept; one is enough to expel its author.
 const EVIDENCE_MAX: usize = 64;
 
-/// The place of one record: its name in the store and what is kept there.
+/// The place of one record: its name in the store, and its type.
 pub(super) struct Slot<T> {
     name: &'static str,
     what: &'static str,
@@ -33,12 +33,12 @@ pub(super) struct Slot<T> {
     keeps: PhantomData<fn() -> T>,
 }
 
-/// The record that binds the next vote. It has some numbers, and eighteen certificates with as many signatures and next validators as there
-/// may be (12.5 KiB each).
+/// The record that binds the next vote. It has some numbers and up to eighteen certificates, each with at most the
+/// allowed signatures and next validators (12.5 KiB each).
 pub(super) const VOTES: Slot<Record> =
     Slot { name: VOTE_RECORD, what: "vote record", bytes_max: 1 << 20, keeps: PhantomData };
 
-/// Validators that gave two statements where they may give one.
+/// Proofs that validators gave two statements where they may give one.
 pub(super) const EVIDENCE: Slot<Convictions> =
     Slot { name: "consensus/evidence", what: "evidence", bytes_max: 1 << 20, keeps: PhantomData };
 
@@ -55,7 +55,7 @@ impl<T: Serialize + DeserializeOwned> Slot<T> {
         codec::decode(self.what, &bytes, self.bytes_max).map(Some).map_err(RecordError::Unreadable)
     }
 
-    /// Replaces the record; durable when it returns.
+    /// Replaces the record. It is durable on return.
     pub(super) fn save(&self, store: &Store, record: &T) -> Result<(), RecordError> {
         let bytes = codec::encode(self.what, record).map_err(RecordError::Unreadable)?;
         Ok(store.put_record(self.name, &bytes)?)
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::testing::{genesis, store};
 
-    /// Goal: what is on record is what was written last, also for whoever opens the store again.
+    /// Goal: a load returns the record that was saved last, even after the store is opened again.
     #[test]
     fn a_record_is_found_again() {
         let dir = tempfile::tempdir().unwrap();

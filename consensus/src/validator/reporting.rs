@@ -12,11 +12,11 @@ use super::{
 };
 use crate::error::ProposalError;
 
-/// How often a validator says that no quorum goes on with it.
+/// How often a validator logs that it has no quorum.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Driver {
-    /// Notes that a validator is there, and whether it says how far it is.
+    /// Notes that a validator was heard, and whether by a status.
     pub(super) fn hear(&mut self, seat: u16, is_status: bool) {
         let at = Instant::now();
         let heard = self.heard.entry(seat).or_insert(Heard { at, said_at: None });
@@ -26,7 +26,8 @@ impl Driver {
         }
     }
 
-    /// An order or an outcome of others is refused. Primaries order ten times a second.
+    /// Counts and logs a refused order or outcome. Primaries order ten times a second, so the log must not repeat
+    /// itself.
     pub(super) fn refuse(&mut self, number: BatchNumber, error: &ProposalError) {
         self.shown.send_modify(|shown| shown.status.refused += 1);
         match self.said.is_new(Some(number), &error.to_string()) {
@@ -35,7 +36,7 @@ impl Driver {
         }
     }
 
-    /// Says why no batch is decided.
+    /// Logs why no batch is decided.
     pub(super) fn complain(&self) {
         let now = Instant::now();
         let lately = |heard: &Heard| now.duration_since(heard.at) < COMPLAINT_INTERVAL;
@@ -52,7 +53,7 @@ impl Driver {
         );
     }
 
-    /// Waits for a view that goes on.
+    /// Sets the complaint timer while the view is unsettled, and cancels it otherwise.
     pub(super) fn watch_view(&mut self) {
         let is_settled = !self.core.is_changing() && !self.core.complains() && self.core.silence().is_none();
         match (is_settled, self.timers.is_set(Timer::Complaint)) {

@@ -1,4 +1,4 @@
-//! [`Said`]: keeps a log from saying the same thing ten times a second.
+//! [`Said`]: keeps a log from repeating the same text ten times a second.
 
 use slipstream_types::BatchNumber;
 

@@ -1,4 +1,4 @@
-//! [`Silence`]: why a validator's node signs nothing, for all who show it.
+//! [`Silence`]: why a validator's node signs nothing, as reports and metrics show it.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use slipstream_types::{BatchNumber, Epoch};
 pub enum Silence {
     /// The validators of the present epoch do not include its key.
     NotInSet {
-        /// That epoch.
+        /// The present epoch.
         epoch: Epoch,
     },
-    /// Its ledger has not come to the present epoch yet.
+    /// Its ledger has not reached the present epoch yet.
     CatchingUp,
-    /// It has no record of its votes, and waits for a quorum to tell how far it is.
+    /// It has no record of its votes, and waits for a quorum to report its progress.
     Listening,
-    /// It may have voted up to this batch, and has lost these votes.
+    /// It may have voted up to this batch, and has lost those votes.
     LostVotes {
         /// The last batch that it may have voted on.
         until: BatchNumber,
@@ -32,10 +32,10 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// The names of all.
+    /// The names of all variants.
     pub const NAMES: [&str; 5] = ["not_in_set", "catching_up", "listening", "lost_votes", "lost_ledger"];
 
-    /// As it stands in JSON and in metrics.
+    /// The name in JSON and in metrics.
     pub fn name(self) -> &'static str {
         let [not_in_set, catching_up, listening, lost_votes, lost_ledger] = Silence::NAMES;
         match self {
@@ -47,7 +47,7 @@ impl Silence {
         }
     }
 
-    /// What its operator can do.
+    /// What the operator can do about it.
     pub fn way_out(self) -> &'static str {
         match self {
             Silence::NotInSet { .. } => {

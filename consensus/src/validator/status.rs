@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use super::silence::Silence;
 
-/// Silent validators that a line names: it is read in a log.
+/// Most silent validators that one log line names.
 const NAMED_MAX: usize = 8;
 
-/// What a validator is doing.
+/// A validator's state and progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConsensusStatus {
     /// Position in the set.
     pub index: u16,
-    /// What this node's operator calls its key; a validator itself knows no names.
+    /// The operator's name for this validator's key; a validator itself knows no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Size of the set.
@@ -27,49 +27,50 @@ pub struct ConsensusStatus {
     pub quorum: usize,
     /// The view, by which the validators take turns as primary.
     pub view: u64,
-    /// Whether it has left the views below and waits for this one to begin.
+    /// Whether this validator has left the views below and waits for this one to begin.
     pub changing: bool,
     /// Position of the view's primary, which orders the batches.
     pub primary: u16,
-    /// What this node's operator calls the primary.
+    /// The operator's name for the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary_name: Option<String>,
-    /// Whether that is this validator.
+    /// Whether this validator is the primary.
     pub is_primary: bool,
-    /// Why it signs nothing, if it does not.
+    /// Why this validator signs nothing; absent if it signs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Silence>,
-    /// Whether it wants another primary.
+    /// Whether this validator wants another primary.
     pub complains: bool,
-    /// The last batch that it knows to be decided.
+    /// The last batch that this validator knows to be decided.
     pub decided: BatchNumber,
-    /// The last batch that is decided, or that it voted to commit; none while it does not know its votes. Once its head is there,
-    /// nothing is certified by its vote that it would not show.
+    /// The last batch that is decided, or that this validator voted to commit; none while it does not know its votes.
+    /// Once its head reaches that batch, it can show every batch that its vote helped to certify.
     pub voted: Option<BatchNumber>,
-    /// The batch that is voted on, if any vote is in.
+    /// The batch that is voted on, once any vote is in.
     pub voting: Option<Voting>,
     /// How often the others agreed on another outcome than this validator's.
     pub divergences: u64,
-    /// Messages and ordered batches of others that it refused since it started.
+    /// Messages and ordered batches of others that this validator refused since it started.
     pub refused: u64,
-    /// Orders of others that it did not want, and did not unpack, since it started.
+    /// Orders of others that this validator did not want, and did not unpack, since it started.
     #[serde(default)]
     pub unwanted: u64,
-    /// Who was proved to have given two statements where it may give one.
+    /// Validators that provably gave two statements where they may give one.
     pub evidence: Vec<Conviction>,
-    /// The other validators, and what each said of itself last.
+    /// The other validators, with the last status of each.
     pub peers: Vec<PeerStanding>,
 }
 
 impl ConsensusStatus {
-    /// Validators of the set that were heard within so many milliseconds, this one among them.
+    /// Counts the validators of the set that were heard within the last `ms` milliseconds, including this one.
     pub fn heard_within(&self, ms: u64) -> usize {
         let heard = self.peers.iter().filter(|peer| peer.heard_ms_ago.is_some_and(|ago| ago <= ms));
         1 + heard.count()
     }
 
-    /// The validators that do not vote, as far as this one can know. Those that say that they sign nothing come with their reason. Those
-    /// that were not heard within `ms` milliseconds come with the time since then.
+    /// Names the validators that this one knows not to vote; `None` if it knows none. Those that say that they sign
+    /// nothing come with their reason. Those that were not heard within `ms` milliseconds come with the time since
+    /// then.
     pub fn silent(&self, ms: u64) -> Option<String> {
         let mut said: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         let mut unheard = Vec::new();
@@ -93,7 +94,7 @@ impl ConsensusStatus {
         (!all.is_empty()).then(|| format!("validators that do not vote: {}", all.join("; ")))
     }
 
-    /// What the operator calls the validator at a position.
+    /// The operator's name for the validator at a position.
     pub fn name_of(&self, index: u16) -> Option<&str> {
         match index == self.index {
             true => self.name.as_deref(),
@@ -101,52 +102,52 @@ impl ConsensusStatus {
         }
     }
 
-    /// The validator at a position for people: the position, with the name if it has one.
+    /// The validator at a position, for people to read: the position, with the name if it has one.
     pub fn member(&self, index: u16) -> String {
         self.name_of(index).map_or_else(|| index.to_string(), |name| format!("{index} ({name})"))
     }
 }
 
-/// How far agreement on a batch is.
+/// The progress of agreement on a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Voting {
     /// The batch.
     pub number: BatchNumber,
-    /// Validators that prepare it, of a quorum.
+    /// Validators that prepared it, out of a quorum.
     pub prepares: usize,
-    /// Validators that commit to it, of a quorum.
+    /// Validators that committed to it, out of a quorum.
     pub commits: usize,
 }
 
 /// A proven lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Conviction {
-    /// Position of the validator that it convicts.
+    /// Position of the convicted validator.
     pub author: u16,
     /// The view in which it happened.
     pub view: u64,
     /// The batch.
     pub number: BatchNumber,
-    /// What was said twice.
+    /// The kind of both statements.
     pub kind: EvidenceKind,
 }
 
 /// A proven lie with its proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Proof {
-    /// Who lied, and where.
+    /// The convicted validator, with the view and number.
     #[serde(flatten)]
     pub conviction: Conviction,
-    /// The key of the validator that it convicts.
+    /// The key of the convicted validator.
     pub key: PublicKey,
-    /// What this node's operator calls it.
+    /// The operator's name for that validator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Both signed statements: `slipstream_eve::Evidence` in BCS, in hexadecimal digits.
     pub evidence: String,
 }
 
-/// What a validator said twice, differently.
+/// The kind of statement that a validator gave twice, differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
@@ -165,22 +166,23 @@ pub struct PeerStanding {
     pub index: u16,
     /// Its key, which is its identity as a peer.
     pub key: PublicKey,
-    /// What this node's operator calls it.
+    /// The operator's name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Milliseconds since anything came from it; none if nothing did since this validator began. Votes count, but there are none while
-    /// nothing is to be decided: whoever asks it other things may know better.
+    /// Milliseconds since anything came from it; absent if nothing did since this validator started. Votes count, but
+    /// none are sent while there is nothing to decide: a part of the node that sends it other requests may have heard
+    /// it later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_ms_ago: Option<u64>,
-    /// Orders of it that this validator did not want, and did not unpack, since it started.
+    /// Its orders that this validator did not want, and did not unpack, since this validator started.
     #[serde(default)]
     pub unwanted: u64,
-    /// How far it said that it is, last; it does so when things do not go on by themselves.
+    /// The progress that it last reported. It reports when nothing is decided for a while.
     #[serde(flatten)]
     pub said: Option<Position>,
 }
 
-/// How far another validator said that it is.
+/// The progress that another validator reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Position {
     /// Its view.
@@ -193,14 +195,14 @@ pub struct Position {
     pub decided: BatchNumber,
     /// The last order of its view that it has.
     pub ordered: BatchNumber,
-    /// Why it signs nothing, if it does not.
+    /// Why it signs nothing; absent if it signs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Silence>,
-    /// How long ago it said so, in milliseconds.
+    /// Milliseconds since it reported this.
     pub said_ms_ago: u64,
 }
 
-/// The state that the actor shows, with moments in place of ages.
+/// The state that the actor shows, with moments instead of ages.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) status: ConsensusStatus,
@@ -212,9 +214,9 @@ pub(super) struct Shown {
 /// When a validator was heard last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// The moment of the last word of any kind.
+    /// The moment of its last message of any kind.
     pub(super) at: Instant,
-    /// With how far it is.
+    /// The moment of its last status.
     pub(super) said_at: Option<Instant>,
 }
 
@@ -254,7 +256,7 @@ impl Shown {
         Shown { status, committed: BatchNumber::GENESIS, heard: BTreeMap::new() }
     }
 
-    /// Takes over how far the protocol is.
+    /// Takes over the core's state.
     pub(super) fn update(&mut self, core: &Core, committed: BatchNumber, heard: &BTreeMap<u16, Heard>) {
         self.committed = committed;
         let (prepares, commits) = core.votes();
@@ -285,7 +287,7 @@ impl Shown {
         self.heard.clone_from(heard);
     }
 
-    /// An order of the seat was not wanted.
+    /// Counts an order of the seat that was not wanted.
     pub(super) fn note_unwanted(&mut self, seat: u16) {
         self.status.unwanted += 1;
         if let Some(peer) = self.status.peers.iter_mut().find(|peer| peer.index == seat) {
@@ -309,7 +311,7 @@ impl Shown {
 }
 
 impl Proof {
-    /// `None` if the evidence is of another set than this one.
+    /// Makes the proof from evidence. `None` if the set lacks the convicted seat.
     pub(super) fn of(evidence: &Evidence, set: &ValidatorSet) -> Option<Proof> {
         let conviction = Conviction::of(evidence, set);
         let key = set.validators.get(usize::from(conviction.author))?.public_key;
@@ -338,7 +340,7 @@ mod tests {
     use super::*;
     use crate::testing::genesis;
 
-    /// Goal: a proof has the key of whom it convicts; a seat that the set lacks has none, and is no proof.
+    /// Goal: a proof has the key of the validator that it convicts; for a seat that the set lacks, there is no proof.
     #[test]
     fn a_proof_has_the_key_of_its_seat() {
         let set = genesis(3).validator_set();

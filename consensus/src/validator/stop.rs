@@ -1,4 +1,4 @@
-//! [`Stop`]: ends work that nobody waits for any more, and counts the time that a simulated machine takes for it.
+//! [`Stop`]: ends work that is no longer wanted, and counts the time that it takes on a simulated machine.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use slipstream_executor::Interrupt;
 use tokio::sync::Notify;
 
-/// See the module. Clones are of the same work.
+/// See the module. Clones control the same work.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Stop(Arc<Work>);
 
@@ -37,18 +37,18 @@ impl Stop {
         self.0.is_stopped.load(Relaxed)
     }
 
-    /// A simulated machine works for that long, which takes no time of its thread.
+    /// Adds time that a simulated machine works, which its thread does not take.
     pub(super) fn spend(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.0.simulated_us.fetch_add(us, Relaxed);
     }
 
-    /// How long a simulated machine has worked; nothing on a real one.
+    /// How long a simulated machine has worked; zero on a real one.
     pub(super) fn spent(&self) -> Duration {
         Duration::from_micros(self.0.simulated_us.load(Relaxed))
     }
 
-    /// Lets the time pass that a simulated machine has worked. Says whether the work was stopped before its end.
+    /// Lets a simulated machine's working time pass. Returns whether the work was stopped before its end.
     pub(super) async fn pass(&self) -> bool {
         let spent = self.spent();
         if spent.is_zero() {
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: simulated work takes its time unless nobody waits for it, and real work, which has passed, takes none.
+    /// Goal: simulated work takes its time unless it is stopped. Real work, whose time has passed, takes none.
     #[tokio::test(start_paused = true)]
     async fn simulated_work_passes_or_is_stopped() {
         let begun = Instant::now();

@@ -31,7 +31,7 @@ impl<K: Ord + Copy> Timers<K> {
         self.due.contains_key(&timer)
     }
 
-    /// Waits for the first timer, and takes it out. For ever if there is none. Dropping the future loses nothing.
+    /// Waits for the first timer and removes it; waits for ever if none is set. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> K {
         let first = self.due.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
         let Some((timer, at)) = first else { return std::future::pending().await };
@@ -45,7 +45,7 @@ impl<K: Ord + Copy> Timers<K> {
 mod tests {
     use super::*;
 
-    /// Goal: timers come in the order of their moments, one that is moved comes once, one that is cancelled not at all.
+    /// Goal: timers fire in the order of their moments. A moved timer fires once, a cancelled one never.
     #[tokio::test(start_paused = true)]
     async fn timers_come_in_order() {
         let mut timers = Timers::new();

@@ -9,15 +9,15 @@ use crate::error::ProposalError;
 /// push the chain's time into the future.
 const AHEAD_MS_MAX: u64 = 10_000;
 
-/// How far it may be behind: a primary that repeats a time for ever must lose its view. Orders wait for a quorum for less than that,
-/// or the view has ended.
+/// How far an order's time may be behind this validator's clock: a primary that repeats a time for ever must lose its
+/// view. An order waits for a quorum for less than that, or its view has ended.
 const BEHIND_MS_MAX: u64 = 30_000;
 
-/// How far a batch's time may be after its parent's, so that one batch of a quorum with wrong clocks costs ten minutes at most. After a
-/// longer halt the chain's time catches up over several batches.
+/// How far a batch's time may be after its parent's. So one batch of a quorum with wrong clocks costs ten minutes at
+/// most. After a longer halt, the chain's time catches up over several batches.
 const STEP_MS_MAX: u64 = 600_000;
 
-/// The time of the batch after `parent`, which for batch 1 may be long after the genesis was written.
+/// The time of the batch after `parent`. Batch 1 may come long after the genesis was written.
 pub(super) fn next(parent: &BatchHeader, now_ms: u64) -> u64 {
     let parent_ms = parent.timestamp_ms;
     let most_ms =
@@ -25,7 +25,7 @@ pub(super) fn next(parent: &BatchHeader, now_ms: u64) -> u64 {
     now_ms.clamp(parent_ms, most_ms)
 }
 
-/// Whether an honest primary may order that time behind `parent`.
+/// Checks that an honest primary may order that time after `parent`.
 ///
 /// # Errors
 /// The rule that the order's time breaks.
@@ -35,7 +35,8 @@ pub(super) fn check(order: &Order, parent: &BatchHeader, now_ms: u64) -> Result<
     if timestamp_ms < parent_ms {
         return Err(ProposalError::BeforeParent { number, timestamp_ms, parent_ms });
     }
-    // A certified time may be repeated however far it is ahead: nothing else may follow it, and the chain would stand until clocks reach it.
+    // A certified time may be repeated however far it is ahead. No other time may follow it, so the chain would
+    // otherwise halt until clocks reach it.
     if timestamp_ms > parent_ms && timestamp_ms > now_ms.saturating_add(AHEAD_MS_MAX) {
         return Err(ProposalError::FromTheFuture { number, timestamp_ms, now_ms, max_ms: AHEAD_MS_MAX });
     }
@@ -90,7 +91,8 @@ mod tests {
             let refused = judge(&late, timestamp_ms).unwrap_err();
             assert!(refused.contains(text), "{refused}");
         }
-        // A quorum's clocks were an hour ahead and are right again: the chain's time stands, and the chain goes on.
+        // A quorum's clocks were an hour ahead and are right again: the chain's time does not advance, and the chain
+        // still makes progress.
         let ahead_ms = NOW_MS + 3_600_000;
         let ahead = parent(7, ahead_ms);
         assert_eq!((next(&ahead, NOW_MS), judge(&ahead, ahead_ms)), (ahead_ms, Ok(())));

@@ -1,4 +1,4 @@
-//! [`Tip`]: a batch that others can follow, committed or only executed, with what the next one needs to know of it.
+//! [`Tip`]: a batch that another can follow, committed or only executed, with what the next one needs to know of it.
 
 use slipstream_storage::Head;
 use slipstream_types::{
@@ -11,7 +11,7 @@ pub(super) struct Tip {
     pub(super) header: BatchHeader,
     /// Digest of the header.
     pub(super) digest: Digest,
-    /// Over the headers 0 to this one.
+    /// The accumulator over headers 0 to this one.
     pub(super) accumulator: Accumulator,
     /// The validators of the next epoch, if the batch ended its own.
     pub(super) next: Option<ValidatorSet>,
@@ -27,19 +27,19 @@ impl Tip {
         LedgerInfo::of(&self.header, self.accumulator.root(), self.next.clone())
     }
 
-    /// Whether the epoch of these validators has its last batch: nothing more of it may be ordered or executed.
+    /// Whether this is the last batch of the set's epoch: no further batch of it may be ordered or executed.
     pub(super) fn is_over(&self, set: &ValidatorSet) -> bool {
         self.next.as_ref().is_some_and(|next| next.epoch > set.epoch)
     }
 
-    /// The batch that continues this one.
+    /// The tip of the batch that continues this one.
     pub(super) fn followed_by(&self, header: BatchHeader, next: Option<ValidatorSet>) -> Tip {
         let (digest, mut accumulator) = (header.digest(), self.accumulator.clone());
         accumulator.append(digest);
         Tip { header, digest, accumulator, next }
     }
 
-    /// A committed batch, with the validators that follow it.
+    /// The tip of a committed batch, with the validators that follow it.
     pub(super) fn of(head: Head, next: Option<ValidatorSet>) -> Tip {
         let Head { header, digest, accumulator } = head;
         Tip { header, digest, accumulator, next }

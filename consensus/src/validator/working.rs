@@ -1,4 +1,4 @@
-//! Chooses the next execution: the core wants one batch after another, and the primary's are due by time.
+//! Chooses the next execution: the core wants one batch after another, and the primary's own are due by time.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,31 +18,31 @@ use super::{
 };
 use crate::{config::ConsensusConfig, error::ConsensusError};
 
-/// Pause before the primary looks again for what to make a batch of, when what it found could not be executed.
+/// Pause before the primary looks for transactions again, if those that it found could not be executed.
 const FRUITLESS_PAUSE: Duration = Duration::from_millis(10);
 
-/// A batch ended early for something else than time if it took no longer: a third of the shortest time that a primary gives a batch.
+/// A batch that took no longer did not end for lack of time: a third of the shortest time that a primary gives a batch.
 const SHORT_MAX: Duration = Duration::from_millis(10);
 
 /// The execution that the core wants.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// An own batch, as soon as one is due.
+    /// Build an own batch, as soon as one is due.
     Build { work: Work, parent: Digest },
     /// Execute the primary's order.
     Execute { work: Work, order: Box<SignedOrder> },
 }
 
-/// One batch at a time.
+/// Executes one batch at a time.
 pub(super) struct Working {
     transactions_max: usize,
-    /// Since the last own batch was begun.
+    /// Counts from the beginning of the last own batch.
     own: Cadence,
-    /// When own batches were begun that are not committed.
+    /// When each uncommitted own batch was begun.
     begun: BTreeMap<BatchNumber, Instant>,
-    /// Since the head moved: when whoever is the primary should have made one.
+    /// Counts from the last move of the head. By it, any primary should have made a batch.
     any: Cadence,
-    /// Whether the core was told that a batch is wanted.
+    /// Whether the core knows that a batch is wanted.
     is_wanted: bool,
     due: Option<Due>,
     running: Option<(Work, Stop)>,
@@ -67,12 +67,12 @@ impl Working {
         }
     }
 
-    /// The core wants this next.
+    /// Notes what the core wants next.
     pub(super) fn begin(&mut self, due: Due) {
         self.due = Some(due);
     }
 
-    /// The core no longer wants it. A running execution ends as soon as it can.
+    /// Drops what the core wanted. A running execution ends as soon as it can.
     pub(super) fn clear(&mut self) {
         self.due = None;
         self.begun.clear();
@@ -81,14 +81,14 @@ impl Working {
         }
     }
 
-    /// Execution of that work begins.
+    /// Notes that execution of that work begins.
     fn run(&mut self, work: Work) -> Stop {
         let stop = Stop::default();
         self.running = Some((work, stop.clone()));
         stop
     }
 
-    /// That batch is committed, so waiting begins anew.
+    /// Notes a commit, after which waiting begins anew.
     pub(super) fn committed(&mut self, number: BatchNumber, now: Instant) {
         if let Some(begun) = self.begun.get(&number) {
             self.own.took(now - *begun);
@@ -97,8 +97,8 @@ impl Working {
         self.any.made(now);
     }
 
-    /// The room in which a batch that is done had place for one transaction more, whose gas is no risk; `None` if it had none. An honest
-    /// primary ends a batch early only for want of gas, of places or of time.
+    /// The room that a finished batch had for one more transaction whose gas is no risk; `None` if it had none. An
+    /// honest primary ends a batch early only for lack of gas, of places or of time.
     pub(super) fn room_left(
         &self,
         header: &BatchHeader,
@@ -114,14 +114,14 @@ impl Working {
         (is_short && has_place).then_some(Room { gas, bytes: limits::BODY_BYTES_MAX })
     }
 
-    /// Whether what ended is still wanted.
+    /// Notes that work has ended. Returns whether it is still wanted.
     fn ended(&mut self, work: Work) -> bool {
         self.running.take_if(|(running, _)| *running == work).is_some()
     }
 }
 
 impl Driver {
-    /// Begins what can be begun. Says whether the core was told something.
+    /// Begins what can begin. Returns whether the core got an input.
     pub(super) fn pursue(&mut self) -> bool {
         if self.tell_wanted() {
             return true;
@@ -140,7 +140,7 @@ impl Driver {
         }
     }
 
-    /// Tells the core whether a batch is due, as the own pool and clock see it.
+    /// Passes on to the core whether a batch is due, by this validator's pool and clock. Returns whether that changed.
     fn tell_wanted(&mut self) -> bool {
         let now = Instant::now();
         let due = self.working.any.overdue(self.pool.status().pending);
@@ -195,7 +195,7 @@ impl Driver {
         });
     }
 
-    /// The batch is made, or there was nothing to make.
+    /// Takes the result of a build.
     pub(super) fn built(&mut self, making: &Making, built: Built) {
         let Making { work, parent, begun, .. } = *making;
         let is_wanted = self.working.ended(work);
@@ -230,7 +230,7 @@ impl Driver {
         }
     }
 
-    /// Begins to execute an ordered batch, if its body is here. Says whether the core was told that it is not.
+    /// Begins to execute an ordered batch, if its body is here. Returns whether the core learned that it is not.
     fn execute(&mut self, work: Work, order: Box<SignedOrder>) -> bool {
         let Some(ordered) = self.ordered_batch(&order) else {
             self.core.handle_executed(work, Err(NoOutcome::Missing));
@@ -254,7 +254,7 @@ impl Driver {
         false
     }
 
-    /// An ordered batch was executed, or could not be.
+    /// Takes the result of an execution.
     pub(super) fn executed(
         &mut self,
         work: Work,
@@ -297,7 +297,7 @@ impl Driver {
         }
     }
 
-    /// Removes the outcomes of committed batches from a number on.
+    /// Removes the outcomes of committed batches from number `first` on.
     pub(super) fn forget_outcomes(&mut self, first: BatchNumber) {
         let ledger = self.ledger.clone();
         self.commits.add("forget outcomes", move || Done::Committed(ledger.forget_outcomes(first)));

@@ -4,7 +4,7 @@
 use sha2::{Digest as _, Sha256};
 use slipstream_types::Digest;
 
-/// Stands for a missing leaf.
+/// The digest in the place of a missing leaf.
 const EMPTY: Digest = Digest::ZERO;
 
 /// The leaf of a shard. Its place is part of it.
@@ -19,7 +19,7 @@ fn node(left: &Digest, right: &Digest) -> Digest {
     Digest(hasher.chain_update(right.0).finalize().into())
 }
 
-/// Nodes on a path from a leaf to the root, of so many leaves.
+/// Nodes on a path from a leaf to the root, in a tree of `leaves` leaves.
 pub(super) fn depth(leaves: usize) -> usize {
     leaves.next_power_of_two().trailing_zeros() as usize
 }
@@ -45,7 +45,7 @@ impl Tree {
         self.levels.last().and_then(|level| level.first()).copied().unwrap_or(EMPTY)
     }
 
-    /// The siblings from a leaf up.
+    /// The siblings on the path from a leaf up.
     pub(super) fn path(&self, index: usize) -> impl Iterator<Item = &Digest> {
         let below_root = self.levels.len() - 1;
         self.levels[..below_root].iter().enumerate().map(move |(level, nodes)| &nodes[index >> level ^ 1])

@@ -1,11 +1,12 @@
 //! Shards of a Reed-Solomon code under a Merkle root.
 //!
-//! A shard that fits the root is verified alone, and is passed on as it came. Any `data` of them give the payload, which is compared with the
-//! signed digest.
+//! A shard that fits the root is verified alone, and is passed on as it came. Any `data` of them give the payload,
+//! which is compared with the signed digest.
 //!
-//! A node can check only with the payload whether the shards under a root belong to *one* payload. Safety needs no earlier check: nodes
-//! that decode from different shards compare the result with one digest, so they accept the same payload. If a source's shards are no code
-//! word, some nodes fail to decode. Those then know that the plan's signer lied, and get the payload whole.
+//! A node can check only with the payload whether the shards under a root belong to *one* payload. Safety needs no
+//! earlier check: nodes that decode from different shards compare the result with one digest, so they accept the same
+//! payload. If a source's shards are no code word, some nodes fail to decode. These nodes then know that the plan's
+//! signer lied, and get the payload whole.
 
 mod merkle;
 mod shards;
@@ -45,7 +46,7 @@ fn count(map: &ShardMap) -> usize {
     map.iter().map(|byte| byte.count_ones() as usize).sum()
 }
 
-/// A chunk whose path was checked, and to how many peers it went.
+/// A chunk whose path was checked, and the number of peers that it went to.
 #[derive(Debug)]
 struct Shard {
     chunk: Arc<[u8]>,
@@ -58,11 +59,11 @@ pub(crate) struct ReedSolomon {
     whole: Whole,
     shape: Shape,
     root: Digest,
-    /// Shards at hand, by their index.
+    /// Shards that are here, by index.
     shards: BTreeMap<usize, Shard>,
     /// Whether the root is known to be that of the payload's shards; all of them are here then.
     is_vouched: bool,
-    /// The shards of each peer, as far as is known; all of them if it has the payload.
+    /// The known shards of each peer; all of them if it has the payload.
     peers: Peers<ShardMap>,
 }
 
@@ -100,7 +101,7 @@ impl ReedSolomon {
         Self { whole, shape, root, shards: BTreeMap::new(), is_vouched: false, peers: Peers::new() }
     }
 
-    /// All chunks are here.
+    /// Takes all chunks of the payload.
     fn vouched(&mut self, chunks: Vec<Arc<[u8]>>) {
         self.is_vouched = true;
         for (index, chunk) in chunks.into_iter().enumerate() {
@@ -114,7 +115,7 @@ impl ReedSolomon {
         }
     }
 
-    /// Puts the payload together and compares its digest.
+    /// Issues a check that decodes the payload and compares its digest.
     fn decode(&mut self) -> Check {
         let chunks: Vec<_> = self.shards.iter().map(|(index, shard)| (*index, shard.chunk.clone())).collect();
         let (shape, digest) = (self.shape, self.whole.plan().digest);
@@ -124,7 +125,7 @@ impl ReedSolomon {
         })
     }
 
-    /// Cuts the payload again and compares the root.
+    /// Issues a check that cuts the payload again and compares the root.
     fn vouch(&mut self, payload: Arc<[u8]>) -> Check {
         let (shape, root) = (self.shape, self.root);
         self.whole.issue(Work::Vouch, move || match shards::cut(&shape, &payload) {
@@ -222,7 +223,7 @@ impl Codec for ReedSolomon {
         if count(known) >= self.shape.data {
             return None;
         }
-        // Of those that went to the fewest, any: so that a peer's neighbours do not all send it the same.
+        // Takes any of those that went to the fewest, so that a peer's neighbours do not all send it the same.
         let lacking = self.shards.iter_mut().filter(|(index, _)| !contains(known, **index));
         let (index, shard) = lacking.min_by_key(|(_, shard)| (shard.sent, rng.next_u32()))?;
         shard.sent += 1;

@@ -1,6 +1,7 @@
 //! A payload as shards, and back.
 //!
-//! A chunk as sent: the shard's place (two bytes, little-endian), the siblings on its path from the leaf up (32 bytes each), the shard.
+//! A chunk as sent: the shard's place (two bytes, little-endian), the siblings on its path from the leaf up (32 bytes
+//! each), then the shard.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl Shape {
     }
 }
 
-/// The place that a chunk claims, if its length is right and there is such a shard.
+/// The place that a chunk claims, if its length is right and the payload has that shard.
 pub(super) fn index(shape: &Shape, chunk: &[u8]) -> Result<usize, Malformed> {
     let length = Malformed::Length { found: chunk.len(), expected: shape.chunk_bytes() };
     let Some(bytes) = chunk.first_chunk::<INDEX_BYTES>().filter(|_| chunk.len() == shape.chunk_bytes())
@@ -73,7 +74,7 @@ pub(super) fn leads_to(root: &Digest, shape: &Shape, index: usize, chunk: &[u8])
 /// The root of a payload's shards, and its chunks.
 pub(super) type Cut = (Digest, Vec<Arc<[u8]>>);
 
-/// All chunks of a payload, and their root. The same on all machines.
+/// Cuts a payload into all its chunks, with their root. The result is the same on all machines.
 pub(super) fn cut(shape: &Shape, payload: &[u8]) -> Result<Cut, reed_solomon_simd::Error> {
     let mut padded = payload.to_vec();
     padded.resize(shape.data * shape.shard_bytes(), 0);
@@ -91,7 +92,7 @@ pub(super) fn cut(shape: &Shape, payload: &[u8]) -> Result<Cut, reed_solomon_sim
     Ok((tree.root(), shards().map(chunk).collect()))
 }
 
-/// The payload from `data` chunks or more, each with its place; `None` if they are too few.
+/// Decodes the payload from `data` chunks or more, each with its place; `None` if they are too few.
 pub(super) fn join(shape: &Shape, chunks: &[(usize, Arc<[u8]>)]) -> Option<Vec<u8>> {
     let shard = |(index, chunk): &'_ (usize, Arc<[u8]>)| (*index, chunk.clone());
     let (data, parity): (Vec<_>, Vec<_>) =

@@ -17,12 +17,12 @@ use crate::codec::Malformed;
 pub(super) struct Chunk {
     /// One for each piece.
     pub(super) coefficients: Vec<Factor>,
-    /// As many as a piece has.
+    /// One for each scalar of a piece.
     pub(super) scalars: Vec<Plain>,
 }
 
 impl Chunk {
-    /// Reads a chunk's coefficients from its bytes, whose length is compared first. `scalars` reads the rest.
+    /// Checks the length of a chunk's bytes, then reads its coefficients. [`Chunk::scalars`] reads the rest.
     pub(super) fn coefficients(shape: &Shape, bytes: &[u8]) -> Result<Vec<Factor>, Malformed> {
         if bytes.len() != shape.chunk_bytes() {
             return Err(Malformed::Length { found: bytes.len(), expected: shape.chunk_bytes() });
@@ -47,8 +47,9 @@ fn residues(bytes: &[u8], first: usize) -> Result<Vec<Plain>, Malformed> {
     bytes.as_chunks::<32>().0.iter().enumerate().map(residue).collect()
 }
 
-/// Draws this many random short factors, all nonzero. Short factors make a combination four times as cheap as full ones. A combination
-/// is useless to a receiver that lacks something with a probability of 2^-56; to raise that, one must know the factors beforehand.
+/// Draws this many random short factors, all nonzero. Short factors make a combination four times as cheap as full
+/// ones. With a probability of 2^-56 a combination is useless to a receiver that lacks something; to raise that, one
+/// must know the factors beforehand.
 fn factors(count: usize, rng: &mut dyn RngCore) -> Vec<u64> {
     (0..count).map(|_| (rng.next_u64() >> (u64::BITS - SHORT_BITS)).max(1)).collect()
 }

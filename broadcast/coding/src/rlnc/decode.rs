@@ -1,4 +1,4 @@
-//! The payload from as many independent chunks as it has pieces.
+//! Decodes the payload from as many independent chunks as it has pieces.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::{
     scalar::Matrix,
 };
 
-/// The payload whose pieces the chunks combine, if they are independent and such a payload exists. One that was made of wrong chunks is
-/// another payload: its digest tells.
+/// Returns the payload whose pieces the chunks combine, if they are independent and such a payload exists. Wrong chunks
+/// give another payload, which its digest shows.
 pub(super) fn decode(shape: &Shape, chunks: &[Arc<Chunk>]) -> Option<Vec<u8>> {
     let inverse = matrix::inverse(chunks.iter().map(|chunk| chunk.coefficients.clone()).collect())?;
     let mut assembly = Assembly::new(*shape);

@@ -1,7 +1,7 @@
-//! The points that pieces are committed with.
+//! The points that commit to pieces.
 //!
-//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators. With one, other scalars would fit the
-//! same commitment. They are the same for all chains and never change.
+//! Generator `j` is the hash of `j` to the group, so nobody knows a relation between generators. With one, other
+//! scalars would fit the same commitment. The generators are the same for all chains and never change.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -14,19 +14,20 @@ use sha2::{Digest as _, Sha512};
 /// not matter which thread made them.
 static MADE: Mutex<Option<Arc<[RistrettoPoint]>>> = Mutex::new(None);
 
-/// Generators of which odd multiples are kept, 10 kB for each and 5 MB together. Sums over at most so many take a fifth to a quarter less
-/// time with them. From a thousand on they take more, because the multiples do not fit the caches.
+/// Generators whose odd multiples are kept, 10 kB for each and 5 MB together. Sums over at most this many generators
+/// take a fifth to a quarter less time with them. From a thousand on they take more, because the multiples do not fit
+/// the caches.
 const TABLE_GENERATORS: usize = 512;
 
 static TABLE: LazyLock<VartimeRistrettoPrecomputation> =
     LazyLock::new(|| VartimeRistrettoPrecomputation::new(&first(TABLE_GENERATORS)[..TABLE_GENERATORS]));
 
-/// Multiples of the first generators, if there are so many of them. The first call takes milliseconds.
+/// Multiples of the first generators, if `count` is at most [`TABLE_GENERATORS`]. The first call takes milliseconds.
 pub(super) fn table(count: usize) -> Option<&'static VartimeRistrettoPrecomputation> {
     (count <= TABLE_GENERATORS).then(|| &*TABLE)
 }
 
-/// At least the first `count` generators. Makes the missing ones, while others may use those that are there.
+/// Returns at least the first `count` generators. Makes the missing ones, while others may use those that exist.
 pub(super) fn first(count: usize) -> Arc<[RistrettoPoint]> {
     let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let known = made().clone().unwrap_or_default();

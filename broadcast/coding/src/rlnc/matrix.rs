@@ -1,15 +1,15 @@
-//! Coefficients of chunks: which chunk adds something, and how pieces follow from chunks.
+//! Coefficients of chunks: which chunk adds information, and how pieces follow from chunks.
 
 use super::scalar::Factor;
 
 /// How a row relates to those of an echelon form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// A combination of the first rows that were asked about.
+    /// It is a combination of the first rows that were asked about.
     Dependent,
-    /// A combination of all rows, though not of those.
+    /// It is a combination of all rows, though not of those.
     DependentOnAll,
-    /// None: this is left of it when the rows are taken off.
+    /// It is independent: this remains of it when the rows are subtracted.
     Independent(Vec<Factor>),
 }
 
@@ -20,13 +20,13 @@ pub(super) struct Echelon {
 }
 
 impl Echelon {
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) fn rank(&self) -> usize {
         self.rows.len()
     }
 
-    /// Relates a row to the first so many rows, and to all. For each row it costs as many multiplications as the row has
-    /// coefficients.
+    /// Relates a row to the first `first` rows, and to all. For each row of the form, that costs as many
+    /// multiplications as the row has coefficients.
     pub(super) fn reduce(&self, mut row: Vec<Factor>, first: usize) -> Rank {
         for (index, (pivot, earlier)) in self.rows.iter().enumerate() {
             if index == first && row.iter().all(Factor::is_zero) {
@@ -51,7 +51,7 @@ impl Echelon {
         self.rows.push((pivot, row));
     }
 
-    /// Adds a row, if it is independent.
+    /// Adds a row, if it is independent. Returns whether it is.
     pub(super) fn add(&mut self, row: &[Factor]) -> bool {
         match self.reduce(row.to_vec(), self.rows.len()) {
             Rank::Independent(row) => {

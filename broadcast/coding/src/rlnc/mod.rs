@@ -1,12 +1,14 @@
-//! Random linear network coding under Pedersen commitments on Ristretto, as "Faster block/blob propagation in Ethereum" (2024) has it.
+//! Random linear network coding under Pedersen commitments on Ristretto, as in "Faster block/blob propagation in
+//! Ethereum" (2024).
 //!
-//! The payload is cut into `N` pieces `v_i` of `M` scalars. The plan has the commitments `C_i = sum_j v_ij G_j`. A chunk is a combination
-//! `sum_i b_i v_i` with its coefficients `b`; it fits if it commits to `sum_i b_i C_i`. So does every combination of chunks that fit. To
-//! make any other chunk that fits, one must know a relation between the generators.
+//! The payload is cut into `N` pieces `v_i` of `M` scalars. The plan has the commitments `C_i = sum_j v_ij G_j`. A
+//! chunk is a combination `sum_i b_i v_i` with its coefficients `b`; it fits if it commits to `sum_i b_i C_i`. So does
+//! every combination of chunks that fit. To make any other chunk that fits, one must know a relation between the
+//! generators.
 //!
-//! Differences to the paper: chunks are verified together ([`verify`]), with arithmetic whose time depends on the data, all of which
-//! is public. Generators are hashed, so they have no known relations ([`generators`]). Factors of a combination have 56 bits
-//! ([`chunk`]). The digest of the whole judges it before the commitments do.
+//! Differences from the paper: chunks are verified together ([`verify`]), with arithmetic whose time depends on the
+//! data, all of which is public. Generators are hashed, so they have no known relations ([`generators`]). Factors of a
+//! combination have 56 bits ([`chunk`]). The digest of the whole judges it before the commitments do.
 
 mod chunk;
 mod decode;
@@ -41,15 +43,15 @@ use crate::{
     whole::Whole,
 };
 
-// A check adds up to so many products.
+// A check adds up to this many products.
 const _: () = assert!(PIECES_MAX + SPARES_MAX <= scalar::SUM_TERMS_MAX);
 
-/// The knowledge of one peer.
+/// This node's knowledge of one peer.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// Dimensions of what is verified here that it has, at the least: chunks that it sent and that it was sent.
+    /// Dimensions verified here that the peer has, at the least: chunks that it sent and that it was sent.
     has: usize,
-    /// Chunks that it can still need.
+    /// Chunks that the peer can still need.
     lacks: usize,
 }
 
@@ -59,7 +61,7 @@ pub(crate) struct Rlnc {
     shape: Shape,
     commitments: Arc<[RistrettoPoint]>,
     waiting: Waiting,
-    /// Whether the payload is known to be what was committed to.
+    /// Whether the payload is known to be the committed one.
     is_vouched: bool,
     peers: Peers<Known>,
 }
@@ -70,7 +72,8 @@ impl fmt::Debug for Rlnc {
     }
 }
 
-/// Makes ahead the generators for a payload of so many bytes, so that the first one does not wait for them.
+/// Makes the generators for a payload of `payload_bytes` bytes ahead of time, so that the first payload does not wait
+/// for them.
 pub fn warm_up(payload_bytes: usize, parameters: &Parameters) {
     let pieces = usize::from(parameters.pieces).clamp(1, PIECES_MAX);
     let scalars = Shape::new(payload_bytes, pieces).scalars.min(PIECE_SCALARS_MAX);
@@ -94,7 +97,8 @@ fn shape(bytes: usize, pieces: usize) -> Result<Shape, EncodeError> {
 }
 
 impl Rlnc {
-    /// At the source: commits to the payload in so many pieces, or in fewer if some would be all padding.
+    /// Makes the codec of a source: commits to the payload in `pieces` pieces, or in fewer if some would be all
+    /// padding.
     pub(crate) fn encode(
         payload: Arc<[u8]>,
         pieces: u16,
@@ -151,7 +155,7 @@ impl Rlnc {
         peers.into_iter().map(Verdict::Useful).collect()
     }
 
-    /// Verifies what waits, as one.
+    /// Issues one verification of all waiting chunks.
     fn verify(&mut self, chunks: usize, seed: [u8; 32]) -> Check {
         let (shape, commitments) = (self.shape, self.commitments.clone());
         let waiting = self.waiting.take();
@@ -160,8 +164,8 @@ impl Rlnc {
         })
     }
 
-    /// Decodes what is verified and what waits. If that is not of the digest, one of those that wait is forged, or the plan contradicts
-    /// itself.
+    /// Issues a decoding of the verified and the waiting chunks. If the result does not have the digest, a waiting
+    /// chunk is forged, or the plan contradicts itself.
     fn decode(&mut self, chunks: usize, seed: [u8; 32]) -> Check {
         let (shape, commitments, digest) = (self.shape, self.commitments.clone(), self.whole.plan().digest);
         let waiting = self.waiting.take();
@@ -177,7 +181,7 @@ impl Rlnc {
         })
     }
 
-    /// Compares the payload with the commitments.
+    /// Issues a comparison of the payload with the commitments.
     fn vouch(&mut self, payload: Arc<[u8]>, seed: [u8; 32]) -> Check {
         let (shape, commitments) = (self.shape, self.commitments.clone());
         self.whole.issue(Work::Vouch, move || {
@@ -313,7 +317,7 @@ impl Codec for Rlnc {
         let holds = match held {
             Held::Whole => pieces,
             Held::Chunks(chunks) => usize::from(*chunks).min(pieces),
-            // No word of this codec's.
+            // Peers of this codec never say this.
             Held::Shards(_) => return,
         };
         let Some(known) = self.known(peer) else { return };

@@ -1,13 +1,14 @@
 //! A payload as vectors of scalars, 252 bits each, and back.
 //!
-//! Scalar `i` is bits `252 i` to `252 i + 251` of the payload, least significant first, with zeros behind the payload's end. Two scalars
-//! are 63 bytes. All such scalars are below the group's order, so different payloads of one length have different scalars.
+//! Scalar `i` is bits `252 i` to `252 i + 251` of the payload, least significant first, with zeros after the payload's
+//! end. Two scalars are 63 bytes. All such scalars are below the group's order, so different payloads of one length
+//! have different scalars.
 
 use super::scalar::Plain;
 
 /// Bits of the payload in a scalar.
 const SCALAR_BITS: usize = 252;
-/// Bytes from the one with a scalar's first bit that have all of its bits.
+/// Bytes of the window that begins with a scalar's first byte and has all of its bits.
 const WINDOW_BYTES: usize = 32;
 
 /// How a payload is cut.
@@ -22,7 +23,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Cuts so many bytes into so many pieces, at least one, or into fewer if otherwise some of them would be all padding.
+    /// Cuts `bytes` bytes into `pieces` pieces, at least one, or into fewer if otherwise some of them would be all
+    /// padding.
     pub(super) fn new(bytes: usize, pieces: usize) -> Self {
         let scalars = scalars_of(bytes).div_ceil(pieces);
         Self { bytes, pieces: scalars_of(bytes).div_ceil(scalars), scalars }
@@ -34,7 +36,7 @@ impl Shape {
     }
 }
 
-/// Scalars of a payload of so many bytes, one at least.
+/// Number of scalars of a payload of `bytes` bytes, at least one.
 fn scalars_of(bytes: usize) -> usize {
     (8 * bytes).div_ceil(SCALAR_BITS).max(1)
 }
@@ -64,7 +66,7 @@ pub(super) fn scalar_at(payload: &[u8], index: usize) -> Plain {
     }
 }
 
-/// A payload that is put together from its scalars.
+/// A payload that is being put together from its scalars.
 pub(super) struct Assembly {
     bytes: Vec<u8>,
     shape: Shape,
@@ -77,7 +79,7 @@ impl Assembly {
         Self { bytes: vec![0; scalars * SCALAR_BITS / 8 + WINDOW_BYTES], shape, is_packed: true }
     }
 
-    /// Places scalar `index`. Once for each.
+    /// Places scalar `index`. Must be called once for each.
     #[inline]
     pub(super) fn place(&mut self, index: usize, scalar: &Plain) {
         let [a, b, c, d] = *scalar;
@@ -95,7 +97,8 @@ impl Assembly {
         }
     }
 
-    /// The payload, if the scalars are those of one: each of 252 bits, and zero behind its end. Only then do its bytes say all of them.
+    /// Returns the payload, if the scalars are those of one: each of 252 bits, and zero after the payload's end. Only
+    /// then do its bytes determine all scalars.
     pub(super) fn finish(mut self) -> Option<Vec<u8>> {
         let is_padded = self.bytes[self.shape.bytes..].iter().all(|byte| *byte == 0);
         self.bytes.truncate(self.shape.bytes);

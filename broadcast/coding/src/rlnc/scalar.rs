@@ -1,8 +1,8 @@
 //! Arithmetic modulo the order of Ristretto's group, for sums of many products.
 //!
-//! Everything here is public data, so variable time is safe, and a sum of products is reduced once at its end. Data stays in plain form
-//! ([`Plain`]); its multipliers are in Montgomery form ([`Factor`]). One Montgomery reduction of a sum of `factor * plain` so gives plain
-//! form again.
+//! Everything here is public data, so variable time is safe, and a sum of products is reduced once at its end. Data
+//! stays in plain form ([`Plain`]); its multipliers are in Montgomery form ([`Factor`]). So one Montgomery reduction of
+//! a sum of `factor * plain` gives plain form again.
 
 use curve25519_dalek::scalar::Scalar;
 
@@ -13,7 +13,8 @@ pub(super) type Plain = [u64; 4];
 const ORDER: Plain = [0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000];
 /// `-1 / ORDER` modulo 2^64.
 const ORDER_INVERSE_NEGATED: u64 = {
-    // Newton: each step doubles the bits that are right, from the one that is right of any odd number.
+    // Newton's method: each step doubles the number of right bits. It starts with one, which is right for any odd
+    // number.
     let (mut inverse, mut step) = (1_u64, 0);
     while step < 6 {
         inverse = inverse.wrapping_mul(2_u64.wrapping_sub(ORDER[0].wrapping_mul(inverse)));
@@ -38,7 +39,7 @@ const MONTGOMERY_SQUARED: Plain = {
     }
     power
 };
-/// Products of residues that a sum can hold: twice as many would still fit, which [`Matrix`] needs.
+/// Most products of residues that a sum holds: twice as many would still fit, which [`Matrix`] needs.
 pub(super) const SUM_TERMS_MAX: usize = 100;
 
 /// `a + b + carry` and the carry.
@@ -65,8 +66,8 @@ const fn mul_add(sum: u64, a: u64, b: u64, carry: u64) -> (u64, u64) {
 /// The residue of a number of at most 256 bits.
 #[inline(always)]
 const fn below_order(number: Plain) -> Plain {
-    // 2^252 is a little less than the order. Subtracting the order as often as 2^252 goes in leaves a residue, or goes below zero by
-    // less than one order.
+    // 2^252 is a little less than the order. Subtracting the order as often as 2^252 goes in leaves a residue, or falls
+    // below zero by less than one order.
     let times = number[3] >> 60;
     let (mut residue, mut borrow, mut carry, mut limb) = ([0; 4], 0, 0, 0);
     while limb < 4 {
@@ -107,12 +108,12 @@ pub(super) fn to_bytes(plain: &Plain) -> [u8; 32] {
     bytes
 }
 
-/// As the curve's library takes it.
+/// Converts the scalar to the type of the curve's library.
 pub(super) fn to_scalar(plain: &Plain) -> Scalar {
     Scalar::from_bytes_mod_order(to_bytes(plain))
 }
 
-/// A residue that multiplies: 2^256 times itself, modulo the order.
+/// A residue for multiplication, in Montgomery form: 2^256 times itself, modulo the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Factor(Plain);
 
@@ -151,7 +152,7 @@ impl Factor {
         Factor(difference)
     }
 
-    /// `1 / self`; zero of zero.
+    /// `1 / self`; zero for zero.
     pub(super) fn inverse(&self) -> Factor {
         let inverse = to_scalar(&self.plain()).invert().to_bytes();
         Factor::of(&from_bytes(&inverse).unwrap_or_default())
@@ -183,7 +184,7 @@ const fn multiply(a: &Plain, b: &Plain) -> [u64; 8] {
     wide
 }
 
-/// `wide / 2^256` modulo the order, of a sum of products of residues.
+/// `wide / 2^256` modulo the order, for a sum of products of residues.
 ///
 /// With `wide` below 200 orders squared the result, before its own reduction, is below 200 / 16 + 1 orders: 256 bits.
 #[inline(always)]
@@ -214,7 +215,7 @@ pub(super) struct Sum([u64; 8]);
 impl Sum {
     pub(super) const ZERO: Sum = Sum([0; 8]);
 
-    /// Adds a product. At most [`SUM_TERMS_MAX`] times.
+    /// Adds a product. Must be called at most [`SUM_TERMS_MAX`] times.
     #[inline(always)]
     pub(super) fn add(&mut self, factor: &Factor, plain: &Plain) {
         let product = multiply(&factor.0, plain);
@@ -230,10 +231,11 @@ impl Sum {
     }
 }
 
-/// The sum of products, column by column of their limbs, so that carries wait for the end of each. They have to fit 512 bits.
+/// The sum of products, column by column of their limbs, so that carries wait for the end of each column. It must fit
+/// 512 bits.
 #[inline]
 fn dot(a: &[Plain], b: &[Plain]) -> [u64; 8] {
-    /// The products of limbs whose places add up to `K`, and what is carried.
+    /// The products of limbs whose places add up to `K`, and the carry.
     #[inline(always)]
     fn column<const K: usize>(a: &[Plain], b: &[Plain], carry: u128) -> (u64, u128) {
         let (mut sum, mut over) = (carry, 0_u64);
@@ -257,12 +259,13 @@ fn dot(a: &[Plain], b: &[Plain]) -> [u64; 8] {
     [w0, w1, w2, w3, w4, w5, w6, carry as u64]
 }
 
-/// A matrix of factors that multiplies vectors, with half of the multiplications: S. Winograd, "A New Algorithm for Inner Product" (1968).
+/// A matrix of factors that multiplies vectors with half of the multiplications: S. Winograd, "A New Algorithm for
+/// Inner Product" (1968).
 ///
 /// Uses `x1 y1 + x2 y2 = (x1 + y2) (x2 + y1) - x1 x2 - y1 y2`. The last two terms are constant for a row of the matrix and for
 /// a vector.
 pub(super) struct Matrix {
-    /// Each row's first of two factors, and its second.
+    /// Each row's first factors of its pairs, and the second ones.
     rows: Vec<[Vec<Plain>; 2]>,
     /// The correction to subtract for each row.
     corrections: Vec<Factor>,
@@ -271,7 +274,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Of rows of equal length, at most [`SUM_TERMS_MAX`]: products of sums of two are up to four times as large, and half as many.
+    /// Makes a matrix of rows of equal length, at most [`SUM_TERMS_MAX`]. Products of sums of two are up to four times
+    /// as large, and half as many.
     pub(super) fn new(rows: &[Vec<Factor>]) -> Self {
         let rows: Vec<_> = rows.iter().map(|row| halves(row.iter().map(|factor| factor.0))).collect();
         let corrections = rows.iter().map(|[first, second]| Factor(montgomery(dot(first, second)))).collect();
@@ -279,7 +283,7 @@ impl Matrix {
         Self { rows, corrections, sums: [vec![[0; 4]; pairs], vec![[0; 4]; pairs]] }
     }
 
-    /// The products of the rows and a vector as long as they.
+    /// Passes to `product` the product of each row with a vector of the same length.
     pub(super) fn multiply(
         &mut self,
         vector: impl Iterator<Item = Plain>,
@@ -299,7 +303,7 @@ impl Matrix {
     }
 }
 
-/// The even and the odd entries; a last one without a neighbour gets a zero.
+/// Splits entries into the even and the odd ones; a last one without a neighbour gets a zero.
 fn halves(entries: impl Iterator<Item = Plain>) -> [Vec<Plain>; 2] {
     let mut halves = [Vec::new(), Vec::new()];
     for (index, entry) in entries.enumerate() {
@@ -324,13 +328,13 @@ fn plus(a: &Plain, b: &Plain) -> Plain {
 #[derive(Clone, Copy)]
 pub(super) struct ShortSum([u64; 5]);
 
-/// Bits of a short factor: [`SUM_TERMS_MAX`] products of such a one and a residue have at most 316 bits.
+/// Bits of a short factor: [`SUM_TERMS_MAX`] products of a short factor and a residue have at most 316 bits.
 pub(super) const SHORT_BITS: u32 = 56;
 
 impl ShortSum {
     pub(super) const ZERO: ShortSum = ShortSum([0; 5]);
 
-    /// Adds a product. At most [`SUM_TERMS_MAX`] times.
+    /// Adds a product. Must be called at most [`SUM_TERMS_MAX`] times.
     #[inline(always)]
     pub(super) fn add(&mut self, factor: u64, plain: &Plain) {
         let mut carry = 0;
@@ -343,8 +347,8 @@ impl ShortSum {
     #[inline(always)]
     pub(super) fn reduce(self) -> Plain {
         let [a, b, c, d, e] = self.0;
-        // 2^252 is the order less its low half: so that low half is subtracted as often as the upper 64 bits say. The rest is at most
-        // 2^189 below zero, so that one order brings it back.
+        // 2^252 is the order less its low half. So that low half is subtracted as often as the upper 64 bits say. The
+        // rest is at most 2^189 below zero, and one order brings it back.
         let high = e << 4 | d >> 60;
         let (first, carry) = mul_add(0, high, ORDER[0], 0);
         let (second, third) = mul_add(0, high, ORDER[1], carry);

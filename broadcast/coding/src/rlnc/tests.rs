@@ -1,4 +1,4 @@
-//! The parts of RLNC beside slow and plain counterparts.
+//! Compares the parts of RLNC with slow and plain counterparts.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
     verify,
 };
 
-/// The order less one, twice, and what lies around limbs' ends.
+/// Zero, one, the order less one, and values around the ends of limbs.
 fn extremes() -> Vec<Plain> {
     let all = |limb| [limb, limb, limb, limb >> 4];
     let order_less_one = -Scalar::ONE;
@@ -110,7 +110,7 @@ proptest! {
         prop_assert_eq!(assembly.finish().unwrap(), &*payload);
     }
 
-    /// A payload never has this, so it must not be taken for one: each scalar counts.
+    /// Other scalars than a payload's must not be taken for that payload: each scalar counts.
     #[test]
     fn no_other_scalars_give_the_payload(bytes in 0..300_usize, pieces in 1..5_usize, at in any::<prop::sample::Index>(), bit in 0..252_usize) {
         let payload = payload(bytes, &mut StdRng::seed_from_u64(1));
@@ -161,7 +161,7 @@ proptest! {
         prop_assert_eq!(products, expected.collect::<Vec<_>>());
     }
 
-    /// Any set of forged chunks among any number, wherever the forgery is.
+    /// Any set of forged chunks is found among any number of chunks, wherever the forgery is.
     #[test]
     fn exactly_the_forged_are_found(count in 1..14_usize, mask in any::<u16>(), at in any::<prop::sample::Index>()) {
         let mut rng = StdRng::seed_from_u64(u64::from(mask));

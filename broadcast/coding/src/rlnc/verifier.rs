@@ -1,4 +1,4 @@
-//! [`Verifier`]: chunks held against a plan without anything else.
+//! [`Verifier`]: compares chunks with a plan, without a codec.
 
 use std::sync::Arc;
 
@@ -11,14 +11,13 @@ use crate::{
     ways::PlanError,
 };
 
-/// Verifies chunks of RLNC apart from a codec, however many and however dependent they are: for measurements and tools.
+/// Verifies chunks of RLNC apart from a codec, in any number and however dependent: for measurements and tools.
 pub struct Verifier(Rlnc);
 
 impl Verifier {
     /// Makes a verifier for one plan.
     ///
-    /// # Errors
-    /// If no honest source makes such a plan, or the plan is another codec's.
+    /// # Errors If no honest source makes such a plan, or the plan is for another codec.
     pub fn new(plan: &Plan) -> Result<Self, PlanError> {
         match &plan.commitment {
             Commitment::Rlnc { commitments } => Ok(Self(Rlnc::open(plan.clone(), commitments)?)),
@@ -26,7 +25,7 @@ impl Verifier {
         }
     }
 
-    /// For each chunk, whether it contradicts the plan. All chunks are judged together, by weights from `rng`.
+    /// Returns for each chunk whether it contradicts the plan. All chunks are judged together, by weights from `rng`.
     ///
     /// # Errors
     /// The fault of the first malformed chunk.
@@ -37,7 +36,7 @@ impl Verifier {
             Ok(Arc::new(Chunk { coefficients, scalars: Chunk::scalars(shape, bytes)? }))
         };
         let mut forged = Vec::with_capacity(chunks.len());
-        // As many at a time as sums hold.
+        // As many chunks at a time as sums hold.
         for chunks in chunks.chunks(SUM_TERMS_MAX) {
             let chunks = chunks.iter().map(read).collect::<Result<Vec<_>, _>>()?;
             forged.extend(verify::forged(*shape, &self.0.commitments, &chunks, seed(rng)));

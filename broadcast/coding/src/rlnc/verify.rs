@@ -1,4 +1,4 @@
-//! Chunks and payloads held against commitments.
+//! Compares chunks and payloads with commitments.
 
 use std::sync::Arc;
 
@@ -50,8 +50,9 @@ struct Batch<'a> {
     forged: Vec<bool>,
 }
 
-/// For each chunk, whether it contradicts the commitments. If all fit, that costs one multi-scalar multiplication. Each forged
-/// chunk costs about as many more as the number of chunks has bits. The caller draws `seed` after the chunks came.
+/// Returns for each chunk whether it contradicts the commitments. If all fit, that costs one multi-scalar
+/// multiplication. Each forged chunk costs about as many more as the number of chunks has bits. The caller must draw
+/// `seed` after the chunks came.
 pub(super) fn forged(
     shape: Shape,
     commitments: &[RistrettoPoint],
@@ -89,8 +90,8 @@ impl Batch<'_> {
         deviation(&scalars, &coefficients, self.commitments)
     }
 
-    /// Marks the forged among chunks `start..end`, whose deviation is known. That of one half is computed, and that of the other is what
-    /// remains.
+    /// Marks the forged chunks among `start..end`, whose deviation is known. Computes the deviation of one half; that
+    /// of the other is what remains.
     fn search(&mut self, start: usize, end: usize, deviation: RistrettoPoint) {
         if deviation.is_identity() {
             return;

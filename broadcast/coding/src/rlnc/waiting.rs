@@ -1,4 +1,4 @@
-//! Chunks on their way to be verified, and those that are.
+//! Chunks that wait for verification, and chunks that are verified.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -12,16 +12,16 @@ use super::{
 };
 use crate::{codec::Accepted, limits::SPARES_MAX};
 
-/// A chunk that nobody has verified yet.
+/// A chunk that is not verified yet.
 #[derive(Debug)]
 struct Entry {
     from: PublicKey,
     chunk: Arc<Chunk>,
-    /// Whether it is a combination of others of which some are not verified: of use only if one of those is forged.
+    /// Whether it is a combination of others, some of which are not verified: of use only if one of those is forged.
     is_spare: bool,
 }
 
-/// The place of a chunk, as its coefficients alone determine it.
+/// The place of a chunk, which its coefficients alone determine.
 #[derive(Debug)]
 pub(super) enum Place {
     /// It is a combination of verified ones.
@@ -32,8 +32,8 @@ pub(super) enum Place {
     New(Vec<Factor>),
 }
 
-/// The chunks of one payload. Those in `verified`, `checking` and `waiting` that are no spares are independent; the echelon form has a row
-/// for each, in this order.
+/// The chunks of one payload. Those in `verified`, `checking` and `waiting` that are no spares are independent; the
+/// echelon form has a row for each, in this order.
 pub(super) struct Waiting {
     shape: Shape,
     echelon: Echelon,
@@ -53,7 +53,7 @@ impl Waiting {
         }
     }
 
-    /// Chunks that are verified.
+    /// The verified chunks.
     pub(super) fn verified(&self) -> &[Arc<Chunk>] {
         &self.verified
     }
@@ -63,12 +63,12 @@ impl Waiting {
         self.waiting.iter().filter(|entry| !entry.is_spare).count()
     }
 
-    /// Chunks that are not verified.
+    /// Counts the chunks that are not verified.
     pub(super) fn len(&self) -> usize {
         self.checking.len() + self.waiting.len()
     }
 
-    /// Where a chunk belongs.
+    /// Returns the place of a chunk.
     pub(super) fn place(&self, coefficients: &[Factor]) -> Place {
         match self.echelon.reduce(coefficients.to_vec(), self.verified.len()) {
             Rank::Dependent => Place::Dependent,
@@ -77,8 +77,8 @@ impl Waiting {
         }
     }
 
-    /// Takes a chunk, if there is room, at a place that was asked for just now. If all room is taken, the sender with the most waiting
-    /// chunks gives up its newest one for a sender with fewer. So one sender cannot shut others out.
+    /// Takes a chunk at the place that was just determined, if there is room. If all room is taken, the sender with the
+    /// most waiting chunks gives up its newest one for a sender with fewer. So one sender cannot shut others out.
     pub(super) fn add(&mut self, from: PublicKey, chunk: Chunk, place: Place) -> Accepted {
         let is_spare = matches!(place, Place::Spare);
         if is_spare && self.checking.iter().chain(&self.waiting).any(|entry| *entry.chunk == chunk) {
@@ -90,7 +90,7 @@ impl Waiting {
         }
         self.waiting.push(Entry { from, chunk: Arc::new(chunk), is_spare });
         match place {
-            // The chunk that gave way may have been a row.
+            // The chunk that was removed may have been a row.
             _ if is_full => self.rebuild(),
             Place::New(row) => self.echelon.push(row),
             Place::Spare | Place::Dependent => {}
@@ -113,7 +113,7 @@ impl Waiting {
         newest.map(|newest| self.waiting.remove(newest)).is_some()
     }
 
-    /// The chunks that wait and are independent, to be checked.
+    /// Takes out the waiting independent chunks, to be checked.
     pub(super) fn take(&mut self) -> Vec<Arc<Chunk>> {
         let (spares, taken): (Vec<_>, _) =
             mem::take(&mut self.waiting).into_iter().partition(|entry| entry.is_spare);
@@ -121,9 +121,9 @@ impl Waiting {
         self.checking.iter().map(|entry| entry.chunk.clone()).collect()
     }
 
-    /// Takes the verdict on the chunks under verification. Returns the senders of fitting chunks, a name for each, and the senders of
-    /// forged ones. It drops all other waiting chunks of forgers, and spares that combine only verified chunks. Other spares take the place
-    /// of lost rows.
+    /// Takes the verdict on the chunks under verification. Returns the senders of fitting chunks, one entry for each
+    /// chunk, and the senders of forged ones. Drops all other waiting chunks of forgers, and spares that combine only
+    /// verified chunks. Other spares take the place of lost rows.
     pub(super) fn judge(&mut self, forged: &[bool]) -> (Vec<PublicKey>, Vec<PublicKey>) {
         let (mut fit, mut forgers) = (Vec::new(), Vec::new());
         for (entry, is_forged) in mem::take(&mut self.checking).into_iter().zip(forged) {
@@ -146,14 +146,15 @@ impl Waiting {
         (fit, forgers)
     }
 
-    /// The payload is here: only what is verified is still of use. Gives who sent what was being checked.
+    /// Ends the wait once the payload is here: only verified chunks are still of use. Returns the senders of the chunks
+    /// under verification.
     pub(super) fn close(&mut self) -> Vec<PublicKey> {
         self.waiting.clear();
         self.echelon = Echelon::default();
         mem::take(&mut self.checking).into_iter().map(|entry| entry.from).collect()
     }
 
-    /// Throws away what waits and is of this peer.
+    /// Drops this peer's waiting chunks.
     pub(super) fn forget(&mut self, peer: &PublicKey) {
         let before = self.waiting.len();
         self.waiting.retain(|entry| entry.from != *peer);
@@ -162,7 +163,7 @@ impl Waiting {
         }
     }
 
-    /// Makes the echelon form anew after chunks went.
+    /// Rebuilds the echelon form after chunks were removed.
     fn rebuild(&mut self) {
         self.echelon = Echelon::default();
         let known = self.verified.iter().chain(self.checking.iter().map(|entry| &entry.chunk));

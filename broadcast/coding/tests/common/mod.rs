@@ -7,7 +7,7 @@ use rand::{RngCore, SeedableRng};
 use slipstream_coding::{Codec, Parameters, Verdict};
 use slipstream_types::PublicKey;
 
-/// Where tests draw from.
+/// The random source of the tests.
 pub(crate) type Rng = rand::rngs::StdRng;
 
 pub(crate) fn rng(seed: u64) -> Rng {

@@ -1,5 +1,5 @@
-//! Runs many worlds. Honest validators never contradict themselves, each number has one certificate, and the chain goes on when
-//! faults end.
+//! Runs many worlds, and checks that honest validators never contradict themselves, that each number has one
+//! certificate, and that the chain makes progress when faults end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,8 +53,8 @@ fn fair_worlds_go_on() {
     }
 }
 
-/// Goal: a validator that nobody heard when the chain began takes part soon, though the chain goes on without it all the time. If it did
-/// not, the next validator that goes down would take the quorum with it.
+/// Goal: a validator that nobody heard when the chain began takes part soon, though the chain makes progress without it
+/// all the time. Otherwise the next validator that goes down would take the quorum with it.
 #[test]
 fn a_latecomer_takes_part_while_the_chain_goes_on() {
     // Three batches a second: the others' certificates bring those that it misses.
@@ -150,7 +150,7 @@ fn play(seed: u64, climate: Climate) -> World {
     world
 }
 
-/// Goal: what holds in all worlds holds in these. `EVE_SEEDS=A..B` plays others.
+/// Goal: the invariants of all worlds hold in these. `EVE_SEEDS=A..B` plays others.
 #[test]
 fn worlds_hold() {
     let seeds = std::env::var("EVE_SEEDS").unwrap_or("0..30".into());
@@ -212,7 +212,7 @@ fn noticed(fault: Fault, most: u64) -> Option<u64> {
     found
 }
 
-/// Goal: a defence that is missing is noticed. `EVE_FAULT_SEEDS` bounds the search.
+/// Goal: every missing defence is noticed. `EVE_FAULT_SEEDS` bounds the search.
 #[test]
 fn every_missing_defence_is_noticed() {
     std::panic::set_hook(Box::new(|_| {}));

@@ -33,7 +33,7 @@ pub(super) fn info(number: u64, name: &str) -> LedgerInfo {
     LedgerInfo { accumulator_root, ..slipstream_testkit::info(0, number) }
 }
 
-/// Seat 3 of four, with that record.
+/// Seat 3 of four, with `record`.
 pub(super) fn core(record: Option<Record>) -> Core {
     Core::new(Setup {
         set: set(),
@@ -62,7 +62,7 @@ pub(super) fn status(decided: u64, view: u64) -> Message {
     })
 }
 
-/// One that heard of two others that nothing is decided.
+/// A core that heard from two others that nothing is decided.
 pub(super) fn awake() -> Core {
     let mut core = core(None);
     (0..2).for_each(|seat| core.handle_message(seat, status(0, 0)));
@@ -100,7 +100,7 @@ pub(super) fn verify_in(view: u64, before: &LedgerInfo, info: LedgerInfo) -> Mes
     Message::Verify(Box::new(Verify { order, before: before.digest(), info, took_ms: 0 }))
 }
 
-/// Goal: equal outcomes count only if they stand on what is decided.
+/// Goal: equal outcomes count only if they build on the decided batch.
 #[test]
 fn outcomes_on_another_batch_are_not_prepared() {
     let mut core = awake();
@@ -127,7 +127,7 @@ pub(super) fn prepare_in(view: u64, seat: u16, number: u64, name: &str) -> Vote 
     Vote { ballot, signature: ballot.sign_prepare(&DOMAIN, &key(seat)) }
 }
 
-/// Goal: two votes on one number convict; honest votes on two numbers do not, however they are dressed up.
+/// Goal: two votes on one number convict; honest votes on two numbers do not, however they are disguised.
 #[test]
 fn only_contradictions_convict() {
     let set = set();
@@ -153,7 +153,7 @@ fn only_contradictions_convict() {
     assert!(!convicts(&commits(commit(5, "a"), (dressed, signature))));
 }
 
-/// Goal: one liar's claims of a long chain neither end nor silence a validator that begins.
+/// Goal: one liar's claims of a long chain neither stop nor silence a validator that begins.
 #[test]
 fn a_liar_does_not_silence_who_begins() {
     let mut core = core(None);
@@ -198,7 +198,7 @@ pub(super) fn certificate(number: u64, seats: std::ops::Range<u16>) -> Certifica
     Certificate::signed(info(number, "a"), 0, seats.zip(&keys)).unwrap()
 }
 
-/// Whether it says anything but how far it is, though a batch is overdue; and the last record.
+/// Returns whether the core sends anything but its status though a batch is overdue, and its last record.
 fn speaks(core: &mut Core) -> (bool, Option<Record>) {
     core.handle_wanted(true);
     core.handle_timer(crate::Timer::Patience);
@@ -209,7 +209,8 @@ fn speaks(core: &mut Core) -> (bool, Option<Record>) {
     (speaks, flushes.into_iter().filter_map(|flush| flush.record).next_back())
 }
 
-/// Goal: a ledger that went back to an epoch before that of its votes is noticed; nothing is signed there, and the record stays as it is.
+/// Goal: a ledger that went back to an epoch before that of its votes is noticed. Nothing is signed there, and the
+/// record stays as it is.
 #[test]
 fn a_record_of_a_later_epoch_means_a_lost_ledger() {
     let mut core = core(Some(record(1, 9)));
@@ -218,7 +219,8 @@ fn a_record_of_a_later_epoch_means_a_lost_ledger() {
     assert_eq!(speaks(&mut core), (false, None));
 }
 
-/// Goal: a ledger that ends before what its validator voted on, or knows to be decided, is noticed. What a crash leaves is not.
+/// Goal: a ledger that ends before what its validator voted on, or knows to be decided, is noticed. The state that a
+/// crash leaves is not.
 #[test]
 fn a_ledger_that_went_back_silences_its_validator() {
     let decided = |number| Record {
@@ -244,8 +246,8 @@ fn a_ledger_that_went_back_silences_its_validator() {
     }
 }
 
-/// Goal: an old copy of a validator's data is noticed by a signature of its own that the record lacks, in a certificate and in what a
-/// quorum prepared. Signatures of others alone say nothing.
+/// Goal: an old copy of a validator's data is noticed by a signature of its own that the record lacks, in a certificate
+/// or on a prepared outcome. Signatures of others alone show nothing.
 #[test]
 fn an_old_copy_is_noticed_by_its_own_signature() {
     let set = set();
@@ -292,8 +294,8 @@ fn what_was_voted_on_is_known_across_epochs() {
     assert_eq!(core.silence(), None);
 }
 
-/// Goal: a decision ends a complaint about a late batch. It ends no complaint about what the primary leaves out, be it the validator's own
-/// or one that `max(u, r) + 1` others made.
+/// Goal: a decision ends a complaint about a late batch. It ends no complaint about what the primary omits, whether the
+/// validator's own or that of `max(u, r) + 1` others.
 #[test]
 fn a_decision_does_not_end_a_complaint_of_neglect() {
     let decide = |core: &mut Core| {
@@ -325,7 +327,7 @@ fn a_decision_does_not_end_a_complaint_of_neglect() {
         core.handle_message(1, complaint(neglected));
         assert!(!core.complains());
         core.handle_message(2, complaint(neglected));
-        // With its own there is a quorum.
+        // With its own complaint there is a quorum.
         assert!(core.is_changing() && core.view() == 1);
         let mut late = awake();
         late.complain();
@@ -335,7 +337,8 @@ fn a_decision_does_not_end_a_complaint_of_neglect() {
     }
 }
 
-/// Goal: a primary that makes each batch just in time has a shorter term than one that is quick, by the time in which a batch is due.
+/// Goal: a primary that makes each batch just in time has a shorter term than a quick one, by the time in which a batch
+/// is due.
 #[test]
 fn a_slow_primary_has_a_short_term() {
     let settings = Settings { rotate_after: 80, ..SETTINGS };
@@ -375,7 +378,7 @@ pub(super) fn new_view(view: u64, shown: [Option<&Prepared>; 3]) -> NewView {
     NewView::new(view, (0..).zip(shown).map(change).collect(), &DOMAIN, &key(set().primary(view)))
 }
 
-/// Whoever shows it: of two prepared outcomes of one number, a view prepares that of the higher view.
+/// Whether, of two prepared outcomes of one number, a view prepares that of the higher view, whoever shows it.
 fn the_higher_views_outcome_is_adopted() -> bool {
     let views: Vec<Prepared> =
         ["first", "second", "third"].iter().zip(0..).map(|(name, view)| prepared(view, 1, name)).collect();
@@ -395,8 +398,8 @@ fn the_higher_views_outcome_is_adopted() -> bool {
     })
 }
 
-/// Goal: an outcome that an earlier view may have decided is not replaced by one of a view still earlier, wherever it stands in the new
-/// view.
+/// Goal: an outcome that an earlier view may have decided is not replaced by one of a still earlier view, wherever it
+/// stands in the new view.
 #[test]
 fn of_two_prepared_outcomes_a_view_adopts_the_higher_views() {
     assert!(the_higher_views_outcome_is_adopted());
@@ -408,7 +411,7 @@ fn of_two_prepared_outcomes_a_view_adopts_the_higher_views() {
     }
 }
 
-/// Goal: what a validator shows when it leaves a view is what it saw prepared last, over a crash too.
+/// Goal: a validator that leaves a view shows what it saw prepared last, after a crash too.
 #[test]
 fn a_validator_shows_what_it_saw_prepared_last() {
     let mut core = awake();
@@ -439,7 +442,7 @@ fn a_validator_shows_what_it_saw_prepared_last() {
             _ => None,
         });
         let mut shown: Vec<_> = shows.map(|it| (it.view, it.info.clone())).collect();
-        // It says so again to each that asks.
+        // It repeats this to each that asks.
         shown.dedup();
         assert_eq!(shown, [(view, info(1, name))]);
         record = flushes.into_iter().rev().find_map(|flush| flush.record);
@@ -450,7 +453,7 @@ fn a_validator_shows_what_it_saw_prepared_last() {
     assert_eq!(kept, Some((1, info(1, "late"))));
 }
 
-/// Goal: of what was prepared in several views the last counts, and what is decided binds more than what is prepared.
+/// Goal: of outcomes prepared in several views the last counts, and a decided one binds more than a prepared one.
 #[test]
 fn the_last_that_was_prepared_is_adopted() {
     let keys: Vec<SecretKey> = (0..3).map(key).collect();

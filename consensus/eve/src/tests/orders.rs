@@ -1,4 +1,4 @@
-//! Orders and outcomes of one core: what counts of those that come, and who is muted or convicted for them.
+//! Orders and outcomes that reach one core: which of them count, and who is muted or convicted for them.
 
 use slipstream_types::{BatchNumber, CommitStatement, Digest, Epoch, LedgerInfo};
 
@@ -22,7 +22,7 @@ fn work(core: &mut Core) -> Option<Work> {
         .last()
 }
 
-/// How many executors' outcomes of batch 1 count.
+/// Counts the executors whose outcome of batch 1 counts.
 fn counted(core: &Core) -> usize {
     core.slots.get(&number(1)).map_or(0, |slot| slot.verifies.len())
 }
@@ -31,7 +31,7 @@ fn told(order: SignedOrder, info: LedgerInfo) -> Message {
     Message::Verify(Box::new(Verify { order, before: self::info(0, "genesis").digest(), info, took_ms: 0 }))
 }
 
-/// Goal: an outcome counts only under an order of this epoch that its primary signed, and only as one of the ordered batch.
+/// Goal: an outcome counts only under an order of this epoch that its primary signed, and only for the ordered batch.
 #[test]
 fn outcomes_count_under_their_primarys_order_alone() {
     let signed = |order: Order| SignedOrder::new(order, &DOMAIN, &key(0));
@@ -63,7 +63,8 @@ fn outcomes_count_under_their_primarys_order_alone() {
     }
 }
 
-/// Goal: who says what does not verify is not heard until the next tick; and nobody is heard endlessly with what costs much.
+/// Goal: a validator whose message fails verification is ignored until the next tick, and the costly messages of each
+/// are bounded.
 #[test]
 fn who_says_what_does_not_verify_is_not_heard_for_a_while() {
     let mut core = awake();
@@ -87,7 +88,7 @@ fn who_says_what_does_not_verify_is_not_heard_for_a_while() {
     assert_eq!(core.decided(), number(1));
 }
 
-/// Goal: a primary that orders two batches of one number is convicted, whichever way the second comes.
+/// Goal: a primary that orders two batches of one number is convicted, whichever way the second arrives.
 #[test]
 fn a_second_order_of_one_number_convicts() {
     let second = SignedOrder::new(Order { timestamp_ms: 7, ..order(0, 1).order }, &DOMAIN, &key(0));
@@ -124,7 +125,8 @@ fn statements_of_two_views_or_epochs_convict_nobody() {
     );
 }
 
-/// Goal: an order that does not continue the one before it is not executed, nor what follows, and its primary is complained of.
+/// Goal: an order that does not continue the one before it is not executed, nor is what follows, and its primary is
+/// complained about.
 #[test]
 fn an_order_off_its_chain_is_not_executed() {
     let mut core = awake();
@@ -135,12 +137,13 @@ fn an_order_off_its_chain_is_not_executed() {
     core.handle_message(0, Message::Order(next(Digest([9; 32]))));
     core.handle_executed(begun, Ok(info(1, "a")));
     assert_eq!((work(&mut core), core.complains()), (None, true));
-    // It stays refused, also beside one that would fit.
+    // It stays refused, even beside one that would fit.
     assert!(!core.wants(&next(first.order.digest(&DOMAIN)).order));
     assert!(!core.wants(&order(0, 3).order));
 }
 
-/// Goal: where no outcome can have enough executors behind it, the next primary is wanted at once: what it orders is executed with care.
+/// Goal: if no outcome can have enough executors, the core wants the next primary at once, whose orders are executed
+/// with care.
 #[test]
 fn executors_that_differ_end_the_view() {
     let mut core = awake();
@@ -155,7 +158,7 @@ fn executors_that_differ_end_the_view() {
     assert!(core.complains());
 }
 
-/// Goal: an outcome of an earlier view is nothing in a view that began since.
+/// Goal: an outcome of an earlier view counts for nothing in a view that began since.
 #[test]
 fn outcomes_of_an_earlier_view_are_not_told_in_a_later_one() {
     let mut core = awake();

@@ -1,4 +1,4 @@
-//! Views that begin, and validators that return: what they adopt, what they remember, and what they do no more.
+//! Views that begin, and validators that return: what they adopt, what they remember, and what they no longer do.
 
 use slipstream_types::{BatchNumber, Epoch};
 
@@ -52,7 +52,8 @@ fn effects(core: &mut Core) -> Vec<Effect> {
     std::iter::from_fn(|| core.next_effect()).collect()
 }
 
-/// Goal: a view begins once. Its primary cannot begin it again with other words, which hide what it showed first.
+/// Goal: a view begins once. Its primary cannot begin it again with other view changes, which hide what it showed
+/// first.
 #[test]
 fn a_view_begins_once() {
     let mut core = awake();
@@ -63,7 +64,8 @@ fn a_view_begins_once() {
     assert_eq!(core.adopted, Some(late));
 }
 
-/// Goal: what is prepared furthest is adopted, of whatever view: what lies below it is decided. It is prepared as its own number alone.
+/// Goal: the furthest prepared batch is adopted, whatever its view: what lies below it is decided. It is prepared only
+/// as its own number.
 #[test]
 fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
     let (furthest, latest) = (prepared(0, 2, "furthest"), prepared(1, 1, "latest"));
@@ -76,7 +78,7 @@ fn the_furthest_prepared_batch_is_adopted_as_what_it_is() {
     assert_eq!(prepares(said(&mut core)), [number(2)]);
 }
 
-/// Goal: what a view adopts, and that a view was left, is on record before anything is said of it.
+/// Goal: what a view adopts, and that a view was left, is on record before anything is sent about it.
 #[test]
 fn how_a_view_begins_and_ends_is_on_record() {
     let late = prepared(0, 1, "late");
@@ -94,7 +96,8 @@ fn how_a_view_begins_and_ends_is_on_record() {
     assert_eq!((again.view(), again.is_changing()), (2, true));
 }
 
-/// Goal: after a change of views, batches are executed one transaction after the other until one is decided: executors may have differed.
+/// Goal: after a view change, batches are executed one transaction after the other until one is decided: executors may
+/// have differed.
 #[test]
 fn the_first_batches_of_a_later_view_are_executed_with_care() {
     let sequential = |core: &mut Core, view| {
@@ -137,7 +140,8 @@ fn a_new_view_has_its_whole_patience() {
     assert!(core.complains());
 }
 
-/// Goal: who has no record votes at once only where nothing can have been decided: at the beginning of the chain, or of its epoch.
+/// Goal: a validator without a record votes at once only if nothing can have been decided: at the beginning of the
+/// chain, or of its epoch.
 #[test]
 fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
     for (head, silence) in [(0, None), (7, Some(Silence::LostVotes { until: number(9) }))] {
@@ -161,8 +165,8 @@ fn who_has_no_record_in_the_middle_of_an_epoch_has_lost_it() {
     assert_eq!(core.silence(), None);
 }
 
-/// Goal: in a calm view one record is written for each batch, before the commit: what is prepared is the outcome that is kept, and a decision
-/// stands on what was prepared.
+/// Goal: in a calm view one record is written for each batch, before the commit. The prepared outcome is the kept one,
+/// and a decision stands on what was prepared.
 #[test]
 fn a_batch_costs_one_record() {
     let mut core = awake();
@@ -195,8 +199,8 @@ fn what_others_executed_is_on_record_before_it_is_prepared() {
     assert_eq!(last_record(&mut core).and_then(|record| record.prepare), Some(prepared));
 }
 
-/// Goal: whoever restarts prepares no other outcome than the one that it kept, of that view and number: it may have prepared that. What
-/// shows that it did is no sign of lost data.
+/// Goal: a restarted validator prepares no outcome other than the one that it kept, of that view and number: it may
+/// have prepared that. Proof that it did is no sign of lost data.
 #[test]
 fn what_is_kept_binds_who_restarts() {
     let restarted = || seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
@@ -214,7 +218,8 @@ fn what_is_kept_binds_who_restarts() {
     }
 }
 
-/// Goal: what it may have prepared counts as signed once it is decided, whoever shows it afterwards; and that goes on record.
+/// Goal: what a validator may have prepared counts as signed once it is decided, whoever shows it afterwards. That goes
+/// on record.
 #[test]
 fn a_prepare_without_a_record_is_no_lost_vote() {
     let mut core = seated(3, 0, Some(Record { view: 0, ..record(0, 0) }), vec![order(0, 1)]);
@@ -226,7 +231,7 @@ fn a_prepare_without_a_record_is_no_lost_vote() {
     assert_eq!((core.view(), core.silence()), (1, None));
 }
 
-/// Goal: what was kept in a view that had not begun on record binds nobody against what the view adopts.
+/// Goal: an outcome kept from a view that had not begun on record does not bind anybody against what the view adopts.
 #[test]
 fn what_a_view_adopts_is_prepared_whatever_was_kept() {
     let leaves = Some(Record { view: 1, changing: true, ..record(0, 0) });
@@ -237,8 +242,8 @@ fn what_a_view_adopts_is_prepared_whatever_was_kept() {
     assert_eq!((prepares(said(&mut core)), core.complains()), (vec![number(1)], false));
 }
 
-/// Goal: who has no record is told how far the others are, once between two ticks, also right after one: its own tick comes at a fixed
-/// distance from theirs, so it would hear nothing while the chain goes on.
+/// Goal: a validator without a record learns how far the others are, once between two ticks, even right after one. Its
+/// own tick comes at a fixed distance from theirs, so it would hear nothing while the chain makes progress.
 #[test]
 fn who_listens_is_answered_at_any_moment() {
     let answers = |core: &mut Core, message: Message| {
@@ -258,7 +263,8 @@ fn who_listens_is_answered_at_any_moment() {
     assert_eq!(answers(&mut core, status(0, 0)), 0, "it votes, and asks for nothing");
 }
 
-/// Goal: who lost its data orders in no view that may have been its own, also once it votes again: it may have ordered something else there.
+/// Goal: a validator that lost its data orders in no view that may have been its own, even once it votes again: it may
+/// have ordered something else there.
 #[test]
 fn who_lost_its_data_orders_only_in_later_views() {
     let builds = |core: &mut Core| effects(core).iter().any(|effect| matches!(effect, Effect::Build { .. }));
@@ -273,8 +279,8 @@ fn who_lost_its_data_orders_only_in_later_views() {
     assert!(builds(&mut whole));
 }
 
-/// Goal: of what a primary kept over a crash, it orders again only what can be all that it told: of two orders of one number it told one,
-/// and of another view's none counts.
+/// Goal: of the orders that a primary kept over a crash, it repeats only those that can be all that it announced. Of
+/// two orders of one number it announced one, and orders of another view do not count.
 #[test]
 fn a_primary_that_returns_tells_no_second_order() {
     let record = || Some(Record { view: 0, ..record(0, 0) });
@@ -290,7 +296,7 @@ fn a_primary_that_returns_tells_no_second_order() {
     assert!(core.orders.is_empty() && !core.spent, "of a view that it is not in");
 }
 
-/// Goal: a core that hears another head than what it executed forgets all that stood on its own.
+/// Goal: a core that learns of a head other than its own outcome forgets all that builds on its own.
 #[test]
 fn another_head_rolls_back_what_was_executed() {
     let mut core = awake();
@@ -308,7 +314,7 @@ fn another_head_rolls_back_what_was_executed() {
     assert_eq!(core.decided(), number(1));
 }
 
-/// Goal: nothing is made or voted on behind the last batch of an epoch.
+/// Goal: nothing is built or voted on after the last batch of an epoch.
 #[test]
 fn an_epoch_ends_with_its_last_batch() {
     let last = slipstream_types::LedgerInfo {

@@ -1,5 +1,5 @@
-//! Each clause of what makes a statement count, in a set whose failures are its own: one statement too few, too old or of somebody else
-//! is none.
+//! Tests each condition for a statement to count, in a set with failure bounds of its own. One signature too few, too
+//! old or of another author makes it void.
 
 use slipstream_types::{
     Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, ValidatorSet,
@@ -15,7 +15,8 @@ fn key(seat: u16) -> SecretKey {
     slipstream_testkit::key(seat as u8 + 1)
 }
 
-/// Five of which one may be silent and two may lie: quorums are of four, and three alike have an honest one. Thirds would ask for four and two.
+/// Five validators, of which one may be silent and two may lie: quorums are of four, and three alike include an honest
+/// one. Thirds would require four and two.
 fn set() -> ValidatorSet {
     let failures = Failures { any: 1, commission: 2 };
     ValidatorSet { failures, ..slipstream_testkit::set(1, &slipstream_testkit::keys(1..=5), Address::ZERO) }
@@ -44,7 +45,7 @@ fn plain(seat: u16) -> ViewChange {
     change(VIEW, seat, None, None)
 }
 
-/// Goal: a prepared outcome is the word of a quorum of this epoch, each of it once.
+/// Goal: a prepared outcome takes a quorum of this epoch, in which each validator counts once.
 #[test]
 fn a_prepared_outcome_is_a_quorums() {
     let holds = |prepared: &Prepared| prepared.is_valid(&set(), &DOMAIN);
@@ -68,7 +69,7 @@ fn a_prepared_outcome_is_a_quorums() {
     assert!(!holds(&Prepared { signatures: committed.signatures, ..signed }));
 }
 
-/// Goal: a validator's word of the views that it left is its own, and proves what it shows.
+/// Goal: a view change is its author's own, and proves what it shows.
 #[test]
 fn a_view_change_is_its_authors() {
     let holds = |change: &ViewChange| change.is_valid(&set(), &DOMAIN);
@@ -87,7 +88,7 @@ fn a_view_change_is_its_authors() {
     assert!(!holds(&ViewChange { seat: 9, ..plain(2) }), "nobody's seat");
 }
 
-/// Goal: a view begins with the words of a quorum, each once and of this view, by its primary.
+/// Goal: a view begins with the view changes of a quorum, each once and of this view, sent by its primary.
 #[test]
 fn a_view_begins_with_the_words_of_a_quorum() {
     let primary = set().primary(VIEW);
@@ -142,7 +143,8 @@ fn core(seat: u16) -> Core {
     core
 }
 
-/// Goal: words count for the seat whose channel and signature they have: who repeats others' words adds none.
+/// Goal: a statement counts for the seat whose channel and signature it has. A validator that repeats others'
+/// statements adds none.
 #[test]
 fn repeated_words_are_no_further_words() {
     let mut core = core(4);
@@ -150,7 +152,7 @@ fn repeated_words_are_no_further_words() {
         core.handle_message(from, Message::ViewChange(Box::new(plain(0))));
     }
     assert_eq!((core.view(), core.changes.keys().copied().collect::<Vec<_>>()), (0, vec![0]));
-    // Three have an honest one among them, and it is followed; thirds would follow two.
+    // Three include an honest one, and are followed; thirds would follow two.
     core.handle_message(1, Message::ViewChange(Box::new(plain(1))));
     assert_eq!(core.view(), 0);
     core.handle_timer(crate::Timer::Tell);
@@ -168,7 +170,7 @@ fn repeated_words_are_no_further_words() {
     assert_eq!(slot.commits.keys().copied().collect::<Vec<_>>(), [3]);
 }
 
-/// Goal: one who left a view signs nothing of it any more, whatever comes late.
+/// Goal: a validator that left a view signs nothing in it any more, whatever arrives late.
 #[test]
 fn who_left_a_view_votes_in_it_no_more() {
     let mut core = core(4);

@@ -1,4 +1,4 @@
-//! [`Traitor`]: a validator that says what it should not.
+//! [`Traitor`]: a validator that sends what it should not.
 
 use rand::Rng;
 use slipstream_types::{Digest, LedgerInfo};
@@ -6,10 +6,10 @@ use slipstream_types::{Digest, LedgerInfo};
 use super::world::World;
 use crate::{Ballot, Message, SignedOrder, Status, Verify, ViewChange, Vote};
 
-/// How the traitor distorts what it ought to say.
+/// How the traitor distorts its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Traitor {
-    /// Orders another batch for everybody.
+    /// Orders a different batch for each validator.
     Orders,
     /// Votes for everything.
     Votes,
@@ -17,11 +17,11 @@ pub(super) enum Traitor {
     Outcomes,
     /// Hides what it saw prepared and decided.
     Forgets,
-    /// Invents what was prepared.
+    /// Invents prepared outcomes.
     Invents,
     /// Complains for ever.
     Complains,
-    /// Says nothing.
+    /// Sends nothing.
     Silent,
     /// Any of these, now and then.
     Anything,
@@ -63,7 +63,7 @@ impl Traitor {
                 [vec![Message::Commit(other)], honest].concat()
             }
             (Traitor::Votes, Message::Verify(verify)) => {
-                // It agrees to prepare and to commit whatever anybody executed.
+                // It prepares and commits to whatever anybody executed.
                 let ballot = Ballot {
                     view: verify.order.order.view,
                     number: verify.info.number,

@@ -12,7 +12,7 @@ fn peers(queue: &mut Queue, count: usize) -> Vec<u8> {
     (0..count).map(|_| queue.pop().unwrap().peer.0[0]).collect()
 }
 
-/// Goal: a peer with many messages has its turn as often as one with one.
+/// Goal: a peer with many messages has its turn as often as a peer with one.
 #[test]
 fn peers_have_turns() {
     let mut queue = Queue::default();
@@ -43,7 +43,7 @@ fn the_useful_come_first() {
     assert!(queue.pop().is_none());
 }
 
-/// Goal: a message counts although its sender has gone, and the threads end with whoever started them.
+/// Goal: a message counts even if its sender is gone, and the threads end with the intake.
 #[tokio::test]
 async fn threads_end_with_their_owner() {
     let genesis = genesis(1);

@@ -1,9 +1,9 @@
-//! What a node acknowledged is written down first, and is there again after a restart.
+//! A node writes down what it acknowledges first, and has it again after a restart.
 
 use super::*;
 use crate::journal::JournalError;
 
-/// Goal: what a node acknowledged it has again after a restart, and it goes on its way again; what is damaged costs itself alone.
+/// Goal: after a restart a node has what it acknowledged, and sends it on again. A damaged entry costs only itself.
 #[tokio::test(start_paused = true)]
 async fn what_was_acknowledged_survives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
@@ -15,7 +15,7 @@ async fn what_was_acknowledged_survives_a_restart() {
         give(&node, &Account::new(0).transfer(nonce, 1)).unwrap();
     }
     node.pool.add_from(Account::new(1).transfer(0, 1), Origin::Peer).unwrap();
-    // One that a peer brought first is the user's, too.
+    // A transaction that a peer brought first is the user's, too.
     node.pool.add_from(Account::new(2).transfer(0, 1), Origin::Peer).unwrap();
     for _ in 0..2 {
         let known = give(&node, &Account::new(2).transfer(0, 1)).unwrap_err();
@@ -39,7 +39,7 @@ async fn what_was_acknowledged_survives_a_restart() {
     assert_eq!((status.pending, status.queued), (3, 1));
 }
 
-/// Goal: transactions that come together are taken, refused, metered and written down as those that come one by one.
+/// Goal: transactions submitted together are taken, refused, metered and written down like those submitted one by one.
 #[tokio::test(start_paused = true)]
 async fn many_at_once_are_as_many_one_by_one() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -48,7 +48,7 @@ async fn many_at_once_are_as_many_one_by_one() {
     raws.extend([raws[3].clone(), Account::new(3).hopeless(0).raw, Account::new(1).transfer(0, 1).raw]);
     raws.insert(7, raws[6].clone());
     raws.extend((0..40).map(|number| junk(number).raw));
-    // Each asks for more recoveries than the allowance has, which shows once it is refused.
+    // Each costs more recoveries than the allowance has, which shows once it is refused.
     raws.extend((200..203).map(|poor| Account::new(poor).delegating(300).raw));
     raws.extend((40..300).map(|number| junk(number).raw));
     raws.push(Account::new(2).transfer(0, 1).raw);
@@ -61,7 +61,7 @@ async fn many_at_once_are_as_many_one_by_one() {
         let journal = Journal::open(&path, 1 << 20).unwrap();
         let (node, _) = fullnode(&hub, &genesis, 1 + usize::from(together), Some(journal));
         node.pool.add_from(Account::new(1).transfer(0, 1), Origin::Peer).unwrap();
-        // An address with an allowance for less than half of it at a time.
+        // An address whose allowance covers less than half of the list at a time.
         let allowance = node.wallets.lock().charge(wallet, 4_000 * meter::RECOVERY, Instant::now());
         allowance.unwrap();
         let answers = match together {
@@ -81,7 +81,7 @@ async fn many_at_once_are_as_many_one_by_one() {
     assert!(outcomes[0].0.iter().filter(is_busy).count() > 260);
     assert_eq!(outcomes[0].0, outcomes[1].0);
     assert!(outcomes[0].1 == outcomes[1].1, "the journals differ");
-    // One that was twice among them is written down once, as is one that a peer brought before.
+    // A transaction that was submitted twice is written down once, as is one that a peer brought before.
     assert_eq!(outcomes[0].1.len(), 41);
 }
 
@@ -98,7 +98,7 @@ async fn what_cannot_be_written_down_is_not_acknowledged() {
     assert_eq!(node.pool.status().pending, 1);
 }
 
-/// Goal: an unwritten transaction drives out no other: the one that it would replace is acknowledged.
+/// Goal: an unwritten transaction evicts no other: the one that it would replace is acknowledged.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_down_replaces_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ async fn what_cannot_be_written_down_replaces_nothing() {
     assert!(node.pool.contains(&kept));
 }
 
-/// Goal: "already known" is said of what is in the journal only, however the first attempt at it ended.
+/// Goal: "already known" is said only of what is in the journal, however the first attempt ended.
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_written_down() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,7 +139,8 @@ async fn a_retry_is_written_down() {
     assert!(Journal::open(&path, 1 << 20).unwrap().recovered().contains(&transaction.raw.to_vec()));
 }
 
-/// Goal: a wallet with money for one transaction sends as many as may wait: its own are refused some day, and nobody else's.
+/// Goal: a wallet with money for one transaction sends as many as may wait. In the end its own are refused, and nobody
+/// else's.
 #[tokio::test(start_paused = true)]
 async fn one_wallet_does_not_fill_the_journal() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The way of a transaction from node to node, and what junk, silence, refusals and restarts do to it.
+//! A transaction's way from node to node, and the effect of junk, silence, refusals and restarts on it.
 
 mod journaled;
 mod proposer;
@@ -18,7 +18,7 @@ fn id(index: usize) -> PeerId {
     validator_key(index).public()
 }
 
-/// A fullnode that works on the thread of whoever asks, so that a paused clock stands while it does.
+/// A fullnode that works on its caller's thread, so that a paused clock stands still meanwhile.
 fn fullnode(
     hub: &MemoryHub,
     genesis: &Genesis,
@@ -38,7 +38,7 @@ fn give(forwarder: &Forwarder, transaction: &Transaction) -> Result<B256, Submit
     forwarder.submit(&transaction.raw, None)
 }
 
-/// The one message that these transactions make.
+/// The only message that these transactions make.
 fn payload(transactions: &[Transaction]) -> Vec<u8> {
     message::pack(transactions.iter()).remove(0).payload
 }
@@ -48,19 +48,19 @@ async fn told(forwarder: &Forwarder, peer: PeerId, transactions: &[Transaction])
     message::decode_answer(&answer).unwrap()
 }
 
-/// A signature that names no sender, so that recovering it is in vain; another one for each number.
+/// A transaction whose signature names no sender, so that recovering it is in vain; a different one for each number.
 fn junk(number: u32) -> Transaction {
     let mut transaction = Account::new(0).transfer(0, 1);
     let mut raw = transaction.raw.to_vec();
     let end = raw.len();
-    // The highest s there is: the high twin of a valid one at best.
+    // The highest possible s: at best the high twin of a valid one.
     raw[end - 32..end - 4].fill(0xff);
     raw[end - 4..].copy_from_slice(&number.to_be_bytes());
     transaction.raw = raw.into();
     transaction
 }
 
-// A transaction given to a node two hops away from the proposer is executed; what is known is told.
+// A transaction given to a node two hops away from the proposer is executed; a known one is reported as known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_reach_the_proposer() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(1), clock());
@@ -98,7 +98,7 @@ async fn junk_ends_in_silence() {
     assert_eq!(told(&node, id(7), &batch).await, [Some(Refused::Signature); 16]);
     let counts = |node: &Forwarder, reason| node.pool.refused().find(|(it, _)| *it == reason).unwrap().1;
     assert_eq!(counts(&node, Refused::Signature), 16);
-    // The fine has used the allowance up, long before 2,048 of them.
+    // The fine has used up the allowance, long before 2,048 of them.
     let mut refused = None;
     for round in 0..64 {
         let batch: Vec<_> = (0..16).map(|number| junk(16 * round + number)).collect();
@@ -117,12 +117,12 @@ async fn junk_ends_in_silence() {
     for nonce in 0..200 {
         assert_eq!(told(&node, id(8), &[account.transfer(nonce, 1)]).await, [None]);
     }
-    // Much of it at once puts its sender into debt: the end of the message is not looked at, and then there is a pause.
+    // Much junk at once puts its sender into debt: the end of the message is ignored, and then there is a pause.
     let batch: Vec<_> = (10_000..10_256).map(junk).collect();
     assert_eq!(told(&node, id(6), &batch).await.last(), Some(&Some(Refused::Busy)));
     let refusal = node.handle(id(6), payload(&batch[..1])).await.unwrap_err();
     assert!(matches!(refusal.kind(), RefusalKind::Busy { retry_after_ms: 3_000.. }), "{refusal}");
-    // A malformed message is paid for as well.
+    // A malformed message costs its sender as well.
     let malformed = node.handle(id(9), vec![0xff; 100]).await.unwrap_err();
     assert_eq!(malformed.kind(), RefusalKind::Malformed);
     let garbage = node.handle(id(8), vec![1, 3, 0xff, 0xff, 0xff]).await.unwrap();
@@ -140,9 +140,9 @@ async fn what_nobody_can_pay_for_is_rationed() {
     for _ in 0..1_000 {
         taken += usize::from(node.handle(id(7), payload(&batch)).await.is_ok());
     }
-    // The first time costs 256 recoveries, every later one next to nothing, and that is rationed, too.
+    // The first time costs 256 recoveries. Every later one costs almost nothing, and even that is rationed.
     assert!((200..900).contains(&taken), "{taken}");
-    // As soon as there is money, it is looked at again: this is not held against the transaction.
+    // As soon as there is money, the transaction is checked again: lack of funds is not held against it.
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(told(&node, id(8), &batch[..1]).await, [Some(Refused::Funds)]);
 }
@@ -185,7 +185,7 @@ async fn what_expired_comes_back_only_from_its_owner() {
     assert_eq!(told(&node, id(2), std::slice::from_ref(&transaction)).await, [Some(Refused::Expired)]);
     assert_eq!(node.pool.status().pending, 0);
     give(&node, &transaction).unwrap();
-    // As a user's it stays for hours.
+    // As a user's transaction it stays for hours.
     for _ in 0..100 {
         node.pool.age();
         node.pool.expire();
@@ -193,7 +193,7 @@ async fn what_expired_comes_back_only_from_its_owner() {
     assert_eq!(node.pool.status().pending, 1);
 }
 
-/// Goal: an address whose transactions are useless has to wait. One whose transactions are taken never has to.
+/// Goal: an address whose transactions are useless has to wait. One whose transactions are accepted never has to.
 #[tokio::test(start_paused = true)]
 async fn wallets_are_metered_by_address() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));

@@ -1,4 +1,4 @@
-//! A proposer that is busy, away, replaced or forgetful gets what waits for it, and its refusals are told.
+//! A proposer that is busy, away, replaced or forgetful gets what waits for it, and its refusals are reported.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -103,7 +103,7 @@ async fn a_proposer_that_is_back_gets_what_waits() {
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
 }
 
-/// Goal: who proposes after another one is given at once what that one had, all of a sender that has much.
+/// Goal: a new proposer gets at once what the former one had, all of a sender that has many.
 #[tokio::test(start_paused = true)]
 async fn who_proposes_next_gets_what_the_one_before_had() {
     let (hub, genesis) = (MemoryHub::new(), genesis(2));
@@ -127,7 +127,7 @@ async fn who_proposes_next_gets_what_the_one_before_had() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
-/// Goal: what the proposer lost is offered to it again, also what waits for a lower nonce.
+/// Goal: transactions that the proposer lost are offered to it again, including those that wait for a lower nonce.
 #[tokio::test(start_paused = true)]
 async fn lingering_transactions_are_offered_again() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));
@@ -145,8 +145,8 @@ async fn lingering_transactions_are_offered_again() {
     .await;
 }
 
-/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's word alone. Its owner
-/// is told why when he sends it again.
+/// Goal: a transaction that the proposer could not execute leaves the pools on the way, on the proposer's word alone.
+/// Its owner learns why when sending it again.
 #[tokio::test(start_paused = true)]
 async fn the_proposers_refusal_reaches_the_sender() {
     let (hub, genesis) = (MemoryHub::new(), genesis(1));

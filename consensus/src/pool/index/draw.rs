@@ -1,4 +1,4 @@
-//! What leaves the pool on its own: candidates for a batch, the best first, and what other nodes are offered, sender by sender.
+//! Selects transactions: candidates for a batch, the best first, and offers to other nodes, sender by sender.
 
 use std::ops::Bound;
 
@@ -13,13 +13,13 @@ use super::{
     Index,
 };
 
-/// Senders that one offer looks at, a few milliseconds.
+/// Most senders that one offer looks at, a few milliseconds.
 const OFFER_SENDERS_MAX: usize = 8_192;
-/// Transactions of one sender in one offer, so that many senders have their turn.
+/// Most transactions of one sender in one offer, so that many senders have their turn.
 const OFFER_PER_SENDER_MAX: usize = 16;
 
 impl<T: Clone> Index<T> {
-    /// The beginning of the draws for a batch behind those that hold what is `ahead`.
+    /// Begins the draws for a batch after those that hold the transactions `ahead`.
     pub(in crate::pool) fn cursor(&self, ahead: Ahead) -> Cursor {
         let next = |(sender, nonce): (&Address, &u64)| {
             let entry = self.ready_at(sender, *nonce)?;
@@ -29,8 +29,8 @@ impl<T: Clone> Index<T> {
         Cursor { opened, ahead, ..Cursor::default() }
     }
 
-    /// The best executable transaction that fits and that the cursor has not seen. The previous draw counts as taken, unless
-    /// it was left out.
+    /// Returns the best executable transaction that fits and that the cursor has not seen. The previous draw counts as
+    /// taken, unless it was left out.
     pub(in crate::pool) fn draw(&self, cursor: &mut Cursor, room: Room) -> Option<T> {
         if let Some((sender, nonce)) = cursor.drawn.take()
             && let Some(entry) = self.ready_at(&sender, nonce + 1)
@@ -39,7 +39,7 @@ impl<T: Clone> Index<T> {
         }
         for _ in 0..cursor.patience(room) {
             let (sender, nonce) = self.next_ranked(cursor)?;
-            // None if the pool dropped it since it was opened.
+            // `None` if the pool dropped it since it was opened.
             if let Some(entry) = self.ready_at(&sender, nonce)
                 && room.fits(entry.terms.gas_limit, entry.terms.bytes)
             {
@@ -51,7 +51,7 @@ impl<T: Clone> Index<T> {
         None
     }
 
-    /// Moves the cursor on by one, in the order of the tips.
+    /// Moves the cursor on by one, in the order of tips.
     fn next_ranked(&self, cursor: &mut Cursor) -> Option<(Address, u64)> {
         let head = loop {
             let head = match &cursor.below {
@@ -76,8 +76,8 @@ impl<T: Clone> Index<T> {
         self.accounts.get(sender)?.ready(nonce)
     }
 
-    /// At most `max` transactions that arrived before `sequence` was read, waiting ones too. It takes a few of each sender, one
-    /// sender after the other from where the circle's last call ended.
+    /// Returns at most `max` transactions that arrived before `sequence` was read, including waiting ones. Takes a few
+    /// of each sender, one sender after the other, from where the circle's last call ended.
     pub(in crate::pool) fn offer(&mut self, circle: Circle, sequence: u64, max: usize) -> Vec<T> {
         let after = self.offered[circle as usize];
         let behind = self.accounts.range((Bound::Excluded(after), Bound::Unbounded));

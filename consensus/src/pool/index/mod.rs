@@ -20,15 +20,15 @@ use super::{
 };
 use crate::config::PoolConfig;
 
-/// Every transaction under its sender, with the senders ranked by what they would have executed next and by what they would
-/// lose first. The two rankings hold one entry per sender, so that both a batch's candidates and a victim are found
+/// Every transaction under its sender. One ranking orders the senders by what they would have executed next, the other
+/// by what they would lose first. Each has one entry per sender, so that a batch's candidates and a victim are found
 /// without looking at the rest.
 #[derive(Debug)]
 pub(super) struct Index<T> {
     config: PoolConfig,
     accounts: BTreeMap<Address, AccountQueue<T>>,
     by_hash: HashMap<B256, (Address, u64)>,
-    /// How many transactions here would delegate an account that has this nonce then.
+    /// For each account and nonce, the number of transactions here that would delegate the account at that nonce.
     authorities: HashMap<Address, BTreeMap<u64, usize>>,
     heads: BTreeSet<HeadKey>,
     tails: BTreeSet<TailKey>,
@@ -36,17 +36,17 @@ pub(super) struct Index<T> {
     ready: usize,
     ready_bytes: usize,
     floor: TipFloor,
-    /// The sender that was offered last, in each circle.
+    /// The sender that was last offered, in each circle.
     offered: [Address; 2],
     sequence: u64,
     sweeps: u64,
 }
 
-/// How a transaction came.
+/// How a transaction arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) at: Instant,
-    /// Whether a user of this node gave it.
+    /// Whether a user of this node submitted it.
     pub(super) is_local: bool,
 }
 
@@ -78,12 +78,12 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// How many can execute.
+    /// Number of executable transactions.
     pub(super) fn ready(&self) -> usize {
         self.ready
     }
 
-    /// How many transactions were ever taken; a transaction's own number is below every later value of this.
+    /// The number of transactions ever taken; a transaction's own number is below every later value of this.
     pub(super) fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -109,7 +109,7 @@ impl<T: Clone> Index<T> {
         self.accounts.get(sender).map(AccountQueue::ready_end)
     }
 
-    /// Takes a transaction. `account` is its sender's state, used unless the sender is known here.
+    /// Takes a transaction. `account` is its sender's state, used only if the sender is not known here.
     pub(super) fn insert(
         &mut self,
         terms: Terms,
@@ -174,13 +174,13 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// Whether it is here and in the journal.
+    /// Whether the transaction is here and in the journal.
     pub(super) fn is_journaled(&self, hash: &B256) -> bool {
         let entry = |(sender, nonce): &(Address, u64)| self.accounts.get(sender)?.get(*nonce);
         self.by_hash.get(hash).and_then(entry).is_some_and(|entry| entry.is_journaled)
     }
 
-    /// Whether it is here and cannot execute now.
+    /// Whether the transaction is here and cannot execute now.
     pub(super) fn is_waiting(&self, hash: &B256) -> bool {
         let place = self.by_hash.get(hash);
         place.is_some_and(|(sender, nonce)| self.ready_at(sender, *nonce).is_none())
@@ -195,7 +195,7 @@ impl<T: Clone> Index<T> {
         self.accounts.range((from, to))
     }
 
-    /// Transactions of one sender or of all, and the bytes of their envelopes.
+    /// Counts the transactions of one sender or of all, and the bytes of their envelopes.
     pub(super) fn size(&self, of: Option<&Address>) -> (usize, usize) {
         match of {
             None => (self.by_hash.len(), self.bytes),
@@ -206,12 +206,12 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// Bytes of a sender's transactions of this node's users, but for the one with this nonce.
+    /// Bytes of a sender's transactions that this node's users submitted, except the one with this nonce.
     pub(super) fn local_bytes_beside(&self, sender: &Address, nonce: u64) -> usize {
         self.accounts.get(sender).map_or(0, |queue| queue.local_bytes_beside(nonce))
     }
 
-    /// Those of this node's users, each sender's in the order of their nonces, and whether they wait.
+    /// The transactions of this node's users, each sender's in nonce order, and whether they wait.
     pub(super) fn local(&self) -> impl Iterator<Item = (&T, bool)> {
         let entries = self.accounts.values().flat_map(|queue| {
             let ready_len = queue.ready_len();
@@ -220,7 +220,7 @@ impl<T: Clone> Index<T> {
         entries.filter(|(entry, _)| entry.is_local).map(|(entry, waits)| (&entry.payload, waits))
     }
 
-    /// Takes everything out, in the order in which it came, each with its sender's account.
+    /// Takes all transactions out in the order of their arrival, each with its sender's account.
     pub(super) fn drain(&mut self) -> Vec<(Entry<T>, AccountState)> {
         let accounts = |queue: &AccountQueue<T>| {
             let account = queue.state();
@@ -245,8 +245,9 @@ impl<T: Clone> Index<T> {
         taken
     }
 
-    /// Drops the executable transactions of each sender whose next transaction has stayed the same and executable for `max` sweeps.
-    /// Those of this node's users stay for `local_max` sweeps. Also does [`Index::sweep_waiting`]. Returns the hashes that went.
+    /// Drops the executable transactions of each sender whose next transaction has stayed the same and executable for
+    /// `max` sweeps. Those of this node's users stay for `local_max` sweeps. Also does [`Index::sweep_waiting`].
+    /// Returns the dropped hashes.
     pub(super) fn sweep(&mut self, max: u64, local_max: u64) -> Vec<B256> {
         let sweeps = self.sweeps;
         let is_stuck = |since: u64, max: u64| is_older(sweeps, since, max);
@@ -254,18 +255,18 @@ impl<T: Clone> Index<T> {
         let ready = queues.flat_map(|queue| {
             let since = queue.head_since();
             let entries = queue.entries().take(queue.ready_len());
-            // A transaction behind one that stays may still be executed.
+            // A transaction after one that stays may still be executed.
             entries.skip_while(move |entry| !is_stuck(since, if entry.is_local { local_max } else { max }))
         });
         let hashes: Vec<B256> = ready.map(|entry| entry.terms.hash).collect();
-        // The last nonce first, so that no rest of them becomes another head in between.
+        // The last nonce first, so that no remaining one becomes a head in between.
         let mut swept: Vec<B256> =
             hashes.into_iter().rev().filter(|hash| self.remove(hash).is_some()).collect();
         swept.extend(self.sweep_waiting(local_max));
         swept
     }
 
-    /// Drops what has been here for `max` sweeps and waits for a nonce or for funds. Says which.
+    /// Drops transactions that have been here for `max` sweeps and wait for a nonce or for funds. Returns their hashes.
     pub(super) fn sweep_waiting(&mut self, max: u64) -> Vec<B256> {
         let sweeps = self.sweeps;
         self.sweeps += 1;
@@ -275,7 +276,7 @@ impl<T: Clone> Index<T> {
         hashes.into_iter().filter(|hash| self.remove(hash).is_some()).collect()
     }
 
-    /// Takes a sender's account as a later batch left it, and drops what that batch used up.
+    /// Takes a sender's account as a later batch left it, and drops the transactions that the batch used up.
     pub(super) fn advance(&mut self, sender: &Address, state: AccountState) {
         if !self.accounts.contains_key(sender) {
             return;
@@ -327,7 +328,7 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// The one place where a sender's queue changes, so that rankings and counts follow it.
+    /// Changes a sender's queue. Every change goes through here, so that rankings and counts follow it.
     fn edit<R>(
         &mut self,
         sender: &Address,
@@ -355,7 +356,7 @@ impl<T: Clone> Index<T> {
     }
 }
 
-/// Whether at the count `sweeps` something that began at `since` has seen `max` of them.
+/// Whether `max` sweeps have passed since `since`, if the count is `sweeps` now.
 fn is_older(sweeps: u64, since: u64, max: u64) -> bool {
     sweeps.checked_sub(max).is_some_and(|limit| since <= limit)
 }

@@ -1,4 +1,4 @@
-//! Decides which transaction gets a place in the pool, and which must go for it.
+//! Decides which transaction gets a place in the pool, and which is evicted for it.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,14 @@ use super::{
 };
 use crate::config::PoolConfig;
 
-/// Share of the pool, as a divisor, for transactions that wait for a nonce or for funds: they cost nothing until somebody executes
-/// them.
+/// Divisor: the share of the pool for transactions that wait for a nonce or for funds. They cost nothing until somebody
+/// executes them.
 const WAITING_SHARE: usize = 4;
 /// Surcharge over a full pool's floor, in percent, for newcomers whose sender has more than a few transactions here.
 const FLOOR_BUMP_PERCENT: u64 = 10;
 
-/// A transaction that is not longer finds the entry price right: a longer one may have to drive out several, of which the last pays more.
+/// The entry price is right for transactions up to this size. A longer one may have to evict several, the last of which
+/// pays more.
 const ORDINARY_BYTES: usize = 4 << 10;
 
 /// The transaction that a newcomer with the same sender and nonce replaces, if there is one.
@@ -40,15 +41,15 @@ impl Replaced {
 }
 
 impl<T: Clone> Index<T> {
-    /// Wei per gas that a newcomer must offer at least. A pool that is less than half full takes what comes.
+    /// Least tip that a newcomer must offer, in wei per gas. A pool that is less than half full asks for none.
     pub(in crate::pool) fn tip_min_wei(&self, now: Instant) -> u128 {
         let is_roomy =
             self.by_hash.len() < self.config.transactions_max / 2 && self.bytes < self.config.bytes_max / 2;
         if is_roomy { 0 } else { self.floor.wei(now) }
     }
 
-    /// Wei per gas that gets a newcomer in now, whoever sends it, if its transaction can execute and is not one of the longest: above the
-    /// floor of a pool that was full, and above what would have to go from one that is.
+    /// Tip that gets a newcomer in now, in wei per gas, whoever sends it, if its transaction can execute and is not one
+    /// of the longest. It is above the floor of a pool that was full, and above what a full pool would evict.
     pub(in crate::pool) fn entry_tip_wei(&self, now: Instant) -> u128 {
         let floor_wei = self.tip_min_wei(now);
         let PoolConfig { transactions_max, bytes_max, .. } = self.config;
@@ -61,8 +62,8 @@ impl<T: Clone> Index<T> {
         above_wei.map_or(0, |wei| bumped(wei, FLOOR_BUMP_PERCENT))
     }
 
-    /// An account whose nonces and money others may use up has one transaction here, as in geth. So no transaction of those
-    /// others can invalidate many that this node has taken and passed on.
+    /// Limits an account whose nonces and money others may use up to one transaction here, as in geth. So no
+    /// transaction of those others can invalidate many that this node has accepted and passed on.
     pub(super) fn check_delegation(
         &self,
         terms: &Terms,
@@ -87,8 +88,8 @@ impl<T: Clone> Index<T> {
         }
     }
 
-    /// Evicts until the newcomer fits, or restores everything. The transaction that it replaces stays meanwhile, so that those behind
-    /// it keep their worth.
+    /// Evicts until the newcomer fits, or restores everything. The transaction that it replaces stays meanwhile, so
+    /// that those after it keep their worth.
     pub(super) fn make_room(
         &mut self,
         terms: &Terms,
@@ -166,8 +167,8 @@ impl<T: Clone> Index<T> {
         Ok(())
     }
 
-    /// The last transaction of the sender whose last one is worth least, if it is worth less than the newcomer. A replacement takes
-    /// no place of its own sender's beside the one that it replaces.
+    /// Returns the last transaction of the sender whose last one is worth least, if it is worth less than the newcomer.
+    /// A replacement evicts no other transaction of its own sender.
     fn victim(
         &self,
         terms: &Terms,
@@ -181,7 +182,7 @@ impl<T: Clone> Index<T> {
             return Err(full);
         };
         let nonce = self.accounts.get(sender).and_then(AccountQueue::tail_nonce).unwrap_or_default();
-        // A sender's earlier transaction is what makes the newcomer executable.
+        // The newcomer is executable only after its sender's earlier transactions.
         if *sender == terms.sender && nonce < terms.nonce {
             return Err(full);
         }
@@ -196,7 +197,8 @@ impl<T: Clone> Index<T> {
         Ok((*sender, nonce, *victim_worth))
     }
 
-    /// Demoted transactions may overfill the waiting part, so others may have to go. Each goes from the sender with the most.
+    /// Evicts waiting transactions beyond their share: demoted ones may overfill it. Each goes from the sender with the
+    /// most.
     pub(super) fn trim_waiting(&mut self) {
         while self.waiting() > self.waiting_max() || self.waiting_bytes() > self.waiting_bytes_max() {
             let Some((Worth::Waiting(_), _, sender)) = self.tails.first().copied() else { return };
@@ -206,13 +208,14 @@ impl<T: Clone> Index<T> {
     }
 }
 
-/// More by the percentage, and by at least 1 wei.
+/// Raises a fee by the percentage, and by at least 1 wei.
 fn bumped(fee_wei: u128, percent: u64) -> u128 {
     let bump = fee_wei.saturating_mul(percent.into()).div_ceil(100);
     fee_wei.saturating_add(bump.max(1))
 }
 
-/// A replacement must raise both fees by the percentage, and by at least 1 wei, so that replacing in circles costs money.
+/// Checks that a replacement raises both fees by the percentage, and by at least 1 wei, so that replacing in circles
+/// costs money.
 pub(super) fn check_replacement(old: &Terms, new: &Terms, percent: u64) -> Result<(), PoolError> {
     let (max_fee_wei, tip_wei) = (bumped(old.max_fee_wei, percent), bumped(old.tip_cap_wei, percent));
     if new.max_fee_wei < max_fee_wei || new.tip_cap_wei < tip_wei {

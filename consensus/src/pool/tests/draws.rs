@@ -5,7 +5,7 @@ use slipstream_executor::Room;
 
 use super::{Cursor, Index, Terms, UNLIMITED, all, index, sender, state, terms};
 
-/// A batch in which every transaction uses so much of its gas limit.
+/// Draws a batch in which every transaction uses `gas_used` of its gas limit.
 fn filled(pool: &Index<u64>, mut room: Room, gas_used: u64) -> Vec<u64> {
     let mut cursor = Cursor::default();
     let draw = || {
@@ -17,7 +17,7 @@ fn filled(pool: &Index<u64>, mut room: Room, gas_used: u64) -> Vec<u64> {
     std::iter::from_fn(draw).collect()
 }
 
-// A misfit is passed over together with its sender's later ones; others go on.
+// A misfit is passed over together with its sender's later ones; other senders are drawn.
 #[test]
 fn what_does_not_fit_is_passed_over() {
     let mut pool = index(10);
@@ -36,7 +36,7 @@ fn what_does_not_fit_is_passed_over() {
     assert_eq!(filled(&pool, room, 10_000), [1, 2, 5, 6]);
     assert_eq!(filled(&pool, Room { gas: 103_000, ..room }, 1_000), [1, 2, 3, 4, 5, 6]);
     assert_eq!(filled(&pool, Room { bytes: 299, ..room }, 21_000), [1, 2]);
-    // Nothing is remembered: by its tip the passed-over one is first as soon as it is the best.
+    // Nothing is remembered: a transaction that was passed over is drawn first as soon as its tip is the best.
     pool.advance(&sender(0), state(2, 100));
     assert_eq!(filled(&pool, room, 21_000), [3, 4, 5, 6]);
 }
@@ -56,7 +56,7 @@ fn who_is_left_out_is_not_drawn_again() {
     assert_eq!(pool.draw(&mut cursor, UNLIMITED), None);
 }
 
-// The pool lives on between two draws: removed transactions stay undrawn, and each is drawn once.
+// The pool changes between two draws: removed transactions stay undrawn, and each is drawn once.
 #[test]
 fn the_pool_may_change_between_draws() {
     let mut pool = index(10);
@@ -74,7 +74,7 @@ fn the_pool_may_change_between_draws() {
     assert_eq!(all(&pool), [5, 1, 4, 6]);
 }
 
-// A pool full of what does not fit costs one batch a bounded number of looks.
+// A pool full of misfits costs one batch a bounded number of looks.
 #[test]
 fn misfits_cost_a_bounded_search() {
     let mut pool = index(20_000);

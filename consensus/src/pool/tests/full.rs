@@ -1,4 +1,4 @@
-//! Who goes from a full pool, and what a newcomer has to pay.
+//! Which transaction leaves a full pool, and what a newcomer has to pay.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::{Arrival, Index, PoolConfig, PoolError, Terms, all, index, sender, state, terms};
 
-// Of a full pool the worst last transaction goes, waiting ones before executable ones. A newcomer that pays at most as much
-// as the worst is refused, and a refusal leaves the pool as it was.
+// A full pool evicts the worst last transaction, waiting ones before executable ones. A newcomer that pays at most as
+// much as the worst is refused, and a refusal leaves the pool as it was.
 #[test]
 fn full_pool_keeps_the_best() {
     let mut pool = index(3);
@@ -22,7 +22,7 @@ fn full_pool_keeps_the_best() {
     assert_eq!(all(&pool), [1, 4, 2]);
     pool.put(terms(6, 3, 0, 6), 6, state(0, 100)).unwrap();
     assert_eq!(all(&pool), [1, 4, 6]);
-    // A large one would have to drive out several: the last of them pays more, so all of them stay.
+    // A large one would have to evict several: the last of them pays more, so all of them stay.
     let large = Terms { bytes: 9_950, ..terms(7, 4, 0, 20) };
     assert!(pool.put(large, 7, state(0, 100)).is_err());
     assert_eq!(all(&pool), [1, 4, 6]);
@@ -43,7 +43,7 @@ fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
     // Its first one pays nothing either.
     pool.put(terms(20, 6, 0, 1), 0, state(0, 100)).unwrap();
     assert_eq!(pool.pending_nonce(&sender(0)), None);
-    // When the cheap ones before it are executed, what is behind them counts by itself.
+    // When the cheap ones before it are executed, the one after them counts by itself.
     let mut pool = index(2);
     pool.put(terms(1, 0, 0, 0), 1, state(0, 100)).unwrap();
     pool.put(terms(2, 0, 1, 9), 2, state(0, 100)).unwrap();
@@ -53,7 +53,7 @@ fn a_high_tip_at_the_end_does_not_keep_what_is_before_it() {
     assert_eq!(all(&pool), [2, 4]);
 }
 
-/// Goal: at one price for all, nobody's many transactions keep others from having a few.
+/// Goal: at one price for all, one sender's many transactions do not keep others from having a few.
 #[test]
 fn at_equal_pay_the_few_come_before_the_many() {
     let config = PoolConfig { transactions_max: 20, ..PoolConfig::default() };
@@ -69,7 +69,8 @@ fn at_equal_pay_the_few_come_before_the_many() {
     assert!(matches!(refused, PoolError::Underpriced { tip_wei: 5, lowest_wei: 5 }), "{refused}");
 }
 
-/// Goal: what may never be executed takes a quarter of the pool, however much it offers, and goes from who has most of it.
+/// Goal: transactions that may never be executed take a quarter of the pool, whatever they offer. They are evicted from
+/// the sender with the most.
 #[test]
 fn what_waits_has_a_budget_of_its_own() {
     let mut pool = index(16);
@@ -92,7 +93,8 @@ fn what_waits_has_a_budget_of_its_own() {
     assert_eq!(pool.counts(), (2, 4, 600));
 }
 
-/// Goal: a longer replacement takes its place from others that are worth less, or is refused: what its own sender has behind it stays.
+/// Goal: a longer replacement takes its place from others that are worth less, or is refused. Its own sender's later
+/// transactions stay.
 #[test]
 fn a_replacement_spares_its_own_sender() {
     let mut pool = index(100);
@@ -110,7 +112,8 @@ fn a_replacement_spares_its_own_sender() {
     assert_eq!(all(&pool), [9, 1], "the other's is worth less");
 }
 
-/// Goal: a pool that was full asks for what the evicted paid, and more of those who send much; with time, or with room, less.
+/// Goal: a pool that was full asks for what the evicted paid, and for more from those that send many; with time, or
+/// with room, for less.
 #[test]
 fn a_full_pool_makes_entry_dearer() {
     let config = PoolConfig { transactions_max: 40, ..PoolConfig::default() };
@@ -151,8 +154,8 @@ fn a_full_pool_makes_entry_dearer() {
     put(&mut pool, 5, 0, 0, 0).unwrap();
 }
 
-/// Goal: the entry price is one that the pool takes from anybody new, whether it is empty, full, or was full a while ago. While there is room it
-/// asks for nothing.
+/// Goal: the pool accepts the entry price from anybody new, whether it is empty, full, or was full a while ago. While
+/// it has room, it asks for nothing.
 #[test]
 fn whoever_pays_the_entry_price_gets_in() {
     let config = PoolConfig { transactions_max: 40, ..PoolConfig::default() };
@@ -160,7 +163,7 @@ fn whoever_pays_the_entry_price_gets_in() {
     let mut pool = Index::new(config, begun);
     let mut dearest_wei = 0;
     for step in 0..=250 {
-        // Now and then a batch takes what pays best.
+        // Now and then a batch takes the transactions that pay best.
         if step % 100 == 99 {
             (step - 30..step).for_each(|from| pool.advance(&sender(from as u8), state(1, 100)));
         }

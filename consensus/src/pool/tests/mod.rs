@@ -76,13 +76,13 @@ fn all<T: Clone>(pool: &Index<T>) -> Vec<T> {
     std::iter::from_fn(|| pool.draw(&mut cursor, UNLIMITED)).collect()
 }
 
-// A replacement pays ten percent more on both fees; one that does not is told what it takes.
+// A replacement pays ten percent more on both fees; a refusal names the fees that it takes.
 #[test]
 fn replacement_needs_both_fees() {
     let mut pool = index(10);
     let capped = |id, max_fee_wei, tip_cap_wei| Terms { max_fee_wei, tip_cap_wei, ..terms(id, 0, 0, 7) };
     pool.put(capped(1, 305, 105), 1, state(0, 100)).unwrap();
-    // One of the two is raised enough; what the proposer gets decides nothing.
+    // Only one of the two is raised enough; the proposer's income decides nothing.
     for cheap in [capped(2, 1_000, 115), capped(2, 335, 1_000)] {
         assert!(matches!(
             pool.put(cheap, 2, state(0, 100)),
@@ -95,7 +95,7 @@ fn replacement_needs_both_fees() {
     assert!(matches!(pool.put(capped(3, 336, 116), 3, state(0, 100)), Err(PoolError::AlreadyKnown { .. })));
 }
 
-// A gap waits and is closed; too far ahead, behind and unpayable are refused by name.
+// A gap waits and is closed. Nonces too far ahead or behind, and unpayable costs, are refused by name.
 #[test]
 fn nonces_and_funds() {
     let mut pool = index(10);
@@ -116,7 +116,7 @@ fn nonces_and_funds() {
     assert!(matches!(pool.put(dear, 3, account), Err(PoolError::InsufficientFunds { .. })));
 }
 
-/// Goal: the state of an earlier batch, which comes late, neither brings back what was used up nor drops what waits behind it.
+/// Goal: a late state of an earlier batch neither brings back what was used up nor drops what waits after it.
 #[test]
 fn an_earlier_state_changes_nothing() {
     let mut pool = index(10);
@@ -127,8 +127,8 @@ fn an_earlier_state_changes_nothing() {
     assert_eq!(pool.pending_nonce(&sender(0)), None);
 }
 
-// A transaction that stayed executable for so many sweeps goes, with those behind it. Those that became executable later, or
-// wait, stay.
+// A transaction that stayed executable for the given number of sweeps goes, with those after it. Those that became
+// executable later, or wait, stay.
 #[test]
 fn what_is_never_executed_expires() {
     let mut pool = index(10);
@@ -149,7 +149,7 @@ fn what_is_never_executed_expires() {
     assert_eq!((pool.sweep(3, 9).len(), pool.sweep(3, 9).len()), (0, 1));
 }
 
-// Transactions that waited for long go, those of peers and of users, also where nothing else is swept. Later ones stay.
+// Transactions that waited for long go, those of peers and of users, even if nothing else is swept. Later ones stay.
 #[test]
 fn what_waits_expires() {
     let mut pool = index(20);
@@ -199,7 +199,8 @@ fn a_place_is_priced_by_what_the_proposer_gets() {
     assert!(matches!(below, PoolError::FeeBelowBase { .. }), "{below}");
 }
 
-/// Goal: what asks for more gas than the chain gives one transaction is refused with the text that clients know.
+/// Goal: a transaction that asks for more gas than the chain gives one transaction is refused with the text that
+/// clients know.
 #[test]
 fn a_gas_limit_above_the_cap_is_refused() {
     let genesis = genesis(1);
@@ -210,8 +211,8 @@ fn a_gas_limit_above_the_cap_is_refused() {
     assert!(!refused.is_retryable());
 }
 
-/// Goal: where a fork begins the pool judges all its transactions anew, and newcomers by the new rules. It offers only what the next batch
-/// can take, and ranks by tips under its base fee.
+/// Goal: where a fork begins, the pool judges all its transactions anew, and newcomers by the new rules. It offers only
+/// what the next batch can take, and ranks by tips under its base fee.
 #[test]
 fn a_fork_judges_the_pool_anew() {
     let genesis = genesis(1);
@@ -242,7 +243,7 @@ fn a_fork_judges_the_pool_anew() {
     assert!(pool.add(cheap).is_err());
 }
 
-/// Goal: a delegated account has one transaction here, from the moment that one would delegate it.
+/// Goal: a delegated account has one transaction here, from the moment when a transaction would delegate it.
 #[test]
 fn delegated_accounts_have_one_transaction() {
     let mut pool = index(10);
@@ -252,13 +253,13 @@ fn delegated_accounts_have_one_transaction() {
     pool.put(terms(2, 0, 0, 10), 2, delegated).unwrap();
     assert!(pool.put(terms(3, 0, 1, 10), 3, delegated).is_err());
     pool.put(terms(4, 0, 0, 20), 4, delegated).unwrap();
-    // One that becomes delegated keeps its next one.
+    // An account that becomes delegated keeps its next transaction.
     for nonce in 0..3 {
         pool.put(terms(10 + nonce, 1, nonce, 10), nonce, state(0, 100)).unwrap();
     }
     pool.advance(&sender(1), AccountState { has_code: true, ..state(1, 100) });
     assert_eq!(pool.counts().0, 2);
-    // An account named by a waiting authorization counts as delegated, and may have no more transactions before it.
+    // An account named by a waiting authorization counts as delegated, and may have one transaction.
     let naming =
         |id, from, authority| Terms { authorities: vec![(sender(authority), 0)], ..terms(id, from, 0, 5) };
     pool.put(naming(20, 2, 3), 20, state(0, 100)).unwrap();
@@ -282,7 +283,7 @@ fn used_authorizations_limit_nobody() {
     pool.put(naming(2, 1, 6), 2, state(0, 100)).unwrap();
     let reserved = pool.put(naming(3, 2, 7), 3, state(0, 100)).unwrap_err();
     assert!(matches!(reserved, PoolError::AuthorityReserved { .. }), "{reserved}");
-    // One that was good when it came is used up by what its account sends.
+    // An authorization that was good on arrival is used up when its account sends.
     pool.remove(&B256::from(U256::from(8)));
     pool.put(naming(4, 2, 7), 4, state(0, 100)).unwrap();
     assert!(pool.put(terms(8, 1, 8, 5), 8, state(7, 100)).is_err());
@@ -292,7 +293,7 @@ fn used_authorizations_limit_nobody() {
     }
 }
 
-/// Goal: every sender has its turn in what is offered again, those that wait and those that pay nothing too.
+/// Goal: every sender has its turn in repeated offers, including those that wait and those that pay nothing.
 #[test]
 fn offers_are_fair_over_senders() {
     let config = PoolConfig { transactions_max: 400, ..PoolConfig::default() };
@@ -310,7 +311,7 @@ fn offers_are_fair_over_senders() {
     let offered = pool.offer(Circle::All, mark, 46);
     assert_eq!(offered.iter().filter(|id| **id >= 1_000).count(), 30, "{offered:?}");
     assert_eq!(offered.iter().filter(|id| **id < 1_000).count(), 16);
-    // The next circle goes on with the sender's others, until it begins anew.
+    // The next calls continue with the sender's others, until the circle begins anew.
     let mut seen: Vec<u64> = offered;
     for _ in 0..6 {
         seen.extend(pool.offer(Circle::All, mark, 46));

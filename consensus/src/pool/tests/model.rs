@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// Those that wait, and their bytes.
+    /// Counts the waiting transactions and their bytes.
     fn waiting(&self) -> (usize, usize) {
         let waits = |terms: &&Terms| matches!(self.worth(terms), Worth::Waiting(_));
         let waiting: Vec<_> = self.entries.iter().map(|(terms, _)| terms).filter(waits).collect();
@@ -173,7 +173,7 @@ impl Model {
             || waits && (waiting >= transactions_max / 4 || waiting_bytes + new.bytes > bytes_max / 4)
     }
 
-    /// Others wait than before, perhaps too many.
+    /// Evicts waiting transactions beyond their share.
     fn trim(&mut self) {
         loop {
             let (waiting, waiting_bytes) = self.waiting();
@@ -189,7 +189,7 @@ impl Model {
         self.entries.iter().map(|(terms, _)| terms.bytes).sum()
     }
 
-    /// The candidates of a batch behind those that hold the transactions `ahead`.
+    /// The candidates of a batch after those that hold the transactions `ahead`.
     fn candidates(&self, ahead: &Ahead) -> Vec<B256> {
         let is_left = |terms: &Terms| ahead.get(&terms.sender).is_none_or(|next| terms.nonce >= *next);
         let mut queues: Vec<_> = self.accounts.keys().map(|sender| self.ready(*sender)).collect();
@@ -231,7 +231,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let authority = prop_oneof![9 => Just(None), 1 => (0..4u8).prop_map(Some)];
-    // The caps of fee and tip are above the tip, each by as much as it likes.
+    // The caps of fee and tip exceed the tip, each by any amount.
     let caps = (0..30u128, 0..30u128);
     let insert = (0..4u8, 0..12u64, 0..30u128, caps, 50..400usize, 1..40u64, authority);
     let advance = (0..4u8, 0..3u64, 0..120u64, 0..8u8);
@@ -300,7 +300,7 @@ proptest! {
             prop_assert!(pending + queued <= config.transactions_max && bytes <= config.bytes_max);
             prop_assert!(queued <= config.transactions_max / 4);
             prop_assert_eq!(all(&index), ordered);
-            // Every second of the senders has its next `len` transactions in batches that are not committed yet.
+            // Every second sender has half of its ready transactions in batches that are not committed yet.
             let ready = model.accounts.keys().map(|sender| (*sender, model.accounts[sender].nonce, model.ready(*sender).len()));
             let ahead: Ahead = ready
                 .filter(|(_, _, len)| *len > 0)

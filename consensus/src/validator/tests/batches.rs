@@ -1,4 +1,4 @@
-//! Tests what the primary puts into a batch, and that every way to execute it gives the same.
+//! Tests the contents of the primary's batches, and that every way to execute one gives the same outcome.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ fn hints_carry_values_where_that_is_configured() {
     }
 }
 
-// A validator's parallel executions, read-ahead and kept rows leave the outcome unchanged. Its cache knows the last batch, and
-// passes on reads of others.
+// A validator's parallel executions, read-ahead and kept rows leave the outcome unchanged. Its cache has the last
+// batch's rows, and passes on reads of others.
 #[test]
 fn every_way_to_execute_gives_the_proposers_batch() {
     let genesis = genesis(1);
@@ -61,7 +61,7 @@ fn every_way_to_execute_gives_the_proposers_batch() {
             let certificate = certificate(&set, &proposed);
             proposing.commit(&proposed, &certificate, &pool).unwrap();
             if batch == 1 {
-                // Sync was faster, and did not tell.
+                // Sync was faster, and did not report it.
                 let sealed = &executed.parts.sealed;
                 voting.store.commit(sealed.commit_batch(&executed.delta, &[]), None).unwrap();
             } else {
@@ -90,7 +90,7 @@ fn time_goes_on_in_bounded_steps() {
     }
 }
 
-// Without transactions the chain's time goes on in empty batches, if it is told to.
+// Without transactions the chain's time advances in empty batches, if that is configured.
 #[tokio::test(start_paused = true)]
 async fn empty_batches_are_made_on_request_only() {
     let genesis = genesis(1);
@@ -124,7 +124,7 @@ fn large_gas_limits_do_not_empty_a_batch() {
     assert!(built.rejected.is_empty());
 }
 
-// A dud costs one look, and nobody else's place; who has code may offer one at a time.
+// A dud costs one look, and takes nobody else's place. An account with code may offer one transaction at a time.
 #[test]
 fn a_dud_costs_one_look() {
     let genesis = genesis(1);
@@ -141,8 +141,8 @@ fn a_dud_costs_one_look() {
     assert!(again.contains("could not be executed by the proposer"), "{again}");
 }
 
-/// Goal: batches are made and executed ahead of their commits, each on the one before and without its transactions. Committed in order
-/// they give the foretold state, also beside a head that moves on.
+/// Goal: batches are built and executed ahead of their commits, each on the one before and without its transactions.
+/// Committed in order they give the predicted state, even beside a head that moves on.
 #[test]
 fn batches_are_executed_ahead() {
     let genesis = genesis(1);
@@ -182,7 +182,8 @@ fn batches_are_executed_ahead() {
 
 type Change = fn(&mut OutcomeParts, OutcomeParts);
 
-/// Goal: an outcome shown by others is taken over if it is genuine and gives the same ledger info. A changed one is refused.
+/// Goal: an outcome shown by others is adopted if it is genuine and gives the same ledger info. A changed one is
+/// refused.
 #[test]
 fn outcomes_are_adopted() {
     let genesis = genesis(1);

@@ -10,7 +10,7 @@ use crate::{
     validator::{execution::Failure, stop::Stop},
 };
 
-/// A chain of four whose validators account 0 may change.
+/// A chain of four validators, which account 0 may change.
 fn changing() -> Genesis {
     genesis(4).with_validators_contract(Account::new(0).address, 1).unwrap()
 }
@@ -20,7 +20,8 @@ fn added() -> slipstream_executor::Transaction {
     Account::new(0).invoke(0, validators_contract::ADDRESS, &add_call(&member))
 }
 
-/// Goal: the primary and the others read the same next set out of their own state, and nothing is made or executed behind that batch.
+/// Goal: the primary and the others read the same next set from their own state, and no batch is built or executed
+/// after that one.
 #[test]
 fn the_last_batch_names_the_next_set_and_is_the_last() {
     let genesis = changing();
@@ -49,8 +50,8 @@ fn the_last_batch_names_the_next_set_and_is_the_last() {
     assert!(matches!(build(&own, &[], &pool, NOW_MS, true), BuiltBatch::Overtaken));
 }
 
-/// Goal: what is signed in one epoch, or on one chain, means nothing in another. Views begin anew with each epoch, and a word of a view
-/// that was left there would hide what this one prepared.
+/// Goal: a statement signed in one epoch, or on one chain, means nothing in another. Views begin anew with each epoch,
+/// and a statement about a view that was left there would hide what this one prepared.
 #[test]
 fn each_epoch_of_each_chain_has_a_domain_of_its_own() {
     let set = genesis(4).validator_set();
@@ -62,7 +63,7 @@ fn each_epoch_of_each_chain_has_a_domain_of_its_own() {
     assert_eq!(domains.len(), 6);
 }
 
-/// Goal: four validators end their epoch together, and none goes on by itself.
+/// Goal: four validators end their epoch together, and none continues by itself.
 #[tokio::test(start_paused = true)]
 async fn an_epoch_ends_for_all() {
     let (hub, genesis, clock) = (MemoryHub::new(), changing(), clock());

@@ -1,4 +1,4 @@
-//! Tests which senders a validator heeds, and which messages it takes.
+//! Tests which senders a validator heeds, and which messages it accepts.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ fn status() -> Request {
     Request::Say(Epoch(0), Box::new(Message::Status(status)))
 }
 
-/// Goal: strangers, garbage and orders without their body are refused by name; what others say and ask is answered.
+/// Goal: strangers, garbage and orders without their body are refused with a reason. Other messages and requests are
+/// answered.
 #[tokio::test(start_paused = true)]
 async fn messages_are_taken_from_validators() {
     let genesis = genesis(4);
@@ -50,7 +51,7 @@ async fn messages_are_taken_from_validators() {
     assert!(relayed.text().contains("comes from the primary"), "{relayed}");
     assert_eq!(node.validator.status().refused, 3);
 
-    // What is said of another epoch means nothing here: its seats are others'.
+    // A statement of another epoch means nothing here: its seats are others'.
     let Request::Say(_, word) = status() else { unreachable!("it is said") };
     let other_order = |change: fn(&mut SignedOrder)| {
         let mut ordered = ordered(&made);
@@ -69,13 +70,13 @@ async fn messages_are_taken_from_validators() {
     assert_eq!([0, 3, 4, 9].map(heeded), [true, true, false, false]);
 
     assert_eq!(send(primary, &status()).await.unwrap(), Response::Taken);
-    // It is answered before it is looked at.
+    // It is answered before it is processed.
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    // It and the primary; of the two others it says that they were never heard.
+    // Only this validator and the primary were heard; the two others never were.
     let shown = node.validator.status();
     assert_eq!((shown.heard_within(1_000), shown.peers.len()), (2, 3));
     assert!(shown.peers.iter().all(|peer| peer.said.is_some() == (peer.key == primary)), "{shown:?}");
-    // An order is heard too, and no word of how far who made it is.
+    // An order counts as heard, but does not report its sender's progress.
     tokio::time::advance(std::time::Duration::from_secs(5)).await;
     assert_eq!(node.validator.status().heard_within(1_000), 1);
     // Hints are advice, so any bytes will do.
@@ -101,7 +102,7 @@ async fn messages_are_taken_from_validators() {
     node.stop().await;
 }
 
-/// Orders of one batch in one view by validator 0, which is its primary: the same but for what follows the order.
+/// Two orders of one batch in one view by validator 0, the view's primary. Only what follows the order differs.
 fn orders(genesis: &Genesis, view: u64, number: u64, bodies: [Vec<u8>; 2]) -> [Vec<u8>; 2] {
     let order = Order {
         epoch: Epoch(0),
@@ -120,8 +121,8 @@ fn orders(genesis: &Genesis, view: u64, number: u64, bodies: [Vec<u8>; 2]) -> [V
     })
 }
 
-/// Goal: of an order that is not wanted nothing behind its head is decoded, unpacked or hashed, however many come at once: the bodies
-/// here are not what the orders name, and one is cut off. Who sent them is named.
+/// Goal: nothing after the head of an unwanted order is decoded, unpacked or hashed, however many come at once. The
+/// bodies here are not those that the orders name, and one is cut off. Their sender is named.
 #[tokio::test(start_paused = true)]
 async fn unwanted_orders_are_not_unpacked() {
     const ZEROS_BYTES: usize = 16 << 20;
@@ -129,7 +130,7 @@ async fn unwanted_orders_are_not_unpacked() {
     let node = Node::start(&MemoryHub::new(), &genesis, 1, store(&genesis), clock());
     let primary = validator_key(0).public();
     let mut sending = tokio::task::JoinSet::new();
-    // Of a view that is far, and of a batch that is committed.
+    // Orders of a far view, and of a committed batch.
     for (view, number) in [(4_000, 1), (0, 0)] {
         let [long, mut cut] = orders(&genesis, view, number, [vec![0; ZEROS_BYTES], b"body".to_vec()]);
         cut.truncate(cut.len() - 1);

@@ -65,7 +65,7 @@ fn pool(genesis: &Genesis, store: &Store) -> Pool {
     Pool::new(PoolConfig::default(), genesis.chain.clone(), store.clone()).unwrap()
 }
 
-/// As the first primary makes it of what a pool has.
+/// Builds a batch from a pool, as the first primary does.
 fn build(
     ledger: &Ledger,
     chain: &[Arc<Executed>],
@@ -102,7 +102,7 @@ fn made(built: BuiltBatch) -> Arc<Executed> {
     }
 }
 
-/// A batch behind others, with transactions of one account.
+/// Builds a batch after others, with transactions of one account.
 pub(super) fn batch_after(
     ledger: &Ledger,
     chain: &[Arc<Executed>],
@@ -110,14 +110,14 @@ pub(super) fn batch_after(
     now_ms: u64,
 ) -> Arc<Executed> {
     let pool = Pool::new(PoolConfig::default(), ledger.chain.clone(), ledger.store.clone()).unwrap();
-    // Those before are not committed, and have to be here for these to be executable.
+    // The earlier transactions are not committed, and must be here for the new ones to be executable.
     for nonce in 0..nonces.end {
         _ = pool.add(Account::new(0).transfer(nonce, 7));
     }
     made(build(ledger, chain, &pool, now_ms, true))
 }
 
-/// A batch behind the head.
+/// Builds a batch after the head.
 fn batch(genesis: &Genesis, store: &Store, nonces: std::ops::Range<u64>, now_ms: u64) -> Arc<Executed> {
     batch_after(&ledger(genesis, store), &[], nonces, now_ms)
 }
@@ -129,7 +129,7 @@ fn ordered(executed: &Executed) -> Ordered {
     Ordered { order, body: sealed.body.clone(), hints: sealed.hints.clone() }
 }
 
-/// Signed by all.
+/// A certificate that all validators signed.
 pub(super) fn certificate(set: &ValidatorSet, executed: &Executed) -> Certificate {
     let keys: Vec<_> = (0..set.validators.len()).map(validator_key).collect();
     let signers = keys.iter().enumerate().map(|(seat, key)| (seat as u16, key));

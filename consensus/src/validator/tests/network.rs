@@ -1,4 +1,4 @@
-//! Validators that talk to each other: what gets certified, and what is waited for.
+//! Validators that talk to each other: what they certify, and what they wait for.
 
 use slipstream_network::MemoryHub;
 use slipstream_types::{BatchNumber, BlobKind};
@@ -35,7 +35,8 @@ async fn one_validator_certifies_alone() {
     node.stop().await;
 }
 
-// All four decide the same batches, and what one is given reaches all; only the primary leads in spreading them.
+// All four decide the same batches, and a transaction given to one reaches all. Only the primary leads in spreading
+// batches.
 #[tokio::test(start_paused = true)]
 async fn four_decide_batches() {
     let (hub, genesis) = (MemoryHub::new(), genesis(4));
@@ -126,8 +127,8 @@ async fn a_stranger_is_told_what_to_do() {
     assert!(error.contains("run this node as a fullnode"), "{error}");
 }
 
-/// Goal: a chain that stands because half of its validators lost their data says so at all of them: those that did by their state, the
-/// others by whom they hear say so.
+/// Goal: if a chain halts because half of its validators lost their data, all validators report that. Those that lost
+/// it show their own state; the others name those that report it.
 #[tokio::test(start_paused = true)]
 async fn a_chain_that_lost_votes_says_so() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());

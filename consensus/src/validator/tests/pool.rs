@@ -20,7 +20,8 @@ fn the_pool_refuses_what_can_never_execute() {
     assert_eq!(pool.status().bytes, 0);
 }
 
-// A pool follows batches that somebody else commits, by their deltas or, where those are not stored, by reading accounts.
+// A pool follows batches that are committed elsewhere, by their deltas or, where those are not stored, by reading
+// accounts.
 #[tokio::test(start_paused = true)]
 async fn the_pool_follows_the_head() {
     let genesis = genesis(1);
@@ -46,7 +47,8 @@ async fn the_pool_follows_the_head() {
     }
 }
 
-/// Goal: a proposer draws for what is read ahead, and nothing where nothing is: without threads for it, or without predictions.
+/// Goal: a proposer draws transactions to read ahead for, and none if nothing is read ahead: without threads for it, or
+/// without predictions.
 #[test]
 fn nothing_is_drawn_where_nothing_is_read_ahead() {
     let genesis = genesis(1);

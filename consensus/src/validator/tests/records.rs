@@ -1,4 +1,4 @@
-//! Tests that nothing is said that is not on the disk.
+//! Tests that a validator sends nothing that is not on disk.
 
 use slipstream_network::MemoryHub;
 use slipstream_storage::{CrashPoint, Faults, MemoryDisk, Step, StorageConfig, Store};
@@ -8,7 +8,7 @@ use crate::{
     testing::{Account, Node, clock, genesis},
 };
 
-/// Goal: a validator that cannot write an outcome or a vote down neither says it nor goes on.
+/// Goal: a validator that cannot write an outcome or a vote neither sends it nor continues.
 #[tokio::test]
 async fn what_is_not_on_record_is_not_said() {
     let genesis = genesis(1);

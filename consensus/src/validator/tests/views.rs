@@ -18,7 +18,7 @@ fn submit(nodes: &[Node], account: u8, nonce: u64) {
     }
 }
 
-/// All have the same batches, as far as they have any.
+/// Checks that all nodes have the same batches, up to the lowest head.
 fn agree(nodes: &[Node]) {
     let heads = nodes.iter().map(|node| node.store.head().unwrap().header);
     let lowest = heads.map(|head| head.number.get()).min().unwrap();
@@ -30,7 +30,8 @@ fn agree(nodes: &[Node]) {
     }
 }
 
-/// Goal: with the primary gone the next one goes on within some view timeouts, and what was sent to the first reaches it.
+/// Goal: when the primary is gone, the next one continues within some view timeouts, and gets the transactions sent to
+/// the first.
 #[tokio::test(start_paused = true)]
 async fn the_next_primary_goes_on() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -64,8 +65,8 @@ async fn the_next_primary_goes_on() {
     agree(&nodes);
 }
 
-/// Goal: one validator after the other stops at any moment and starts again on its disk, under load. The others go on, it follows, and no
-/// number gets two certified batches.
+/// Goal: one validator after the other stops at any moment and restarts on its disk, under load. The others continue,
+/// it follows, and no number gets two certified batches.
 #[tokio::test(start_paused = true)]
 async fn validators_restart_at_any_moment() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -87,7 +88,7 @@ async fn validators_restart_at_any_moment() {
         connect_all(&hub, &[0, 1, 2, 3]);
         agree(&nodes);
     }
-    // Its owner sends the transactions of a stopped one again.
+    // The owner of a stopped validator's transactions sends them again.
     (0..nonce).for_each(|nonce| submit(&nodes, 1, nonce));
     for node in &nodes {
         let view = || node.store.view().unwrap();
@@ -97,7 +98,7 @@ async fn validators_restart_at_any_moment() {
     agree(&nodes);
 }
 
-/// Goal: two of four cannot decide. A third one that comes with an empty disk does not make them contradict themselves.
+/// Goal: two of four cannot decide. A third one that joins with an empty disk does not make them contradict themselves.
 #[tokio::test(start_paused = true)]
 async fn two_silent_halt_the_chain() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -125,7 +126,7 @@ async fn two_silent_halt_the_chain() {
     agree(&nodes[..3]);
 }
 
-/// Starts four of which one executes a batch wrongly.
+/// Starts four validators, one of which executes a batch wrongly.
 async fn with_one_that_diverges(hub: &MemoryHub, genesis: &Genesis, wrong: usize) -> Vec<Node> {
     let clock = clock();
     let start = |index: usize| {
@@ -140,7 +141,8 @@ async fn with_one_that_diverges(hub: &MemoryHub, genesis: &Genesis, wrong: usize
     nodes
 }
 
-/// Goal: who executes a batch to another outcome learns of it, fetches what the others agreed on, and goes on with them.
+/// Goal: a validator that executes a batch to another outcome learns of it, fetches the agreed one, and continues with
+/// the others.
 #[tokio::test(start_paused = true)]
 async fn who_diverges_takes_what_the_others_agreed_on() {
     let (hub, genesis) = (MemoryHub::new(), genesis(4));
@@ -158,7 +160,7 @@ async fn who_diverges_takes_what_the_others_agreed_on() {
     assert_eq!(nodes[0].validator.status().view, 0);
 }
 
-/// Goal: a validator that was away is brought forward by the others' messages alone, as far as they keep what it missed.
+/// Goal: a validator that was away catches up by the others' messages alone, while they keep what it missed.
 #[tokio::test(start_paused = true)]
 async fn who_was_away_catches_up() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -188,8 +190,9 @@ async fn submit_and_execute(nodes: &[Node]) {
     }
 }
 
-/// Goal: a primary that orders empty batches in time, and none of what it is offered, loses its view within some seconds, though a decision
-/// follows the other; what one validator was given is committed by the next primary. On a chain without transactions nobody loses a view.
+/// Goal: a primary that orders empty batches in time, and nothing that it is offered, loses its view within some
+/// seconds, though decisions keep coming. The next primary commits what one validator was given. On a chain without
+/// transactions nobody loses a view.
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_leaves_everything_out_loses_its_view() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());
@@ -221,7 +224,7 @@ async fn a_primary_that_leaves_everything_out_loses_its_view() {
     assert_eq!(nodes[1].validator.status().view, view, "nothing is left out any more");
 }
 
-/// Goal: the same of a primary whose batches are never empty, but have room for what it leaves out.
+/// Goal: the same for a primary whose batches are never empty, but have room for what it omits.
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_orders_only_what_it_likes_loses_its_view() {
     let (hub, genesis, clock) = (MemoryHub::new(), genesis(4), clock());

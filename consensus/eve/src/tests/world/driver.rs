@@ -1,4 +1,4 @@
-//! The part of a validator's driver: does what its core wants, and keeps what must survive on its disk.
+//! The driver of a simulated validator: carries out what its core wants, and keeps on its disk what must survive.
 
 use rand::Rng;
 use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, LedgerInfo};
@@ -25,7 +25,7 @@ impl World {
     /// Executes an order on the outcome before it; parallel execution may err.
     fn execute(&mut self, before: &LedgerInfo, order: &Order, sequential: bool) -> LedgerInfo {
         let wrong = !sequential && !self.is_calm() && self.random.random_bool(self.climate.divergence);
-        // Those that are wrong are wrong alike, which is the worst.
+        // All wrong executions are wrong alike, which is the worst.
         let slip = u64::from(wrong);
         let content =
             [before.digest().as_bytes(), order.digest(&self.domain).as_bytes(), &slip.to_le_bytes()[..]]
@@ -199,7 +199,7 @@ impl World {
         node.held.retain(|number, _| *number > info.number);
     }
 
-    /// Another validator hands over an outcome that it keeps.
+    /// Fetches an outcome that another validator keeps.
     pub(super) fn fetch(&mut self, seat: u16, certificate: Certificate) {
         let number = certificate.info.number;
         if self.nodes[usize::from(seat)].disk.chain.len() as u64 >= number.get() {
@@ -221,8 +221,8 @@ impl World {
         node.core.as_mut().unwrap().handle_fetched(number);
     }
 
-    /// Fetches certified batches when far behind; after seconds at one batch also when two behind. A validator that restarts holds the
-    /// certificate of its last decision only, and those before as part of its chain.
+    /// Commits certified batches of others if far behind; after some seconds at one batch, even if two behind. A
+    /// validator that restarts holds only the certificate of its last decision, and those before as part of its chain.
     pub(super) fn sync(&mut self, seat: u16) {
         self.post(seat, 300_000, Event::Sync);
         let node = &mut self.nodes[usize::from(seat)];

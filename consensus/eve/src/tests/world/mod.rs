@@ -25,19 +25,20 @@ pub(super) struct Climate {
     pub(super) failures: Failures,
     /// Share of messages that are lost while faults last.
     pub(super) loss: f64,
-    /// Share of commits and certificates that are lost besides, but to one: views end between a decision and its news.
+    /// Share of commits and certificates that are lost in addition, except to one: views end between a decision and its
+    /// news.
     pub(super) news_loss: f64,
-    /// Share of prepares that are lost besides.
+    /// Share of prepares that are lost in addition.
     pub(super) prepare_loss: f64,
-    /// Whether all lose power at once, now and then.
+    /// Whether all validators lose power at once, now and then.
     pub(super) blackouts: bool,
-    /// Longest way of a message.
+    /// Longest delay of a message.
     pub(super) delay_us: u64,
     /// Share of parallel executions that go wrong.
     pub(super) divergence: f64,
     /// Share of steps at which a validator goes down, while faults last.
     pub(super) crash: f64,
-    /// Share of those that come back without their data.
+    /// Share of crashed validators that come back without their data.
     pub(super) wipe: f64,
     pub(super) partitions: bool,
     pub(super) traitor: Option<Traitor>,
@@ -62,7 +63,7 @@ enum Event {
 #[derive(Default)]
 struct Disk {
     record: Option<Record>,
-    /// Each beside the token of the batch before.
+    /// Each with the token of the batch before.
     outcomes: Vec<(Digest, Outcome)>,
     chain: Vec<(LedgerInfo, Certificate)>,
 }
@@ -75,11 +76,11 @@ struct Node {
     /// Bodies in memory.
     bodies: BTreeSet<Digest>,
     flushing: bool,
-    /// When the last commit that is under way is done: one comes after the other.
+    /// When the last commit in progress is done: commits come one after the other.
     committed_us: u64,
     timers: BTreeMap<Timer, u64>,
     incarnation: u64,
-    /// Its height when it synced last, and how often before that.
+    /// Its height at the last sync, and how often it was the same before.
     stood: (usize, u32),
 }
 
@@ -278,7 +279,7 @@ impl World {
     }
 
     pub(super) fn send(&mut self, from: u16, to: u16, message: Message) {
-        // One validator hears of decisions, and the others go on without it.
+        // One validator hears of decisions, and the others continue without it.
         let is_lucky = usize::from(to) + 1 == self.nodes.len();
         let news_loss = match message {
             Message::Commit(_) | Message::Decided(_) if !is_lucky => self.climate.news_loss,
@@ -291,7 +292,7 @@ impl World {
             return;
         }
         let after_us = self.random.random_range(100..self.climate.delay_us);
-        // Only its end of the channel may go down meanwhile.
+        // The message is lost only if its receiver goes down meanwhile.
         self.post(to, after_us, Event::Deliver { from, message });
     }
 
@@ -300,7 +301,7 @@ impl World {
         self.cut.insert(seat);
     }
 
-    /// Batches that a validator has committed.
+    /// Counts the batches that a validator has committed.
     pub(super) fn height_of(&self, seat: u16) -> usize {
         self.nodes[usize::from(seat)].disk.chain.len()
     }
@@ -310,13 +311,13 @@ impl World {
         self.nodes[usize::from(seat)].core.as_ref().is_some_and(|core| !core.is_silent())
     }
 
-    /// Batches that all honest validators that are up have committed.
+    /// Counts the batches that all honest validators have committed.
     pub(super) fn height(&self) -> usize {
         let honest = (0..self.nodes.len()).filter(|it| !self.is_traitor(*it as u16));
         honest.map(|it| self.nodes[it].disk.chain.len()).min().unwrap_or(0)
     }
 
-    /// How everybody stands, for whoever reads a failure.
+    /// Every validator's state, for readers of a failure.
     pub(super) fn picture(&self) -> String {
         let line = |(seat, node): (usize, &Node)| {
             let Some(core) = &node.core else { return format!("{seat}: down") };

@@ -1,4 +1,5 @@
-//! [`Oracle`]: what honest validators sign and commit in a world never contradicts itself, over all restarts.
+//! [`Oracle`]: checks that honest validators never contradict themselves by what they sign and commit, over all
+//! restarts.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +16,20 @@ pub(super) struct Oracle {
     decided: BTreeMap<BatchNumber, Digest>,
     /// Statements that honest validators signed: kind, seat, view, number.
     said: BTreeMap<(u8, u16, u64, BatchNumber), Digest>,
-    /// The views that honest validators said to have left for.
+    /// The views that honest validators left for.
     left: BTreeMap<u16, u64>,
-    /// Whether one lost its data, so that it may contradict what it forgot.
+    /// Whether a validator lost its data, so that it may contradict what it forgot.
     pub(super) wiped: bool,
 }
 
 impl Oracle {
-    /// An outcome was executed on another.
+    /// Notes that an outcome was executed on another.
     pub(super) fn executed(&mut self, info: &LedgerInfo, before: &LedgerInfo) {
         self.parents.insert(info.digest(), before.digest());
     }
 
-    /// A certified batch follows the last one of a validator: it is the only one of its number, and was executed on that one.
+    /// Checks a certified batch that follows the last one of a validator: it is the only one of its number, and was
+    /// executed on that one.
     pub(super) fn appended(&mut self, info: &LedgerInfo, last: &LedgerInfo) {
         let first = *self.decided.entry(info.number).or_insert(info.digest());
         assert_eq!(first, info.digest(), "two batches {} are certified", info.number);
@@ -39,7 +41,7 @@ impl Oracle {
         );
     }
 
-    /// Nobody honest says two things where it may say one, over all restarts.
+    /// Checks that no honest validator gives two statements where it may give one, over all restarts.
     pub(super) fn hear(&mut self, seat: u16, message: &Message, set: &ValidatorSet, domain: &Digest) {
         let (kind, view, number, what) = match message {
             Message::Prepare(vote) => (0, vote.ballot.view, vote.ballot.number, vote.ballot.token),

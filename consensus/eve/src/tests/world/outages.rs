@@ -23,7 +23,7 @@ impl World {
         self.post(seat, down_us, Event::Restart { wiped });
     }
 
-    /// Others that are down, lie or were wiped: no more than `u` may be at a time.
+    /// Whether a validator may go down: no more than `u` may be down, lie or be wiped at a time.
     fn may_crash(&self, seat: u16) -> bool {
         let down = (0..self.nodes.len() as u16)
             .filter(|it| self.nodes[usize::from(*it)].core.is_none() || self.is_traitor(*it))
@@ -32,7 +32,7 @@ impl World {
         !self.is_calm() && !self.is_traitor(seat) && down + wiped < usize::from(self.set.failures.any)
     }
 
-    /// A place at which a validator may go down. True if it did.
+    /// A point at which a validator may go down. Returns whether it did.
     pub(super) fn stumble(&mut self, seat: u16) -> bool {
         let share = self.climate.crash;
         let falls = share > 0.0 && self.may_crash(seat) && self.random.random_bool(share);
