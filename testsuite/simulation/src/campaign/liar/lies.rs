@@ -157,7 +157,7 @@ impl Liar {
             return Ok(Vec::new());
         };
         match (lie, message) {
-            // Every message has a lie of another kind by now.
+            // `about` never returns `Anything`, and `EmptyBatches` returned above.
             (Lie::Anything | Lie::EmptyBatches, _) => Ok(Vec::new()),
             (Lie::DoubleVote, _) => self.to_all(&self.double_vote(ballot)),
             (Lie::WrongRoot, Message::Verify(verify)) => self.to_all(&self.wrong_root(verify)),
