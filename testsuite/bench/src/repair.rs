@@ -19,10 +19,10 @@ use slipstream_types::{Blob, BlobKind, Path as StatePath, PublicKey, state::ROW_
 use super::{Aim, BenchOptions, Figure, Report, snapshot::source};
 use slipnet::progress::Progress;
 
-/// Rows, and how often they are repaired.
+/// The number of rows, and of repairs.
 const FULL: (u64, usize) = (1_000_000, 5);
 const QUICK: (u64, usize) = (100_000, 3);
-/// One row of so many is wrong.
+/// One row in this many is wrong.
 const WRONG_ONE_IN: usize = 1_000;
 const CHUNK_BYTES: usize = 1 << 20;
 

@@ -49,15 +49,15 @@ pub(super) struct Setting {
 /// The counted results of a trial.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Counts {
-    /// Batches of which a replica got a wrong outcome.
+    /// Batches for which a replica computed a wrong outcome.
     pub(super) manifested: u64,
-    /// Of these: the others had a right one, which was agreed on.
+    /// Of these, batches for which the right outcome was agreed on at once.
     pub(super) outvoted: u64,
-    /// Of these: rolled back and executed again in another view.
+    /// Of these, batches that were rolled back and executed again in another view.
     pub(super) rolled_back: u64,
-    /// Of these: a wrong outcome was agreed on.
+    /// Of these, batches for which a wrong outcome was agreed on.
     pub(super) not_masked: u64,
-    /// Conflicting transactions that ran side by side, in all replicas.
+    /// Conflicting transactions that ran concurrently, over all replicas.
     pub(super) met: u64,
     /// Transactions per second of virtual time.
     pub(super) tps: f64,

@@ -38,7 +38,7 @@ pub(super) struct Cluster {
     pub(super) devnet: Devnet,
     pub(super) chain: Chain,
     pub(super) contract: Address,
-    /// One before each validator.
+    /// The relay in front of each validator.
     relays: Vec<Relay>,
 }
 

@@ -31,11 +31,11 @@ pub(super) struct Pressure {
 /// The result of a load.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    /// While as much was in flight as may be, without the first second.
+    /// Transactions per second while the window was full, without the first second.
     pub(super) tps: f64,
-    /// Of each validator, over everything.
+    /// CPU seconds per transaction of each validator, over the whole load.
     pub(super) cpu_s_per_tx: Vec<f64>,
-    /// Between validators, over everything.
+    /// Bytes between validators, over the whole load.
     pub(super) bytes: u64,
     /// The first and the last batch.
     pub(super) batches: (u64, u64),
