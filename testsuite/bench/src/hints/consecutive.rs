@@ -49,7 +49,7 @@ pub(super) fn measure(
         let mut variants: [usize; NAMES.len()] = std::array::from_fn(|variant| variant);
         variants.rotate_left(run % NAMES.len());
         for variant in variants {
-            // The cache is there before a node's batch.
+            // A node has the cache before its batch.
             let hot = (variant == HOT).then(|| trace.warmed_up());
             store.drop_cached();
             let (cost, done) = Cost::of(store, || match variant {

@@ -14,9 +14,9 @@ use super::BenchRun;
 /// The two sides of a comparison.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
-    /// The side that is held to be good: the file of `slipnet bench all --json` or of one benchmark, or a directory with several.
+    /// The reference side: the file of `slipnet bench all --json` or of one benchmark, or a directory with several.
     pub before: PathBuf,
-    /// The side that is judged, given as the first.
+    /// The side that is judged, in the same form.
     pub after: PathBuf,
     /// The thresholds that separate regressions from noise.
     #[command(flatten)]

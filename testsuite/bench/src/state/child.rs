@@ -29,7 +29,7 @@ pub struct CommitOptions {
     /// Rounds before the measured ones.
     #[arg(long)]
     pub warm_rounds: usize,
-    /// Rounds that are measured; 0 goes on until the process is killed.
+    /// Measured rounds; 0 continues until the process is killed.
     #[arg(long)]
     pub rounds: usize,
 }
@@ -112,9 +112,9 @@ pub struct OpenOptions {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenReport {
     pub(crate) seconds: f64,
-    /// Of the process, when the store was open.
+    /// Resident memory of the process when the store was open.
     pub(crate) resident_mib: f64,
-    /// The most until then.
+    /// Peak memory of the process until then.
     pub(crate) peak_mib: f64,
     /// The number of the head's batch.
     pub(crate) head: u64,
