@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  seeds, testsuite/fuzz/corpus/TARGET ─┬─▶ test `kept`: these, and thousands of mutations by a fixed generator ──┐
-//!                             └─▶ ./x fuzz TARGET: libFuzzer, guided by the coverage of our crates ────┴─▶ Target::run
+//!                                       └─▶ ./x fuzz TARGET: libFuzzer, guided by our crates' coverage ───────────┴─▶ Target::run
 //! ```
 //!
 //! * [`TARGETS`] is the only list of targets: the test, the fuzzer and the folders of kept inputs follow it.

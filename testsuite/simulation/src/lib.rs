@@ -8,8 +8,8 @@
 //!
 //! ```text
 //!  sim        seed ─▶ world: the crates that ship, on simulated time, disks and links ─▶ oracles ─▶ trace hash
-//!  sim        seed ─▶ world: the crates that ship, on simulated time, disks and links ─▶ oracles ─▶ trace hash
 //!               alone: sync's daemon      validators: whole validators     broadcast: one mesh of thousands of nodes
+//!               explain: a seed as a timeline
 //!  model      bounds ─▶ all states of the validators' core ─▶ violations of the protocol
 //!  campaign   storage: killed processes, damaged files     siege: slipnet's devnet, attackers, honest load
 //!               gas: the slowest programs, and four validators that execute them
@@ -27,7 +27,7 @@
 //! ```
 //! use slipnet_simulation::sim::Seeds;
 //!
-//! The seeds of `slipnet sim --seeds 3..7`.
+//! // The seeds of `slipnet sim --seeds 3..7`.
 //! assert_eq!("3..7".parse(), Ok(Seeds(3..7)));
 //! ```
 

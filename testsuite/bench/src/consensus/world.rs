@@ -2,7 +2,7 @@
 //! machine has.
 //!
 //! ```text
-//!  Core ── Build, Execute ──▶ Machine: the result, and how long it took ──▶ the validator's execution bench ─────────┐
+//!  Core ── Build, Execute ──▶ Machine: the result, and how long it took ──▶ the validator's execution bench ───────┐
 //!    ▲ └── Flush: record ──▶ record bench ──▶ messages ── one way ──▶ other cores                                  │
 //!    └──── committed ◀── commit bench ◀── certificate                                        built, executed ◀─────┘
 //! ```

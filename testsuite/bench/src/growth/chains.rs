@@ -93,8 +93,8 @@ impl Setup {
 impl Chain {
     /// Fills a store in an empty directory.
     ///
+    /// # Errors
     /// If a transaction or the disk fails.
-    /// If a transaction fails, or the disk does.
     pub(super) fn make(traffic: Traffic, size: &Size, dir: &Path, progress: Progress) -> Result<Chain> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let store = Store::open(&StorageConfig::default(), dir)?;

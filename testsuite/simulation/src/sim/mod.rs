@@ -100,7 +100,7 @@ pub struct Ran {
 }
 
 /// Runs one seed.
-/// Runs one seed.
+///
 /// # Errors
 /// If an oracle found a fault; the error names seed and scenario.
 pub fn run_seed(
