@@ -7,7 +7,7 @@ use clap::Args;
 use slipnet::output::print_line;
 use slipstream_model::{Options, check};
 
-/// The searches' bounds. Without `batches` and `views`, each search uses the largest bounds that it can exhaust.
+/// The bounds of the searches. Without `batches` and `views`, each search uses its own default bounds.
 #[derive(Args)]
 pub struct ModelOptions {
     /// Batches in each search.

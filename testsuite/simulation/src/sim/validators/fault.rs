@@ -58,7 +58,7 @@ pub enum Trouble {
     FalseShown,
     /// A validator hid that it had seen an outcome prepared.
     Hidden,
-    /// A validator complained of every primary.
+    /// A validator complained without end.
     Complaints,
     /// A validator stayed silent.
     Silence,

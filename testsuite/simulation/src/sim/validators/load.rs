@@ -128,7 +128,7 @@ impl World {
         input: Bytes,
     ) -> Result<()> {
         let nonce = self.load.lock().sent[account].len() as u64;
-        // Every other transaction is limited by its fee cap, and the others by their tip.
+        // For every other transaction the fee cap decides the proposer's reward; for the others the tip does.
         let (above_base_wei, tip_wei) = if nonce.is_multiple_of(2) { (1, 3) } else { (3, 1) };
         let fees =
             Fees { max_fee_wei: u128::from(self.genesis.chain.base_fee_wei) + above_base_wei, tip_wei };
