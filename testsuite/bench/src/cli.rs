@@ -1,4 +1,5 @@
-//! The command line of `slipnet-bench`. It stands here and not in the program, so that its tests are linked with the library's.
+//! The command line of `slipnet-bench`. It is in the library and not in the program, so that its tests link with the
+//! library's.
 
 #[cfg(test)]
 #[path = "../../tests/it/documented/commands.rs"]
@@ -12,7 +13,7 @@ use slipnet::output;
 
 use crate::{AllOptions, Bench, BenchChild, BenchOptions, CompareOptions, DocumentOptions};
 
-/// Measures a part of the node beside its floor and its peers.
+/// Measures a part of the node beside its floor and its rivals.
 #[derive(Parser)]
 #[command(
     name = "slipnet bench",
@@ -34,19 +35,19 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Runs all benchmarks, one after the other, and writes the figures to one file.
+    /// Runs all benchmarks, one after another, and writes the figures to one file.
     All(AllOptions),
-    /// Tells a regression from noise, and exits 1 if there is one.
+    /// Separates regressions from noise, and exits with 1 if there is one.
     Compare(CompareOptions),
     /// Writes the tables of named runs into docs/benchmarks.md, or checks them.
     Document(DocumentOptions),
-    /// What a bench starts beside itself.
+    /// The child processes of a bench.
     #[command(subcommand, hide = true)]
     Child(BenchChild),
 }
 
-/// Runs what this process' arguments say, on a runtime of its own: what an async function does would be compiled once more in each program
-/// that calls it.
+/// Runs the command of this process' arguments, on its own runtime. A library function, because the body of an async
+/// function would be compiled again in each program that calls it.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -63,7 +64,7 @@ async fn run(Cli { bench, options, command }: Cli) -> Result<()> {
         (Some(Command::Compare(options)), _) => options.run(),
         (Some(Command::Document(options)), _) => options.run(),
         (None, Some(bench)) => {
-            // A bench keeps its threads busy: it runs beside the runtime, not on it.
+            // On a blocking thread, because a bench keeps its threads busy.
             let work = move || crate::run(bench, &options);
             output::print(&tokio::task::spawn_blocking(work).await??.to_string())
         }
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(child.kind(), clap::error::ErrorKind::DisplayHelp, "{child}");
     }
 
-    /// Goal: every `slipnet bench` of the documents is a benchmark with arguments that it takes.
+    /// Goal: every `slipnet bench` command in the documents names an existing benchmark, with valid arguments.
     #[test]
     fn documented_benchmarks_are_known() {
         let mut count = 0;

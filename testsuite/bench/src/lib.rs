@@ -1,19 +1,20 @@
-//! Benchmarks that print each figure beside its floor or its peer: `slipnet bench NAME [--quick] [--json FILE]`.
+//! Benchmarks that print each figure beside its floor or a rival's: `slipnet bench NAME [--quick] [--json FILE]`.
 //!
-//! The program `slipnet-bench` is a thin command line over this library, and `slipnet` becomes it for `bench`. Simulations stand
-//! below it: the bench of broadcast measures what theirs assume, and runs the fabric that they run.
+//! The program `slipnet-bench` is a thin command line over this library. `slipnet` replaces itself with that program
+//! for `bench`. The library depends on the simulations: the bench of broadcast measures the costs that theirs assume,
+//! and runs the same fabric.
 //!
 //! ```text
 //!  NAME ─▶ the module of that name ─▶ Report of Figures ─▶ table, JSON ─▶ runs (all, compare, document) ─▶ docs/benchmarks.md
 //!            │
 //!            ├─ harness: chains, nodes, relay, kept directories, plain files, child processes
-//!            └─ state (SizeDir, Ours), ledger (chain), mainnet (blocks): what other benches measure on, too
+//!            └─ state (SizeDir, Ours), ledger (chain), mainnet (blocks): shared with other benches
 //! ```
 //!
 //! Invariants:
-//! * A bench measures what it compares alternately, in one process, several times; a figure is the median of its samples.
-//! * Absolute figures depend on the machine, so ratios of one run are quoted.
-//! * No later run repeats the keys of an earlier one on a directory that is kept.
+//! * A bench measures the contenders alternately, in one process, several times; a figure is the median of its samples.
+//! * Absolute figures depend on the machine, so quote ratios of one run.
+//! * In a directory that is kept, no run reuses the keys of an earlier one.
 
 mod auto;
 mod broadcast;
@@ -51,78 +52,81 @@ pub use slipnet::report::{Aim, Figure, Report};
 use slipnet::{output::print_line, progress::Progress};
 use tempfile::TempDir;
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Bench {
     /// Committing certified state: table, tree and roots.
     State,
-    /// Opening a store: after a clean stop, after a kill, and without what a stop leaves; and commits beside the check that follows.
+    /// Opening a store: after a clean stop, after a kill, and without the files that a stop leaves; and commits beside
+    /// the check that follows.
     Open,
-    /// States of the past: reading them, and what commits pay for them.
+    /// Past states: reading them, and their cost for commits.
     History,
     /// Exporting and restoring snapshots; bootstraps over the transport beside the restore.
     Snapshot,
     /// Appending, serving and pruning the ledger; cold point reads.
     Ledger,
-    /// What everything but the state takes on disk for a batch and a transaction, and which compression would pay.
+    /// Bytes on disk per batch and transaction of everything but the state, and which compression would pay.
     Growth,
     /// Catching up with a chain in each mode, with latency, and with hostile peers.
     Sync,
     /// `sync.mode: auto` beside each way pinned, in many situations.
     Auto,
-    /// One node that serves many.
+    /// One node that serves many clients.
     Serve,
-    /// How far behind its validator a fullnode is at the head.
+    /// A fullnode's lag behind its validator at the head.
     Head,
-    /// The chain itself beside geth: what it takes, how soon, and what that costs each node.
+    /// The chain itself beside geth: its throughput, its latency, and the cost for each node.
     Live,
     /// Executing a batch on two threads: mainnet blocks, synthetic batches, and wrong predictions.
     Parallel,
     /// Replaying mainnet blocks on a cold state, with and without hints.
     Hints,
-    /// The same without hints: what is foretold, and what that gains.
+    /// The same without hints: the predictions, and their gain.
     Predictors,
-    /// Both over threads, readahead, cache and modelled disks, with plots.
+    /// Hints and predictors over threads, readahead, cache and modelled disks, with plots.
     Sweep,
-    /// What agreement costs: replication, delays, failover, and bugs that replicas mask.
+    /// The cost of consensus: replication, delays, failover, and bugs that replicas mask.
     Consensus,
-    /// What the codecs of broadcast cost, beside the path of the paper that network coding is from.
+    /// The cost of the broadcast codecs, beside the algorithm of the paper on network coding.
     Broadcast,
-    /// Nodes that follow by executing on a state of 50 million rows, cold and in memory: hints, predictors, threads.
+    /// Nodes that replay on a state of 50 million rows, cold and in memory: hints, predictors, threads.
     Replay,
-    /// Repairing a state of which one row of a thousand is wrong, beside fetching all of it.
+    /// Repairing a state with one wrong row in a thousand, beside fetching all of it.
     Repair,
 }
 
-/// How it is measured.
+/// The options of a measurement.
 #[derive(Clone, Debug, Args)]
 pub struct BenchOptions {
-    /// A look, in less than a minute. Figures that are quoted come from a full run.
+    /// A quick look, in less than a minute. Quote only the figures of a full run.
     #[arg(long)]
     pub quick: bool,
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `auto`, `hints`, `predictors`,
-    /// `sweep` and `replay` keep what they filled there, for the next run, unless this is the working directory.
+    /// Directory on the disk to measure; a temporary one in it is used and removed. `state`, `open`, `history`, `auto`,
+    /// `hints`, `predictors`, `sweep` and `replay` keep their data there for the next run, unless it is the working
+    /// directory.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
-    /// Sizes that `state`, `open` and `history` measure, such as `1m,100m`. Without it: those of a full or a quick run; `state` and `open` add
-    /// 100m if `--dir` keeps a store of that size. With it, `snapshot` measures nothing but bootstraps of states of these sizes, whose stores
-    /// `--dir` keeps.
+    /// Sizes that `state`, `open` and `history` measure, such as `1m,100m`. By default those of a full or a quick run;
+    /// `state` and `open` add 100m if `--dir` has a store of that size. With sizes, `snapshot` measures only bootstraps
+    /// of states of these sizes, whose stores `--dir` keeps.
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pub keys: Vec<u64>,
-    /// Measure only these, separated by commas: situations of `auto`, `WORKLOAD.MODE` of `sync`, parts of `consensus` and `live`, beginnings of rows of
-    /// `replay`. The other benchmarks measure all that they have.
+    /// Measure only these, separated by commas: situations of `auto`, `WORKLOAD.MODE` of `sync`, parts of `consensus`
+    /// and `live`, prefixes of rows of `replay`. The other benchmarks always measure everything.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Directory with `mainnet` blocks and `access-lists`. Without it: $SLIPSTREAM_DATA, or shared/data beside the checkout.
+    /// Directory with `mainnet` blocks and `access-lists`. By default $SLIPSTREAM_DATA, or shared/data in a parent
+    /// directory.
     #[arg(long)]
     pub data: Option<PathBuf>,
 }
 
 impl BenchOptions {
-    /// A directory of this run's own on the disk to measure. That of `--dir` is made if need be.
+    /// Makes a temporary directory for this run in `--dir`, which it creates if necessary.
     pub(crate) fn temporary_dir(&self) -> Result<TempDir> {
         let made = fs::create_dir_all(&self.dir)
             .and_then(|()| tempfile::Builder::new().prefix("slipnet-bench-").tempdir_in(&self.dir));
@@ -132,20 +136,20 @@ impl BenchOptions {
     }
 }
 
-/// What a bench runs in a process of its own; its result is JSON on standard output.
+/// The child processes of a bench; each prints its result as JSON on standard output.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchChild {
     /// Follows a chain as the first version of state sync did.
     V1(sync::V1Options),
-    /// Asks one node for a whole chain, many times at once.
+    /// Downloads a whole chain from one node, by many clients at once.
     Clients(serve::ClientsOptions),
     /// Sends a chain's answers from memory.
     Sender(serve::SenderOptions),
-    /// Commits on a store that was filled.
+    /// Commits to a filled store.
     Commit(state::CommitOptions),
-    /// Opens a store, and tells what that took.
+    /// Opens a store, and reports the cost.
     Open(state::OpenOptions),
-    /// Commits on a store that was just opened, beside the background check or without it.
+    /// Commits to a store that was just opened, with or without the background check.
     Scrub(open::ScrubOptions),
 }
 
@@ -153,7 +157,7 @@ impl BenchChild {
     /// Runs it in this process.
     ///
     /// # Errors
-    /// The error that stopped it.
+    /// If it fails.
     pub async fn run(self) -> Result<()> {
         match self {
             BenchChild::V1(options) => sync::run_v1(options).await,
@@ -166,7 +170,7 @@ impl BenchChild {
     }
 }
 
-/// A child's result, for its parent.
+/// Prints a child's result for its parent.
 fn print_json(result: &impl Serialize) -> Result<()> {
     print_line(&serde_json::to_string(result)?)
 }

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use slipstream_executor::{BatchEnv, MemoryState, Transaction};
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
-/// Of one file, unpacked: the largest in use has a tenth of it.
+/// The largest size of an uncompressed file: the largest in use has a tenth of it.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// A block, and the state that it reads.
@@ -28,9 +28,9 @@ pub(super) struct Block {
     pub(super) env: BatchEnv,
     pub(super) transactions: Vec<Transaction>,
     pub(super) state: MemoryState,
-    /// The used gas, by the chain's word.
+    /// The gas used, as the block's header states it.
     pub(super) gas_used: u64,
-    /// Of the transactions' bytes.
+    /// The total bytes of the transactions.
     pub(super) payload_bytes: usize,
 }
 
@@ -42,7 +42,7 @@ struct PreAccount {
     storage: BTreeMap<U256, U256>,
 }
 
-/// Where the data is: the directory that was named, `$SLIPSTREAM_DATA`, or shared/data in a directory above this one.
+/// Returns the data's directory: the named one, `$SLIPSTREAM_DATA`, or shared/data in a parent directory.
 pub(super) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
     let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("SLIPSTREAM_DATA").map(PathBuf::from));
     let dir = match named {
@@ -57,7 +57,7 @@ pub(super) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// All blocks from a number on, by number.
+/// Loads all blocks from number `from` on, in order.
 pub(super) fn load(data: &Path, from: u64) -> Result<Vec<Block>> {
     let dir = data.join("mainnet");
     let codes = read_codes(&dir.join("codes.bin.gz"))?;
@@ -109,7 +109,7 @@ fn read_state(
         }
         let code_hash = account.code_hash.map(Digest::from);
         let value = AccountValue { nonce: account.nonce, balance: account.balance, code_hash };
-        // Since EIP-161 an empty account is no account.
+        // Since EIP-161 an empty account does not exist.
         if value != AccountValue::default() {
             state.insert(StateKey::Account(address), StateValue::Account(value));
         }

@@ -1,8 +1,9 @@
-//! The cost of repairing a state with one wrong row in a thousand, beside fetching all of it anew.
+//! The cost of repairing a state with one wrong row in a thousand, beside fetching all of it again.
 //!
-//! A peer serves the state over the in-memory network. The other store is a copy of its files in which rows were changed, removed
-//! and added behind its back. A repair moves all bytes of its questions and answers. A snapshot moves the chunks of 1 MiB that a
-//! restore asks for, as they are sent. The floor is the wrong rows alone, as if they were known beforehand.
+//! A peer serves the state over the in-memory network. The other store is a copy of its files in which rows were
+//! changed, removed and added directly in the database. A repair transfers all bytes of its requests and answers. A
+//! snapshot transfers the chunks of 1 MiB that a restore requests, compressed. The floor is the wrong rows alone, as if
+//! they were known in advance.
 
 use std::{fs, ops::ControlFlow, path::Path, sync::Arc, time::Instant};
 
@@ -18,10 +19,10 @@ use slipstream_types::{Blob, BlobKind, Path as StatePath, PublicKey, state::ROW_
 use super::{Aim, BenchOptions, Figure, Report, snapshot::source};
 use slipnet::progress::Progress;
 
-/// Rows, and how often they are repaired.
+/// The number of rows, and of repairs.
 const FULL: (u64, usize) = (1_000_000, 5);
 const QUICK: (u64, usize) = (100_000, 3);
-/// One row of so many is wrong.
+/// One row in this many is wrong.
 const WRONG_ONE_IN: usize = 1_000;
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -99,7 +100,7 @@ fn config() -> StorageConfig {
     StorageConfig { fsync: false, snapshot_interval_batches: 0, ..StorageConfig::default() }
 }
 
-/// Bytes of all chunks as they are sent.
+/// Returns the bytes of all chunks on the wire.
 fn snapshot_bytes(store: &Store) -> Result<f64> {
     let info = store.snapshots().into_iter().next().context("the store has no snapshot")?;
     let snapshot = store.snapshot(info.number)?.context("the snapshot is gone")?;
@@ -111,7 +112,7 @@ fn snapshot_bytes(store: &Store) -> Result<f64> {
     Ok(bytes as f64)
 }
 
-/// Copies a store's files but for its snapshots.
+/// Copies a store's files, except its snapshots.
 fn copy_database(from: &Path, to: &Path) -> Result<()> {
     if to.exists() {
         fs::remove_dir_all(to)?;
@@ -131,7 +132,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes rows wrong, others in every run; returns how many.
+/// Makes rows wrong, others in every run; returns their number.
 fn spoil(dir: &Path, run: usize) -> Result<u64> {
     let database = plain_database(&config(), dir)?;
     let rows = database.cf_handle("state_a").context("the store has no state")?;
@@ -144,7 +145,7 @@ fn spoil(dir: &Path, run: usize) -> Result<u64> {
             match wrong % 3 {
                 0 => database.delete_cf(rows, &key)?,
                 kind => {
-                    // The last byte of the path makes it another row's.
+                    // A changed last byte of the path makes it another row.
                     key[31] ^= u8::from(kind == 1);
                     row[40] ^= 1;
                     database.put_cf(rows, &key, &row)?;

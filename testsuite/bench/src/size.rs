@@ -1,6 +1,6 @@
-//! Sizes as people write them: `1000` is `1k`, `1000000` is `1m`.
+//! Sizes as people write them: `1k` is 1,000, `1m` is 1,000,000.
 
-/// A number as the names of figures have it.
+/// Formats a number as in the names of figures.
 pub(super) fn short(number: u64) -> String {
     match number {
         n if n >= 1_000_000 => format!("{}m", n / 1_000_000),
@@ -9,7 +9,7 @@ pub(super) fn short(number: u64) -> String {
     }
 }
 
-/// A size on the command line.
+/// Parses a size on the command line.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.to_ascii_lowercase() {
         text if text.ends_with('m') => (text[..text.len() - 1].to_owned(), 1_000_000),

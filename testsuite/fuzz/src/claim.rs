@@ -1,9 +1,9 @@
-//! Claims that are honest but for the bytes that somebody alters.
+//! Honest claims with altered bytes.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Reads a claim from the input: wholly from it if the first byte is even. Otherwise it is the encoding of `honest` with
-/// single bytes altered, as (position u16, xor u8). So most claims are nearly true.
+/// Reads a claim from the input. If the first byte is even, all of it is the claim. Otherwise the claim is the encoding
+/// of `honest` with single bytes altered, given as (position u16, xor u8). So most claims are nearly true.
 pub(crate) fn claim<T: Serialize + DeserializeOwned>(
     bytes: &[u8],
     honest: impl FnOnce(u8, u8) -> T,
@@ -18,7 +18,7 @@ pub(crate) fn claim<T: Serialize + DeserializeOwned>(
     bcs::from_bytes(&encoded).ok()
 }
 
-/// Alters bytes, as (position u16, xor u8).
+/// Alters bytes, given as (position u16, xor u8).
 pub(crate) fn edit(bytes: &mut [u8], edits: &[u8]) {
     for edit in edits.as_chunks::<3>().0 {
         let len = bytes.len();
@@ -28,7 +28,7 @@ pub(crate) fn edit(bytes: &mut [u8], edits: &[u8]) {
     }
 }
 
-/// Claims that are wholly honest, and one with a byte altered.
+/// Returns wholly honest claims, and one with a byte altered.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let honest = (0..8).map(|i: u8| vec![1, i.wrapping_mul(37), i.wrapping_mul(91)]);
     honest.chain([vec![1, 7, 9, 20, 0, 1]]).collect()

@@ -1,18 +1,18 @@
-//! The kept inputs: seeds, and what was found once.
+//! The kept inputs: seeds, and inputs that once found a fault.
 
 use std::{fs, io, path::Path};
 
 use crate::{TARGETS, Target};
 
-/// A target by its name.
+/// Returns the target of a name.
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// A target's seeds, and the files of its folder in the order of their names.
+/// Returns a target's seeds, and the files of its folder in the order of their names.
 ///
 /// # Errors
-/// If the folder cannot be read. There need not be one.
+/// If its folder exists and cannot be read.
 pub fn kept(target: &Target) -> io::Result<Vec<Vec<u8>>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let mut inputs = (target.seeds)();

@@ -1,14 +1,14 @@
-//! What outsiders send, as bytes: each target takes any, and panics where a promise is broken.
+//! Fuzz targets for bytes from untrusted senders: each accepts any input, and panics where a guarantee is broken.
 //!
 //! ```text
-//!  seeds, testsuite/fuzz/corpus/TARGET ─┬─▶ test `kept`: they, and thousands made of them by a fixed generator ─┐
-//!                             └─▶ ./x fuzz TARGET: libFuzzer, guided by what our crates execute ──────┴─▶ Target::run
+//!  seeds, testsuite/fuzz/corpus/TARGET ─┬─▶ test `kept`: these, and thousands of mutations by a fixed generator ──┐
+//!                                       └─▶ ./x fuzz TARGET: libFuzzer, guided by our crates' coverage ───────────┴─▶ Target::run
 //! ```
 //!
-//! * [`TARGETS`] is the only list of them: the test, the fuzzer and the folders of kept inputs follow it.
+//! * [`TARGETS`] is the only list of targets: the test, the fuzzer and the folders of kept inputs follow it.
 //! * [`mutate`] makes inputs for the test: a bounded number, the same ones each time.
 //!
-//! Invariant: a target depends on its input alone, but for `json_rpc`, whose node remembers what wallets sent.
+//! Invariant: a target depends on its input alone, except `json_rpc`, whose node remembers transactions and filters.
 
 mod claim;
 mod kept;
@@ -19,13 +19,13 @@ pub use kept::{find, kept};
 pub use mutate::mutate;
 pub use targets::TARGETS;
 
-/// Takes bytes that a stranger may send.
+/// A function that handles bytes from an untrusted sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// As `./x fuzz` and the folder of kept inputs call it.
+    /// The name for `./x fuzz`, and of the folder of kept inputs.
     pub name: &'static str,
-    /// It panics where a promise is broken.
+    /// Runs one input; panics where a guarantee is broken.
     pub run: fn(&[u8]),
-    /// Inputs that most others are made of.
+    /// Returns the inputs that mutations start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }

@@ -1,5 +1,5 @@
-//! libFuzzer over the target that `SLIPSTREAM_FUZZ_TARGET` names; `./x fuzz` sets it. `SLIPSTREAM_FUZZ_SEEDS` is a folder that gets the
-//! kept inputs before libFuzzer reads it.
+//! libFuzzer over the target of `SLIPSTREAM_FUZZ_TARGET`, which `./x fuzz` sets. The kept inputs are written to the
+//! folder of `SLIPSTREAM_FUZZ_SEEDS` before libFuzzer reads it.
 
 #![no_main]
 

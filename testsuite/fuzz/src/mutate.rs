@@ -1,12 +1,12 @@
-//! [`mutate`]: other inputs made of kept ones.
+//! [`mutate`]: new inputs from kept ones.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 
-/// Bytes of an input at most. Longer ones only make a target slower.
+/// The most bytes of an input. Longer ones only slow a target down.
 const BYTES_MAX: usize = 64 << 10;
-/// Changes of one input at most.
+/// The most changes of one input.
 const CHANGES_MAX: usize = 6;
-/// Lengths, counts and versions at the edges of their types.
+/// Lengths, counts and versions at the limits of their types.
 const EDGES: [&[u8]; 8] = [
     &[0],
     &[0x7f],
@@ -17,7 +17,7 @@ const EDGES: [&[u8]; 8] = [
     &[0xff, 0xff, 0xff, 0xff, 0x0f],
     &[0xff; 8],
 ];
-/// What texts are made of.
+/// Tokens of text formats.
 const WORDS: [&str; 24] = [
     "{",
     "}",
@@ -45,7 +45,7 @@ const WORDS: [&str; 24] = [
     "*a",
 ];
 
-/// An input that shares most of its bytes with one of `kept`.
+/// Returns an input that shares most of its bytes with one of `kept`.
 pub fn mutate(rng: &mut StdRng, kept: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = kept.choose(rng).cloned().unwrap_or_default();
     for _ in 0..rng.random_range(1..=CHANGES_MAX) {
@@ -85,7 +85,7 @@ fn write(bytes: &mut [u8], at: usize, written: &[u8]) {
     bytes[at..].iter_mut().zip(written).for_each(|(byte, new)| *byte = *new);
 }
 
-/// Most parts are short.
+/// Draws a range of bytes; most are short.
 fn part(rng: &mut StdRng, len: usize) -> std::ops::Range<usize> {
     let first = rng.random_range(0..=len);
     let longest = if rng.random_bool(0.8) { 16 } else { len };

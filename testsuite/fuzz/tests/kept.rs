@@ -1,4 +1,4 @@
-//! Every target over its kept inputs, and over thousands that a fixed generator makes of them.
+//! Runs every target over its kept inputs, and over thousands of mutations by a fixed generator.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -7,10 +7,10 @@ use std::{fs, panic, path::Path};
 use rand::{SeedableRng, rngs::StdRng};
 use slipstream_fuzz::{TARGETS, Target, kept, mutate};
 
-/// Inputs that are made for each target: bounded in number, so that a slow machine tries no fewer.
+/// Mutations per target: a fixed number, so that a slow machine tries no fewer.
 const MADE: usize = 3_000;
 
-/// Runs one input. A failure is kept as a file, which `./x fuzz` takes.
+/// Runs one input. A failing one is written to a file, for `./x fuzz`.
 fn run(target: &Target, input: &[u8]) {
     if panic::catch_unwind(|| (target.run)(input)).is_err() {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-failure", target.name));
@@ -37,7 +37,7 @@ macro_rules! tests {
             }
         )*
 
-        /// Goal: no target is left out, and no folder of kept inputs is without its target.
+        /// Goal: every target has a test, and every folder of kept inputs has a target.
         #[test]
         fn every_target_has_its_test() {
             let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();

@@ -1,4 +1,4 @@
-//! The library below programs that everybody has: `date` tells another time, `sync` takes longer.
+//! The library preloaded into common programs: `date` shows another time, and `sync` takes longer.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -13,7 +13,7 @@ use std::{
 #[path = "../layout.rs"]
 mod layout;
 
-/// Where cargo puts it: tests lie in `deps`, beside `examples`.
+/// The path where cargo puts it: tests are in `deps`, beside `examples`.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples/libslipnet_preload.so");
@@ -51,20 +51,20 @@ fn run(program: &str, arguments: &[&str], words: Option<&Path>) -> Output {
     command.output().unwrap()
 }
 
-/// Seconds since 1970, as `date` tells.
+/// Returns the seconds since 1970, according to `date`.
 fn date(words: Option<&Path>) -> i64 {
     let output = run("date", &["+%s"], words);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-/// Goal: the wall clock jumps by the file's time, to both sides, and is true without the variable.
+/// Goal: the wall clock jumps by the file's time, in both directions, and is true without the variable.
 #[test]
 fn the_clock_jumps_as_the_file_says() {
     let dir = tempfile::tempdir().unwrap();
     let words = words(dir.path());
     let true_time = date(None);
-    // A minute is left for a busy machine, and for a clock that somebody sets meanwhile.
+    // A minute of tolerance, for a busy machine and for a clock that is set meanwhile.
     let is_near = |time: i64, by: i64| (time - true_time - by).abs() < 60;
     assert!(is_near(date(Some(&words)), 0));
     assert_eq!(get(&words, layout::LOADED), 1, "the library says that it is there");
@@ -75,7 +75,7 @@ fn the_clock_jumps_as_the_file_says() {
     assert!(is_near(date(None), 0));
 }
 
-/// Goal: a flush takes at least as much longer as the file says, and the file is flushed all the same.
+/// Goal: a flush takes at least as much longer as the file says, and the file is still flushed.
 #[test]
 fn flushes_take_longer() {
     const DELAY: Duration = Duration::from_millis(700);
@@ -89,12 +89,12 @@ fn flushes_take_longer() {
         let output = run("sync", &arguments, Some(&words));
         assert!(output.status.success() && begin.elapsed() >= DELAY, "{output:?} {:?}", begin.elapsed());
     }
-    // A call that fails by itself fails as before.
+    // A call that fails by itself still fails.
     let output = run("sync", &[dir.path().join("none").to_str().unwrap()], Some(&words));
     assert!(!output.status.success());
 }
 
-/// Goal: a program that asks for the library and lacks its file ends with the reason.
+/// Goal: a program that requests the library without a valid file exits with the reason.
 #[test]
 fn a_file_that_is_not_there_or_too_short_is_said() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! True answers that somebody altered: what the simulator's peers tell, and the siege's servers.
+//! Altered copies of true answers, for the simulator's peers and the siege's servers.
 //!
-//! Each function makes a lie of an honest answer, or of a part of one. It draws nothing: whoever lies says where.
+//! Each function turns an honest answer, or a part of one, into a lie. It draws no random numbers: the caller decides
+//! where to lie.
 
 use std::collections::BTreeSet;
 
@@ -19,32 +20,32 @@ use slipstream_types::{
     tree::StateRangeProof,
 };
 
-/// The genesis of no chain.
+/// A genesis digest that belongs to no chain.
 const FOREIGN_GENESIS: Digest = Digest([7; 32]);
-/// Literals from which on LZ4 tells their number behind the token.
+/// The number of literals from which LZ4 stores their length in bytes after the token.
 const SHORT: usize = 15;
 /// Accounts that a false genesis has beside the true ones.
 const CROWD: u32 = 100_000;
 /// Addresses that huge hints name.
 const HUGE: u32 = 20_000;
-/// Batches behind the head of which somebody promises snapshots.
+/// The number of snapshots, before a head, that a liar promises.
 const PROMISED: u64 = 3;
 
 /// A lie about one row of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RowLie {
-    /// It is left out.
+    /// The row is left out.
     Hidden,
-    /// It has one more.
+    /// The row's account has one wei more, or its slot one more.
     Changed,
 }
 
-/// Makes the summary one of another chain.
+/// Gives the summary another chain's genesis.
 pub(crate) fn foreign(summary: &mut Summary) {
     summary.genesis = FOREIGN_GENESIS;
 }
 
-/// A certificate of another state, which one stranger signed in all of the validators' seats.
+/// Returns a certificate of another state, which one stranger signed in all of the validators' seats.
 pub(crate) fn signed_by(stranger: &SecretKey, certificate: &Certificate) -> Result<Certificate> {
     let state_root = Digest::tagged("slipnet/made-up/1", certificate.info.state_root.as_bytes());
     let info = LedgerInfo { state_root, ..certificate.info.clone() };
@@ -52,14 +53,15 @@ pub(crate) fn signed_by(stranger: &SecretKey, certificate: &Certificate) -> Resu
     Ok(Certificate::signed(info, certificate.view, seats)?)
 }
 
-/// The certificate with too few signatures: one, or none of a single one.
+/// Returns the certificate with too few signatures: one, or none if it had a single one.
 pub(crate) fn under_signed(certificate: &Certificate) -> Result<Certificate> {
     let kept = usize::from(certificate.signatures.len() > 1);
     let signatures = BoundedVec::new(certificate.signatures[..kept].to_vec())?;
     Ok(Certificate { signatures, ..certificate.clone() })
 }
 
-/// Promises to keep everything, and snapshots of the newest batches up to this head, as large as a true one. None is offered without one.
+/// Promises all batches, and a snapshot of each of the last batches up to `head`, as large as a true one. Without a
+/// true snapshot it offers none.
 pub(crate) fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Result<()> {
     summary.bodies_from = Some(BatchNumber::GENESIS);
     summary.receipts_from = Some(BatchNumber::GENESIS);
@@ -72,12 +74,12 @@ pub(crate) fn promise_everything(summary: &mut Summary, head: BatchNumber) -> Re
     Ok(())
 }
 
-/// Siblings of a range, those of one end at the other one.
+/// Swaps the siblings of a range's two ends.
 pub(crate) fn swap_siblings(proof: &mut StateRangeProof) {
     std::mem::swap(&mut proof.left, &mut proof.right);
 }
 
-/// Other code than was asked for: each in the place of another, or made up if there is one alone.
+/// Returns code other than what was requested: it rotates the codes, or makes one up if there is only one.
 pub(crate) fn other_code(answer: &mut Codes) -> Result<()> {
     let mut codes = answer.codes.to_vec();
     codes.rotate_left(1);
@@ -88,7 +90,7 @@ pub(crate) fn other_code(answer: &mut Codes) -> Result<()> {
     Ok(())
 }
 
-/// The genesis with extra accounts, whose state root takes long to compute.
+/// Adds accounts to the genesis, so that its state root takes long to compute.
 pub(crate) fn crowded(genesis: &Blob) -> Result<Blob> {
     let mut genesis = Genesis::decode(&genesis.content(BlobKind::Genesis)?)?;
     let address = |at: u32| Address::from_word(Digest::tagged("slipnet/crowd/1", &at.to_be_bytes()).0.into());
@@ -97,7 +99,7 @@ pub(crate) fn crowded(genesis: &Blob) -> Result<Blob> {
     Ok(Blob::compress(BlobKind::Genesis, &genesis.content()?)?)
 }
 
-/// Hints that name 20,000 further addresses.
+/// Returns hints that name 20,000 further addresses.
 pub(crate) fn huge_hints() -> Result<Blob> {
     let address = |at: u32| Address::left_padding_from(&at.to_be_bytes());
     let account = |at| AccountHints { address: address(at), code: true, slots: vec![] };
@@ -106,8 +108,8 @@ pub(crate) fn huge_hints() -> Result<Blob> {
     Ok(Blob::compress(BlobKind::Hints, &hints::encode(&Hints { accounts }, &[], None, &context))?)
 }
 
-/// A range delta that also names rows that did not change, of these. They are true, so that nothing proves them needless. `None` if
-/// there are none between its ends, or too many.
+/// Returns a range delta that also names unchanged rows, out of `rows`. Their values are true, so no proof shows that
+/// they are needless. Returns `None` if no such row lies between its ends, or if they are too many.
 pub(crate) fn pad(
     range_delta: &[u8],
     rows: impl IntoIterator<Item = (StateKey, StateValue)>,
@@ -128,7 +130,7 @@ pub(crate) fn pad(
     Ok(Some(Blob::seal(BlobKind::RangeDelta, &chunk)?.into_bytes()))
 }
 
-/// Changes the first header, and lets each later one stand on the one before: only the certified ledger shows it.
+/// Changes the first header, and links each later one to its predecessor: only the certified ledger reveals the change.
 pub(crate) fn graft(batches: &mut [RangeBatch]) {
     let mut parent = None;
     for RangeBatch { header, .. } in batches {
@@ -140,7 +142,7 @@ pub(crate) fn graft(batches: &mut [RangeBatch]) {
     }
 }
 
-/// Gives each account of the batch's delta one wei more. False if there is none.
+/// Gives each account of the batch's delta one wei more. Returns false if it has none.
 pub(crate) fn give_money(batch: &mut RangeBatch) -> Result<bool> {
     let Some(blob) = &batch.delta else { return Ok(false) };
     let delta = Delta::open(blob)?;
@@ -157,7 +159,8 @@ pub(crate) fn give_money(batch: &mut RangeBatch) -> Result<bool> {
     Ok(any)
 }
 
-/// A chunk of a snapshot with a lie about the row at a place of so many. `None` if it has no row there.
+/// Returns a snapshot's chunk with a lie about one row; `place` picks the row from the number of rows. Returns `None`
+/// if the chunk has no row there.
 pub(crate) fn row(chunk: &[u8], lie: RowLie, place: impl FnOnce(usize) -> usize) -> Result<Option<Vec<u8>>> {
     let mut chunk: StateChunk = Blob::from_bytes(chunk.to_vec())?.open(BlobKind::StateChunk)?;
     let mut rows = chunk.rows.to_vec();
@@ -177,7 +180,7 @@ pub(crate) fn row(chunk: &[u8], lie: RowLie, place: impl FnOnce(usize) -> usize)
     Ok(Some(Blob::seal(BlobKind::StateChunk, &chunk)?.into_bytes()))
 }
 
-/// Says of every account that it has more, and of every slot that it is another.
+/// Gives every account a higher balance, or a nonce if it did not exist, and every slot another value.
 pub(crate) fn falsify(rows: &mut [RowBefore]) {
     for (key, row) in rows {
         match (key, row) {
@@ -191,7 +194,8 @@ pub(crate) fn falsify(rows: &mut [RowBefore]) {
     }
 }
 
-/// Hints of the same keys with a false value of each. No validator vouches for them. `None` if the batch comes without a body or hints.
+/// Returns hints of the same keys with a false value of each. No validator vouches for them. Returns `None` if the
+/// batch comes without a body or hints.
 pub(crate) fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
     let (Some(body), Some(true_hints)) = (&batch.body, &batch.hints) else { return Ok(None) };
     let body: Body = body.open(BlobKind::Body)?;
@@ -206,12 +210,12 @@ pub(crate) fn false_hints(batch: &RangeBatch) -> Result<Option<Blob>> {
     Ok(Some(Blob::compress(BlobKind::Hints, &content)?))
 }
 
-/// Undoes the compression of all parts of a batch. False if it has none.
+/// Undoes the compression of all parts of a batch. Returns false if it has none.
 pub(crate) fn undo_compression(batch: &mut RangeBatch) -> Result<bool> {
     each_part(batch, |kind, blob| literal(kind, &blob.content(kind)?))
 }
 
-/// Changes all parts of a batch that its header commits to. False if it has none.
+/// Changes all parts of a batch that its header commits to. Returns false if it has none.
 pub(crate) fn each_part(
     batch: &mut RangeBatch,
     change: impl Fn(BlobKind, &Blob) -> Result<Blob>,
@@ -231,7 +235,8 @@ pub(crate) fn each_part(
     Ok(any)
 }
 
-/// A blob as long as its content. LZ4: one sequence of literals alone, whose length follows its token in bytes of 255 and a last one.
+/// Returns a blob that is as long as its content. It is one LZ4 sequence of literals alone: a token, then the length in
+/// bytes of 255 and a last one below.
 fn literal(kind: BlobKind, content: &[u8]) -> Result<Blob> {
     let mut bytes = vec![kind as u8];
     bytes.extend(u32::try_from(content.len())?.to_le_bytes());

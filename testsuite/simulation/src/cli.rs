@@ -1,4 +1,5 @@
-//! The command line of `slipnet-simulation`. It stands here and not in the program, so that its tests are linked with the library's.
+//! The command line of `slipnet-simulation`. It is in the library and not in the program, so that its tests link with
+//! the library's.
 
 use std::process::ExitCode;
 
@@ -26,7 +27,7 @@ use crate::{
     },
 };
 
-/// Searches for what must not happen, in simulations, in a model and on this machine.
+/// Searches for violations, in simulations, in a model and on this machine.
 #[derive(Parser)]
 #[command(name = "slipnet", bin_name = "slipnet", version)]
 struct Cli {
@@ -38,15 +39,16 @@ struct Cli {
 enum Command {
     /// Simulates nodes among hostile peers, one world for each seed.
     Sim(Sim),
-    /// Tells what happened in a simulation of one seed: who lied, what each node thought, why it stood.
+    /// Shows what happened in a simulation of one seed: which peers lied, what each node did and why, and why it stood
+    /// still.
     Explain(ExplainOptions),
-    /// Searches all that may happen, within bounds, for something that must not.
+    /// Searches all possible runs, within bounds, for one that breaks the protocol.
     #[command(subcommand)]
     Model(Model),
-    /// Searches for a lie, with random faults, for minutes or hours.
+    /// Searches for violations under random faults, for minutes or hours.
     #[command(subcommand)]
     Campaign(Campaign),
-    /// What a campaign starts and kills.
+    /// The processes that a campaign starts and kills.
     #[command(subcommand, hide = true)]
     CampaignChild(CampaignChild),
 }
@@ -54,7 +56,7 @@ enum Command {
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 struct Sim {
-    /// Whom to simulate; without it nodes that follow.
+    /// What to simulate; nodes that follow, by default.
     #[command(subcommand)]
     whom: Option<Simulated>,
     #[command(flatten)]
@@ -63,25 +65,26 @@ struct Sim {
 
 #[derive(Subcommand)]
 enum Simulated {
-    /// Simulates validators that agree, one world for each seed.
+    /// Simulates validators in consensus, one world for each seed.
     Validators(ValidatorsOptions),
-    /// Simulates one batch among thousands of nodes.
+    /// Simulates the broadcast of one batch among thousands of nodes.
     Broadcast(BroadcastSimOptions),
 }
 
 #[derive(Subcommand)]
 enum Model {
-    /// The validators' protocol: the core that they run, one liar, crashes, and a network that does what it likes.
+    /// The validators' protocol: the core that ships, one Byzantine validator, crashes, and a network that delivers in
+    /// any order.
     Consensus(ModelOptions),
 }
 
 #[derive(Subcommand)]
 enum Campaign {
-    /// Storage: crash points, kills, torn and flipped files, a full disk, and a model.
+    /// Storage: crash points, kills, torn and flipped files, a full disk, and a reference model.
     Storage(StorageCampaign),
     /// Siege: real attackers against a real node under honest load, over QUIC and HTTP.
     Siege(SiegeCampaign),
-    /// Gas: the slowest there is, and what it does to four validators under honest load.
+    /// Gas: the slowest programs for their gas, and their effect on four validators under honest load.
     Gas(GasCampaign),
 }
 
@@ -91,12 +94,12 @@ enum CampaignChild {
     Storage(StorageChild),
     /// Attacks until it is killed.
     SiegeAttacker(AttackerOptions),
-    /// Lies in a validator's place until it is killed: what `slipnet run` starts.
+    /// Lies in a validator's place until it is killed; `slipnet run` starts it.
     LyingValidator(LiarOptions),
 }
 
-/// Runs what this process' arguments say, on a runtime of its own: what an async function does would be compiled once more in each program
-/// that calls it.
+/// Runs the command of this process' arguments, on its own runtime. A library function, because the body of an async
+/// function would be compiled again in each program that calls it.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -120,14 +123,14 @@ async fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Keeps its threads busy: it runs beside the runtime, not on it. The processes that it kills are this program.
+/// Runs on a blocking thread, because it keeps its threads busy. The processes that it kills run this same program.
 async fn run_campaign(options: StorageCampaign) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?;
     let work = move || storage::run(&options, &program, Progress::detect());
     print_line(&tokio::task::spawn_blocking(work).await??.to_string())
 }
 
-/// Fails if the node did not survive an attack; an aim of latency or memory that is missed is only said.
+/// Fails if the node did not survive an attack; a missed target for latency or memory is only reported.
 async fn run_siege(options: SiegeCampaign) -> Result<()> {
     if options.list {
         return print(&siege::list());
@@ -140,12 +143,12 @@ async fn run_siege(options: SiegeCampaign) -> Result<()> {
     Ok(())
 }
 
-/// An aim that is missed is a figure, and no failure.
+/// Reports a missed target, and does not fail for it.
 async fn run_gas(options: GasCampaign) -> Result<()> {
     print(&gas::run(&options, Progress::detect()).await?.to_string())
 }
 
-/// Runs `slipnet sim`, as [`run_campaign`] does.
+/// Runs `slipnet sim` on a blocking thread, as [`run_campaign`] does.
 async fn run_sim(sim: Sim) -> Result<()> {
     let work = move || -> Result<String> {
         Ok(match sim.whom {

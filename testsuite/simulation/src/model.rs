@@ -7,7 +7,7 @@ use clap::Args;
 use slipnet::output::print_line;
 use slipstream_model::{Options, check};
 
-/// What to search. Without batches and views: in each search what it bears.
+/// The bounds of the searches. Without `batches` and `views`, each search uses its own default bounds.
 #[derive(Args)]
 pub struct ModelOptions {
     /// Batches in each search.
@@ -16,16 +16,16 @@ pub struct ModelOptions {
     /// Views in each search.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4))]
     views: Option<u64>,
-    /// For all searches together. What does not end in its share is not exhaustive, and says so.
+    /// Time for all searches together. A search that exceeds its share reports that it is not exhaustive.
     #[arg(long, default_value_t = 15)]
     minutes: u32,
 }
 
 impl ModelOptions {
-    /// Makes the searches and prints what came of each.
+    /// Runs the searches and prints each one's result.
     ///
     /// # Errors
-    /// If something was found, or nobody reads the output.
+    /// If a search found a violation, or the output cannot be written.
     pub fn run(&self) -> Result<()> {
         let options = Options {
             batches: self.batches,

@@ -1,7 +1,8 @@
-//! The cost of a backfill to a node at the head: its lag behind a validator under load while it fetches the history behind, and the same
-//! of a node that wants no history.
+//! The cost of a backfill for a node at the head: its lag behind a validator under load while it fetches the history,
+//! and the lag of a node without history.
 //!
-//! The validator is a real process on a clone of the chain [`FULL`]. Fresh followers with history and without take turns under one load.
+//! The validator is a real process on a clone of the chain [`FULL`]. Fresh followers with and without history take
+//! turns under one load.
 
 use std::{
     convert::Infallible,
@@ -35,7 +36,7 @@ use slipnet::{
 /// The part's name in `--only` and in figures.
 pub(super) const NAME: &str = "backfill_head_cost";
 const RUNS: usize = 3;
-/// Far below what the machine sustains, so that the lag is not that of a queue.
+/// Far below what the machine sustains, so that the lag is not a queue's.
 const LOAD_TPS: u32 = 300;
 const LOAD_ACCOUNTS: usize = 200;
 /// Long enough for all followers, each of which catches up first.
@@ -46,24 +47,24 @@ const WATCH: Duration = Duration::from_secs(5);
 const SAMPLE: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_millis(20);
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(60);
-/// A run counts if history was fetched for this share of it.
+/// A run counts if the follower fetched history for at least this share of it.
 const SHARE_MIN: f64 = 0.5;
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 const FOLLOWER_SEED: &str = "slipnet-bench-follower";
 
-/// What was measured.
+/// The results.
 #[derive(Default)]
 pub(super) struct HeadCost {
-    /// Medians of the lag in milliseconds, one of each run: while history is fetched, and of nodes without history.
+    /// Median lags in milliseconds, one per run: while history is fetched, and of nodes without history.
     pub(super) lag_ms: [Vec<f64>; 2],
-    /// Runs in which too little history was fetched, or none.
+    /// Runs in which too little history, or none, was fetched.
     pub(super) left_out: usize,
 }
 
-/// Measures it below a directory.
+/// Measures it in a directory.
 ///
 /// # Errors
-/// If a node ends or does not catch up, or the load fails.
+/// If a node exits or does not catch up, or the load fails.
 pub(super) async fn measure(chain: &Chain, dir: &Path, progress: Progress) -> Result<HeadCost> {
     let validator_dir = dir.join("validator");
     clone_store(&chain.database(), &database(&validator_dir))?;
@@ -95,7 +96,7 @@ pub(super) async fn measure(chain: &Chain, dir: &Path, progress: Progress) -> Re
     Ok(cost)
 }
 
-/// Some of those that the chain's genesis funds.
+/// Returns some of the accounts that the chain's genesis funds.
 fn accounts() -> Vec<Account> {
     let mut accounts = Signer::new(FULL.workload, Default::default(), FULL.senders).funded();
     accounts.truncate(LOAD_ACCOUNTS);
@@ -130,7 +131,7 @@ impl Runs<'_> {
         Ok(cost)
     }
 
-    /// The median of a fresh follower's lag at the head, and the share of the time in which it fetched history.
+    /// Returns the median lag of a fresh follower at the head, and the share of the time in which it fetched history.
     async fn lag_ms(&self, history: bool, run: usize) -> Result<(f64, f64)> {
         self.progress.step(&format!("{NAME}, history {history}, run {run} of {RUNS}"));
         let relay = Relay::start(self.validator.address(), ROUND_TRIP / 2)?;

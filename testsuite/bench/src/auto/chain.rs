@@ -1,4 +1,5 @@
-//! [`Recipe`] and [`Chain`]: the ledgers of the situations. Each is made once, and kept with the stores of nodes that stopped on the way.
+//! [`Recipe`] and [`Chain`]: the ledgers of the situations. Each is made once, and kept with the stores of nodes that
+//! stopped along the way.
 
 use std::{
     fs,
@@ -21,26 +22,27 @@ use slipnet::progress::Progress;
 
 /// Batches between two snapshots: the default of nodes.
 pub(super) const SNAPSHOT_INTERVAL: u64 = 100;
-/// Changes when chains are made otherwise.
+/// To be changed when chains are made differently.
 const VERSION: u8 = 1;
 const SOURCE: &str = "source";
 const GENESIS: &str = "genesis.json";
 
-/// The content of a chain.
+/// The recipe of a chain.
 #[derive(Debug)]
 pub(super) struct Recipe {
     pub(super) name: &'static str,
     pub(super) workload: Workload,
-    /// Accounts that send; the hot-key workload has its own number.
+    /// The number of sending accounts; the hot-key workload has its own.
     pub(super) senders: u32,
-    /// Rows of the state that no later transaction touches. The first batches make them, and count as batches of the first stretch.
+    /// Rows of the state that no later transaction touches. The first batches make them, and count as batches of the
+    /// first stretch.
     pub(super) rows: u64,
     pub(super) stretches: &'static [Stretch],
-    /// Batches before the head at which a node stopped.
+    /// The batches before the head at which nodes stopped.
     pub(super) stops: &'static [u64],
 }
 
-/// A chain that was made.
+/// A finished chain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Chain {
     #[serde(skip)]
@@ -48,20 +50,20 @@ pub(super) struct Chain {
     /// The number of the last batch.
     pub(super) head: u64,
     pub(super) state_root: Digest,
-    /// In all batches.
+    /// The transactions of all batches.
     pub(super) transactions: u64,
 }
 
 impl Recipe {
-    /// The batches of all stretches.
+    /// Returns the number of batches in all stretches.
     pub(super) fn batches(&self) -> u64 {
         self.stretches.iter().map(|stretch| stretch.batches).sum()
     }
 
-    /// Makes the chain below a directory, unless it is there from an earlier run.
+    /// Makes the chain in a directory, unless an earlier run did.
     ///
     /// # Errors
-    /// If a transaction fails, or the disk does.
+    /// If a transaction or the disk fails.
     pub(super) fn make(&self, dir: &Path, progress: Progress) -> Result<Chain> {
         let dir = dir.join(format!("slipnet-auto-{}-{}", self.name, &self.fingerprint().to_string()[..16]));
         let described = dir.join("chain.json");
@@ -96,7 +98,7 @@ impl Recipe {
             (transactions, extended) = (maker.transactions, maker.extended);
             if let Some(behind) = stop {
                 store.close();
-                // The directory is in use as long as there is a handle.
+                // The directory is in use as long as a handle exists.
                 drop(store);
                 clone_store(&db, &stopped(dir, behind))?;
                 store = open(&db)?;
@@ -108,7 +110,8 @@ impl Recipe {
         Ok(Chain { dir: PathBuf::new(), head, state_root, transactions })
     }
 
-    /// The stretches without the first `made` batches, cut where nodes stopped: each piece with the number of batches behind it if one did.
+    /// Returns the stretches without the first `made` batches, cut where nodes stopped. Each piece has the number of
+    /// batches after it if a node stopped there.
     fn pieces(&self, made: u64) -> Result<Vec<(Stretch, Option<u64>)>> {
         let mut pieces = Vec::new();
         let (mut at, total) = (0, self.batches());
@@ -138,17 +141,17 @@ impl Recipe {
 }
 
 impl Chain {
-    /// Its genesis as a file.
+    /// Returns the file of its genesis.
     pub(super) fn genesis(&self) -> PathBuf {
         self.dir.join(GENESIS)
     }
 
-    /// The database of a node with all of it.
+    /// Returns the database of a node with the whole chain.
     pub(super) fn database(&self) -> PathBuf {
         database(&self.dir.join(SOURCE))
     }
 
-    /// The database of a node that stopped `behind` batches before the head.
+    /// Returns the database of a node that stopped `behind` batches before the head.
     pub(super) fn stopped(&self, behind: u64) -> PathBuf {
         stopped(&self.dir, behind)
     }
@@ -184,7 +187,7 @@ mod tests {
         stops: &[3, 6],
     };
 
-    /// Goal: the batches that make rows count as batches of the first stretch, and stops cut the others.
+    /// Goal: the batches that make rows count as batches of the first stretch, and stops cut the stretches.
     #[test]
     fn stretches_are_cut_where_nodes_stopped() {
         let pieces = RECIPE.pieces(2).unwrap();
@@ -194,7 +197,7 @@ mod tests {
         assert!(RECIPE.pieces(7).is_err(), "the first stop is among the batches that make rows");
     }
 
-    /// Goal: a chain has the batches and rows that its recipe says, and nodes stopped where it says; it is made once.
+    /// Goal: a chain has the batches, rows and stopped nodes of its recipe; it is made once.
     #[test]
     fn a_chain_is_what_its_recipe_says() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! From runs to figures.
+//! Figures from runs.
 
 use super::{Results, backfill, measured::Measured};
 use crate::{Aim, Figure, Report, harness::ratios};
 
-/// ETAs are judged in runs that take longer than this many seconds.
+/// The least seconds of runs whose ETAs count.
 const ETA_RUN_SECONDS: f64 = 10.0;
 
 /// The aims of this bench; other figures have none.
@@ -34,7 +34,7 @@ pub(super) fn report(results: &Results, is_quick: bool) -> Report {
     }
 }
 
-/// The median over the situations, and the worst of them.
+/// Returns the median regret over the situations, and the worst.
 fn regrets(measured: &[Measured]) -> Vec<Figure> {
     let of = |measured: &Measured| Some(Figure::new("regret", "ratio", measured.regret()?).value());
     let regrets: Vec<f64> = measured.iter().filter_map(of).collect();
@@ -54,7 +54,7 @@ fn of_length(results: &Results) -> Vec<Figure> {
     ]
 }
 
-/// Over the situations whose runs are long; each counts with its median.
+/// Returns the ETA error over the situations with long runs; each counts with its median.
 fn eta_error(measured: &[Measured]) -> Option<Figure> {
     let of = |measured: &Measured| {
         Some(Figure::new("eta", "ratio", measured.eta_errors(ETA_RUN_SECONDS)?).value())
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::auto::measured::tests::measured;
 
-    /// Goal: each figure that an aim speaks of is of the situations that it is about.
+    /// Goal: each figure that has an aim covers the right situations.
     #[test]
     fn headlines_are_made_of_all_situations() {
         let good = measured([&[10.0], &[], &[], &[], &[11.0]]);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(value("regret.median"), Some(1.1));
         assert_eq!(value("regret.worst"), Some(101.0));
         assert_eq!(value("head_vs_chain_length"), Some(1.5));
-        // Only the first takes longer than ten seconds: six were left, and four told.
+        // Only the first takes longer than ten seconds: six seconds were left, and the ETA was four.
         assert!((value("eta_error.5s").unwrap() - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(value(backfill::NAME), None);
         assert!(report.notes.len() > 3);

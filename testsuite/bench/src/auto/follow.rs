@@ -1,4 +1,5 @@
-//! [`Follower`]: one run of one way: a fresh process, timed from its first request for data to the head of its peers.
+//! [`Follower`]: one run of one way: a fresh process, timed from its first request for data until it is at its peers'
+//! head.
 
 use std::{
     fs,
@@ -21,33 +22,33 @@ use crate::harness::{
 };
 use slipnet::accounts::node_key;
 
-/// How often the head is asked for: the error of the end.
+/// The polling interval of the head: the error of the end.
 const HEAD_POLL: Duration = Duration::from_millis(5);
-/// How often a follower is asked what it does.
+/// The polling interval of a follower's status.
 const STATUS_POLL: Duration = Duration::from_millis(250);
-/// A follower that nobody serves for so long arrives no more: its peers stay as they are.
+/// A follower without a serving peer for this long counts as stuck: its peers do not change.
 const STUCK: Duration = Duration::from_secs(2);
 /// When the ETA is read.
 const ETA_AT: Duration = Duration::from_secs(5);
-/// How often a node at the head is asked for the first batch of its history.
+/// The polling interval for the first batch of the history, of a node at the head.
 const WINDOW_POLL: Duration = Duration::from_millis(20);
-/// How long a history is waited for.
+/// The longest wait for a history.
 const WINDOW_MAX: Duration = Duration::from_secs(180);
-/// A node that fetches no history for so long has all that it will have.
+/// A node that fetches no history for this long has all that it will fetch.
 const WINDOW_GRACE: Duration = Duration::from_secs(2);
-/// Longer than any way may take.
+/// Longer than any way should take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(120);
-/// A node that rests uses less than this share of a core for this time.
+/// A node is idle if it uses less than this share of a core for this time.
 const RESTS: Duration = Duration::from_millis(500);
 const RESTS_SHARE: f64 = 0.05;
 const SEED: &str = "slipnet-bench-follower";
-/// A node's data below its directory.
+/// A node's data directory within its directory.
 const DATA: &str = "data";
 
 /// A way to the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// Begins from a snapshot; a node that stopped is emptied first, as its operator would.
+    /// Begins from a snapshot; a stopped node is emptied first, as an operator would do it.
     Snapshot,
     /// Applies the range delta up to a snapshot.
     RangeDelta,
@@ -60,12 +61,12 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Those that an operator can pin.
+    /// The ways that an operator can pin.
     pub(super) const PINNED: [Way; 4] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay];
-    /// All of them.
+    /// All ways.
     pub(super) const ALL: [Way; 5] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay, Way::Auto];
 
-    /// As in the names of figures, and `sync.mode`.
+    /// Returns the name for figures and `sync.mode`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Snapshot => "snapshot",
@@ -77,19 +78,19 @@ impl Way {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Run {
     /// It got to the head.
     Arrived(Arrived),
     /// It was cut off after this time, in seconds.
     Cut(f64),
-    /// Nobody served it.
+    /// No peer served it.
     Stuck,
 }
 
 impl Run {
-    /// What it took, if it got to the head.
+    /// Returns its times, if it got to the head.
     pub(super) fn arrived(&self) -> Option<&Arrived> {
         match self {
             Run::Arrived(arrived) => Some(arrived),
@@ -103,25 +104,26 @@ impl Run {
 pub(super) struct Arrived {
     /// From the first request for data to the head.
     pub(super) seconds: f64,
-    /// The node's ETA five seconds after its first request, in seconds, 0 where it told none; `None` if it was at the head by then.
+    /// The node's ETA five seconds after its first request, in seconds; 0 if it had none. `None` if it was at the head
+    /// by then.
     pub(super) eta_seconds: Option<f64>,
-    /// From the first request until a complete history; `None` if that was not looked at, or did not come.
+    /// Seconds from the first request to a complete history; `None` if that was not measured, or never came.
     pub(super) window_seconds: Option<f64>,
 }
 
 impl Arrived {
-    /// By how much the ETA was wrong, as a share of what was left.
+    /// Returns the error of the ETA, as a share of the time that was left.
     pub(super) fn eta_error(&self) -> Option<f64> {
         let left = self.seconds - ETA_AT.as_secs_f64();
         Some((self.eta_seconds? - left).abs() / left)
     }
 }
 
-/// Lets a node run on the ledger of one that stopped until it rests, and stops it. What remains below `dir` is what a node leaves: beside the
-/// ledger, the speed of its machine and the filters of logs.
+/// Runs a node on the ledger of a stopped node until it is idle, and stops it. In `dir` it leaves, beside the ledger,
+/// the measured speed of its machine and the filters of logs.
 ///
 /// # Errors
-/// If it does not start, or does not come to rest.
+/// If it does not start, or does not become idle.
 pub(super) async fn rest(chain: &Chain, behind: u64, dir: &Path) -> Result<()> {
     clone_store(&chain.stopped(behind), &database(dir))?;
     let options =
@@ -144,17 +146,17 @@ pub(super) struct Follower<'a> {
     pub(super) situation: &'a Situation,
     pub(super) chain: &'a Chain,
     pub(super) supply: &'a Supply,
-    /// What [`rest`] left of a node that stopped; none where every run begins on an empty directory.
+    /// The directory that [`rest`] left for a stopped node; `None` if every run begins with an empty directory.
     pub(super) stopped: Option<&'a Path>,
     /// Removed before and after each run.
     pub(super) dir: &'a Path,
 }
 
 impl Follower<'_> {
-    /// Follows by a way, for `leash` at most. Waits for the history of a run that arrives, if `with_window` is set.
+    /// Follows by a way, for `leash` at most. If `with_window` is set, it then waits for the history.
     ///
     /// # Errors
-    /// If the follower ends, or gets somewhere else.
+    /// If the follower exits, or reaches another state root.
     pub(super) async fn run(&self, way: Way, leash: Duration, with_window: bool) -> Result<Run> {
         fs::create_dir_all(self.dir)?;
         let mut from = 0;
@@ -230,7 +232,7 @@ impl Follower<'_> {
     }
 }
 
-/// Seconds until a node answers for the receipts of a batch, the first of its history; `None` if it does not come to that.
+/// Returns the seconds until a node serves the receipts of a batch, the first of its history; `None` if it never does.
 async fn wait_window(node: &mut NodeProcess, first: u64, begin: Instant) -> Result<Option<f64>> {
     let mut idle_since = None;
     loop {
@@ -254,7 +256,7 @@ async fn wait_window(node: &mut NodeProcess, first: u64, begin: Instant) -> Resu
 mod tests {
     use super::*;
 
-    /// Goal: an ETA is judged against what was left when it was told, and none counts as 0.
+    /// Goal: an ETA is compared with the time that was left when it was read; no ETA counts as 0.
     #[test]
     fn an_eta_is_compared_with_what_was_left() {
         let arrived = |eta_seconds| Arrived { seconds: 15.0, eta_seconds, window_seconds: None };

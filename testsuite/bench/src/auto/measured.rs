@@ -1,4 +1,4 @@
-//! [`Measured`]: the runs of a situation, who runs next, and for how long.
+//! [`Measured`]: the runs of a situation, which way runs next, and for how long.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use super::{
 use crate::{Figure, harness::ratios};
 use slipnet::report::number;
 
-/// A pinned way is cut off at this multiple of the best one's time, and not before [`LEASH_MIN`] more than that.
+/// A pinned way is cut off at this multiple of the best one's time, but at least [`LEASH_MIN`] after it.
 const PINNED_LEASH: f64 = 3.0;
 const LEASH_MIN: Duration = Duration::from_secs(2);
-/// `auto` has a longer leash, so that its regret is seen as far as it matters.
+/// `auto` has a longer leash, so that a large regret is still measured.
 const AUTO_LEASH: f64 = 10.0;
 const AUTO_LEASH_MIN: Duration = Duration::from_secs(20);
-/// After the first round only ways run again that took at most this multiple of the best one's time.
+/// After the first round, only ways run again that took at most this multiple of the best one's time.
 const CONTENDER: f64 = 1.5;
-/// Rounds by the best way's seconds: short runs are noisier.
+/// The number of rounds by the best way's seconds: short runs are noisier.
 const ROUNDS: [(f64, usize); 3] = [(2.0, 4), (10.0, 3), (f64::INFINITY, 2)];
 
 /// All runs of a situation.
 pub(super) struct Measured {
     pub(super) situation: &'static Situation,
-    /// Of each of [`Way::ALL`].
+    /// The runs of each of [`Way::ALL`].
     runs: [Vec<Run>; Way::ALL.len()],
 }
 
@@ -40,7 +40,7 @@ impl Measured {
         &self.runs[place(way)]
     }
 
-    /// The runs of a way, if all of them arrived.
+    /// Returns the runs of a way, if all of them arrived.
     fn arrived(&self, way: Way) -> Option<Vec<&Arrived>> {
         let all: Option<Vec<_>> = self.of(way).iter().map(Run::arrived).collect();
         all.filter(|all| !all.is_empty())
@@ -54,13 +54,13 @@ impl Measured {
         Some(Figure::new("seconds", "s", self.seconds(way)?).value())
     }
 
-    /// The pinned way with the least median.
+    /// Returns the pinned way with the smallest median.
     pub(super) fn best(&self) -> Option<(Way, f64)> {
         let medians = Way::PINNED.into_iter().filter_map(|way| Some((way, self.median_seconds(way)?)));
         medians.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
-    /// How often the contenders run in all.
+    /// Returns the total number of rounds.
     pub(super) fn rounds(&self, is_quick: bool) -> usize {
         if is_quick {
             return 1;
@@ -69,8 +69,8 @@ impl Measured {
         ROUNDS.iter().find(|(most, _)| best <= *most).map_or(1, |(_, rounds)| *rounds)
     }
 
-    /// Who runs in a round, counted from 0. In the first one those that are fast in most such situations come first, so that the others
-    /// are cut off early. In later rounds another one is first each time.
+    /// Returns the ways that run in a round, counted from 0. In the first round the usually fast ways come first, so
+    /// that the others are cut off early. In later rounds the order rotates.
     pub(super) fn turns(&self, round: usize) -> Vec<Way> {
         if round == 0 {
             let mut turns = Way::ALL;
@@ -85,7 +85,7 @@ impl Measured {
             seconds.is_some_and(|seconds| *way == Way::Auto || seconds <= CONTENDER * best)
         };
         let mut turns: Vec<Way> = Way::ALL.into_iter().filter(contends).collect();
-        // Without `auto` there is nothing to compare.
+        // Without `auto` a comparison is impossible.
         if !turns.contains(&Way::Auto) {
             turns.clear();
         }
@@ -94,7 +94,7 @@ impl Measured {
         turns
     }
 
-    /// How long a way may take.
+    /// Returns the longest time that a way may take.
     pub(super) fn leash(&self, way: Way) -> Duration {
         let (multiple, least) = match way {
             Way::Auto => (AUTO_LEASH, AUTO_LEASH_MIN),
@@ -105,7 +105,8 @@ impl Measured {
         best.mul_f64(multiple).max(best + least).min(DEADLINE)
     }
 
-    /// Seconds of `auto` over those of the best pinned way, run by run; one that was cut off counts as the seconds until then.
+    /// Returns the seconds of `auto` over those of the best pinned way, run by run; a run that was cut off counts with
+    /// the seconds until then.
     pub(super) fn regret(&self) -> Option<Vec<f64>> {
         let (way, median) = self.best()?;
         let best = self.seconds(way)?;
@@ -119,19 +120,19 @@ impl Measured {
         }
     }
 
-    /// Until `auto` had a complete history; `None` where none is wanted, or none came.
+    /// Returns the seconds until `auto` had a complete history; `None` if it fetches none, or never had it.
     pub(super) fn window_seconds(&self) -> Option<f64> {
         self.arrived(Way::Auto)?.iter().find_map(|arrived| arrived.window_seconds)
     }
 
-    /// How wrong the ETA of `auto` was, run by run, if it takes longer than `least` seconds.
+    /// Returns the errors of the ETAs of `auto`, run by run, if it takes longer than `least` seconds.
     pub(super) fn eta_errors(&self, least: f64) -> Option<Vec<f64>> {
         self.median_seconds(Way::Auto).filter(|seconds| *seconds > least)?;
         let errors: Vec<f64> = self.arrived(Way::Auto)?.iter().filter_map(|run| run.eta_error()).collect();
         (!errors.is_empty()).then_some(errors)
     }
 
-    /// The figures of the situation alone. A way that was cut off has none: [`Measured::line`] says so.
+    /// Returns the figures of this situation. A way that was cut off has none, but [`Measured::line`] shows it.
     pub(super) fn figures(&self) -> Vec<Figure> {
         let name = self.situation.name;
         let ways = Way::ALL.into_iter().filter_map(|way| {
@@ -145,7 +146,8 @@ impl Measured {
         figures
     }
 
-    /// The situation in one line: the seconds of each way, the regret, the seconds until a complete history.
+    /// Returns the situation in one line: the seconds of each way, the regret, and the seconds until a complete
+    /// history.
     pub(super) fn line(&self) -> String {
         let seconds = |way: Way| match (self.median_seconds(way), self.of(way).last()) {
             (Some(seconds), _) => number(seconds),
@@ -176,7 +178,7 @@ pub(super) mod tests {
     use super::*;
     use crate::auto::situation::QUICK_RUN;
 
-    /// The runs of the first situation of a look: seconds of each way, where those above 100 were cut off.
+    /// Returns runs of the first situation of a quick run, by each way's seconds; those above 100 were cut off.
     pub(in super::super) fn measured(ways: [&[f64]; 5]) -> Measured {
         let mut measured = Measured::new(&QUICK_RUN[0]);
         for (way, seconds) in Way::ALL.into_iter().zip(ways) {
@@ -189,7 +191,7 @@ pub(super) mod tests {
         measured
     }
 
-    /// Goal: the best way that arrived is what `auto` is compared with, run by run.
+    /// Goal: `auto` is compared with the best way that arrived, run by run.
     #[test]
     fn regret_is_against_the_best_way_that_arrived() {
         let all = measured([&[101.0], &[4.0, 5.0], &[2.0, 4.0], &[30.0], &[3.0, 4.0]]);
@@ -201,7 +203,7 @@ pub(super) mod tests {
         assert_eq!(measured([&[101.0], &[], &[], &[], &[1.0]]).regret(), None);
     }
 
-    /// Goal: after the first round those take turns who may be the best, and `auto`.
+    /// Goal: after the first round only possible best ways and `auto` take turns.
     #[test]
     fn contenders_take_turns() {
         let all = measured([&[2.0], &[101.0], &[2.9], &[3.1], &[8.0]]);
@@ -218,7 +220,7 @@ pub(super) mod tests {
         );
     }
 
-    /// Goal: nobody waits for a way that is far behind, and the first ones have time.
+    /// Goal: slow ways are cut off early, and the first ones have time.
     #[test]
     fn a_leash_is_a_multiple_of_the_best() {
         let seconds = Duration::from_secs;
@@ -232,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn etas_count_where_a_run_is_long() {
         let all = measured([&[2.0], &[], &[], &[], &[15.0, 25.0]]);
-        // Ten seconds were left, and eight were told; twenty, and eighteen.
+        // Ten seconds were left at an ETA of eight, and twenty at one of eighteen.
         let errors = all.eta_errors(10.0).unwrap();
         assert!((errors[0] - 0.2).abs() < 1e-9 && (errors[1] - 0.1).abs() < 1e-9, "{errors:?}");
         assert_eq!(all.eta_errors(30.0), None);

@@ -30,10 +30,10 @@ use slipnet::progress::Progress;
 
 /// The part that compares a long chain with a short one.
 const LENGTH: &str = "head_vs_chain_length";
-/// Rounds of that part.
+/// The number of rounds of that part.
 const LENGTH_ROUNDS: usize = 5;
 
-/// What is measured.
+/// The measurements to make.
 struct Plan {
     is_quick: bool,
     situations: Vec<&'static Situation>,
@@ -41,7 +41,7 @@ struct Plan {
     has_backfill: bool,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Default)]
 struct Results {
     measured: Vec<Measured>,
@@ -51,7 +51,7 @@ struct Results {
 }
 
 impl Plan {
-    /// All of a full or a quick run, or what is named.
+    /// Returns everything of a full or a quick run, or only the named parts.
     fn new(quick: bool, only: &[String]) -> Result<Plan> {
         let usual: &[Situation] = if quick { &QUICK_RUN } else { &FULL_RUN };
         if only.is_empty() {
@@ -91,9 +91,10 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
 
 struct Bench<'a> {
     plan: &'a Plan,
-    /// Where chains are kept.
+    /// The directory that keeps the chains.
     place: &'a Path,
-    /// For clones and followers; on the file system of the chains, so that clones can link their files.
+    /// The directory for clones and followers; on the file system of the chains, so that clones can hard-link their
+    /// files.
     scratch: &'a Path,
     progress: Progress,
 }
@@ -148,7 +149,7 @@ impl Bench<'_> {
         Ok(measured)
     }
 
-    /// Seconds of `auto` on a long chain and on a short one with the same state, in turns.
+    /// Returns the seconds of `auto` on a long chain and on a short one with the same state, measured in turns.
     async fn lengths(&self) -> Result<[Vec<f64>; 2]> {
         let mut made = Vec::new();
         for situation in &LENGTHS {

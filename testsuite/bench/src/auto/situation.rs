@@ -1,52 +1,52 @@
-//! [`Situation`]: what a node meets when it starts, as data.
+//! [`Situation`]: the circumstances in which a node starts, as data.
 
 use super::chain::Recipe;
 use crate::harness::{chain::Stretch, workload::Workload};
 
-/// What a node meets.
+/// The circumstances of a start.
 #[derive(Debug)]
 pub(super) struct Situation {
-    /// In the names of figures.
+    /// The name in figures.
     pub(super) name: &'static str,
     pub(super) chain: &'static Recipe,
     pub(super) start: Start,
     pub(super) suppliers: &'static [Supplier],
-    /// Threads of something else that want a core each.
+    /// Threads of other work, each of which occupies a core.
     pub(super) busy_threads: usize,
     /// `sync.history`.
     pub(super) history: bool,
 }
 
-/// What it has when it starts.
+/// A node's data when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
     /// Nothing.
     Empty,
-    /// All batches but the last ones, whose number it holds. Its chain has a stop there.
+    /// All batches except this many of the last ones. The chain's recipe has a stop there.
     Stopped(u64),
 }
 
-/// Who has the chain, and over which link.
+/// A source of the chain, and its link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Supplier {
     pub(super) keeps: Keeps,
     pub(super) round_trip_ms: u64,
-    /// Of each direction; 0 is no limit.
+    /// The bandwidth of each direction; 0 is unlimited.
     pub(super) mbit_per_s: u64,
 }
 
-/// What a supplier keeps of the chain.
+/// The part of the chain that a supplier keeps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Keeps {
-    /// Everything, and the newest two snapshots.
+    /// Everything, and the two newest snapshots.
     All,
     /// Bodies, receipts and hints.
     Bodies,
     /// Deltas.
     Deltas,
-    /// The newest two snapshots, and the batches behind the older one.
+    /// The two newest snapshots, and the batches after the older one.
     Snapshots,
-    /// The newest snapshot as an archive, read from the disk: it has no link.
+    /// The newest snapshot as an archive on disk, without a link.
     Archive,
 }
 
@@ -161,7 +161,7 @@ const fn new(
 
 use Start::{Empty, Stopped};
 
-/// Those of a full run.
+/// The situations of a full run.
 pub(super) static FULL_RUN: [Situation; 27] = [
     new("full", &FULL, Empty, NEAR),
     Situation { history: false, ..new("full.no_history", &FULL, Empty, NEAR) },
@@ -195,11 +195,11 @@ pub(super) static FULL_RUN: [Situation; 27] = [
     new("burst.stopped", &BURST, Stopped(1_000), NEAR),
 ];
 
-/// What compares the time to the head behind 20,000 batches with that behind 500: the states are the same.
+/// Two situations that compare the time to the head of 20,000 batches with that of 500: the states are the same.
 pub(super) static LENGTHS: [Situation; 2] =
     [new("length.20000", &LONG, Empty, NEAR), new("length.500", &SHORT, Empty, NEAR)];
 
-/// Those that run only where they are named: to fill their chains takes minutes.
+/// Situations that run only if they are named: filling their chains takes minutes.
 pub(super) static ONLY_NAMED: [Situation; 2] = [
     new("twenty_million", &TWENTY_MILLION, Empty, NEAR),
     new("twenty_million.stopped", &TWENTY_MILLION, Stopped(500), NEAR),
@@ -214,7 +214,7 @@ static LOOK: Recipe = Recipe {
     stops: &[50, 420],
 };
 
-/// Those of a quick run.
+/// The situations of a quick run.
 pub(super) static QUICK_RUN: [Situation; 6] = [
     new("look", &LOOK, Empty, NEAR),
     Situation { history: false, ..new("look.150ms", &LOOK, Empty, &[Keeps::All.over(150, 0)]) },
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Goal: each chain ends between two snapshots, so that a snapshot has a tail.
+    /// Goal: each chain ends between two snapshots, so that batches follow its last snapshot.
     #[test]
     fn chains_end_behind_a_snapshot() {
         for Situation { chain, .. } in all() {

@@ -1,6 +1,6 @@
-//! [`Supply`]: a situation's suppliers. Each keeps a clone of the chain, of which it drops what it does not keep.
+//! [`Supply`]: a situation's suppliers. Each has a clone of the chain, without the parts that it does not keep.
 //!
-//! Peers are servers in this process, on QUIC, each behind a relay of its own.
+//! Peers are servers in this process, over QUIC, each behind its own relay.
 
 use std::{
     fs,
@@ -33,17 +33,17 @@ pub(super) struct Supply {
     archive: Option<Location>,
 }
 
-/// Suppliers that answer.
+/// Suppliers that are serving.
 pub(super) struct Serving {
     peers: Peers,
     relays: Vec<Relay>,
 }
 
 impl Supply {
-    /// Clones a chain for each supplier below a directory.
+    /// Clones a chain for each supplier, in a directory.
     ///
     /// # Errors
-    /// If the disk fails, or the chain has no snapshot for who keeps one.
+    /// If the disk fails, or the chain has no snapshot for a supplier that keeps one.
     pub(super) async fn of(suppliers: &[Supplier], chain: &Chain, dir: &Path) -> Result<Supply> {
         let mut supply = Supply { peers: Vec::new(), archive: None };
         for (index, supplier) in suppliers.iter().enumerate() {
@@ -63,7 +63,7 @@ impl Supply {
         Ok(supply)
     }
 
-    /// Starts fresh servers, which have no answers of earlier runs in their caches.
+    /// Starts fresh servers with empty caches.
     ///
     /// # Errors
     /// If a socket cannot be opened.
@@ -78,19 +78,19 @@ impl Supply {
         Ok(Serving { peers, relays })
     }
 
-    /// The archive, as `sync.archives` names it.
+    /// Returns the archive, as `sync.archives` names it.
     pub(super) fn archive(&self) -> Option<&Location> {
         self.archive.as_ref()
     }
 
-    /// Ends it; no server of it may run any more.
+    /// Closes the stores; no server may run any more.
     pub(super) fn close(self) {
         self.peers.iter().for_each(|(_, store)| store.close());
     }
 }
 
 impl Serving {
-    /// The entries of `network.peers`.
+    /// Returns the entries for `network.peers`.
     pub(super) fn addresses(&self) -> Vec<String> {
         let at: Vec<_> = self.relays.iter().map(Relay::address).collect();
         self.peers.addresses_at(&at)
@@ -107,10 +107,10 @@ fn newest_snapshot(store: &Store) -> Result<BatchNumber> {
     Ok(newest.context("the chain has no snapshot")?.number)
 }
 
-/// A clone of a chain's database, opened, with what its owner keeps.
+/// Opens a clone of a chain's database, pruned to what its supplier keeps.
 fn clone_of(chain: &Chain, keeps: Keeps, db: &Path) -> Result<Store> {
     clone_store(&chain.database(), db)?;
-    // 1 keeps the blob of the head alone, 0 all.
+    // 1 keeps only the blob of the head, 0 keeps all.
     let blobs = match keeps {
         Keeps::All | Keeps::Archive => [0, 0, 0, 0],
         Keeps::Bodies => [0, 0, 1, 0],
@@ -137,14 +137,14 @@ fn clone_of(chain: &Chain, keeps: Keeps, db: &Path) -> Result<Store> {
     Ok(store)
 }
 
-/// Threads that want a core each, until they are dropped.
+/// Threads that each occupy a core, until they are dropped.
 pub(super) struct Busy {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Busy {
-    /// Starts `threads` threads that do nothing but compute.
+    /// Starts `threads` threads that only compute.
     pub(super) fn start(threads: usize) -> Busy {
         let stop = Arc::new(AtomicBool::new(false));
         let spin = |_| {

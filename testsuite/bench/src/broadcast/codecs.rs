@@ -1,4 +1,4 @@
-//! The cost of the codecs, operation by operation, beside the seed's path in the same run.
+//! The cost of the codecs, operation by operation, beside the reference in the same run.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::{
     reference::{self, Reference},
 };
 
-/// Pieces in the seed's figures.
+/// The number of pieces in the reference's figures.
 const REFERENCE_PIECES: usize = 10;
 
-/// All figures of the codecs, each with so many samples.
+/// Returns all figures of the codecs, each with `runs` samples.
 pub(super) fn figures(runs: usize, progress: Progress) -> Result<Vec<Figure>> {
     let (mut samples, mut rng) = (Samples::default(), StdRng::seed_from_u64(1));
     for (size, bytes) in SIZES {
@@ -39,7 +39,7 @@ pub(super) fn figures(runs: usize, progress: Progress) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The seed's path: each piece, each chunk, each scalar for itself.
+/// Measures the reference, which handles each piece, chunk and scalar separately.
 fn measure_reference(
     samples: &mut Samples,
     size: &str,
@@ -63,8 +63,8 @@ fn measure_reference(
     Ok(())
 }
 
-/// The ratios that have aims. A receiver's work on a whole block is everything from opening the plan to being able to serve all of
-/// it.
+/// Returns the ratios that have aims. A receiver's work on a whole block is everything from opening the plan until it
+/// can serve all of it.
 fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (size, _) in SIZES {
@@ -84,7 +84,7 @@ fn aimed(samples: &Samples) -> Result<Vec<Figure>> {
         let theirs = samples.sum(&names("reference", &["commit"]))?;
         let ratio = |name: &str, of: &[f64], to: &[f64], aim: f64| {
             let figure = |name: String| Figure::new(name, "ratio", ratios(of, to));
-            // The aims are for the seed's block.
+            // The aims are for the paper's block.
             if size == SIZES[0].0 {
                 figure(name.into()).aim(Aim::AtLeast(aim))
             } else {

@@ -1,4 +1,5 @@
-//! Sixty nodes with the real network and mesh, on a wire in memory. They show each codec's worth beside the flood that it replaced.
+//! Sixty nodes with the real network and mesh, on a wire in memory: each codec beside flooding, which the mesh
+//! replaced.
 
 use anyhow::Result;
 use slipstream_coding::CodecKind;
@@ -14,15 +15,15 @@ const NODES: usize = 60;
 /// The up-link of each node, in Mbit/s.
 const UPLINK_MBIT: u64 = 50;
 
-/// One way of spreading, one size: a sample for each seed.
+/// One way to broadcast and one size, with a sample for each seed.
 struct Row {
-    /// None is the flood.
+    /// The codec; `None` for flooding.
     codec: Option<CodecKind>,
     size: &'static str,
     runs: Vec<Run>,
-    /// CPU milliseconds of this process for each.
+    /// CPU milliseconds of this process for each run.
     cpu_ms: Vec<f64>,
-    /// The same by the event simulation.
+    /// The same runs in the event simulation.
     events: Vec<Outcome>,
 }
 

@@ -1,8 +1,9 @@
-//! `slipnet bench broadcast`: the cost of coding, checking, passing on and decoding a payload, for each codec, and each codec's
-//! worth among sixty nodes.
+//! `slipnet bench broadcast`: the cost to code, check, forward and decode a payload, for each codec, and each codec's
+//! performance among sixty nodes.
 //!
-//! Beside the codecs the path that the paper on network coding describes, in constant-time arithmetic and chunk by chunk. All on one thread; in
-//! each run all operations are measured one after the other. Beside the mesh the flood that it replaced.
+//! The codecs are compared with a reference: the algorithm of the paper on network coding, in constant-time arithmetic
+//! and chunk by chunk. All run on one thread; each run measures all operations one after another. The mesh is compared
+//! with flooding, which it replaced.
 
 mod codecs;
 mod fabric;

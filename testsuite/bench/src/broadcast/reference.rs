@@ -1,7 +1,9 @@
-//! The seed's path, straightforward: constant-time arithmetic, one chunk after the other, scalar by scalar.
+//! The reference: the paper's algorithm, implemented directly, with constant-time arithmetic, one chunk after another,
+//! scalar by scalar.
 //!
-//! Pieces, generators and coefficients are as in "Faster block/blob propagation in Ethereum". Two multi-scalar multiplications
-//! verify a chunk: their results must be equal. The payload comes of Gauss's elimination over the chunks as they are.
+//! Pieces, generators and coefficients are as in "Faster block/blob propagation in Ethereum". Two multi-scalar
+//! multiplications verify a chunk: their results must be equal. Gaussian elimination over the received chunks gives the
+//! payload.
 
 use curve25519_dalek::{RistrettoPoint, Scalar, traits::MultiscalarMul};
 use rand::{RngCore, rngs::StdRng};
@@ -17,13 +19,13 @@ pub(super) struct Chunk {
     vector: Vec<Scalar>,
 }
 
-/// A payload in pieces, and what commits to them.
+/// A payload in pieces, and the generators of their commitments.
 pub(super) struct Reference {
     generators: Vec<RistrettoPoint>,
     pieces: Vec<Vec<Scalar>>,
 }
 
-/// A scalar from the whole field.
+/// Returns a uniformly random scalar.
 fn random(rng: &mut StdRng) -> Scalar {
     let mut bytes = [0; 64];
     rng.fill_bytes(&mut bytes);
@@ -31,7 +33,7 @@ fn random(rng: &mut StdRng) -> Scalar {
 }
 
 impl Reference {
-    /// Cuts a payload into so many pieces.
+    /// Cuts a payload into `pieces` pieces.
     pub(super) fn new(payload: &[u8], pieces: usize) -> Self {
         let scalar = |bytes: &[u8]| {
             let mut padded = [0; 32];
@@ -50,12 +52,12 @@ impl Reference {
         }
     }
 
-    /// The commitments of the pieces.
+    /// Returns the commitments of the pieces.
     pub(super) fn commit(&self) -> Vec<RistrettoPoint> {
         self.pieces.iter().map(|piece| RistrettoPoint::multiscalar_mul(piece, &self.generators)).collect()
     }
 
-    /// A random combination of the pieces.
+    /// Returns a random combination of the pieces.
     pub(super) fn chunk(&self, rng: &mut StdRng) -> Chunk {
         let unit = |at| (0..self.pieces.len()).map(|piece| Scalar::from(u8::from(piece == at))).collect();
         let pieces = self.pieces.iter().enumerate();
@@ -64,7 +66,7 @@ impl Reference {
         recombine(&chunks, rng)
     }
 
-    /// Whether a chunk is what its coefficients say.
+    /// Whether a chunk is the combination that its coefficients claim.
     pub(super) fn verify(&self, chunk: &Chunk, commitments: &[RistrettoPoint]) -> bool {
         let vector = RistrettoPoint::multiscalar_mul(&chunk.vector, &self.generators);
         vector == RistrettoPoint::multiscalar_mul(&chunk.coefficients, commitments)
@@ -76,7 +78,7 @@ impl Reference {
     }
 }
 
-/// A random combination of chunks.
+/// Returns a random combination of chunks.
 pub(super) fn recombine(chunks: &[Chunk], rng: &mut StdRng) -> Chunk {
     let factors: Vec<_> = chunks.iter().map(|_| random(rng)).collect();
     let combine = |of: fn(&Chunk) -> &[Scalar]| {
@@ -89,7 +91,7 @@ pub(super) fn recombine(chunks: &[Chunk], rng: &mut StdRng) -> Chunk {
     Chunk { coefficients: combine(|chunk| &chunk.coefficients), vector: combine(|chunk| &chunk.vector) }
 }
 
-/// The pieces, by Gauss's elimination; `None` if the chunks are dependent.
+/// Returns the pieces, by Gaussian elimination; `None` if the chunks are dependent.
 pub(super) fn decode(mut chunks: Vec<Chunk>) -> Option<Vec<Vec<Scalar>>> {
     for column in 0..chunks.len() {
         let pivot = (column..chunks.len()).find(|row| chunks[*row].coefficients[column] != Scalar::ZERO)?;

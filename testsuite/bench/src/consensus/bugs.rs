@@ -1,9 +1,10 @@
-//! Figure 9 of the Eve paper for this system: how many bugs of concurrency replicas mask.
+//! Figure 9 of the Eve paper for this system: how many concurrency bugs replicas mask.
 //!
-//! Four replicas execute every batch with the real executor on threads, ahead of their turn. The executor notices and repairs a
-//! transaction that ran beside one that it conflicts with. There an injected bug spoils the result at a chosen rate ([`Faults`]).
-//! Real cores agree on the results, in virtual time whose executions are measured. The mixer is the set of conflicts in a batch's
-//! hints: a named transaction waits. Without the mixer none waits; a false negative is an unnamed conflict.
+//! Four replicas execute every batch with the real executor on threads, ahead of their turn. The executor detects and
+//! repairs a transaction that ran beside one that it conflicts with. At that point an injected bug corrupts the result
+//! at a chosen rate ([`Faults`]). Real cores agree on the results, in virtual time with measured execution times. The
+//! mixer is the set of conflicts in a batch's hints: a transaction with a listed conflict waits. Without the mixer none
+//! waits; a false negative is an unlisted conflict.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -21,49 +22,49 @@ use super::{
     world::{Job, Machine, Pace, Ran, World},
 };
 
-/// Of the set that bears one failure of any kind and one lie.
+/// The number of validators, which tolerates one failure of any kind and one lie.
 const VALIDATORS: u8 = 4;
 const SENDERS: u32 = 48;
-/// Every request changes one of so many objects of two slots.
+/// The number of objects of two slots; every request changes one of them.
 const OBJECTS: u64 = 24;
-/// Most virtual time, in microseconds.
+/// The most virtual time, in microseconds.
 const TIME_MAX_US: u64 = 3_600_000_000;
-/// One way in a data centre, a write to a disk that keeps it, a small commit.
+/// A data centre's one-way latency, a durable write to disk, and a small commit.
 const PACE: Pace = Pace { one_way_us: 250, record_us: 1_000, commit_us: 1_000, intake_us: 0, cores: 2 };
 
-/// The setting of a trial.
+/// The settings of a trial.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     pub(super) bug: Bug,
-    /// Of the conflicting transactions that ran side by side.
+    /// The rate of bugs among conflicting transactions that ran concurrently.
     pub(super) rate: f64,
-    /// Whether a transaction goes wrong at all replicas where it ran side by side, or at none.
+    /// Whether a bug hits a concurrent transaction at all replicas, or at each one independently.
     pub(super) alike: bool,
-    /// The share of the conflicts that the mixer misses; 1 means that there is no mixer.
+    /// The share of the conflicts that the mixer misses; 1 is the same as no mixer.
     pub(super) false_negatives: f64,
     pub(super) batches: u64,
     pub(super) seed: u64,
 }
 
-/// The results of a trial, counted.
+/// The counted results of a trial.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Counts {
-    /// Batches of which a replica got a wrong outcome.
+    /// Batches for which a replica computed a wrong outcome.
     pub(super) manifested: u64,
-    /// Of these: the others had a right one, which was agreed on.
+    /// Of these, batches for which the right outcome was agreed on at once.
     pub(super) outvoted: u64,
-    /// Of these: rolled back and executed again in another view.
+    /// Of these, batches that were rolled back and executed again in another view.
     pub(super) rolled_back: u64,
-    /// Of these: a wrong outcome was agreed on.
+    /// Of these, batches for which a wrong outcome was agreed on.
     pub(super) not_masked: u64,
-    /// Conflicting transactions that ran side by side, in all replicas.
+    /// Conflicting transactions that ran concurrently, over all replicas.
     pub(super) met: u64,
     /// Transactions per second of virtual time.
     pub(super) tps: f64,
 }
 
 impl Counts {
-    /// The share that was masked; all if there was nothing to mask.
+    /// Returns the share of wrong outcomes that was masked; 1 if none occurred.
     pub(super) fn masked(self) -> f64 {
         match self.manifested {
             0 => 1.0,
@@ -71,7 +72,7 @@ impl Counts {
         }
     }
 
-    /// The sum of both counts.
+    /// Returns the sums of both counts.
     pub(super) fn plus(self, other: Counts) -> Counts {
         Counts {
             manifested: self.manifested + other.manifested,
@@ -84,7 +85,7 @@ impl Counts {
     }
 }
 
-/// A batch, what it does on one thread, and which conflicts are known.
+/// A batch, and its known conflicts.
 struct Known {
     transactions: Vec<Transaction>,
     conflicts: Conflicts,
@@ -99,7 +100,7 @@ struct Replicas<'a> {
     bodies: BTreeMap<Digest, Known>,
     /// The right outcome of a body on a state.
     right: BTreeMap<(Digest, Digest), Digest>,
-    /// How many replicas had a wrong one, in parallel.
+    /// The number of replicas with a wrong outcome in parallel execution.
     wrong: BTreeMap<(Digest, Digest), u64>,
     random: SmallRng,
     failure: Option<anyhow::Error>,
@@ -158,7 +159,7 @@ impl Replicas<'_> {
         Ok(root)
     }
 
-    /// The first failure counts; the world goes on with a state that nobody agrees with.
+    /// Records the first failure, and continues with a state that no replica agrees with.
     fn failed<T>(&mut self, result: Result<T>, instead: T) -> T {
         result.unwrap_or_else(|error| {
             self.failure.get_or_insert(error);
@@ -182,7 +183,7 @@ impl Machine for Replicas<'_> {
 /// Runs one setting.
 ///
 /// # Errors
-/// If a batch cannot be executed, or the cores stand still.
+/// If a batch cannot be executed, or the cores stop making progress.
 pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<Counts> {
     let root = Digest::tagged("slipnet/bench/state", b"genesis");
     let replica = |seat: u8| -> Result<_> {
@@ -217,7 +218,7 @@ pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<C
     for decision in &decisions {
         let place = (before, decision.body);
         let is_wrong = replicas.right.get(&place).is_none_or(|right| *right != decision.info.state_root);
-        // A batch that was rolled back is ordered anew: its errors stand under its first body.
+        // A rolled-back batch is ordered again: its errors are recorded under its first body.
         let rolled_back = decision.view > view;
         let tried = replicas.wrong.range((before, Digest::ZERO)..).take_while(|((at, _), _)| *at == before);
         if tried.map(|(_, wrong)| wrong).sum::<u64>() > 0 {
@@ -235,7 +236,7 @@ pub(super) fn run(local: &Local, request: Request, setting: Setting) -> Result<C
     Ok(counts)
 }
 
-/// Senders and a contract for [`run`].
+/// Makes senders and a contract for [`run`].
 ///
 /// # Errors
 /// Those of [`Local::new`].
@@ -256,7 +257,7 @@ mod tests {
 
     const REQUEST: Request = Request { hashes: 50, slots: 2 };
 
-    /// Runs of one kind until a bug shows: how often conflicting transactions meet is up to the machine's scheduler.
+    /// Most runs of one kind until a bug shows: the scheduler decides how often conflicting transactions meet.
     const RUNS_MAX: u64 = 40;
 
     fn counts(bug: Bug, rate: f64, false_negatives: f64, seed: u64) -> Counts {
@@ -264,8 +265,8 @@ mod tests {
         run(&local().unwrap(), REQUEST, setting).unwrap()
     }
 
-    /// Goal: without bugs all goes well, and so it does with a mixer that knows all conflicts. With bugs every batch counts as
-    /// masked or as spoilt.
+    /// Goal: without bugs all goes well, also with a mixer that knows all conflicts. With bugs every affected batch
+    /// counts as masked or not masked.
     #[test]
     fn bugs_show_only_where_conflicts_meet() {
         let none = counts(Bug::LostUpdate, 0.0, 1.0, 3);

@@ -1,4 +1,4 @@
-//! [`Cluster`]: validators that are real processes, each reached by the others only through a relay.
+//! [`Cluster`]: validators as real processes, each of which the others reach only through a relay.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -15,19 +15,21 @@ use slipnet::{
     load::Chain,
 };
 
-/// Longer than a batch takes on two cores that seven validators share: a view that ends because the machine is too small says nothing.
+/// Longer than a batch takes with seven validators on two cores: a view that ends because the machine is too small
+/// proves nothing.
 const PATIENT: &str = "  view_timeout_ms: 20000\n";
 
-/// The differences between clusters.
+/// The settings that differ between clusters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClusterOptions {
     pub(super) validators: u32,
     pub(super) accounts: u32,
-    /// Transactions of a batch, at most: else one batch takes all that is in flight, and none is executed while it is agreed on.
+    /// The most transactions of a batch. Otherwise one batch would take everything in flight, and none could execute
+    /// while it is agreed on.
     pub(super) batch_max: u32,
-    /// Whether batches are executed on all cores; else on one.
+    /// Whether batches execute on all cores, or on one.
     pub(super) parallel: bool,
-    /// Whether views end as in any other node, rather than late.
+    /// Whether views end as early as in any other node.
     pub(super) impatient: bool,
 }
 
@@ -36,12 +38,12 @@ pub(super) struct Cluster {
     pub(super) devnet: Devnet,
     pub(super) chain: Chain,
     pub(super) contract: Address,
-    /// One before each validator.
+    /// The relay in front of each validator.
     relays: Vec<Relay>,
 }
 
 impl Cluster {
-    /// Starts validators whose messages take no time, and deploys the contract.
+    /// Starts validators without latency, and deploys the contract.
     ///
     /// # Errors
     /// If they do not start.
@@ -76,22 +78,22 @@ impl Cluster {
         Ok(Cluster { devnet, chain, contract, relays })
     }
 
-    /// How long a message takes from any validator to any other, from now on.
+    /// Sets the one-way latency between any two validators.
     pub(super) fn set_one_way(&self, one_way: Duration) {
         self.relays.iter().for_each(|relay| relay.set_one_way(one_way));
     }
 
-    /// Bytes of all datagrams between validators so far.
+    /// Returns the bytes of all datagrams between validators so far.
     pub(super) fn bytes(&self) -> u64 {
         self.relays.iter().map(Relay::bytes).sum()
     }
 
-    /// Datagrams that the relays lost.
+    /// Returns the number of trains that the relays dropped.
     pub(super) fn dropped(&self) -> u64 {
         self.relays.iter().map(Relay::dropped).sum()
     }
 
-    /// CPU seconds of each validator so far; 0 of one that does not run.
+    /// Returns each validator's CPU seconds so far; 0 for one that does not run.
     pub(super) fn cpu_s(&self) -> Result<Vec<f64>> {
         let of = |node: &Node| node.pid().map_or(Ok(0.0), cpu::of_process);
         self.devnet.nodes().iter().map(of).collect()

@@ -1,5 +1,5 @@
-//! Four validators whose messages take time: throughput, the time to a certificate, bytes between them, and what follows the death of the
-//! primary.
+//! Four validators with latency: throughput, the time to a certificate, the bytes between them, and the time to recover
+//! from the primary's death.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -21,29 +21,29 @@ use slipnet::{
     progress::Progress,
 };
 
-/// One way, in milliseconds.
+/// The one-way latencies, in milliseconds.
 const ONE_WAYS_MS: [u64; 3] = [0, 25, 50];
-/// So many that batches meet in few pages.
+/// Enough that batches rarely share pages.
 const ACCOUNTS: u32 = 5_000;
-/// Few enough that no batch waits for a core.
+/// Low enough that no batch waits for a core.
 const LIGHT_TPS: u32 = 50;
 const VALIDATORS: u32 = 4;
-/// Transactions of a batch, at most.
+/// The most transactions of a batch.
 const BATCH_MAX: u32 = 800;
-/// Transactions in flight. They last through a second's delay, so that the validators are measured and not the sender.
+/// Transactions in flight. They last for a delay of a second, so that the validators and not the sender limit the rate.
 const WINDOW: usize = 6_000;
-/// Until what was on its way with the last delay has arrived.
+/// The time in which everything in flight under the previous latency arrives.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// The results of one delay, run by run.
+/// The results of one latency, run by run.
 #[derive(Default)]
 struct Far {
     tps: Vec<f64>,
-    /// Of all transactions' latencies as the sender sees them.
+    /// The median latency of all transactions, as the sender sees them.
     commit_p50_ms: Vec<f64>,
-    /// Batches of the light loads.
+    /// The batches of the light loads.
     light: Vec<(u64, u64)>,
-    /// Batches of the heavy loads, and the bytes between validators.
+    /// The batches of the heavy loads, and the bytes between validators.
     heavy: Vec<((u64, u64), u64)>,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn run(weight: &Weight, plan: &Plan, dir: &Path, progress: Prog
     Ok(figures)
 }
 
-/// The view, which is 0 while no primary lost it.
+/// Returns the view, which is 0 as long as no primary lost it.
 async fn view(cluster: &Cluster) -> Result<f64> {
     let status = cluster.devnet.proposer().status().await?;
     status.consensus.and_then(|it| it["view"].as_f64()).context("the first node does not validate")

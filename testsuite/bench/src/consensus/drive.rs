@@ -1,4 +1,4 @@
-//! [`Driver`]: as many requests in flight as keep the validators busy, and their results.
+//! [`Driver`]: enough requests in flight to keep the validators busy, and the results.
 
 use std::time::{Duration, Instant};
 
@@ -11,44 +11,44 @@ use serde_json::{Value, json};
 use super::{cluster::Cluster, object::Request};
 use slipnet::{load::Chain, rpc::BATCH_CALLS_MAX, signer::Signed};
 
-/// Requests at the node's API at a time.
+/// Concurrent requests to the node's API.
 const LANES: usize = 4;
 const POLL: Duration = Duration::from_millis(5);
-/// How long what was sent may take to be committed after nothing more is sent.
+/// The longest time for the last transactions to be committed.
 const DRAIN: Duration = Duration::from_secs(90);
 
-/// How much is sent, and for how long.
+/// The amount of load, and its duration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pressure {
-    /// Transactions that are sent and not committed.
+    /// The most transactions that are sent and not yet committed.
     pub(super) window: usize,
-    /// Most transactions in all.
+    /// The most transactions in total.
     pub(super) most: usize,
-    /// Until nothing more is sent.
+    /// The duration of sending, in seconds.
     pub(super) seconds: f64,
 }
 
-/// The result of a flow of transactions.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    /// While as much was in flight as may be, without the first second.
+    /// Transactions per second while the window was full, without the first second.
     pub(super) tps: f64,
-    /// Of each validator, over everything.
+    /// CPU seconds per transaction of each validator, over the whole load.
     pub(super) cpu_s_per_tx: Vec<f64>,
-    /// Between validators, over everything.
+    /// Bytes between validators, over the whole load.
     pub(super) bytes: u64,
-    /// The batches: the first one, and the last one.
+    /// The first and the last batch.
     pub(super) batches: (u64, u64),
 }
 
-/// Sends conflict-free requests to a cluster's first validator: each account has an object of its own.
+/// Sends conflict-free requests to a cluster's first validator: each account has its own object.
 pub(super) struct Driver<'a> {
     cluster: &'a Cluster,
     nonces: Vec<u64>,
 }
 
 impl<'a> Driver<'a> {
-    /// For the accounts of a cluster that nobody else uses now.
+    /// Makes a driver of a cluster's accounts, which nothing else may use meanwhile.
     pub(super) async fn new(cluster: &'a Cluster) -> Result<Driver<'a>> {
         let nonces = cluster.chain.nonces(cluster.devnet.accounts()).await?;
         Ok(Driver { cluster, nonces })
@@ -78,7 +78,7 @@ impl<'a> Driver<'a> {
         let (mut sent, begin) = (0, Instant::now());
         while !seen.is_enough(begin, pressure.seconds) && sent < signed.len() {
             let room = pressure.window.saturating_sub(sent - seen.committed).min(LANES * BATCH_CALLS_MAX);
-            // A few at a time would cost more than they weigh.
+            // Very small requests would cost more than they contribute.
             if room >= (pressure.window / 8).clamp(1, BATCH_CALLS_MAX) {
                 let part = &signed[sent..(sent + room).min(signed.len())];
                 try_join_all(part.chunks(BATCH_CALLS_MAX).map(|part| send(chain, part))).await?;
@@ -116,14 +116,14 @@ async fn send(chain: &Chain, part: &[Signed]) -> Result<()> {
 struct Seen {
     head: u64,
     committed: usize,
-    /// When, and how many by then.
+    /// The times of commits, and the total by then.
     commits: Vec<(Instant, usize)>,
 }
 
-/// Batches that a rate is made of, at least, unless so many times the seconds are over.
+/// The least batches for a rate, unless this multiple of the time is over.
 const COMMITS_MIN: usize = 5;
 const SLOWNESS_MAX: f64 = 4.0;
-/// The time left out at the beginning, in which batches grow.
+/// The warm-up time, in which batches grow.
 const WARM: Duration = Duration::from_secs(1);
 
 impl Seen {
@@ -146,14 +146,14 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether the time is over, with enough commits after [`WARM`] for a rate; slow validators get more of it.
+    /// Whether the time is over, with enough commits after [`WARM`] for a rate; slow validators get more time.
     fn is_enough(&self, begin: Instant, seconds: f64) -> bool {
         let warm = self.commits.iter().filter(|(at, _)| *at >= begin + WARM).count();
         let elapsed_s = begin.elapsed().as_secs_f64();
         elapsed_s >= seconds && (warm >= COMMITS_MIN || elapsed_s >= SLOWNESS_MAX * seconds)
     }
 
-    /// Between the first commit after [`WARM`] and the last one while more was sent.
+    /// Returns the rate between the first commit after [`WARM`] and the last one while sending continued.
     fn tps(&self, begin: Instant, pressed: usize) -> Result<f64> {
         let pressed = &self.commits[..pressed];
         let warm = pressed.iter().find(|(at, _)| *at >= begin + WARM);
@@ -170,7 +170,7 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// Goal: a rate counts what was committed between two commits, both of them under load.
+    /// Goal: a rate counts the commits between two moments under load.
     #[test]
     fn rates_are_between_commits() {
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! How long nothing is committed after the primary was killed under load.
+//! The time without commits after the primary is killed under load.
 
 use std::time::{Duration, Instant};
 
@@ -12,20 +12,21 @@ use slipnet::{
 };
 
 const TPS: u32 = 200;
-/// Before the primary is killed.
+/// The load's duration before the primary is killed.
 const BEFORE: Duration = Duration::from_secs(3);
-/// Until the load ends.
+/// The duration of the whole load, in seconds.
 const SECONDS: u64 = 9;
 /// The time since the kill after which a validator that has not committed counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
-/// Longer than between two commits while all is well.
+/// Longer than the time between two commits without faults.
 const PAUSE: Duration = Duration::from_millis(600);
 
-/// Kills the primary while others take load; seconds until the first commit that the next primary made. Then it comes back.
+/// Kills the primary while the others are under load; returns the seconds until the first commit of the next primary.
+/// Then restarts the killed one.
 ///
 /// # Errors
-/// If the others stop committing, or the killed one stays away.
+/// If the others stop committing, or the killed one does not come back.
 pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
     let status = cluster.devnet.nodes()[0].status().await?;
     let primary = status.consensus.as_ref().and_then(|it| it["primary"].as_u64());
@@ -56,7 +57,7 @@ pub(super) async fn seconds(cluster: &mut Cluster) -> Result<f64> {
     took
 }
 
-/// Batches come faster under load than the empty ones before it.
+/// Waits until batches come faster than empty ones do.
 async fn wait_for_load(rpc: &Rpc) -> Result<()> {
     let begin = Instant::now();
     loop {
@@ -69,7 +70,8 @@ async fn wait_for_load(rpc: &Rpc) -> Result<()> {
     }
 }
 
-/// Seconds from the kill to the end of the first pause: a batch that was decided before may still be committed after the kill.
+/// Returns the seconds from the kill to the end of the first pause: a batch that was decided before may still be
+/// committed after the kill.
 async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
     let (mut last, mut moved) = (rpc.head().await?, killed);
     while killed.elapsed() < PATIENCE {

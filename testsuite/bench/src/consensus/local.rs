@@ -1,4 +1,4 @@
-//! [`Local`]: batches of requests in this process, on a state of their own.
+//! [`Local`]: batches of requests in this process, on a separate state.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::object::{self, Request};
 use crate::harness::workload::sign;
 use slipnet::accounts::{Account, node_key};
 
-/// Where the contract is.
+/// The address of the contract.
 pub(super) const CONTRACT: Address = Address::repeat_byte(0x0b);
 pub(super) const SEED: &str = "slipnet-bench-consensus";
 /// More than any batch here needs.
 const GAS_LIMIT: u64 = 100_000_000_000;
 
-/// Senders and a contract; every batch has a transaction of each sender.
+/// Senders and a contract; every batch has one transaction from each sender.
 pub(super) struct Local {
     pub(super) genesis: Genesis,
     pub(super) env: BatchEnv,
@@ -31,10 +31,10 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// With so many senders.
+    /// Makes a state with `senders` senders.
     ///
     /// # Errors
-    /// If the genesis is none.
+    /// If the genesis is invalid.
     pub(super) fn new(senders: u32) -> Result<Local> {
         let chain = ChainConfig { gas_limit: GAS_LIMIT, ..ChainConfig::default() };
         let senders = Account::derive_many(SEED, senders);
@@ -56,7 +56,7 @@ impl Local {
         Ok(Local { genesis, env, state, senders })
     }
 
-    /// A request of each sender, on the object that `object` says; `nonce` is how many each has sent.
+    /// Makes a request of each sender, on the object that `object` returns for it; `nonce` is each sender's nonce.
     pub(super) fn batch(
         &self,
         request: Request,

@@ -16,7 +16,7 @@ const BUGS: [(&str, Bug); 3] = [
     ("skipped_increment", Bug::SkippedIncrement),
     ("torn_read", Bug::TornRead),
 ];
-/// Shares of the conflicts that the mixer does not know; and whether bugs are alike at all replicas.
+/// The mixers: the share of conflicts that each misses, and whether bugs hit all replicas alike.
 const MIXERS: [(&str, f64, bool); 6] = [
     ("off", 1.0, false),
     ("off_alike", 1.0, true),
@@ -25,7 +25,8 @@ const MIXERS: [(&str, f64, bool); 6] = [
     ("fn_1", 0.01, false),
     ("on", 0.0, false),
 ];
-/// Of the conflicting transactions that run side by side: enough that some batches in a hundred have a bug somewhere without the mixer.
+/// The rate of bugs among concurrent conflicting transactions: high enough that some batches in a hundred have a bug
+/// without the mixer.
 const RATE: f64 = 0.05;
 /// A request of about 0.1 ms.
 const REQUEST: Request = Request { hashes: 40, slots: 2 };

@@ -1,11 +1,12 @@
-//! `slipnet bench consensus`: the evaluation of the Eve paper, for this system. It measures the cost of replication and of delays
-//! between validators, the time after a primary's death, and the share of concurrency bugs that replicas mask.
+//! `slipnet bench consensus`: the evaluation of the Eve paper, for this system. It measures the cost of replication,
+//! the effect of latency between validators, the time to recover from a primary's death, and the share of concurrency
+//! bugs that replicas mask.
 //!
 //! | part | measured or simulated |
 //! |---|---|
 //! | `nodes`, `delays`, `failover` | real validator processes on this machine's cores, each behind a relay |
 //! | `sweep` | the real executor, alone, in this process |
-//! | `replay` | real cores in virtual time, on recorded costs, with cores of its own for each validator |
+//! | `replay` | real cores in virtual time, on recorded costs, with separate CPU cores for each validator |
 //! | `bugs` | the real executor with injected bugs, and real cores in virtual time |
 
 mod bugs;
@@ -35,15 +36,15 @@ use slipnet::progress::Progress;
 /// The parts, as `--only` names them.
 const PARTS: [&str; 5] = ["replay", "nodes", "delays", "bugs", "sweep"];
 
-/// How much is done.
+/// The size of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     runs: usize,
-    /// Of load, in each run.
+    /// Seconds of load in each run.
     seconds: f64,
-    /// Of light load, in each run.
+    /// Seconds of light load in each run.
     light_seconds: u64,
-    /// Of each setting of figure 9.
+    /// Batches of each setting of figure 9.
     bug_batches: u64,
     is_quick: bool,
 }
@@ -51,18 +52,18 @@ struct Plan {
 const FULL: Plan = Plan { runs: 3, seconds: 5.0, light_seconds: 8, bug_batches: 60, is_quick: false };
 const QUICK: Plan = Plan { runs: 1, seconds: 3.5, light_seconds: 4, bug_batches: 20, is_quick: true };
 
-/// The weight of a request, in execution time and in the size of its object.
+/// The weight of a request: execution time and size of its object.
 #[derive(Clone, Debug)]
 struct Weight {
     name: &'static str,
     request: Request,
-    /// Transactions of a batch where batches are made in this process.
+    /// Transactions of a batch made in this process.
     batch: u32,
     execute_ms: f64,
 }
 
 impl Weight {
-    /// Names, milliseconds, slots and batches. The aims are about the middle one.
+    /// Names, milliseconds, slots, and transactions of a batch. The aims are for [`Weight::MIDDLE`].
     const ALL: [(&'static str, f64, u64, u32); 9] = [
         ("0.1ms.10b", 0.1, 1, 400),
         ("1ms.10b", 1.0, 1, 150),
@@ -74,7 +75,7 @@ impl Weight {
         ("1ms.10kb", 1.0, 320, 40),
         ("10ms.10kb", 10.0, 320, 24),
     ];
-    /// Those that real processes get.
+    /// The weights for real processes.
     const NODES: [&'static str; 5] = ["0.1ms.10b", "1ms.10b", "10ms.10b", "1ms.1kb", "1ms.10kb"];
     const MIDDLE: &'static str = "1ms.10b";
 
@@ -86,9 +87,9 @@ impl Weight {
         Weight::ALL.map(weight).to_vec()
     }
 
-    /// The flow that keeps validators busy.
+    /// Returns the load that keeps validators busy.
     fn pressure(&self, seconds: f64) -> Pressure {
-        // Two cores do no more.
+        // Two cores cannot do more.
         let tps_max = (2_500.0 / self.execute_ms).min(4_000.0);
         let most = (tps_max * (seconds + 1.0)) as usize;
         Pressure { window: 6 * self.batch as usize, most, seconds }
@@ -137,7 +138,7 @@ fn run_part(
     }
 }
 
-/// The simulation with cores for everybody: validators over one that nobody votes with.
+/// Simulates replication with separate cores for each validator: the rate of several validators over the rate of one.
 fn replication(weights: &[Weight], plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let names: Vec<&str> = if plan.is_quick { vec![Weight::MIDDLE] } else { Weight::NODES.to_vec() };

@@ -1,4 +1,4 @@
-//! Real validators, alone, four and seven, with requests of each weight.
+//! Clusters of one, four and seven real validators, with requests of each weight.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ pub(super) async fn run(
     Ok(figures)
 }
 
-/// Run by run, of all kinds in turn.
+/// Measures all kinds in turn, run by run.
 async fn flows(
     weight: &Weight,
     plan: &Plan,
@@ -53,7 +53,7 @@ async fn flows(
     progress: Progress,
 ) -> Result<Vec<(&'static str, Vec<Flow>)>> {
     let kinds = if plan.is_quick { &KINDS[..2] } else { &KINDS[..] };
-    // On several threads only the subject of the aims is measured: it has to end some time.
+    // On several threads only the weight of the aims is measured, to limit the total time.
     let is_due = |kind: &&Kind| !kind.parallel || weight.name == Weight::MIDDLE;
     let mut clusters = Vec::new();
     for Kind { name, validators, parallel } in kinds.iter().filter(is_due).copied() {
@@ -83,7 +83,7 @@ async fn flows(
     Ok(named)
 }
 
-/// The busiest validator's CPU seconds for a transaction.
+/// Returns the busiest validator's CPU seconds per transaction.
 fn busiest(flow: &Flow) -> f64 {
     flow.cpu_s_per_tx.iter().copied().fold(0.0, f64::max)
 }

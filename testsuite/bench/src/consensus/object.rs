@@ -1,13 +1,15 @@
-//! The contract of this bench: it burns time and adds one to every slot of an object, as the application of the Eve paper does.
+//! The contract of this bench: it burns time and adds one to every slot of an object, like the application of the Eve
+//! paper.
 //!
-//! Call data are three words: how often 1 KiB is hashed, how many slots of 32 bytes the object has, and its first slot.
+//! Call data are three words: how many times 1 KiB is hashed, how many slots of 32 bytes the object has, and its first
+//! slot.
 
 use alloy_primitives::{Address, Bytes, TxKind, U256};
 use alloy_sol_types::SolValue;
 
 use slipnet::load::Call;
 
-/// Gas of one hash of 1 KiB with its loop, of a slot that was empty, and of everything else; all rounded up.
+/// Gas of one hash of 1 KiB with its loop, of an empty slot, and of everything else; all rounded up.
 const GAS_PER_HASH: u64 = 320;
 const GAS_PER_SLOT: u64 = 22_300;
 const GAS_BASE: u64 = 30_000;
@@ -22,29 +24,29 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The gas that it may use.
+    /// Returns its gas limit.
     pub(super) fn gas(self) -> u64 {
         GAS_BASE + GAS_PER_HASH * self.hashes + GAS_PER_SLOT * self.slots
     }
 
-    /// Its call data for that object. Objects have no slot in common.
+    /// Returns its call data for an object. Objects share no slot.
     pub(super) fn input(self, object: u64) -> Bytes {
         let words = [self.hashes, self.slots, object << 16].map(U256::from);
         words.abi_encode().into()
     }
 
-    /// As a transaction of the load.
+    /// Returns it as a transaction of the load.
     pub(super) fn call(self, contract: Address, object: u64) -> Call {
         let to = TxKind::Call(contract);
         Call { to, gas_limit: self.gas(), input: self.input(object), ..Call::default() }
     }
 }
 
-/// The instruction that pushes one byte.
+/// Opcodes that push one byte, and two.
 const PUSH1: u8 = 0x60;
 const PUSH2: u8 = 0x61;
 
-/// The code of the contract.
+/// Returns the code of the contract.
 pub(super) fn code() -> Vec<u8> {
     #[rustfmt::skip]
     let code = vec![
@@ -69,7 +71,7 @@ pub(super) fn code() -> Vec<u8> {
     code
 }
 
-/// The code that deploys the contract.
+/// Returns the code that deploys the contract.
 pub(super) fn init_code() -> Bytes {
     let code = code();
     let len = code.len() as u8;
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
     use crate::consensus::local::{CONTRACT, Local};
 
-    /// The values that a batch wrote in the contract.
+    /// Returns the values that a batch wrote in the contract.
     fn slots(delta: &Delta) -> Vec<U256> {
         let slot = |entry: &DeltaEntry| match (entry.key, entry.value) {
             (StateKey::Slot(CONTRACT, _), Some(StateValue::Slot(value))) => Some(value),
@@ -95,7 +97,7 @@ mod tests {
         delta.entries().iter().filter_map(slot).collect()
     }
 
-    /// Goal: every call adds one to every slot of its object and to no other, within the gas that it asks for.
+    /// Goal: every call adds one to every slot of its object and to no other, within its gas limit.
     #[test]
     fn a_request_adds_one_to_every_slot() {
         let local = Local::new(4).unwrap();

@@ -1,5 +1,5 @@
-//! The cost of shipping state instead: every page of 4 KiB that a batch changes. Replication of a whole machine ships these (Remus,
-//! in the Eve paper's figure 11).
+//! The cost of shipping state instead: every page of 4 KiB that a batch changes. Systems that replicate a whole machine
+//! ship these (Remus, in figure 11 of the Eve paper).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,13 +12,14 @@ use slipstream_types::{BatchNumber, BlobKind, Delta, Genesis, Path, StateKey, st
 
 const PAGE_BYTES: u64 = 4_096;
 
-/// The rows of a state alone, packed into pages in their order as tightly as they go. Tree, ledger and free space are left out.
+/// The rows of a state, packed in order and as densely as possible into pages. Tree, ledger and free space are left
+/// out.
 pub(super) struct Pages {
     ranks: HashMap<StateKey, u64>,
 }
 
 impl Pages {
-    /// Of all rows that there ever were.
+    /// Collects all rows that ever existed.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -32,12 +33,12 @@ impl Pages {
         Ok(Pages { ranks: rows.into_iter().zip(0..).map(|((_, key), rank)| (key, rank)).collect() })
     }
 
-    /// The number of rows in all pages.
+    /// Returns the number of rows in all pages.
     pub(super) fn rows(&self) -> usize {
         self.ranks.len()
     }
 
-    /// Bytes of the pages that these batches change, each batch for itself.
+    /// Returns the bytes of the pages that these batches change, counted for each batch separately.
     ///
     /// # Errors
     /// If the store cannot be read.

@@ -1,8 +1,8 @@
-//! The cost of replication where every validator has cores of its own: a simulation on recorded costs.
+//! The cost of replication if every validator had its own cores: a simulation on recorded costs.
 //!
-//! Each stage of a batch is done here as a validator does it, on a store on the disk, and timed: signatures recovered, executed,
-//! root, sealed, kept durably, committed. Then the real cores of one validator and of four play the same batches in virtual time
-//! ([`World`]). Their time for messages is measured; the time of batches is the recorded one.
+//! Each stage of a batch runs here as in a validator, on a store on disk, and is timed: recover signatures, execute,
+//! compute the root, seal, write durably, commit. Then the real cores of one validator and of four play the same
+//! batches in virtual time ([`World`]). Their time for messages is measured; the time for batches is the recorded one.
 
 use std::{path::Path, time::Instant};
 
@@ -19,25 +19,25 @@ use super::{
 use slipnet::accounts::node_key;
 use slipstream_testkit::certify;
 
-/// Batches that are recorded; the first is not counted.
+/// Batches that are recorded; the first does not count.
 const RECORDED: u64 = 6;
-/// Batches that are played, of which the first third is not counted.
+/// Batches that are played; the first third does not count.
 const PLAYED: u64 = 90;
 const TIME_MAX_US: u64 = 3_600_000_000;
-/// Between validators of one place.
+/// The one-way latency between validators of one data centre.
 const ONE_WAY_US: u64 = 250;
-/// The cores of each validator: as many as this machine has, so that nothing is extrapolated.
+/// The CPU cores of each validator: as many as this machine has, so that nothing is extrapolated.
 const CORES: usize = 2;
 
 /// Seconds of the stages of one batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stages {
-    /// Recovering all senders, on one thread: at the node that takes them, and at a node that gets a body.
+    /// Recovering all senders, on one thread: at the node that accepts them, and at a node that receives a body.
     pub(super) recover_s: f64,
     pub(super) execute_s: f64,
-    /// Seconds for root and seal.
+    /// Seconds for the root and for sealing.
     pub(super) seal_s: f64,
-    /// Writing the outcome durably.
+    /// Seconds for writing the outcome durably.
     pub(super) keep_s: f64,
     /// Seconds for a vote's record.
     pub(super) record_s: f64,
@@ -45,7 +45,7 @@ pub(super) struct Stages {
 }
 
 impl Stages {
-    /// Records the stages of some batches of that weight, on a new store in that directory.
+    /// Records the stages of some batches of a weight, on a new store in a directory.
     ///
     /// # Errors
     /// If the store fails.
@@ -104,7 +104,7 @@ impl Stages {
 struct Lap(Instant);
 
 impl Lap {
-    /// Seconds since the last time.
+    /// Returns the seconds since the last call.
     fn lap(&mut self) -> f64 {
         let now = Instant::now();
         let seconds = now.duration_since(self.0).as_secs_f64();
@@ -131,7 +131,7 @@ impl Machine for Recorded<'_> {
         let mut number = [0; 8];
         number.copy_from_slice(&job.body.0[..8]);
         let stages = self.stages[u64::from_le_bytes(number) as usize % self.stages.len()];
-        // Its primary knows the senders.
+        // The primary already knows the senders.
         let recover_s = if job.is_build { 0.0 } else { stages.recover_s };
         let took_s = recover_s + stages.execute_s + stages.seal_s + stages.keep_s;
         let state_root = Digest::tagged("slipnet/bench/played", [job.before.0, job.body.0].as_flattened());
@@ -139,10 +139,10 @@ impl Machine for Recorded<'_> {
     }
 }
 
-/// Batches per second that so many validators decide.
+/// Returns the batches per second that `validators` validators decide.
 ///
 /// # Errors
-/// If they do not.
+/// If they decide too few.
 pub(super) fn batches_per_s(validators: u8, stages: &[Stages], one_way_us: Option<u64>) -> Result<f64> {
     let mean_us =
         |of: fn(&Stages) -> f64| (stages.iter().map(of).sum::<f64>() / stages.len() as f64 * 1e6) as u64;
@@ -165,7 +165,7 @@ pub(super) fn batches_per_s(validators: u8, stages: &[Stages], one_way_us: Optio
 mod tests {
     use super::*;
 
-    /// Goal: four validators that only have to execute keep pace with one; work of their own has its price.
+    /// Goal: four validators that only execute keep pace with one; additional work costs throughput.
     #[test]
     fn replication_costs_what_it_adds() {
         let stages = |recover_s| {

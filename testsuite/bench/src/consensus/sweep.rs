@@ -1,5 +1,5 @@
-//! The executor alone, unreplicated and in this process. The sweeps show what a second thread gains by execution time, size of
-//! objects and a mixer's errors (figures 5 to 7 of the Eve paper).
+//! The executor alone, without replication and in this process. The sweeps show the gain of a second thread by
+//! execution time, object size and the mixer's errors (figures 5 to 7 of the Eve paper).
 
 use std::time::Instant;
 
@@ -11,16 +11,16 @@ use slipstream_types::Conflicts;
 use super::{Weight, local::Local, object::Request};
 use crate::Figure;
 
-/// Transactions of a batch whose conflicts are told wrongly, as in the paper.
+/// Transactions of a batch with falsified conflicts, as in the paper.
 const BATCH: u32 = 100;
-/// Chance that two transactions conflict, in percent; each changes one object of so many that it comes out.
+/// The probability that two transactions conflict, in percent; each changes one of 100 / percent objects.
 const CONFLICT_PERCENT: [u64; 3] = [1, 5, 20];
-/// Shares of pairs that are told wrongly, in percent.
+/// Shares of falsified pairs, in percent.
 const WRONG_PERCENT: [u32; 3] = [0, 1, 10];
-/// Hashes that are timed to learn what one takes.
+/// Hashes that are timed to find the time of one.
 const CALIBRATION_HASHES: u64 = 2_000;
 
-/// How long a hash of 1 KiB takes in the EVM here, in nanoseconds: the fastest of some tries.
+/// Returns the EVM's time here for a hash of 1 KiB, in nanoseconds: the fastest of some tries.
 ///
 /// # Errors
 /// If the batch cannot be executed.
@@ -37,7 +37,7 @@ pub(super) fn hash_ns() -> Result<f64> {
     Ok(least / (CALIBRATION_HASHES * batch.len() as u64) as f64)
 }
 
-/// All of this.
+/// Runs all sweeps.
 ///
 /// # Errors
 /// If a batch cannot be executed.
@@ -51,7 +51,7 @@ pub(super) fn run(weights: &[Weight], runs: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Transactions per second on one thread and on two, for one weight, alternately.
+/// Measures the transactions per second on one thread and on two, for one weight, alternately.
 ///
 /// # Errors
 /// If a batch cannot be executed.
@@ -77,7 +77,7 @@ fn unreplicated(weight: &Weight, runs: usize) -> Result<Vec<Figure>> {
     ])
 }
 
-/// The gain from two threads where the mixer misses conflicts, or invents some.
+/// Measures the gain from two threads if the mixer misses conflicts, or invents some.
 ///
 /// # Errors
 /// If a batch cannot be executed.
@@ -116,7 +116,7 @@ fn seconds<T>(work: impl FnOnce() -> Result<T>) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// The conflicts without some of them.
+/// Returns the conflicts without some of them.
 fn missing(exact: &Conflicts, percent: u32) -> Conflicts {
     let mut random = SmallRng::seed_from_u64(percent.into());
     let mut graph = exact.clone();
@@ -126,7 +126,7 @@ fn missing(exact: &Conflicts, percent: u32) -> Conflicts {
     graph
 }
 
-/// The conflicts, and some pairs that have none.
+/// Returns the conflicts, and some false ones.
 fn surplus(exact: &Conflicts, percent: u32) -> Conflicts {
     let mut random = SmallRng::seed_from_u64(percent.into());
     let mut graph = exact.clone();

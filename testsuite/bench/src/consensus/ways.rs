@@ -1,4 +1,4 @@
-//! How long batches take from the moment that their primary makes them to their certificate, as its log and its store tell.
+//! The time from when the primary makes a batch to its certificate, according to the primary's log and store.
 
 use std::{collections::BTreeMap, fs, ops::RangeInclusive, path::Path};
 
@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use slipstream_storage::Store;
 use slipstream_types::BatchNumber;
 
-/// When each batch was decided at a validator, in milliseconds since 1970: its log says so at level debug.
+/// Returns when a validator decided each batch, in milliseconds since 1970, from its log at level debug.
 ///
 /// # Errors
-/// If the log cannot be read, or a line of it has an unknown form.
+/// If the log cannot be read, or one of its lines has an unknown format.
 pub(super) fn decided_ms(log: &Path) -> Result<BTreeMap<u64, f64>> {
     let text = fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
     let lines = text.lines().filter(|line| line.contains("batch decided"));
@@ -22,14 +22,14 @@ fn decision(line: &str) -> Option<(u64, f64)> {
     Some((number.parse().ok()?, unix_ms(time)?))
 }
 
-/// From RFC 3339 in UTC.
+/// Parses RFC 3339 in UTC.
 fn unix_ms(time: &str) -> Option<f64> {
     let (date, clock) = time.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
     let mut clock = clock.splitn(3, ':').map(|part| part.parse::<f64>().ok());
     let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
-    // Days from civil, H. Hinnant: years begin in March.
+    // "Days from civil" by H. Hinnant: years begin in March.
     let year = if month <= 2 { year - 1 } else { year };
     let of_era = year.rem_euclid(400);
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -37,7 +37,7 @@ fn unix_ms(time: &str) -> Option<f64> {
     Some((days as f64 * 86_400.0 + hour * 3_600.0 + minute * 60.0 + second) * 1_000.0)
 }
 
-/// Milliseconds from making to certificate, of every transaction in these batches, sorted.
+/// Returns the sorted times from making to certificate, in milliseconds, one for each transaction in these batches.
 ///
 /// # Errors
 /// If the store cannot be read.

@@ -1,13 +1,14 @@
-//! [`World`]: the real cores of all validators in virtual time. Each validator has cores of its own, however few this machine has.
+//! [`World`]: the real cores of all validators in virtual time. Each validator has its own CPU cores, however few this
+//! machine has.
 //!
 //! ```text
-//!  Core ── Build, Execute ──▶ Machine: what comes of it, and how long it took ──▶ the validator's execution bench ─┐
+//!  Core ── Build, Execute ──▶ Machine: the result, and how long it took ──▶ the validator's execution bench ───────┐
 //!    ▲ └── Flush: record ──▶ record bench ──▶ messages ── one way ──▶ other cores                                  │
 //!    └──── committed ◀── commit bench ◀── certificate                                        built, executed ◀─────┘
 //! ```
 //!
-//! A core's own time for a message (signatures above all) is measured while it happens. Work waits for its bench and for a free
-//! core, first come, first served.
+//! A core's own time for a message (mostly signatures) is measured as it happens. Work waits for its bench and for a
+//! free CPU core, first come, first served.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -16,11 +17,11 @@ use slipstream_eve::{
 };
 use slipstream_types::{Address, BatchNumber, Certificate, Digest, Epoch, LedgerInfo, SecretKey, verified};
 
-/// Executes, and says how long it takes.
+/// Executes batches, and reports how long that takes.
 pub(super) trait Machine {
-    /// The body of a validator's next batch behind that state.
+    /// Returns the body of a validator's next batch on a state.
     fn body(&mut self, before: Digest) -> Digest;
-    /// A batch behind a state.
+    /// Executes a batch on a state.
     fn run(&mut self, job: &Job) -> Ran;
 }
 
@@ -28,10 +29,10 @@ pub(super) trait Machine {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) seat: u16,
-    /// The root of the state before.
+    /// The root of the state before it.
     pub(super) before: Digest,
     pub(super) body: Digest,
-    /// Whether its primary makes it.
+    /// Whether the primary makes the batch here.
     pub(super) is_build: bool,
     pub(super) sequential: bool,
 }
@@ -43,20 +44,20 @@ pub(super) struct Ran {
     pub(super) took_us: u64,
 }
 
-/// The times beside execution, in microseconds.
+/// The times apart from execution, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) one_way_us: u64,
     /// The time of a durable record, in microseconds.
     pub(super) record_us: u64,
     pub(super) commit_us: u64,
-    /// Taking in the transactions of one batch, by its primary.
+    /// The primary's time to take in the transactions of one batch.
     pub(super) intake_us: u64,
-    /// The cores of each validator.
+    /// The CPU cores of each validator.
     pub(super) cores: usize,
 }
 
-/// A decision: what it was, and when it was first known.
+/// A decision, and when a validator first had it.
 #[derive(Clone, Debug)]
 pub(super) struct Decision {
     pub(super) info: LedgerInfo,
@@ -92,13 +93,13 @@ struct Seat {
     timers: BTreeMap<Timer, u64>,
     is_flushing: bool,
     rollbacks: u64,
-    /// When each bench is free, and each core.
+    /// When each bench is free, and each CPU core.
     benches: [u64; 5],
     cores: Vec<u64>,
 }
 
 impl Seat {
-    /// When work is done that begins now at the earliest, and takes a core.
+    /// Returns when work ends that can start now and needs a core.
     fn occupy(&mut self, bench: Bench, now_us: u64, took_us: u64) -> u64 {
         let free = &mut self.benches[bench as usize];
         let core = self.cores.iter_mut().min().expect("a validator has a core");
@@ -113,7 +114,7 @@ impl Seat {
     }
 }
 
-/// The world of a run, as the module describes.
+/// The world of a run.
 pub(super) struct World<M> {
     pub(super) machine: M,
     pace: Pace,
@@ -123,13 +124,13 @@ pub(super) struct World<M> {
     events: BTreeMap<(u64, u64), (u16, Event)>,
     sequence: u64,
     now_us: u64,
-    /// By the token of an outcome.
+    /// The bodies by their outcomes' tokens.
     bodies: BTreeMap<Digest, Digest>,
     decisions: BTreeMap<BatchNumber, Decision>,
 }
 
 impl<M: Machine> World<M> {
-    /// So many validators on a state of that root.
+    /// Makes `validators` validators on a state with this root.
     pub(super) fn new(validators: u8, genesis_root: Digest, pace: Pace, machine: M) -> World<M> {
         let keys = slipstream_testkit::keys(1..=validators);
         let set = slipstream_testkit::set(0, &keys, Address::ZERO);
@@ -187,7 +188,7 @@ impl<M: Machine> World<M> {
         world
     }
 
-    /// Runs until so many batches are decided, or that time has passed; these decisions.
+    /// Runs until `batches` batches are decided, or until `most_us`; returns the decisions.
     pub(super) fn run(&mut self, batches: u64, most_us: u64) -> Vec<Decision> {
         while (self.decisions.len() as u64) < batches
             && let Some(((at, _), (seat, event))) = self.events.pop_first()
@@ -198,16 +199,16 @@ impl<M: Machine> World<M> {
             self.now_us = at;
             let free = self.seats[usize::from(seat)].benches[Bench::Driver as usize];
             if free > at {
-                // One after another, as they came.
+                // Events are handled one at a time, in order.
                 self.post_at(seat, free, event);
                 continue;
             }
-            // The validators are one process here, and share nothing elsewhere.
+            // The validators are one process here, but must share no verified signatures.
             verified::forget();
             let begun = Instant::now();
             let worked_us = self.happen(seat, event);
             let took_us = (begun.elapsed().as_micros() as u64).saturating_sub(worked_us);
-            // It takes the core away from longer work, as a system's scheduler lets it.
+            // Handling an event preempts longer work, as an operating system's scheduler allows.
             self.seats[usize::from(seat)].benches[Bench::Driver as usize] = self.now_us + took_us;
         }
         self.decisions.values().cloned().collect()
@@ -218,7 +219,8 @@ impl<M: Machine> World<M> {
         self.events.insert((at_us, self.sequence), (seat, event));
     }
 
-    /// Tells the core, and carries out what it wants; how long machines really worked meanwhile, which is none of the core's time.
+    /// Passes an event to the core, and carries out its effects; returns the real time of the machines' work, which
+    /// does not count as the core's.
     fn happen(&mut self, seat: u16, event: Event) -> u64 {
         let at = &mut self.seats[usize::from(seat)];
         match event {
@@ -299,7 +301,7 @@ impl<M: Machine> World<M> {
         {
             at.is_flushing = true;
             let record_us = if record.is_some() { self.pace.record_us } else { 0 };
-            // It waits for the disk, not for a core.
+            // It waits for the disk, not for a CPU core.
             let end = self.now_us.max(at.benches[Bench::Record as usize]) + record_us;
             at.benches[Bench::Record as usize] = end;
             self.post_at(seat, end, Event::Flushed(outputs));
@@ -332,7 +334,7 @@ impl<M: Machine> World<M> {
         let ready_us = if is_build { now_us.max(at.benches[Bench::Intake as usize]) } else { now_us };
         let end = at.occupy(Bench::Execution, ready_us, took_us);
         if is_build && intake_us > 0 {
-            // Meanwhile the validator takes in the contents of the next batch.
+            // Meanwhile the validator takes in the transactions of the next batch.
             at.occupy(Bench::Intake, now_us, intake_us);
         }
         let rollbacks = at.rollbacks;
@@ -374,7 +376,7 @@ impl<M: Machine> World<M> {
                 let end = self.seats[usize::from(seat)].occupy(Bench::Commit, now_us, commit_us);
                 self.post_at(seat, end, Event::Committed(info));
             }
-            // Nobody lies here.
+            // No validator lies here.
             Output::Convict(_) => {}
         }
     }

@@ -22,16 +22,16 @@ use slipnet::progress::Progress;
 pub(super) enum Traffic {
     /// Plain transfers in full batches.
     Transfers,
-    /// Transfers of one ERC-20 in full batches.
+    /// Transfers of one ERC-20 token in full batches.
     Erc20,
-    /// One plain transfer a batch: it shows the bytes that each batch takes by itself.
+    /// One plain transfer per batch, which shows the fixed bytes of a batch.
     Single,
 }
 
 impl Traffic {
     pub(super) const ALL: [Traffic; 3] = [Traffic::Transfers, Traffic::Erc20, Traffic::Single];
 
-    /// The traffic's name in figures.
+    /// Returns the traffic's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Traffic::Transfers => "transfers",
@@ -48,24 +48,24 @@ impl Traffic {
     }
 }
 
-/// A chain that was made. Its store is closed.
+/// A finished chain with a closed store.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) traffic: Traffic,
     pub(super) dir: PathBuf,
-    /// The number of batches above the genesis.
+    /// The number of batches after the genesis.
     pub(super) batches: u64,
     pub(super) transactions: u64,
     pub(super) setup: Setup,
 }
 
-/// The part before the traffic: the genesis, and batches that deploy and mint.
+/// The chain's beginning: the genesis, and the batches that deploy and mint.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Setup {
-    /// The number of batches above the genesis.
+    /// The number of batches after the genesis.
     pub(super) batches: u64,
     pub(super) transactions: u64,
-    /// In the columns of [`KINDS`].
+    /// Bytes in the columns of [`KINDS`].
     pub(super) blob_bytes: [u64; KINDS.len()],
 }
 
@@ -80,7 +80,7 @@ impl Setup {
             setup.batches = number.get();
             setup.transactions += u64::from(header.tx_count);
             for (bytes, kind) in setup.blob_bytes.iter_mut().zip(KINDS) {
-                // The genesis, which is its batch's body, is not among the bodies.
+                // The genesis is its batch's body, but is not stored among the bodies.
                 if (number, kind) != (BatchNumber::new(0), BlobKind::Body) {
                     *bytes += store.blob(kind, number)?.map_or(0, |blob| blob.len()) as u64;
                 }
@@ -94,7 +94,7 @@ impl Chain {
     /// Fills a store in an empty directory.
     ///
     /// # Errors
-    /// If a transaction fails, or the disk does.
+    /// If a transaction or the disk fails.
     pub(super) fn make(traffic: Traffic, size: &Size, dir: &Path, progress: Progress) -> Result<Chain> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let store = Store::open(&StorageConfig::default(), dir)?;
@@ -121,7 +121,7 @@ impl Chain {
     }
 }
 
-/// The transfers of the full batches, each in a batch of its own; returns how many.
+/// Makes transfers, each in its own batch; returns their number.
 fn make_single(store: &Store, size: &Size, progress: Progress) -> Result<u64> {
     let signer = Signer::new(Workload::Transfers, Default::default(), size.senders);
     let genesis = one_validator(&signer.funded());

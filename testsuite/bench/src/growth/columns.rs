@@ -1,4 +1,4 @@
-//! The bytes of each column of a chain's store, for each batch and for each transaction.
+//! The bytes of each column of a chain's store, per batch and per transaction.
 
 use anyhow::{Context, Result, ensure};
 use rocksdb::{DB, Options};
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::harness::files::wait_until_quiet;
 
-/// The columns whose size is the same for every batch.
+/// The columns whose size per batch is fixed.
 const FIXED: [&str; 4] = ["headers", "header_index", "nodes", "certificates"];
 const INDEX: &str = "transactions";
 /// In the order of [`KINDS`].
 const BLOBS: [&str; KINDS.len()] = ["bodies", "receipts", "deltas", "hints"];
-/// The state's, and those that have a few rows however long the ledger is.
+/// The state's columns, and those that have a few rows however long the ledger is.
 const OTHERS: [&str; 9] = [
     "default",
     "epoch_ends",
@@ -33,19 +33,19 @@ struct Taken {
     fixed: [u64; FIXED.len()],
     index: u64,
     blobs: [u64; BLOBS.len()],
-    /// Of the first two, merged into one level.
+    /// The fixed columns and the index, each merged into one level.
     fixed_compacted: u64,
     index_compacted: u64,
 }
 
-/// Figures of a chain whose store is closed.
+/// Returns the figures of a chain whose store is closed.
 pub(super) fn measure(chain: &Chain) -> Result<Vec<Figure>> {
     let known = DB::list_cf(&Options::default(), chain.dir.join("db"))?;
     for name in &known {
         let all = FIXED.iter().chain([&INDEX]).chain(&BLOBS).chain(&OTHERS);
         ensure!(all.into_iter().any(|it| it == name), "bench growth does not know the column {name}");
     }
-    // As a node would open it: the log's rows are flushed, and everything lies in files.
+    // As a node opens it: the log's rows are flushed, so that everything is in files.
     let database = plain_database(&StorageConfig::default(), &chain.dir)?;
     for name in &known {
         database.flush_cf(family(&database, name)?)?;
@@ -75,7 +75,8 @@ fn figures(chain: &Chain, taken: &Taken) -> Vec<Figure> {
     let figure = |name: String, bytes: f64| Figure::new(format!("{name}.{traffic}"), "B", vec![bytes]);
     let per = |bytes: u64, count: u64| bytes as f64 / count as f64;
     let Chain { batches, transactions, setup, .. } = *chain;
-    // Blobs are those of the traffic alone; all batches have a header, and all transactions an entry of the index.
+    // Blobs count only for the traffic's batches. Headers count for all batches, and index entries for all
+    // transactions.
     let (of_traffic, sent) = (batches - setup.batches, transactions - setup.transactions);
     let blobs: Vec<u64> =
         taken.blobs.iter().zip(setup.blob_bytes).map(|(bytes, setup)| bytes - setup).collect();
@@ -94,7 +95,8 @@ fn figures(chain: &Chain, taken: &Taken) -> Vec<Figure> {
         .chain([(INDEX, per(taken.index, transactions) * in_batch)])
         .chain(BLOBS.iter().zip(&blobs).map(|(name, bytes)| (*name, per(*bytes, of_traffic))));
     figures.extend(per_batch.map(|(name, bytes)| figure(format!("bytes_per_batch.{name}"), bytes)));
-    // A batch of one transaction takes the same for both. The lines above have the bytes of index and blobs for a transaction.
+    // With one transaction per batch both values are the same. The lines above have the bytes of index and blobs per
+    // transaction.
     if chain.traffic != Traffic::Single {
         let per_transaction = fixed().map(|(name, bytes)| (name, bytes / in_batch));
         figures.extend(
@@ -104,13 +106,13 @@ fn figures(chain: &Chain, taken: &Taken) -> Vec<Figure> {
     figures
 }
 
-/// Bytes of a column's files as a node that runs has them.
+/// Returns the bytes of a column's files, as on a running node.
 fn file_bytes(database: &DB, name: &str) -> Result<u64> {
     let bytes = database.property_int_value_cf(family(database, name)?, "rocksdb.live-sst-files-size")?;
     bytes.with_context(|| format!("RocksDB does not tell the size of {name}"))
 }
 
-/// The same, once its files are merged.
+/// Returns the bytes of a column's files after they are merged.
 fn compacted_bytes(database: &DB, name: &str) -> Result<u64> {
     database.compact_range_cf(family(database, name)?, None::<&[u8]>, None::<&[u8]>);
     file_bytes(database, name)
@@ -126,7 +128,8 @@ mod tests {
     use crate::growth::{QUICK, Size};
     use slipnet::progress::Progress;
 
-    /// Goal: all columns of a store are known, and rows in the log alone count: a batch takes at least the size of its random part.
+    /// Goal: all columns of a store are known, and rows that are only in the log count: a batch takes at least the size
+    /// of its random part.
     #[test]
     fn a_batch_takes_at_least_its_digests() {
         let dir = tempfile::tempdir().unwrap();
@@ -134,8 +137,8 @@ mod tests {
         let chain = Chain::make(Traffic::Single, &size, &dir.path().join("single"), Progress::Quiet).unwrap();
         let figures = measure(&chain).unwrap();
         let value = |name: &str| figures.iter().find(|figure| figure.name() == name).unwrap().value();
-        // Parent, roots and digests that differ; a header's digest twice; two roots and a signature. Of a transaction's hash the index has seven
-        // bytes.
+        // Parent, roots and digests that differ; a header's digest twice; two roots and a signature. The index has
+        // seven bytes of a transaction's hash.
         assert!(value("fixed_bytes_per_batch.single") > 4.0 * 32.0 + 2.0 * 32.0 + 128.0);
         assert!(value("index_bytes_per_transaction.single") > 7.0);
         assert!(value("blobs_bytes_per_transaction.body.single") > 64.0);

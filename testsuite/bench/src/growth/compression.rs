@@ -1,4 +1,4 @@
-//! How much each way to pack contents saves, and what it costs.
+//! The compression ratio and the cost of each way to pack contents.
 
 use std::hint::black_box;
 
@@ -12,15 +12,15 @@ use super::{
 };
 use slipnet::cpu;
 
-/// Contents in one way, and their measurements.
+/// Contents packed in one way, with their measurements.
 struct Measured<'a> {
     packer: Packer<'a>,
     packed: Vec<Packed>,
-    /// CPU seconds of each run.
+    /// CPU seconds of packing and unpacking, run by run.
     seconds: [Vec<f64>; 2],
 }
 
-/// Figures of one kind of blob of one traffic; empty if the batches lack it.
+/// Returns the figures of one kind of blob of one traffic; none if the batches lack it.
 pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     if samples.test.is_empty() {
         return Ok(Vec::new());
@@ -52,7 +52,7 @@ pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Of bodies: the bytes that nothing compresses, and the ratio that they leave.
+/// Returns, for bodies, the incompressible bytes, and the ratio that they limit.
 fn signatures(samples: &Samples, content: f64) -> Result<Vec<Figure>> {
     if samples.kind != BlobKind::Body {
         return Ok(Vec::new());
@@ -70,7 +70,7 @@ fn signatures(samples: &Samples, content: f64) -> Result<Vec<Figure>> {
 }
 
 impl<'a> Measured<'a> {
-    /// Packs all contents once, and checks that they come back.
+    /// Packs all contents once, and checks that unpacking restores them.
     fn new(mut packer: Packer<'a>, samples: &Samples) -> Result<Measured<'a>> {
         let mut all = Vec::new();
         for contents in samples.test.chunks(packer.way().batches()) {
@@ -83,14 +83,14 @@ impl<'a> Measured<'a> {
         Ok(Measured { packer, packed: all, seconds: Default::default() })
     }
 
-    /// Packs and unpacks all contents, on this thread.
+    /// Packs and unpacks all contents on this thread.
     fn run(&mut self, samples: &Samples) -> Result<()> {
         let Measured { packer, packed, seconds } = self;
         let start = cpu::of_this_thread();
         for contents in samples.test.chunks(packer.way().batches()) {
             match contents {
                 [content] => black_box(packer.pack(content)?),
-                // A store of groups has to put them together.
+                // A store of groups must concatenate them.
                 contents => black_box(packer.pack(&contents.concat())?),
             };
         }

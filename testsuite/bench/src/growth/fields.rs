@@ -1,23 +1,24 @@
-//! Bodies taken apart: the numbers r and s of each signature, which nothing compresses, from the rest; and the rest by field.
+//! Bodies split into the incompressible numbers r and s of each signature, and the rest; and the rest by field.
 //!
-//! Both are possible for a store: a body comes back byte for byte. An envelope is its type (a legacy one lacks it) and a list of
-//! RLP items, of which the last two are r and s. Their first byte, which says how long they are, stays with the rest.
+//! A store could do both, because a body is restored byte for byte. An envelope is its type (which a legacy one lacks)
+//! and a list of RLP items, the last two of which are r and s. Their first byte, which gives their length, stays with
+//! the rest.
 //!
 //! ```text
-//!  cut    count | per transaction: length, its bytes but r and s                                      r s r s ...
+//!  cut    count | per transaction: length, its bytes without r and s                                  r s r s ...
 //!  sorted count | type of each | per field in use: its number, length, items of all transactions      r s r s ...
 //! ```
 
 use alloy_rlp::Header;
 use anyhow::{Context, Result, ensure};
 
-/// Fields by type: legacy, EIP-2930, EIP-1559, EIP-4844, EIP-7702.
+/// Number of fields by type: legacy, EIP-2930, EIP-1559, EIP-4844, EIP-7702.
 const FIELDS: [usize; 5] = [9, 11, 12, 14, 13];
-/// Room for the fields of a type among the numbers of all fields.
+/// The most fields of a type, in the numbering of all fields.
 const FIELDS_MAX: usize = 16;
-/// A type or a string's prefix is below this, a list's is not.
+/// The prefix of a list is at least this; a type or a string's prefix is below it.
 const LIST_MIN: u8 = 0xc0;
-/// Below it a byte is an item of its own; a short string has it and its length as prefix.
+/// A byte below this is an item by itself; a short string's prefix is this plus its length.
 const STRING_MIN: u8 = 0x80;
 
 /// A body in two parts.
@@ -27,10 +28,10 @@ pub(super) struct Parts {
     pub(super) signatures: Vec<u8>,
 }
 
-/// Takes the signatures from a body's content.
+/// Removes the signatures from a body's content.
 ///
 /// # Errors
-/// If it is no body, or has a transaction of an unknown type.
+/// If it is not a body, or has a transaction of an unknown type.
 pub(super) fn cut_signatures(content: &[u8]) -> Result<Parts> {
     let mut parts = Parts { rest: Vec::with_capacity(content.len()), signatures: Vec::new() };
     let (mut left, mut items) = (content, Vec::new());
@@ -52,10 +53,10 @@ pub(super) fn cut_signatures(content: &[u8]) -> Result<Parts> {
     Ok(parts)
 }
 
-/// The content that [`cut_signatures`] took apart.
+/// Returns the content that [`cut_signatures`] split.
 ///
 /// # Errors
-/// If it did not make these parts.
+/// If [`cut_signatures`] did not make these parts.
 pub(super) fn put_signatures_back(mut rest: &[u8], mut signatures: &[u8]) -> Result<Vec<u8>> {
     let mut content = Vec::with_capacity(rest.len() + signatures.len());
     let count = take_length(&mut rest)?;
@@ -74,7 +75,7 @@ pub(super) fn put_signatures_back(mut rest: &[u8], mut signatures: &[u8]) -> Res
     Ok(content)
 }
 
-/// Takes the signatures from a body's content, and puts the same fields of all transactions side by side.
+/// Removes the signatures from a body's content, and groups the rest by field.
 ///
 /// # Errors
 /// Those of [`cut_signatures`].
@@ -104,10 +105,10 @@ pub(super) fn sort(content: &[u8]) -> Result<Parts> {
     Ok(Parts { rest, signatures })
 }
 
-/// The content that [`sort`] took apart.
+/// Returns the content that [`sort`] split.
 ///
 /// # Errors
-/// If it did not make these parts.
+/// If [`sort`] did not make these parts.
 pub(super) fn unsort(mut rest: &[u8], mut signatures: &[u8]) -> Result<Vec<u8>> {
     let mut content = Vec::with_capacity(rest.len() + signatures.len());
     let count = take_length(&mut rest)?;
@@ -173,12 +174,12 @@ fn take_item<'a>(list: &mut &'a [u8]) -> Result<&'a [u8]> {
     take(list, whole.len() - payload.len() + header.payload_length)
 }
 
-/// Splits r or s into the byte that says how long it is and what is incompressible; a small one has the first alone.
+/// Splits r or s into the byte that gives its length and its incompressible bytes; a small one has only the first.
 fn cut(item: &[u8]) -> (&[u8], &[u8]) {
     item.split_at(1)
 }
 
-/// Of what [`cut`] took from an item that begins so.
+/// Returns the number of bytes that [`cut`] splits off an item with this first byte.
 fn cut_bytes(head: u8) -> usize {
     usize::from(head.saturating_sub(STRING_MIN))
 }
@@ -194,7 +195,7 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8]> {
     Ok(taken)
 }
 
-/// Reads a length of BCS: seven bits a byte, the lowest first.
+/// Reads a BCS length: seven bits per byte, the lowest first.
 fn take_length(bytes: &mut &[u8]) -> Result<usize> {
     let mut length = 0;
     for shift in (0..32).step_by(7) {
@@ -221,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// An envelope of some type: numbers and an empty list, then r and s.
+    /// Returns an envelope of a type: numbers and an empty list, then r and s.
     fn envelope(kind: usize, r: &[u8], s: &[u8]) -> Vec<u8> {
         let mut list: Vec<u8> = (0..FIELDS[kind] - 3).map(|field| field as u8).collect();
         list.push(LIST_MIN);
@@ -232,7 +233,7 @@ mod tests {
         take_transaction(&mut &content[..]).unwrap().to_vec()
     }
 
-    /// Goal: both forms keep every byte, of every type, and of r and s with leading zeros, which RLP leaves out.
+    /// Goal: both forms keep every byte, for every type, and for r and s with leading zeros, which RLP leaves out.
     #[test]
     fn bodies_come_back() {
         let long: Vec<u8> = [&[0xa0][..], &[7; 32]].concat();

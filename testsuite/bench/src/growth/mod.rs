@@ -1,4 +1,5 @@
-//! `slipnet bench growth`: the growth of everything but the state on disk as a ledger grows, and which compression would pay.
+//! `slipnet bench growth`: the growth on disk of everything but the state as a ledger grows, and which compression
+//! would pay.
 //!
 //! ```text
 //!  chain (signed, executed, certified in process) ─▶ store ─▶ its files, by column      bytes per batch and per transaction
@@ -23,19 +24,19 @@ use slipnet::progress::Progress;
 /// The blobs of a batch, in the order of figures.
 const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
 
-/// How much is measured.
+/// The size of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     /// The number of alternating runs of each timing.
     runs: usize,
-    /// Batches of a chain of full batches.
+    /// Batches of a chain with full batches.
     full_batches: u64,
     /// Batches of the chain with one transaction in each.
     single_batches: u64,
     senders: u32,
-    /// Content of one kind that a dictionary is trained on, from the chain's first half.
+    /// Bytes of content of one kind that a dictionary is trained on, from the chain's first half.
     train_bytes_max: usize,
-    /// Content of one kind that is packed, from its second half.
+    /// Bytes of content of one kind that is packed, from the chain's second half.
     test_bytes_max: usize,
 }
 

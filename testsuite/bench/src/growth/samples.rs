@@ -1,4 +1,4 @@
-//! [`Samples`]: contents of one kind of blob, those to train a dictionary on apart from those to pack.
+//! [`Samples`]: contents of one kind of blob, in two sets: one to train a dictionary on, and one to pack.
 
 use std::{ops::RangeInclusive, path::Path};
 
@@ -10,22 +10,22 @@ use slipstream_types::{BatchNumber, BlobKind, Body, codec};
 use super::{KINDS, Size, chains::Chain, ways::GROUP_BATCHES};
 use crate::mainnet::{self, Block};
 
-/// The first block whose receipts hold no state root.
+/// The first block whose receipts contain no state root.
 const BLOCK_MIN: u64 = 4_370_000;
 
-/// The samples of one kind of blob, as the module describes.
+/// The samples of one kind of blob.
 pub(super) struct Samples {
-    /// Traffic and kind, as in figures.
+    /// Traffic and kind, as in the names of figures.
     pub(super) name: String,
     pub(super) kind: BlobKind,
     pub(super) train: Vec<Vec<u8>>,
-    /// Whole groups of blobs to pack.
+    /// Blobs to pack, in whole groups.
     pub(super) test: Vec<Vec<u8>>,
-    /// Of the batches that are packed.
+    /// Transactions of the batches that are packed.
     pub(super) transactions: u64,
 }
 
-/// A batch's content of one kind, and how many transactions the batch has.
+/// A batch's content of one kind, and the batch's number of transactions.
 type Content = (Vec<u8>, u64);
 
 impl Samples {
@@ -41,7 +41,7 @@ impl Samples {
     }
 }
 
-/// The blobs of a chain's store. A dictionary is trained on the first half, the second half is packed.
+/// Returns the blobs of a chain's store. The first half trains a dictionary, and the second half is packed.
 ///
 /// # Errors
 /// If a blob is damaged, or the disk fails.
@@ -58,7 +58,7 @@ pub(super) fn of_chain(chain: &Chain, size: &Size) -> Result<Vec<Samples>> {
     samples
 }
 
-/// The contents of a kind in a range of batches, from the first on as many as are within the limit.
+/// Reads the contents of a kind in a range of batches, from the first one, up to the limit in bytes.
 fn read(
     store: &Store,
     kind: BlobKind,
@@ -81,7 +81,7 @@ fn read(
     Ok(contents)
 }
 
-/// Mainnet blocks as batches: a dictionary is trained on every other one, the rest is packed.
+/// Returns mainnet blocks as batches: every other one trains a dictionary, and the rest is packed.
 ///
 /// # Errors
 /// If a block cannot be read or executed.
@@ -96,7 +96,7 @@ pub(super) fn of_mainnet(data: &Path) -> Result<Vec<Samples>> {
     Ok(KINDS.into_iter().zip(halves).map(samples).collect())
 }
 
-/// The blobs that a block would have, in the order of [`KINDS`].
+/// Returns the blobs that a block would have, in the order of [`KINDS`].
 fn contents(block: &Block) -> Result<[Option<Vec<u8>>; KINDS.len()]> {
     let Block { env, transactions, state, .. } = block;
     let outcome = execute(state, env, transactions)?;

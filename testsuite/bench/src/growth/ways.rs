@@ -1,4 +1,4 @@
-//! [`Way`] and [`Packer`]: the ways to pack a blob's content, the store's own among them.
+//! [`Way`] and [`Packer`]: the ways to pack a blob's content, including the store's own.
 
 use anyhow::{Context, Result};
 use slipstream_types::{Blob, BlobKind};
@@ -14,25 +14,25 @@ pub(super) const LEVEL: i32 = 3;
 pub(super) const DICTIONARY_BYTES: usize = 112 << 10;
 /// Batches that are packed as one.
 pub(super) const GROUP_BATCHES: usize = 16;
-/// A batch's kind and length, however its content is packed: see [`Blob`].
+/// The bytes of a batch's kind and length, however its content is packed: see [`Blob`].
 pub(super) const PREFIX_BYTES: usize = 5;
-/// Says where the signatures begin, if they stand apart.
+/// The bytes that tell where the signatures begin, if they are separate.
 const LENGTH_BYTES: usize = 4;
 
-/// How contents are packed.
+/// A way to pack contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
-    /// One LZ4 block for each batch, as they are stored.
+    /// One LZ4 block for each batch, as in the store.
     Lz4,
     /// One zstd frame for each batch.
     Zstd,
-    /// The same, with a dictionary of other batches.
+    /// The same, with a dictionary trained on other batches.
     ZstdDictionary,
     /// One zstd frame for [`GROUP_BATCHES`].
     ZstdGroups,
-    /// Of bodies: signatures as they are, a zstd frame of the rest.
+    /// For bodies: signatures uncompressed, and a zstd frame of the rest.
     SignaturesApart,
-    /// Of bodies: the same, the rest sorted by field.
+    /// For bodies: the same, with the rest sorted by field.
     Fields,
 }
 
@@ -40,13 +40,13 @@ impl Way {
     const ALL: [Way; 6] =
         [Way::Lz4, Way::Zstd, Way::ZstdDictionary, Way::ZstdGroups, Way::SignaturesApart, Way::Fields];
 
-    /// Those that a kind of blob can be packed in.
+    /// Returns the ways in which a kind of blob can be packed.
     pub(super) fn of(kind: BlobKind) -> impl Iterator<Item = Way> {
         let of_bodies = |way: &Way| matches!(way, Way::SignaturesApart | Way::Fields);
         Way::ALL.into_iter().filter(move |way| kind == BlobKind::Body || !of_bodies(way))
     }
 
-    /// The way's name in figures.
+    /// Returns the way's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Lz4 => "lz4",
@@ -58,23 +58,23 @@ impl Way {
         }
     }
 
-    /// Batches that are packed as one.
+    /// Returns the number of batches that are packed as one.
     pub(super) fn batches(self) -> usize {
         if self == Way::ZstdGroups { GROUP_BATCHES } else { 1 }
     }
 }
 
-/// A dictionary as both sides hold it ready.
+/// A dictionary, prepared for both directions.
 pub(super) struct Dictionary {
     encoder: EncoderDictionary<'static>,
     decoder: DecoderDictionary<'static>,
 }
 
 impl Dictionary {
-    /// A dictionary of the texts that contents have in common.
+    /// Trains a dictionary on the texts that contents share.
     ///
     /// # Errors
-    /// If there are too few.
+    /// If the contents are too few.
     pub(super) fn train(contents: &[Vec<u8>]) -> Result<Dictionary> {
         let bytes = from_samples(contents, DICTIONARY_BYTES)
             .with_context(|| format!("{} contents make no dictionary", contents.len()))?;
@@ -85,11 +85,11 @@ impl Dictionary {
     }
 }
 
-/// A content, or a group of them, packed.
+/// A packed content, or a packed group of them.
 pub(super) enum Packed {
     Blob(Blob),
     Frame(Vec<u8>),
-    /// A frame of the contents that are not stored as they are.
+    /// A frame of the rest, and the uncompressed signatures.
     Apart {
         frame: Vec<u8>,
         signatures: Vec<u8>,
@@ -97,10 +97,10 @@ pub(super) enum Packed {
 }
 
 impl Packed {
-    /// The bytes that a store would have for so many batches.
+    /// Returns the bytes that a store would use for these `batches` batches.
     pub(super) fn bytes(&self, batches: usize) -> usize {
         match self {
-            // The prefix is part of it.
+            // The blob includes the prefix.
             Packed::Blob(blob) => blob.len(),
             Packed::Frame(frame) => batches * PREFIX_BYTES + frame.len(),
             Packed::Apart { frame, signatures } => {
@@ -119,7 +119,7 @@ pub(super) struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// With a dictionary, which one way alone uses.
+    /// Makes a packer with a dictionary, which only one way uses.
     pub(super) fn new(way: Way, kind: BlobKind, dictionary: &'a Dictionary) -> Result<Packer<'a>> {
         let (mut compressor, decompressor) = match way {
             Way::ZstdDictionary => (
@@ -128,7 +128,7 @@ impl<'a> Packer<'a> {
             ),
             _ => (Compressor::new(LEVEL)?, Decompressor::new()?),
         };
-        // The reader knows the dictionary, so the four bytes of its id are left out; a small blob would pay for them.
+        // The reader knows the dictionary, so its id of four bytes is left out, which would cost a small blob much.
         compressor.include_dictid(false)?;
         Ok(Packer { way, kind, compressor, decompressor })
     }
@@ -137,10 +137,10 @@ impl<'a> Packer<'a> {
         self.way
     }
 
-    /// Packs a content, or the contents of a group, one after the other.
+    /// Packs a content, or a group's contents in order.
     ///
     /// # Errors
-    /// If it is none of its kind.
+    /// If it is not a content of its kind.
     pub(super) fn pack(&mut self, content: &[u8]) -> Result<Packed> {
         Ok(match self.way {
             Way::Lz4 => Packed::Blob(Blob::compress(self.kind, content)?),
@@ -152,10 +152,10 @@ impl<'a> Packer<'a> {
         })
     }
 
-    /// Gives the packed contents.
+    /// Returns the unpacked contents.
     ///
     /// # Errors
-    /// If it was packed in another way.
+    /// If they were packed in another way.
     pub(super) fn unpack(&mut self, packed: &Packed) -> Result<Vec<u8>> {
         match packed {
             Packed::Blob(blob) => Ok(blob.content(self.kind)?),
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::harness::workload::{Signer, Workload};
 
-    /// Goal: every way gives back each byte; otherwise its figures would be worthless.
+    /// Goal: every way restores each byte; otherwise its figures would be worthless.
     #[test]
     fn every_way_gives_back_what_it_packed() {
         let signer = Signer::new(Workload::Transfers, Default::default(), 50);

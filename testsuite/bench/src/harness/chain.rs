@@ -1,5 +1,5 @@
-//! [`Source`]: a certified chain without consensus. Every batch is executed, sealed, certified by the one validator's key and
-//! committed with its hints, as a validator does it.
+//! [`Source`]: a certified chain without consensus. Every batch is executed, sealed, certified with the only
+//! validator's key and committed with its hints, as a validator does it.
 
 use std::slice;
 
@@ -16,12 +16,12 @@ use slipnet::{
     progress::Progress,
 };
 
-/// Batches that are signed on all cores while those before them are executed.
+/// Batches that are signed ahead on all cores while earlier ones are executed.
 const SIGNED_AHEAD: u64 = 64;
 const BATCH_INTERVAL_MS: u64 = 100;
 const SEED: &str = "slipnet-bench";
 
-/// A chain that was made; its batches are in the store.
+/// A finished chain; its batches are in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) workload: Workload,
@@ -38,17 +38,17 @@ pub(crate) struct Maker<'a> {
     genesis: &'a Genesis,
     key: SecretKey,
     hints: HintsMode,
-    /// In the batches that were appended.
+    /// Transactions in the appended batches.
     pub(crate) transactions: u64,
-    /// The workload's transactions in the batches before [`Maker::extend`] goes on.
+    /// Transactions of the workload that [`Maker::extend`] has appended so far.
     pub(crate) extended: u64,
 }
 
 impl Source {
-    /// Fills an empty store with so many batches of a workload.
+    /// Fills an empty store with `batches` batches of a workload.
     ///
     /// # Errors
-    /// If a transaction fails, or the store does.
+    /// If a transaction or the store fails.
     pub(crate) fn make(
         store: &Store,
         workload: Workload,
@@ -69,31 +69,31 @@ impl Source {
     }
 }
 
-/// Batches of one size in a row.
+/// Consecutive batches of one size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Stretch {
     pub(crate) batches: u64,
-    /// Transactions of each.
+    /// Transactions of each batch.
     pub(crate) transactions: usize,
 }
 
-/// A genesis of whose one validator the bench has the key.
+/// Returns a genesis with one validator, whose key the bench has.
 pub(crate) fn one_validator(funded: &[Account]) -> Genesis {
     genesis(SEED, 1, funded)
 }
 
-/// The key of the one validator.
+/// Returns the only validator's key.
 pub(crate) fn validator_key() -> SecretKey {
     node_key(SEED, 0)
 }
 
 impl<'a> Maker<'a> {
-    /// For a store that is on a chain of [`one_validator`]; with hints as a validator makes them in this mode.
+    /// Makes one for a store on a chain of [`one_validator`], with hints as a validator makes them in mode `hints`.
     pub(crate) fn new(store: &'a Store, genesis: &'a Genesis, hints: HintsMode) -> Maker<'a> {
         Maker { store, genesis, key: validator_key(), hints, transactions: 0, extended: 0 }
     }
 
-    /// Appends batches of a workload behind those that it appended before: all cores sign those that come next while one executes.
+    /// Appends further batches of a workload: all cores sign the next ones while one executes.
     ///
     /// # Errors
     /// As [`Maker::append`].
@@ -119,7 +119,7 @@ impl<'a> Maker<'a> {
     /// Executes, certifies and commits a batch.
     ///
     /// # Errors
-    /// If a transaction fails, or the store does.
+    /// If a transaction or the store fails.
     pub(crate) fn append(&mut self, transactions: &[Transaction]) -> Result<()> {
         let head = self.store.head()?;
         let timestamp_ms = head.header.timestamp_ms + BATCH_INTERVAL_MS;
@@ -140,7 +140,7 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
-    /// Certifies and commits changes that no transaction made.
+    /// Certifies and commits changes without a transaction.
     ///
     /// # Errors
     /// If the store fails.

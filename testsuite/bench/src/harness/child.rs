@@ -1,4 +1,4 @@
-//! Processes that a bench starts of its own program. A child has no past, so that its peak of memory is its own.
+//! Processes that a bench starts from its own program. A child is a fresh process, so that its peak memory is its own.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,7 +17,7 @@ fn command(name: &str, arguments: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a child to its end; its result is its output.
+/// Runs a child to its end; parses its output as the result.
 pub(crate) fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Result<T> {
     let output = command(name, arguments)?.output()?;
     ensure!(output.status.success(), "the child {name} failed: {}", output.status);
@@ -28,7 +28,7 @@ pub(crate) fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Resu
 pub(crate) struct Endless(Child);
 
 impl Endless {
-    /// Starts it, and waits until it prints that it is at work.
+    /// Starts it, and waits until it prints that it is working.
     pub(crate) fn start(name: &str, arguments: &[String]) -> Result<Endless> {
         let mut child = Endless(command(name, arguments)?.spawn()?);
         let output = child.0.stdout.take().context("standard output is piped")?;
@@ -37,7 +37,7 @@ impl Endless {
         Ok(child)
     }
 
-    /// Kills it as a machine's user would: with no chance to clean up. Fails if it had ended before.
+    /// Kills it without a chance to clean up. Fails if it had ended before.
     pub(crate) fn kill(mut self) -> Result<()> {
         ensure!(self.0.try_wait()?.is_none(), "the child ended before it was killed");
         self.0.kill()?;
@@ -48,7 +48,7 @@ impl Endless {
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // It may have ended; its result does not matter any more.
+        // It may have ended; its result no longer matters.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -12,9 +12,9 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng, RngCore, SeedableRng, rngs::SmallRng};
 use rustix::fs::{Advice, OFlags};
 
-/// The block of the floor of a cold point read: the smallest read that O_DIRECT takes everywhere.
+/// The block size for the floor of a cold point read: the smallest read that O_DIRECT supports everywhere.
 const BLOCK_BYTES: usize = 4 << 10;
-/// A sequential read at a time.
+/// Bytes of one sequential read.
 const SEQUENTIAL_BYTES: usize = 1 << 20;
 
 /// Appends records to a file and syncs after each, as a commit does.
@@ -33,7 +33,7 @@ impl Log {
     }
 }
 
-/// Reads a file from end to end; returns its bytes.
+/// Reads a whole file; returns its size.
 pub(crate) fn read_sequentially(path: &Path) -> Result<u64> {
     let mut file = File::open(path)?;
     let mut buffer = vec![0; SEQUENTIAL_BYTES];
@@ -46,14 +46,14 @@ pub(crate) fn read_sequentially(path: &Path) -> Result<u64> {
     }
 }
 
-/// Drops everything below a directory from the operating system's cache.
+/// Drops all files in a directory from the operating system's cache.
 pub(crate) fn drop_cached(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if path.is_dir() {
             drop_cached(&path)?;
         } else if let Ok(file) = File::open(&path) {
-            // Only blocks that have reached the disk can be dropped. A file that is gone meanwhile needs neither.
+            // Only blocks that are on disk can be dropped. A file that has disappeared needs neither.
             file.sync_data()?;
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
         }
@@ -61,7 +61,7 @@ pub(crate) fn drop_cached(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of all files below a directory.
+/// Returns the total size of all files in a directory.
 pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let bytes = entries.flatten().map(|entry| match entry.metadata() {
@@ -72,7 +72,7 @@ pub(crate) fn disk_bytes(dir: &Path) -> u64 {
     bytes.sum()
 }
 
-/// A file of noise for [`direct_reads_per_s`].
+/// Fills a file with random bytes for [`direct_reads_per_s`].
 pub(crate) fn fill(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let mut random = SmallRng::seed_from_u64(1);
@@ -84,7 +84,7 @@ pub(crate) fn fill(path: &Path, bytes: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Random blocks of a file per second, read past the cache by so many threads.
+/// Returns how many random blocks of a file `threads` threads read per second, bypassing the cache.
 pub(crate) fn direct_reads_per_s(path: &Path, threads: usize, reads: usize) -> Result<f64> {
     let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)?;
     let blocks = file.metadata()?.len() / BLOCK_BYTES as u64;
@@ -112,14 +112,14 @@ pub(crate) fn direct_reads_per_s(path: &Path, threads: usize, reads: usize) -> R
     Ok(reads as f64 / start.elapsed().as_secs_f64())
 }
 
-/// A counter of this process in `/proc/self/io`.
+/// Returns a counter of this process in `/proc/self/io`.
 pub(crate) fn io_counter(name: &str) -> Result<u64> {
     let text = fs::read_to_string("/proc/self/io").context("the kernel does not count this process' I/O")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     Ok(line.with_context(|| format!("/proc/self/io has no {name}"))?.parse()?)
 }
 
-/// Waits until the process writes nothing any more: RocksDB has sorted its files.
+/// Waits until the process stops writing: RocksDB has finished its compactions.
 pub(crate) fn wait_until_quiet() -> Result<()> {
     const STEP: Duration = Duration::from_millis(250);
     let (start, mut quiet, mut last) = (Instant::now(), 0, io_counter("write_bytes")?);

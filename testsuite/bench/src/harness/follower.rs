@@ -1,4 +1,4 @@
-//! [`Goal`]: where a fresh fullnode process has to get, timed from its first request for data to the head of its peers.
+//! [`Goal`]: the head that a fresh fullnode process must reach, timed from its first request for data.
 
 use std::{
     path::Path,
@@ -12,23 +12,23 @@ use slipstream_types::Digest;
 use super::node::{NodeOptions, NodeProcess};
 use slipnet::accounts::node_key;
 
-/// How often a follower is asked until it starts to follow; the error of the start.
+/// How often a follower is polled until it starts to follow; the error of the start.
 const START_POLL: Duration = Duration::from_millis(2);
-/// How often its head is asked for after that; the error of the end. A question costs the follower about 0.1 ms.
+/// How often its head is polled after that; the error of the end. A poll costs the follower about 0.1 ms.
 const HEAD_POLL: Duration = Duration::from_millis(5);
 const SEED: &str = "slipnet-bench-follower";
 
-/// The head that a follower has to reach.
+/// The head that a follower must reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
     /// The number of the head's batch.
     pub(crate) head: u64,
     pub(crate) state_root: Digest,
-    /// Far above what it should take.
+    /// Far above the expected time.
     pub(crate) deadline: Duration,
 }
 
-/// CPU seconds of the processes around a follower so far.
+/// CPU seconds so far of the processes around a follower.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Around {
     pub(crate) server: f64,
@@ -40,24 +40,24 @@ pub(crate) struct Around {
 pub(crate) struct CaughtUp {
     /// From the first request for data to the head.
     pub(crate) seconds: f64,
-    /// From the ready line until then: connecting, and the first summary.
+    /// From the ready line to that request: connecting, and the first summary.
     pub(crate) connect_seconds: f64,
     /// Bytes that the follower received on its connections, headers and acknowledgements included.
     pub(crate) bytes: u64,
     pub(crate) cpu_s: f64,
-    /// Of the processes around it, in the same time.
+    /// CPU seconds of the processes around it, in the same time.
     pub(crate) around: Around,
-    /// The most memory that the follower had until its head was there.
+    /// The follower's peak memory until it reached the head.
     pub(crate) peak_mib: f64,
-    /// Seconds that each stage worked; stages overlap.
+    /// Seconds that each stage was busy; stages overlap.
     pub(crate) stages: Vec<(String, f64)>,
 }
 
 impl Goal {
-    /// Starts a follower in an empty directory and waits until it is there.
+    /// Starts a follower in an empty directory and waits until it reaches the head.
     ///
     /// # Errors
-    /// If the follower ends, does not get there in time, or gets somewhere else.
+    /// If the follower exits, is late, or reaches another state root.
     pub(crate) async fn reach(
         &self,
         dir: &Path,
@@ -92,7 +92,7 @@ impl Goal {
         })
     }
 
-    /// Compares the state root in a follower's status at the head with the chain's.
+    /// Compares the state root in a follower's status with the chain's.
     ///
     /// # Errors
     /// If they differ.
@@ -103,11 +103,11 @@ impl Goal {
         Ok(())
     }
 
-    /// Waits until a follower that begins behind batch `from` knows a peer's certified head: in that moment its first request for data
-    /// leaves.
+    /// Waits until a follower that begins after batch `from` knows a peer's certified head: at that moment it sends its
+    /// first request for data.
     ///
     /// # Errors
-    /// If the follower ends, or hears of no head in time.
+    /// If the follower exits, or learns of no head in time.
     pub(crate) async fn wait_started(&self, node: &mut NodeProcess, from: u64, ready: Instant) -> Result<()> {
         loop {
             let status = node.status().await?;
@@ -127,7 +127,7 @@ fn bytes_received(status: &Value) -> u64 {
     peers.iter().filter_map(|peer| peer["bytes_received"].as_u64()).sum()
 }
 
-/// The stage table of a status.
+/// Returns the busy seconds of each stage from a status.
 fn stages(status: &Value) -> Vec<(String, f64)> {
     let stages = status["sync"]["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let stage = |stage: &Value| Some((stage["stage"].as_str()?.to_owned(), stage["busy_seconds"].as_f64()?));

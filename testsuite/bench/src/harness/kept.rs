@@ -1,4 +1,4 @@
-//! Directories that a bench fills once and finds again, each with a marker beside it that says that it is whole.
+//! Directories that a bench fills once and reuses, each with a marker beside it that says that it is complete.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::BenchOptions;
 
-/// Where a bench works: the directory that `--dir` names, which keeps its stores, or a temporary one in the working directory.
+/// Where a bench works: the directory of `--dir`, which keeps its stores, or a temporary one in the working directory.
 pub(crate) struct Place {
     dir: PathBuf,
     /// Removes the directory when the bench ends.
@@ -32,12 +32,12 @@ impl Place {
     }
 }
 
-/// Whether a directory is whole from an earlier run.
+/// Whether an earlier run completed a directory.
 pub(crate) fn is_whole(dir: &Path) -> bool {
     dir.with_extension("whole").exists()
 }
 
-/// Makes a directory whole, unless it is so from an earlier run.
+/// Makes a directory, unless an earlier run completed it.
 pub(crate) fn once(dir: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if is_whole(dir) {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn once(dir: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result
     fs::write(&whole, []).with_context(|| format!("cannot write {}", whole.display()))
 }
 
-/// Removes a directory, if it is there.
+/// Removes a directory if it exists.
 pub(crate) fn remove(dir: &Path) -> Result<()> {
     match dir.exists() {
         true => fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display())),
@@ -57,7 +57,7 @@ pub(crate) fn remove(dir: &Path) -> Result<()> {
     }
 }
 
-/// Puts a copy of a closed store into a directory: files that never change are linked.
+/// Clones a closed store into a directory: files that never change are hard-linked.
 pub(crate) fn clone_store(from: &Path, to: &Path) -> Result<()> {
     remove(to)?;
     fs::create_dir_all(to)?;

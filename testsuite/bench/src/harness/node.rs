@@ -1,4 +1,4 @@
-//! [`NodeProcess`]: a real `slipstream` fullnode in a directory of its own.
+//! [`NodeProcess`]: a real `slipstream` fullnode in its own directory.
 
 use std::{
     fmt::Write as _,
@@ -22,18 +22,18 @@ use slipnet::{
     rpc::Rpc,
 };
 
-/// Opening a chain's store reads its whole state; far above what that takes.
+/// The deadline for readiness: opening a chain's store reads its whole state; far above the expected time.
 const READY_DEADLINE: Duration = Duration::from_secs(300);
-/// Where nobody listens: UDP's discard port.
+/// An address without a listener: UDP's discard port.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 const READY_POLL: Duration = Duration::from_millis(2);
 
-/// The database in a node's directory, for benches that fill it before the node starts.
+/// Returns the database in a node's directory, for benches that fill it before the node starts.
 pub(crate) fn database(dir: &Path) -> PathBuf {
     dir.join("data/db")
 }
 
-/// The differences between nodes.
+/// The settings that differ between nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeOptions {
     /// `sync.mode`.
@@ -44,13 +44,13 @@ pub(crate) struct NodeOptions {
     pub(crate) executor: String,
     /// Further keys of the `storage` section, as lines of YAML.
     pub(crate) storage: String,
-    /// Keys of the `consensus` section, as lines of YAML; of a validator, if there are any.
+    /// Keys of the `consensus` section, as lines of YAML; not empty for a validator.
     pub(crate) consensus: String,
     /// `storage.snapshot_interval_batches`.
     pub(crate) snapshot_interval: u64,
     /// Further keys of the `network` section, as lines of YAML.
     pub(crate) network: &'static str,
-    /// Peers to dial. A fullnode needs one; without a real peer, an address that leads nowhere takes the place.
+    /// Peers to dial. A fullnode needs one; without a real peer, [`NOWHERE`] replaces it.
     pub(crate) peers: Vec<String>,
 }
 
@@ -63,10 +63,10 @@ pub(crate) struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts a fullnode in a directory that may already hold a database, and waits until it says that it is ready.
+    /// Starts a fullnode in a directory that may already hold a database, and waits until it is ready.
     ///
     /// # Errors
-    /// If it does not get there, with the end of its log.
+    /// If it does not become ready; the error has the end of its log.
     pub(crate) async fn start(
         dir: &Path,
         genesis: &Path,
@@ -78,7 +78,7 @@ impl NodeProcess {
         let config = dir.join("node.yaml");
         fs::write(&config, yaml(genesis, options)?)?;
         let log = dir.join("log");
-        // A process appends to it; the ready line of one before it must not count.
+        // The process appends to the log, so the ready line of an earlier one must not count.
         fs::write(&log, "")?;
         let config = config.to_str().context("the directory's name is not valid UTF-8")?;
         let mut process = Process::spawn(&binary()?, &["run", "--config", config], log.clone())?;
@@ -96,17 +96,17 @@ impl NodeProcess {
         }
     }
 
-    /// The address of its API.
+    /// Returns the address of its API.
     pub(crate) fn url(&self) -> &str {
         self.rpc.url()
     }
 
-    /// Where peers reach it.
+    /// Returns the address that peers dial.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// An entry for `network.peers` of a node that reaches it at another address.
+    /// Returns an entry for `network.peers` of a node that reaches it at another address.
     pub(crate) fn peer_at(&self, address: SocketAddr) -> String {
         format!("{}@{address}", self.id)
     }
@@ -116,32 +116,32 @@ impl NodeProcess {
         self.rpc.page("/v1/status").await
     }
 
-    /// The number of its last batch.
+    /// Returns the number of its last batch.
     pub(crate) async fn head(&self) -> Result<u64> {
         self.rpc.head().await
     }
 
-    /// Asks it a question of JSON-RPC.
+    /// Sends it a JSON-RPC request.
     pub(crate) async fn call(&self, method: &str, params: Value) -> Result<Value> {
         self.rpc.call(method, params).await
     }
 
-    /// An error, with the end of the log, if it has ended by itself.
+    /// Returns an error, with the end of the log, if it has exited by itself.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         self.process.check_alive()
     }
 
-    /// CPU seconds that it took so far.
+    /// Returns its CPU seconds so far.
     pub(crate) fn cpu_s(&self) -> Result<f64> {
         cpu::of_process(self.process.pid())
     }
 
-    /// Bytes that it read from the disk so far.
+    /// Returns the bytes that it has read from the disk so far.
     pub(crate) fn disk_bytes(&self) -> Result<u64> {
         io_counter(self.process.pid(), "read_bytes")
     }
 
-    /// The most memory that it had so far, in MiB.
+    /// Returns its peak memory so far, in MiB.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
         memory::peak_mib(self.process.pid())
     }
@@ -153,7 +153,7 @@ impl NodeProcess {
     }
 }
 
-/// What the kernel counts of a process' input and output, in bytes: `read_bytes` from the disk, or `write_bytes` to it.
+/// Returns the kernel's count of a process' disk I/O, in bytes: `read_bytes` or `write_bytes`.
 pub(crate) fn io_counter(pid: u32, name: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/io");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -161,10 +161,10 @@ pub(crate) fn io_counter(pid: u32, name: &str) -> Result<u64> {
     Ok(value.with_context(|| format!("{path} has no {name}"))?.trim().parse()?)
 }
 
-/// The API, the key and the network address of a log's ready line, if it has one by now.
+/// Returns API address, key and network address from a log's ready line, if it has one by now.
 fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
     let line = log.lines().find(|line| line.starts_with("slipstream ready "))?;
-    // The line may still be in the making: its last field is whole only once its end is there.
+    // The line may be incomplete: its last field is whole only once the newline is there.
     if !log[log.find(line)? + line.len()..].starts_with('\n') {
         return None;
     }

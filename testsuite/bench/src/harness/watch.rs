@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use slipnet::rpc::Rpc;
 
-/// How often both are asked: the error of a lag. The errors of both sides cancel on average.
+/// How often both are polled: the error of a lag. The errors of both sides cancel on average.
 const POLL: Duration = Duration::from_millis(2);
-/// How long the follower may take for the last batches of a load.
+/// The longest time for the follower to get the last batches of a load.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// When each batch was first seen.
@@ -25,7 +25,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// A head counts for all batches up to it; batches from before the first look do not count.
+    /// Notes a head, for all batches up to it; batches from before the first poll do not count.
     fn note(&mut self, head: u64, now: Instant) {
         let last = *self.last.get_or_insert(head);
         self.batches.extend((last + 1..=head).map(|number| (number, now)));
@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-/// A thread that asks; it ends when it is finished or dropped.
+/// A thread that polls; it ends when it is finished or dropped.
 pub(crate) struct Watcher {
     stop: CancellationToken,
     until: tokio::sync::watch::Sender<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to ask the two nodes at these addresses.
+    /// Starts polling the two nodes at these addresses.
     pub(crate) fn start(leader: &str, follower: &str) -> Result<Watcher> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, (until, last)) = (CancellationToken::new(), tokio::sync::watch::channel(u64::MAX));
@@ -57,7 +57,8 @@ impl Watcher {
         Ok(Watcher { stop, until, thread: Some(thread) })
     }
 
-    /// Waits until the follower has a batch; then the lags of all batches that both were seen with, sorted, in milliseconds.
+    /// Waits until the follower has batch `last`; returns the sorted lags of all batches that both were seen with, in
+    /// milliseconds.
     pub(crate) async fn finish(mut self, last: u64) -> Result<Vec<f64>> {
         self.until.send_replace(last);
         let thread = self.thread.take().context("it is finished once")?;
@@ -77,7 +78,8 @@ impl Drop for Watcher {
     }
 }
 
-/// A follower can be seen with a batch before its leader is, by the time between two looks: that is no lag.
+/// Returns the lags. The follower may be seen with a batch before its leader, by less than the polling interval: that
+/// counts as 0.
 fn lags(leader: &Seen, follower: &Seen) -> Vec<f64> {
     let lag = |(number, followed): (&u64, &Instant)| {
         let led = leader.batches.get(number)?;
@@ -133,7 +135,7 @@ mod tests {
         for (head, ms) in [(7, 0), (8, 10), (8, 12), (10, 20)] {
             leader.note(head, at(ms));
         }
-        // It was behind at the first look, then got two batches at once, and does not have the last one.
+        // It was behind at the first poll, then got two batches at once, and does not have the last one.
         for (head, ms) in [(5, 0), (7, 5), (9, 110)] {
             follower.note(head, at(ms));
         }

@@ -1,4 +1,4 @@
-//! [`Workload`]: which transactions a source chain is made of, and [`Signer`], who signs them on all cores.
+//! [`Workload`]: the kind of transactions in a source chain, and [`Signer`], which signs them on all cores.
 
 use std::sync::Arc;
 
@@ -16,34 +16,34 @@ use slipnet::{
     signer::{self, Fees, Request},
 };
 
-/// Transactions of every batch but the first ones of an ERC-20 chain.
+/// Transactions of every batch, except the first ones of an ERC-20 chain.
 pub(crate) const BATCH_TRANSACTIONS: usize = 250;
-/// Receivers that do not send.
+/// Receivers that never send.
 const RECEIVERS: u32 = 100_000;
-/// Accounts that send each other everything in the hot-key workload.
+/// The accounts of the hot-key workload, which all send to each other.
 const HOT_ACCOUNTS: u32 = 200;
 const TRANSFER_WEI: u64 = 1_000;
 const TRANSFER_GAS: u64 = 21_000;
 const TOKEN_TRANSFER_GAS: u64 = 70_000;
 const DEPLOY_GAS: u64 = 3_000_000;
-/// Accounts per minting transaction, and the gas that each takes at most.
+/// Accounts per minting transaction, and the most gas for each.
 const MINTS: usize = 200;
 const GAS_PER_MINT: u64 = 40_000;
 const SEED: &str = "slipnet-bench";
 
-/// The work of the transactions.
+/// The kind of transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
-    /// Plain transfers between accounts that are drawn uniformly.
+    /// Plain transfers between uniformly drawn accounts.
     Transfers,
-    /// Transfers of one ERC-20 between holders that are drawn uniformly.
+    /// Transfers of one ERC-20 token between uniformly drawn holders.
     Erc20,
-    /// Plain transfers among few accounts: each is written in every batch.
+    /// Plain transfers among few accounts: every batch writes each of them.
     Hot,
 }
 
 impl Workload {
-    /// The workload's name in figures.
+    /// Returns the workload's name in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Workload::Transfers => "transfers",
@@ -53,7 +53,7 @@ impl Workload {
     }
 }
 
-/// Makes a workload's transactions, each by its index alone.
+/// Makes a workload's transactions, each from its index alone.
 pub(crate) struct Signer {
     workload: Workload,
     chain: ChainConfig,
@@ -64,7 +64,7 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// With so many senders (the hot-key workload has its own number).
+    /// Makes a signer for `senders` senders (the hot-key workload has its own number).
     pub(crate) fn new(workload: Workload, chain: ChainConfig, senders: u32) -> Signer {
         let senders = if workload == Workload::Hot { HOT_ACCOUNTS } else { senders };
         let mut accounts = Account::derive_many(SEED, senders + 1);
@@ -73,13 +73,13 @@ impl Signer {
         Signer { workload, chain, accounts, deployer, token }
     }
 
-    /// The accounts that need ether.
+    /// Returns the accounts that need ether.
     pub(crate) fn funded(&self) -> Vec<Account> {
         self.accounts.iter().chain([&self.deployer]).cloned().collect()
     }
 
-    /// Batches that come before the workload, signed one by one: the token of an ERC-20 chain with a balance for each sender, and `rows`
-    /// further balances that no transaction of the workload touches.
+    /// Returns the batches before the workload, signed one by one: the token of an ERC-20 chain with a balance for each
+    /// sender, and `rows` further balances that no transaction of the workload touches.
     pub(crate) fn prelude(&self, rows: u64) -> impl Iterator<Item = Result<Vec<Transaction>>> {
         let senders = if self.workload == Workload::Erc20 { &self.accounts[..] } else { &[] };
         let holders: Vec<Address> =
@@ -99,7 +99,7 @@ impl Signer {
         deploys.then(deploy).into_iter().chain(minted)
     }
 
-    /// Mints for the first of these holders, as the deployer's transaction of this nonce.
+    /// Mints for the first of these holders, as the deployer's transaction with this nonce.
     fn mint(&self, nonce: u64, holders: &[Address]) -> Result<Transaction> {
         let to = holders[..holders.len().min(MINTS)].to_vec();
         let gas = 100_000 + GAS_PER_MINT * to.len() as u64;
@@ -107,13 +107,13 @@ impl Signer {
         sign(&self.chain, &self.deployer, nonce, self.token.into(), 0, gas, input)
     }
 
-    /// The transactions of some batches after the prelude, the first of them being 0.
+    /// Returns the transactions of some batches after the prelude, counted from 0.
     pub(crate) fn batches(&self, batches: std::ops::Range<u64>) -> Result<Vec<Vec<Transaction>>> {
         let first = batches.start * BATCH_TRANSACTIONS as u64;
         self.batches_of(first, batches.end - batches.start, BATCH_TRANSACTIONS)
     }
 
-    /// The transactions of some batches of one size, from the workload's transaction `first` on.
+    /// Returns the transactions of `batches` batches of one size, from the workload's transaction `first` on.
     pub(crate) fn batches_of(
         &self,
         first: u64,
@@ -127,7 +127,7 @@ impl Signer {
         (0..batches).into_par_iter().map(batch).collect()
     }
 
-    /// Accounts take turns, so that nonces follow from the index.
+    /// Makes the transaction at an index: accounts take turns, so that nonces follow from it.
     fn transaction(&self, index: u64) -> Result<Transaction> {
         let senders = self.accounts.len() as u64;
         let (sender, nonce) = ((index % senders) as usize, index / senders);
@@ -152,7 +152,7 @@ impl Signer {
     }
 }
 
-/// A signed call, with the fees that the chain's base fee asks for and what the bench knows without recovering it: its sender.
+/// Signs a call, with the fees for the chain's base fee. Its sender is known, and is not recovered.
 pub(crate) fn sign(
     chain: &ChainConfig,
     account: &Account,
@@ -182,7 +182,7 @@ fn receiver(index: u32) -> Address {
     Address::from_word(keccak256(index.to_le_bytes()))
 }
 
-/// Somebody who holds a balance and neither sends nor receives.
+/// Returns an account that holds a balance and neither sends nor receives.
 fn holder(index: u64) -> Address {
     Address::from_word(keccak256(index.to_le_bytes()))
 }

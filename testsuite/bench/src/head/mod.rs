@@ -1,7 +1,7 @@
-//! `slipnet bench head`: how long after its validator a fullnode at the head has a batch, with 150 ms of round trip in between.
+//! `slipnet bench head`: a fullnode's lag behind its validator at the head, with a round trip of 150 ms in between.
 //!
-//! One validator and one fullnode are real processes; the load goes to the validator. A watcher with a thread of its own asks
-//! both for their head every two milliseconds and notes when it first saw each batch.
+//! One validator and one fullnode are real processes; the load goes to the validator. A watcher with its own thread
+//! polls both heads every two milliseconds and notes when it first saw each batch.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use slipnet::{
     progress::Progress,
 };
 
-/// Rates that are tried in turn until one cannot be sustained; the last one whose measured runs are, too, is the full load.
+/// Rates that are tried in turn until one is not sustained. The full load is the last one that is also sustained in the
+/// measured runs.
 const RAMP: [u32; 9] = [1_000, 2_000, 4_000, 5_000, 6_500, 8_000, 10_000, 12_500, 15_000];
 /// Long enough for a growing queue to show.
 const RAMP_SECONDS: u64 = 10;
@@ -47,7 +48,7 @@ const QUICK: Plan = Plan { runs: 1, seconds: 8 };
 
 /// One run at one rate.
 struct Run {
-    /// Sorted, in milliseconds, one of each batch.
+    /// Sorted lags in milliseconds, one for each batch.
     lags: Vec<f64>,
     committed_tps: f64,
     commit_p50_ms: f64,
@@ -125,7 +126,8 @@ impl Bench<'_> {
         load::run(&options, Progress::Quiet).await
     }
 
-    /// The rates that validator, fullnode and load together sustain on this machine for a short time, the highest last.
+    /// Returns the rates that validator, fullnode and load together sustain for a short time on this machine, in
+    /// increasing order.
     async fn ramp(&self) -> Result<Vec<u32>> {
         let mut rates = Vec::new();
         for tps in RAMP {
@@ -138,7 +140,7 @@ impl Bench<'_> {
         Ok(rates)
     }
 
-    /// Runs at half of a rate and at the whole of it, alternately.
+    /// Runs at half of a rate and at the full rate, alternately.
     async fn half_and_full(&self, full: u32, plan: &Plan) -> Result<(Vec<Run>, Vec<Run>)> {
         let (mut at_half, mut at_full) = (Vec::new(), Vec::new());
         for run in 1..=plan.runs {

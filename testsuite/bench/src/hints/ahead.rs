@@ -1,4 +1,4 @@
-//! [`replay_ahead`]: blocks that are read for while those before them execute.
+//! [`replay_ahead`]: a replay that reads for later blocks while earlier ones execute.
 
 use std::{sync::mpsc, thread};
 
@@ -8,11 +8,11 @@ use slipstream_types::{BatchNumber, Hints};
 
 use super::Case;
 
-/// One thread prepares blocks, each on a state of its own and `readahead` of them ahead, and one executes them. `hints` says what a block
-/// reads.
+/// Replays blocks with two threads: one prepares blocks, up to `readahead` ahead, each on its own state, and one
+/// executes them. `hints` returns what a block reads.
 ///
 /// # Errors
-/// If a state cannot be read, or a block comes out otherwise.
+/// If a state cannot be read, or a block has another outcome.
 pub(crate) fn replay_ahead<R>(
     prefetcher: &Prefetcher,
     readahead: usize,
@@ -22,13 +22,13 @@ pub(crate) fn replay_ahead<R>(
 where
     R: StateReader + Clone + 'static,
 {
-    // One more block is ahead in the hands of the thread that waits to send it.
+    // One less, because the sending thread holds one more block.
     let (sender, prepared) = mpsc::sync_channel::<Warm<R>>(readahead - 1);
     thread::scope(|scope| {
         scope.spawn(|| {
             let sender = sender;
             for (case, state) in blocks {
-                // A state that cannot be read shows when the block executes.
+                // A state that cannot be read fails when the block executes.
                 let Ok(hints) = hints(case, state) else { return };
                 let number = BatchNumber::new(case.block.env.number);
                 if sender.send(prefetcher.read_ahead(number, state.clone(), Wanted::from(&hints))).is_err() {
@@ -36,7 +36,7 @@ where
                 }
             }
         });
-        // Its end, on an error too, is what stops the other thread.
+        // Dropping it, also on an error, stops the other thread.
         let prepared = prepared;
         for (case, _) in blocks {
             let warm = prepared.recv().context("the thread that prepares blocks has ended")?;

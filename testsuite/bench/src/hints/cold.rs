@@ -1,6 +1,6 @@
-//! A store larger than its cache. The rows that blocks read lie among millions of others, and are read past the operating system's
-//! cache ([`StorageConfig::direct_reads`]). The block cache holds index, filters and [`CACHED_DATA_MIB`] of rows, and is emptied
-//! between runs.
+//! A store larger than its cache. The rows that blocks read lie among millions of others, and reads bypass the
+//! operating system's cache ([`StorageConfig::direct_reads`]). The block cache holds index, filters and
+//! [`CACHED_DATA_MIB`] of rows, and is emptied between runs.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -19,13 +19,13 @@ use slipnet::progress::Progress;
 
 /// Rows of one commit.
 const BATCH_ROWS: usize = 200_000;
-/// Code of one commit; its delta takes 32 MiB.
+/// Bytes of code in one commit; its delta takes 32 MiB.
 const BATCH_CODE_BYTES: usize = 8 << 20;
-/// The part of the block cache that is left to rows and code: a few blocks' working sets.
+/// The part of the block cache for rows and code: a few blocks' working sets.
 pub(crate) const CACHED_DATA_MIB: u64 = 16;
-/// Index and filters of a row, which the block cache holds too, in sixteenths of a byte.
+/// Size of index and filters per row, which are in the block cache too, in sixteenths of a byte.
 const INDEX_SIXTEENTHS: u64 = 40;
-/// The tree is not used; what is above this is dropped while it is checked at opening.
+/// Memory for the tree, which is not used; what exceeds it is evicted during the check at opening.
 const TREE_MIB: u64 = 64;
 
 fn config(rows: u64, cached_mib: u64, direct_reads: bool) -> StorageConfig {
@@ -39,7 +39,7 @@ fn config(rows: u64, cached_mib: u64, direct_reads: bool) -> StorageConfig {
     }
 }
 
-/// Opens the store with these rows in `dir`, which is filled unless it is already.
+/// Opens the store with these rows in `dir`, after filling it unless an earlier run did.
 pub(super) fn open(
     dir: &Path,
     rows: &Rows,
@@ -86,14 +86,14 @@ fn fill(dir: &Path, rows: &Rows, codes: &BTreeMap<Digest, Bytes>, progress: Prog
         chain::commit(&store, &delta, None)?;
         task.update(((index + 1) * BATCH_ROWS) as u64, "");
     }
-    // RocksDB still moves files down, and would stop when it is closed.
+    // RocksDB still compacts, and would stop when it is closed.
     files::wait_until_quiet()?;
     store.close();
     Ok(())
 }
 
-/// Part of the store. Each block has addresses of its own, so that blocks of different years, which read different values of the
-/// same keys, lie beside each other.
+/// A part of the store. Each block has its own addresses, so that blocks of different years can coexist although they
+/// read different values of the same keys.
 #[derive(Clone)]
 pub(crate) struct World {
     view: View,
@@ -102,7 +102,7 @@ pub(crate) struct World {
     headers: Arc<MemoryState>,
 }
 
-/// The address in a world.
+/// Returns a key's counterpart in a world.
 pub(super) fn masked(mask: &Address, key: &StateKey) -> StateKey {
     let address = |address: &Address| Address(address.0 ^ mask.0);
     match key {
@@ -111,7 +111,7 @@ pub(super) fn masked(mask: &Address, key: &StateKey) -> StateKey {
     }
 }
 
-/// The mask that tells a world's addresses from others'.
+/// Returns the mask that separates a world's addresses from others'.
 pub(super) fn mask(world: u64) -> Address {
     Address::from_slice(&Digest::tagged("slipnet/bench-hints-world", &world.to_le_bytes()).0[..20])
 }

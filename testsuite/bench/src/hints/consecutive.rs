@@ -19,21 +19,21 @@ use super::{
 };
 use crate::{Aim, Figure, Report, harness::ratios};
 
-/// Ways to replay on the store.
+/// The ways to replay on the store.
 const NAMES: [&str; 4] = ["cold", "no_cache", "hot", "io_only"];
 const COLD: usize = 0;
 const AHEAD: usize = 1;
 const HOT: usize = 2;
 const IO_ONLY: usize = 3;
-/// Times of a read, and their names.
+/// The times of a read, with their names.
 const READS: [(&str, Duration); 3] = [
     ("0.2ms", Duration::from_micros(200)),
     ("0.5ms", Duration::from_micros(500)),
     ("1ms", Duration::from_millis(1)),
 ];
 
-/// Replays on the store: cold, read ahead, and read ahead with the hot cache. Beside the last one stands its floor: many threads
-/// that only read the keys that a cache cannot have.
+/// Replays on the store: cold, with reading ahead, and with reading ahead and the hot cache. The floor of the last one
+/// is many threads that only read the keys that no cache can have.
 pub(super) fn measure(
     store: &Store,
     world: &World,
@@ -42,14 +42,14 @@ pub(super) fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let mut costs: [Vec<Cost>; NAMES.len()] = Default::default();
-    // A node's prefetcher lives as long as the node: the first run has the cost of its probe.
+    // A node's prefetcher lives as long as the node, so only the first run pays for its probe.
     let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
     let fresh: Vec<StateKey> = trace.fresh().concat();
     for run in 0..runs {
         let mut variants: [usize; NAMES.len()] = std::array::from_fn(|variant| variant);
         variants.rotate_left(run % NAMES.len());
         for variant in variants {
-            // The cache is there before a node's batch.
+            // A node has the cache before its batch.
             let hot = (variant == HOT).then(|| trace.warmed_up());
             store.drop_cached();
             let (cost, done) = Cost::of(store, || match variant {
@@ -92,7 +92,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// The same batches where a read takes longer. The model is the device alone: 16 reads at once.
+/// Replays the same batches with slower reads. Only the device is modelled: 16 concurrent reads.
 pub(super) fn modelled(trace: &Trace, report: &mut Report) -> Result<()> {
     let mut state = MemoryState::default();
     for (key, value) in trace.rows() {

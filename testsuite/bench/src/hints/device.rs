@@ -1,5 +1,5 @@
-//! A modelled device: a state in memory whose reads take a fixed time, so many at once. It shows what a slower disk than this
-//! machine's would make of the same reads; figures that come from it are labelled as modelled.
+//! A modelled device: a state in memory whose reads take a fixed time, with a fixed number in parallel. It shows the
+//! same reads on a slower disk than this machine's. Its figures are labelled as modelled.
 
 use std::{
     sync::Arc,
@@ -12,15 +12,15 @@ use slipstream_executor::{MemoryState, StateReader};
 use slipstream_storage::StorageError;
 use slipstream_types::{AccountValue, BatchNumber, Digest, StateKey, StateValue};
 
-/// Reads that the device works on at once; a further one waits until one is done.
+/// The number of concurrent reads; a further one waits until one is done.
 pub(super) const PARALLEL: usize = 16;
 
-/// The modelled device, as the module describes.
+/// The modelled device.
 #[derive(Clone)]
 pub(crate) struct Modelled {
     state: Arc<MemoryState>,
     read: Duration,
-    /// When each place of the device is free again.
+    /// When each slot of the device is free again.
     free_at: Arc<Mutex<[Instant; PARALLEL]>>,
 }
 
@@ -29,12 +29,12 @@ impl Modelled {
         Modelled { state, read, free_at: Arc::new(Mutex::new([Instant::now(); PARALLEL])) }
     }
 
-    /// The same device with another state on it.
+    /// Returns the same device with another state.
     pub(crate) fn holding(&self, state: Arc<MemoryState>) -> Modelled {
         Modelled { state, ..self.clone() }
     }
 
-    /// Waits for so many reads that are asked for together.
+    /// Waits for `reads` reads that are issued together.
     #[allow(clippy::disallowed_methods, reason = "the wait is the model")]
     fn wait(&self, reads: usize) {
         let now = Instant::now();

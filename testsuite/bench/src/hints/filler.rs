@@ -1,28 +1,28 @@
-//! The rows that a cold store is filled with. They are a function of their number, and are made in the order of the table. So
-//! RocksDB moves whole files down and never merges one.
+//! The rows that fill a cold store. They are a function of their number, and are made in the order of the table. So
+//! RocksDB moves whole files down and never merges them.
 
 use rayon::prelude::*;
 use slipstream_types::{AccountValue, Address, B256, Digest, StateKey, StateValue, U256};
 
-/// Of a contract that the blocks touch, other slots for each one touched. A contract whose touched slots lay side by side would
-/// be read in one block; on mainnet they are lost among all its others.
+/// Untouched slots of a contract for each slot that the blocks touch. Without them a contract's touched slots would be
+/// adjacent and read in one block; on mainnet they lie scattered among all its others.
 pub(super) const NEIGHBOURS: u64 = 200;
-/// Rows of an account that no block touches: its own and its slots.
+/// Rows of an account that no block touches: the account and its slots.
 const ACCOUNT_ROWS: u64 = 4;
 
-/// The rows of a store, among them those that blocks read.
+/// The rows of a store, including those that blocks read.
 pub(super) struct Rows {
     /// The rows that the blocks read.
     real: Vec<(StateKey, StateValue)>,
-    /// Contracts, and the number of the first of their other slots.
+    /// Contracts, with the number of the first untouched slot of each.
     contracts: Vec<(Address, u64)>,
     neighbours: u64,
     others: u64,
 }
 
 impl Rows {
-    /// The real rows among at least `filler` others, of which so many `neighbours` for each slot that is touched. The real ones are of
-    /// distinct keys.
+    /// Mixes the real rows with at least `filler` others, of which up to `neighbours` for each touched slot. The real
+    /// ones must have distinct keys.
     pub(super) fn new(real: Vec<(StateKey, StateValue)>, filler: u64, neighbours: u64) -> Rows {
         let mut touched: Vec<Address> = real
             .iter()
@@ -30,7 +30,7 @@ impl Rows {
             .map(|(key, _)| *key.address())
             .collect();
         touched.sort_unstable();
-        // At most half of the filler: a short run has fewer neighbours, rather than nothing else.
+        // At most half of the filler: a short run has fewer neighbours, but also other rows.
         let each = neighbours.min(filler / 2 / (touched.len() as u64).max(1));
         let mut neighbours = 0;
         let mut contracts = Vec::new();
@@ -45,7 +45,7 @@ impl Rows {
         self.real.len() as u64 + self.neighbours + self.others
     }
 
-    /// Tells these rows from others.
+    /// Returns a digest that identifies these rows.
     pub(super) fn fingerprint(&self) -> Digest {
         let mut bytes = self.len().to_le_bytes().to_vec();
         for (key, value) in &self.real {
@@ -55,7 +55,7 @@ impl Rows {
         Digest::tagged("slipnet/bench-hints-rows-1", &bytes)
     }
 
-    /// The rows' numbers in the order of their keys' places in a table.
+    /// Returns the rows' numbers in the order of their keys' places in a table.
     pub(super) fn in_order(&self, place: impl Fn(&StateKey) -> [u8; 32] + Sync) -> Vec<u32> {
         let place = |index: u32| {
             let place = place(&self.row(index).0);

@@ -1,9 +1,9 @@
-//! Reads of the disk per key in two layouts. In one, an account and its slots are neighbours in the table. In the other, every row
-//! has a place of its own, given by a hash of the whole key. Each layout is a plain RocksDB with the block size, filter and index
-//! of the store's state, filled with the same number of rows.
+//! Disk reads per key in two layouts. In one, an account and its slots are adjacent in the table. In the other, every
+//! row has its own place, given by a hash of the whole key. Each layout is a plain RocksDB with the block size, filter
+//! and index of the store's state, filled with the same number of rows.
 //!
-//! The help of neighbours depends on the number of untouched slots of a contract, which the blocks do not tell. So there are
-//! several tables: the first has no such slots, and the others have more and more.
+//! The gain from neighbours depends on a contract's number of untouched slots, which the blocks do not show. So several
+//! tables have more and more of them; the first has none.
 
 use std::{
     fs,
@@ -25,21 +25,21 @@ use super::{filler::Rows, replay::FLOOR_THREADS};
 use crate::{Figure, Report, harness::ratios};
 use slipnet::progress::Progress;
 
-/// Slots of a contract that nobody touches, for each one touched.
+/// Untouched slots of a contract for each touched one.
 const NEIGHBOURS: [u64; 3] = [0, 20, 200];
-/// Rows that are made at a time.
+/// Rows made at a time.
 const CHUNK_ROWS: usize = 200_000;
-/// Bytes of a file, as the store's.
+/// Bytes of a file, as in the store.
 const FILE_BYTES: u64 = 128 << 20;
-/// The room of a table's cache beside index and filters, which take about 3 bytes a row.
+/// A table's cache beside index and filters, which take about 3 bytes a row.
 const CACHED_DATA_BYTES: u64 = 16 << 20;
 
 /// The order of rows in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layout {
-    /// Each on its own.
+    /// Each row has its own place.
     Hashed,
-    /// Beside those of its account, of which so many are touched by nobody.
+    /// An account and its slots are adjacent, with this many untouched slots for each touched one.
     Neighbours(u64),
 }
 
@@ -72,7 +72,7 @@ impl Layout {
     }
 }
 
-/// Reads each of the batches from each of the layouts, in turn, with an empty cache.
+/// Reads each batch from each layout, in turn, with an empty cache.
 pub(super) fn measure(
     dir: &Path,
     (real, filler): (&[(StateKey, StateValue)], u64),
@@ -130,7 +130,7 @@ struct Table {
 }
 
 impl Table {
-    /// Opens the table of an earlier run, or fills one.
+    /// Opens the table of an earlier run, or fills a new one.
     fn open(dir: &Path, layout: Layout, rows: &Rows) -> Result<Table> {
         let fingerprint = rows.fingerprint().to_string();
         let dir = dir.join(format!("slipnet-layout-{}-{}", layout.name(), &fingerprint[..16]));
@@ -157,7 +157,7 @@ impl Table {
         self.options.get_ticker_count(Ticker::BlockCacheDataMiss)
     }
 
-    /// Index and filters are in use and stay.
+    /// Empties the cache; index and filters are in use and stay.
     fn drop_cached(&self) {
         let mut cache = self.cache.clone();
         cache.set_capacity(0);
@@ -199,7 +199,7 @@ fn options(cache: &Cache) -> Options {
     options
 }
 
-/// Writes the rows in the order of their places, in files that do not overlap.
+/// Writes the rows in the order of their places, to files that do not overlap.
 fn write(dir: &Path, options: &Options, layout: Layout, rows: &Rows) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut open: Option<SstFileWriter<'_>> = None;

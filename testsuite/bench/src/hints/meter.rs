@@ -1,4 +1,4 @@
-//! The cost of replaying: time, CPU of all threads, and reads of the disk.
+//! The cost of a replay: time, CPU of all threads, and disk reads.
 
 use std::time::Instant;
 
@@ -10,14 +10,14 @@ use slipnet::cpu;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
-    /// User and system, of the whole process.
+    /// User and system CPU time of the whole process.
     pub(crate) cpu_s: f64,
     /// Data blocks read from the disk.
     pub(crate) disk_reads: u64,
 }
 
 impl Cost {
-    /// Of some work on a store.
+    /// Measures some work on a store.
     pub(crate) fn of<T>(store: &Store, work: impl FnOnce() -> T) -> (Cost, T) {
         let (before, cpu_s, start) = (store.io_counts(), cpu::of_this_process(), Instant::now());
         let done = work();

@@ -1,5 +1,5 @@
-//! `slipnet bench hints`: mainnet blocks replayed on a store that is larger than its cache, cold and with hints. Beside them stand
-//! their cost in memory (CPU only) and that of reading their working set (I/O only).
+//! `slipnet bench hints`: mainnet blocks replayed on a store that is larger than its cache, cold and with hints. The
+//! floors are their cost in memory (CPU only) and the reads of their working set (I/O only).
 
 mod ahead;
 mod cold;
@@ -32,19 +32,19 @@ use self::{filler::Rows, replay::Variant, trace::Trace};
 use super::{BenchOptions, Report, mainnet};
 use slipnet::progress::Progress;
 
-/// Before EIP-161 a state has empty accounts, which no delta can say.
+/// Earlier blocks have empty accounts in the state (before EIP-161), which no delta can express.
 const FIRST_BLOCK: u64 = 2_675_000;
-/// The world of the trace; blocks have their number.
+/// The world of the trace; those of blocks are their numbers.
 const TRACE_WORLD: u64 = u64::MAX;
 
-/// How much is measured.
+/// The size of the measurements.
 pub(super) struct Size {
     pub(super) runs: usize,
     /// Rows beside those that blocks read.
     filler: u64,
     /// The number of consecutive batches.
     batches: usize,
-    /// Of these, those that are replayed on modelled devices.
+    /// The number of them that are replayed on modelled devices.
     modelled_batches: usize,
 }
 
@@ -60,7 +60,7 @@ impl Size {
 
 /// A filled store, and the blocks that are replayed on it.
 pub(super) struct ColdState {
-    /// A view of the store for each block; dropped before it.
+    /// A view of the store for each block; declared before the store, so that it drops first.
     pub(super) worlds: Vec<World>,
     pub(super) cases: Vec<Case>,
     pub(super) store: Store,
@@ -70,14 +70,15 @@ pub(super) struct ColdState {
     real: Vec<(StateKey, StateValue)>,
     trace: Option<Trace>,
     batches: Vec<Vec<StateKey>>,
-    /// Where the store's directory is.
+    /// The store's directory.
     dir: PathBuf,
-    /// The same, unless it is kept; dropped last.
+    /// Removes the directory unless it is kept; dropped last.
     _temporary: Option<tempfile::TempDir>,
 }
 
 impl ColdState {
-    /// Loads the blocks and fills the store, or opens that of an earlier run. The cache has so many MiB beside index and filters.
+    /// Loads the blocks and fills the store, or opens that of an earlier run. The cache has `cached_mib` MiB beside
+    /// index and filters.
     pub(super) fn open(
         options: &BenchOptions,
         size: &Size,
@@ -108,7 +109,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let mut costs: BTreeMap<Variant, Vec<Vec<Cost>>> = BTreeMap::new();
     for run in 0..size.runs {
         progress.step(&format!("replaying {} blocks, round {} of {}", cases.len(), run + 1, size.runs));
-        // The first variant changes each time, so that all share the disk's leftover work of another.
+        // The first variant rotates, so that all share the disk's leftover work of another.
         let mut variants = Variant::ALL;
         variants.rotate_left(run % Variant::ALL.len());
         for variant in variants {
@@ -136,7 +137,7 @@ fn load(data: &std::path::Path) -> Result<Vec<Case>> {
     blocks.into_iter().map(Case::new).collect()
 }
 
-/// All rows and all code that are read of a cold store.
+/// Returns all rows and all code that are read from a cold store.
 fn contents(cases: &[Case], trace: Option<&Trace>) -> (Vec<(StateKey, StateValue)>, BTreeMap<Digest, Bytes>) {
     let (mut real, mut codes) = (Vec::<(StateKey, StateValue)>::new(), BTreeMap::new());
     for case in cases {

@@ -1,4 +1,4 @@
-//! The ways in which the blocks are replayed.
+//! The ways to replay the blocks.
 
 use std::{collections::VecDeque, thread, time::Instant};
 
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::mainnet::Block;
 
-/// Threads that read the working set when that is all there is to do: by point reads, and by multi-gets of so many keys.
+/// Threads that read the working set alone: by point reads, or by multi-gets of this many keys.
 pub(super) const FLOOR_THREADS: usize = 16;
 const MULTI_GET_THREADS: usize = 4;
 const MULTI_GET_KEYS: usize = 256;
-/// Batches that the pipeline hands to the prefetcher before they execute.
+/// Batches that the pipeline passes to the prefetcher before they execute.
 const READAHEAD: usize = 8;
 
 /// A block, and the result of executing it.
@@ -29,9 +29,9 @@ pub(crate) struct Case {
     pub(crate) expected: Outcome,
     /// The distinct keys of its hints, in first-use order.
     pub(crate) keys: Vec<StateKey>,
-    /// All that it reads, in a hash map: the rest is CPU.
+    /// All that it reads, in a hash map, so that only CPU time remains.
     in_memory: Warm<MemoryState>,
-    /// Its hints as they come over the network; none if it reads more than hints may name.
+    /// Its hints as sent over the network; `None` if it reads more than hints may name.
     sealed: Option<Blob>,
 }
 
@@ -40,21 +40,21 @@ pub(crate) struct Case {
 pub(super) enum Variant {
     /// State in memory.
     CpuOnly,
-    /// The working sets are read by 16 threads, and nothing is executed.
+    /// 16 threads read the working sets, and nothing is executed.
     IoOnly,
-    /// The same by multi-gets, whose blocks the kernel reads at once (io_uring).
+    /// The same with multi-gets, whose blocks the kernel reads at once (io_uring).
     IoMultiGet,
-    /// Every key is read when execution comes to it.
+    /// Execution reads every key when it needs it.
     Cold,
-    /// A block's hinted keys are read by so many threads of point reads while it executes.
+    /// This many threads read a block's hinted keys by point reads while it executes.
     Single(usize),
-    /// The same, by multi-gets.
+    /// The same with multi-gets.
     SingleMultiGet,
-    /// Hinted keys are read ahead while the blocks before execute; a back end of none is the probe's choice.
+    /// Hinted keys are read ahead while earlier blocks execute; without a backend the probe chooses one.
     Pipelined(Option<Backend>),
 }
 
-/// [`PrefetchBackend`], in an order.
+/// [`PrefetchBackend`] with an order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Backend {
     Threads,
@@ -63,9 +63,9 @@ pub(super) enum Backend {
 
 impl Variant {
     pub(super) const PIPELINED: Variant = Variant::Pipelined(None);
-    /// Ways to read the working sets and do nothing else: the faster one is the floor.
+    /// The ways that only read the working sets; the faster one is the floor.
     pub(super) const IO_ONLY: [Variant; 2] = [Variant::IoOnly, Variant::IoMultiGet];
-    /// Ways to replay blocks by themselves, nothing of which is read before they are there.
+    /// The ways that replay blocks in isolation: no key is read before the block arrives.
     pub(super) const ISOLATED: [Variant; 2] = [Variant::Single(16), Variant::SingleMultiGet];
     pub(super) const ALL: [Variant; 11] = [
         Variant::CpuOnly,
@@ -81,7 +81,7 @@ impl Variant {
         Variant::Pipelined(Some(Backend::MultiGet)),
     ];
 
-    /// As in the figures.
+    /// Returns the name in figures.
     pub(super) fn name(self) -> String {
         match self {
             Variant::CpuOnly => "cpu_only".into(),
@@ -96,9 +96,9 @@ impl Variant {
         }
     }
 
-    /// The cost of each block; a pipeline has a cost as a whole.
+    /// Returns the cost of each block; a pipeline has one total cost.
     pub(super) fn measure(self, store: &Store, cases: &[Case], worlds: &[World]) -> Result<Vec<Cost>> {
-        // Threads and their rings are there before a node's first batch.
+        // Threads and their rings exist before a node's first batch.
         let prefetcher = Prefetcher::new(self.limits())?;
         store.drop_cached();
         if let Variant::Pipelined(_) = self {
@@ -155,7 +155,7 @@ impl Case {
         Ok(Case { block, expected, keys, in_memory, sealed })
     }
 
-    /// Its hints, opened as a follower opens them.
+    /// Returns its hints, opened as a follower opens them.
     pub(crate) fn hints(&self) -> Result<Hints> {
         let Block { gas_used, env, transactions, .. } = &self.block;
         let Some(sealed) = &self.sealed else { return Ok(self.expected.hints.clone()) };
@@ -166,7 +166,7 @@ impl Case {
         self.expected.touched.codes.iter().map(|(hash, _)| Digest::from(*hash)).collect()
     }
 
-    /// Its keys, as they are in the store.
+    /// Returns its keys, as they are in the store.
     pub(super) fn keys_in_store(&self) -> Vec<StateKey> {
         let mask = cold::mask(self.block.env.number);
         self.keys.iter().map(|key| cold::masked(&mask, key)).collect()
@@ -177,14 +177,15 @@ impl Case {
         Ok(prefetcher.read_ahead(number, world.clone(), Wanted::from(&self.hints()?)))
     }
 
-    /// Executes the block on a state, and sees to it that the outcome is the same.
+    /// Executes the block on a state, and checks that the outcome is the same.
     pub(crate) fn check(&self, state: &dyn StateReader) -> Result<()> {
         let outcome = execute(state, &self.block.env, &self.block.transactions)?;
         ensure!(outcome.gas_used == self.expected.gas_used, "block {} differs", self.block.env.number);
         Ok(())
     }
 
-    /// The cost of a batch's hints to their maker beside executing it, and their length. The order changes from round to round.
+    /// Measures a batch's hints: their cost for the maker beside executing the batch, and their length. The order
+    /// alternates between rounds.
     pub(super) fn make_hints(&self, round: usize) -> Result<MadeHints> {
         let Block { env, transactions, .. } = &self.block;
         let timed = |execute: fn(&dyn StateReader, &BatchEnv, &[Transaction]) -> _| {
@@ -192,7 +193,7 @@ impl Case {
             let outcome: Result<Outcome, ExecuteError> = execute(&self.in_memory, env, transactions);
             outcome.map(|outcome| (outcome, start.elapsed().as_secs_f64()))
         };
-        // The second one finds the caches warm.
+        // The second execution finds warm CPU caches.
         let (silent_s, (outcome, execute_s)) = match round % 2 {
             0 => (timed(execute_silently)?.1, timed(execute)?),
             _ => {
@@ -201,7 +202,7 @@ impl Case {
             }
         };
         let start = Instant::now();
-        // A block of before Berlin may read more than hints may name: then it has none.
+        // A block from before Berlin may read more than hints may name: then it has none.
         let blob = seal_hints(&outcome, env.beneficiary, transactions);
         let make_s = start.elapsed().as_secs_f64();
         Ok(MadeHints { silent_s, execute_s, make_s, bytes: blob.map_or(0, |blob| blob.len()) })
@@ -210,14 +211,14 @@ impl Case {
 
 /// The result of [`Case::make_hints`].
 pub(super) struct MadeHints {
-    /// Of executing it without noting anything.
+    /// Seconds of executing it without recording reads.
     pub(super) silent_s: f64,
     pub(super) execute_s: f64,
     pub(super) make_s: f64,
     pub(super) bytes: usize,
 }
 
-/// Reads a working set with many threads, by point reads: keys and code.
+/// Reads a working set, keys and code, with many threads, by point reads.
 pub(super) fn read_all(world: &World, keys: &[StateKey], codes: &[Digest]) -> Result<()> {
     thread::scope(|scope| {
         let keys = keys.chunks(keys.len().div_ceil(FLOOR_THREADS).max(1));
@@ -238,7 +239,7 @@ pub(super) fn read_all(world: &World, keys: &[StateKey], codes: &[Digest]) -> Re
     Ok(())
 }
 
-/// The same, each thread by multi-gets.
+/// Reads a working set with multi-gets in each thread.
 fn read_all_at_once(world: &World, keys: &[StateKey], codes: &[Digest]) -> Result<()> {
     thread::scope(|scope| {
         let keys = keys.chunks(keys.len().div_ceil(MULTI_GET_THREADS).max(1));
@@ -263,7 +264,7 @@ fn pipelined(prefetcher: &Prefetcher, cases: &[Case], worlds: &[World]) -> Resul
         for (case, world) in coming.by_ref().take(missing) {
             ahead.push_back(case.read_ahead(prefetcher, world)?);
         }
-        // Dropped when it is executed, so that the next one may be read for.
+        // Dropped after its execution, so that the next block can be prefetched.
         let warm = ahead.pop_front().expect("each block is read for before it executes");
         case.check(&warm)?;
     }

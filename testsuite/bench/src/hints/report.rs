@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{Aim, Figure, Report, harness::ratios};
 
-/// The first block of the London fork: from there on the length of hints counts.
+/// The first block of the London fork, from which on the length of hints counts.
 const LONDON: u64 = 12_965_000;
-/// How often the hints of all blocks are made: the first time is the CPU's first, too.
+/// How many times the hints of all blocks are made; the first time also warms the CPU.
 const MAKER_ROUNDS: usize = 18;
 
-/// Computing for a key, in memory.
+/// Returns the computing time per key, in memory.
 pub(super) fn cpu_per_key(cases: &[Case], costs: &BTreeMap<Variant, Vec<Vec<Cost>>>) -> Duration {
     let seconds = totals(costs, Variant::CpuOnly).iter().map(|cost| cost.seconds).collect();
     Duration::from_secs_f64(Figure::new("", "s", seconds).value() / keys(cases) as f64)
@@ -25,12 +25,12 @@ fn keys(cases: &[Case]) -> usize {
     cases.iter().map(|case| case.keys.len()).sum()
 }
 
-/// The cost of all blocks, run by run.
+/// Returns the cost of all blocks, run by run.
 fn totals(costs: &BTreeMap<Variant, Vec<Vec<Cost>>>, variant: Variant) -> Vec<Cost> {
     costs[&variant].iter().map(|blocks| blocks.iter().copied().sum()).collect()
 }
 
-/// The figures of the isolated blocks.
+/// Returns the figures of the isolated blocks.
 pub(super) fn isolated(
     runs: usize,
     cases: &[Case],
@@ -40,7 +40,7 @@ pub(super) fn isolated(
     let keys = keys(cases);
     let seconds = |variant| totals(costs, variant).iter().map(|cost| cost.seconds).collect::<Vec<_>>();
     let (cold, pipelined) = (seconds(Variant::Cold), seconds(Variant::PIPELINED));
-    // Of several ways the fastest one, as a whole: not of each run another one.
+    // The way that is fastest over all runs, not the fastest in each run.
     let fastest = |variants: [Variant; 2]| {
         let median = |values: &Vec<f64>| Figure::new("", "s", values.clone()).value();
         let all = variants.map(seconds);
@@ -96,7 +96,7 @@ pub(super) fn isolated(
     Ok(Report { bench: "hints", runs, figures, notes })
 }
 
-/// How long hints are, and their cost to their maker.
+/// Returns the figures of hints' lengths and of their cost for the maker.
 fn made_figures(cases: &[Case]) -> Result<Vec<Figure>> {
     let round = |round| cases.iter().map(|case| case.make_hints(round)).collect::<Result<Vec<_>>>();
     let rounds = (0..MAKER_ROUNDS).map(round).collect::<Result<Vec<_>>>()?;
@@ -116,7 +116,7 @@ fn made_figures(cases: &[Case]) -> Result<Vec<Figure>> {
     let of = |name, share: &dyn Fn(&Vec<MadeHints>) -> f64| {
         Figure::new(name, "ratio", rounds.iter().map(share).collect())
     };
-    // Of two rounds in opposite order each.
+    // The mean of two rounds in opposite order.
     let makings: Vec<f64> = rounds.iter().map(making).collect();
     let makings = makings.chunks_exact(2).map(|two| (two[0] + two[1]) / 2.0).collect();
     let maker = Figure::new("maker_cost_share", "ratio", makings).aim(Aim::AtMost(0.05));

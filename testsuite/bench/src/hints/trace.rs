@@ -1,8 +1,8 @@
-//! The access lists of consecutive mainnet blocks (EIP-7928), replayed as what they are: keys without code or transactions. To
-//! replay a batch is to read each of its keys, in their order, and to compute for as long as the isolated blocks take for a key.
+//! The access lists of consecutive mainnet blocks (EIP-7928), replayed as keys without code or transactions. To replay
+//! a batch is to read each of its keys, in order, and to compute for as long as the isolated blocks take per key.
 //!
-//! The first [`WARM_UP`] batches only fill the hot cache, which is a node's, with its default size. Format: in
-//! `access-lists/NUMBER.rlp.gz` of the data directory, `[[address, [[slot, changes]...], [slot read...], ...]...]`.
+//! The first [`WARM_UP`] batches only fill the hot cache, which has a node's default size. Format:
+//! `access-lists/NUMBER.rlp.gz` in the data directory has `[[address, [[slot, changes]...], [slot read...], ...]...]`.
 
 use std::{
     collections::VecDeque,
@@ -19,11 +19,11 @@ use slipstream_types::{AccountValue, BatchNumber, Delta, Digest, StateKey, State
 
 use crate::mainnet::gunzip;
 
-/// Batches that are not replayed.
+/// Batches that only warm up the cache.
 const WARM_UP: usize = 32;
 /// The hot cache of a node's default configuration.
 const HOT_BYTES: usize = 64 << 20;
-/// Batches handed to the prefetcher before they are replayed.
+/// Batches passed to the prefetcher before they are replayed.
 const READAHEAD: usize = 8;
 
 /// Consecutive batches, as lists of keys.
@@ -32,23 +32,23 @@ pub(super) struct Trace {
     batches: Vec<Vec<StateKey>>,
     /// The batches that are replayed.
     measured: std::ops::Range<usize>,
-    /// Computing for a key.
+    /// The computing time per key.
     cpu: Duration,
 }
 
 impl Trace {
-    /// A trace of at most so many batches behind the warm-up; `None` if the batches end with it.
+    /// Makes a trace of at most `batches_max` batches after the warm-up; `None` if no batch follows it.
     pub(super) fn new(batches: Vec<Vec<StateKey>>, batches_max: usize) -> Option<Trace> {
         let measured = WARM_UP..batches.len().min(WARM_UP + batches_max);
         (!measured.is_empty()).then_some(Trace { batches, measured, cpu: Duration::ZERO })
     }
 
-    /// Computes so long for each key.
+    /// Sets the computing time per key.
     pub(super) fn with_cpu(self, cpu: Duration) -> Trace {
         Trace { cpu, ..self }
     }
 
-    /// Every row that the trace reads.
+    /// Returns every row that the trace reads.
     pub(super) fn rows(&self) -> Vec<(StateKey, StateValue)> {
         let mut keys: Vec<StateKey> = self.batches.iter().flatten().copied().collect();
         keys.sort_unstable();
@@ -56,12 +56,12 @@ impl Trace {
         keys.into_iter().map(|key| (key, row(&key))).collect()
     }
 
-    /// Keys of the batches that are replayed.
+    /// Returns the number of keys in the replayed batches.
     pub(super) fn keys(&self) -> usize {
         self.batches[self.measured.clone()].iter().map(Vec::len).sum()
     }
 
-    /// Each batch's keys that are new among all batches before it, so that a cache cannot have them.
+    /// Returns each batch's keys that no earlier batch has, so that no cache can have them.
     pub(super) fn fresh(&self) -> Vec<Vec<StateKey>> {
         let mut seen: HashSet<StateKey> =
             self.batches[..self.measured.start].iter().flatten().copied().collect();
@@ -69,12 +69,12 @@ impl Trace {
         self.batches[self.measured.clone()].iter().map(fresh).collect()
     }
 
-    /// Without hints and cache.
+    /// Replays without hints and cache.
     pub(super) fn replay_cold(&self, reader: &dyn StateReader) -> Result<()> {
         self.measured.clone().try_for_each(|index| self.replay(&self.batches[index], reader))
     }
 
-    /// Replays with hints for keys that the hot cache lacks when they come; without a cache, for everything.
+    /// Replays with hints for the keys that the hot cache lacks when they arrive; without a cache, for all keys.
     pub(super) fn replay_ahead<R>(
         &self,
         prefetcher: &Prefetcher,
@@ -110,7 +110,7 @@ impl Trace {
         Ok(())
     }
 
-    /// The hot cache as it is before the batches that are replayed.
+    /// Returns the hot cache before the replayed batches.
     pub(super) fn warmed_up(&self) -> HotCache {
         let mut hot = HotCache::new(HOT_BYTES);
         (0..self.measured.start).for_each(|index| self.touch(&mut hot, index));
@@ -139,7 +139,7 @@ impl Trace {
     }
 }
 
-/// Stands for the digest of the header before a batch.
+/// Returns a stand-in for the digest of the header before a batch.
 fn digest(index: usize) -> Digest {
     Digest::tagged("slipnet/bench-hints-batch", &index.to_le_bytes())
 }
@@ -151,8 +151,8 @@ fn row(key: &StateKey) -> StateValue {
     }
 }
 
-/// The longest run of consecutive blocks among the access lists: of each block the keys that it touches, in the order of the
-/// list.
+/// Loads the longest run of consecutive blocks among the access lists: the keys that each block touches, in the order
+/// of its list.
 pub(crate) fn load(data: &Path) -> Result<Vec<Vec<StateKey>>> {
     let dir = data.join("access-lists");
     let mut numbers: Vec<u64> = Vec::new();
@@ -215,7 +215,7 @@ mod tests {
         assert!(read_access_list(&list[..40]).is_err());
     }
 
-    /// Goal: a key is fresh in the first batch that touches it, and a batch of the warm-up counts.
+    /// Goal: a key is fresh only in the first batch that touches it, and batches of the warm-up count.
     #[test]
     fn what_was_touched_before_is_not_fresh() {
         let key = |byte| StateKey::Account(Address::repeat_byte(byte));

@@ -1,4 +1,4 @@
-//! [`Copies`]: copies of one store that keep different states of the past, and their figures.
+//! [`Copies`]: copies of one store that keep different past states, and their figures.
 
 use anyhow::Result;
 use slipstream_storage::{StateHistory, StorageConfig};
@@ -12,19 +12,19 @@ use crate::{
 };
 use slipnet::progress::Progress;
 
-/// The states that a copy keeps, and their name in figures.
+/// The states that a copy keeps, with their name in figures.
 pub(super) type Kept = (&'static str, StateHistory);
 
 pub(super) struct Copies {
-    /// In the order in which they were asked for.
+    /// In the order of the requested [`Kept`].
     pub(super) stores: Vec<Ours>,
     pub(super) workload: Workload,
-    // After the stores: fields drop in order, and a store must be gone before its files are.
+    // Declared after the stores: fields drop in order, and a store must close before its files are removed.
     _dir: TempDir,
 }
 
 impl Copies {
-    /// Copies a filled store of so many keys, once for each; with a workload of so many batches.
+    /// Copies a filled store of `keys` keys, once for each of `kept`, with a workload of `batches` batches.
     pub(super) fn of(
         keys: u64,
         kept: &[Kept],
@@ -55,7 +55,7 @@ impl Copies {
     }
 }
 
-/// The figures of one copy: how fast it committed, and what that cost, which may count work behind the commits too.
+/// Returns the figures of one copy: its commit rate and the costs, which may include work after the commits.
 pub(super) fn figures(name: &str, size: &str, commits: &[Cost], costs: &[Cost]) -> [Figure; 3] {
     let name = |figure: &str| format!("{figure}.{name}.{size}");
     let of = |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect();
@@ -66,7 +66,7 @@ pub(super) fn figures(name: &str, size: &str, commits: &[Cost], costs: &[Cost]) 
     ]
 }
 
-/// Seconds of an update, round by round.
+/// Returns the seconds per update, round by round.
 pub(super) fn seconds(commits: &[Cost]) -> Vec<f64> {
     commits.iter().map(|cost| 1.0 / cost.updates_per_s()).collect()
 }

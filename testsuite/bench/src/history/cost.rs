@@ -1,5 +1,5 @@
-//! The cost of the past to commits: the same batches on copies of one store that keep all states, those of the default window, and
-//! none.
+//! The cost of past states for commits: the same batches on copies of one store that keep all states, those of the
+//! default window, or none.
 
 use anyhow::Result;
 use slipstream_storage::StateHistory;
@@ -41,7 +41,7 @@ pub(super) fn measure(
     Ok(all_figures)
 }
 
-/// In the order of [`KEPT`].
+/// Returns the costs in the order of [`KEPT`].
 fn of_size(keys: u64, rounds: usize, place: &Place, progress: Progress) -> Result<[Vec<Cost>; KEPT.len()]> {
     let mut copies = Copies::of(keys, &KEPT, (rounds + 1) * BATCHES, place, progress)?;
     let mut costs = <[Vec<Cost>; KEPT.len()]>::default();

@@ -1,4 +1,5 @@
-//! Point reads at random depths of a long past, as an archive answers them: cold, past the operating system's cache.
+//! Point reads at random depths of a long history, as in an archive node: cold, and bypassing the operating system's
+//! cache.
 
 use std::{num::NonZeroUsize, path::Path, time::Instant};
 
@@ -20,13 +21,13 @@ use crate::{
 };
 use slipnet::progress::Progress;
 
-/// Batches that are written at once while the past is made.
+/// Batches per write while the history is made.
 const GROUP_BATCHES: usize = 100;
-/// The part of the block cache that is left to rows; index and filters are held beside it.
+/// The part of the block cache for rows; it holds index and filters as well.
 const CACHED_DATA_MIB: u64 = 16;
-/// Index and filters of a row, in sixteenths of a byte.
+/// Size of index and filters per row, in sixteenths of a byte.
 const INDEX_SIXTEENTHS: u64 = 40;
-/// The tree is not used.
+/// Memory for the tree, which is not used.
 const TREE_MIB: u64 = 64;
 
 pub(super) struct Plan {
@@ -50,14 +51,14 @@ impl Plan {
         }
     }
 
-    /// Of its directory: other rows have another.
+    /// Returns the name of its directory, which depends on the rows.
     fn name(&self) -> String {
         let fingerprint = &Workload::fingerprint(self.keys).to_string()[..16];
         let (keys, batches) = (short(self.keys), short(self.batches));
         format!("slipnet-history-{keys}-{batches}-{}-{fingerprint}", self.updates)
     }
 
-    /// That of the last batch, as the workload writes it.
+    /// Returns the version of the last batch, as the workload writes it.
     fn newest(&self) -> u64 {
         Workload::after(self.keys, self.batches).version()
     }
@@ -67,7 +68,7 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
     let dir = place.dir().join(plan.name());
     once(&dir, |dir| fill(plan, dir, progress))?;
     let ours = Ours::open(&plan.config(), &dir)?;
-    // A start seals what is in the history's log.
+    // A start seals the rows in the history's log.
     wait_until_quiet()?;
     let store = ours.store();
     let head = store.view()?;
@@ -80,7 +81,7 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
         let points: Vec<(StateKey, u64)> =
             (0..plan.reads).map(|_| (workload.key(), random.random_range(0..plan.batches))).collect();
         let bench = Deep { plan, store, head: &head, points: &points };
-        // The first one changes each time, because it reads blocks that are new to the disk.
+        // The order rotates, because the first side reads blocks that are new to the disk.
         for turn in 0..samples.len() {
             let side = (turn + round) % samples.len();
             let (ns, blocks_read) = bench.read(side)?;
@@ -111,7 +112,8 @@ struct Deep<'a> {
 }
 
 impl Deep<'_> {
-    /// Nanoseconds and blocks of each read: of the head, of the past, or of the past whose view is made in the time.
+    /// Returns nanoseconds and blocks per read: of the head (0), of past states (1), or of past states including the
+    /// time to make their view (2).
     fn read(&self, side: usize) -> Result<(f64, f64)> {
         let newest = self.plan.newest();
         let views = match side {
@@ -155,7 +157,7 @@ impl Deep<'_> {
     }
 }
 
-/// Makes the past. A group of batches is hashed once and written once, as a node does that catches up.
+/// Makes the history. Each group of batches is hashed and written once, as by a node that catches up.
 fn fill(plan: &Plan, dir: &Path, progress: Progress) -> Result<()> {
     progress.step(&format!("filling a store with {} keys", short(plan.keys)));
     Ours::fill(dir, &Initial::new(plan.keys), progress)?;
@@ -169,7 +171,7 @@ fn fill(plan: &Plan, dir: &Path, progress: Progress) -> Result<()> {
         let batches = GROUP_BATCHES.min((plan.batches - made) as usize);
         let round = workload.round(batches, plan.updates, Choice::Uniform)?;
         let deltas: Vec<&Delta> = round.batches.iter().collect();
-        // Of a group the last root alone is checked.
+        // Only the last root of a group is checked.
         let root = store.speculate_run(&deltas)?;
         let mut headers: Vec<BatchHeader> = Vec::new();
         for _ in &deltas {

@@ -1,5 +1,5 @@
-//! The cost of states of the past: point reads of them beside point reads of the head, a few batches back and very far back. It
-//! also measures their cost to commits.
+//! The cost of past states: point reads a few batches back and very far back, beside point reads of the head; and their
+//! cost for commits.
 
 mod copies;
 mod cost;
@@ -13,14 +13,14 @@ use anyhow::Result;
 use super::{Aim, BenchOptions, Figure, Report, harness::kept::Place};
 use slipnet::progress::Progress;
 
-/// How much is measured.
+/// The size of the measurements.
 struct Plan {
     rounds: usize,
     recent: recent::Plan,
     deep: deep::Plan,
-    /// Sizes of the stores that commit.
+    /// Sizes of the stores whose commits are measured.
     cost_keys: Vec<u64>,
-    /// Size of those that keep more than the held states.
+    /// Size of the stores that keep more than the held states.
     wider_keys: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Point reads whose answers are checked: a state of the past that shows later values would be fast for nothing.
+//! Point reads with checked answers: a past state that shows later values would be fast but wrong.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub(super) struct Read<'a> {
     pub(super) version_max: u64,
 }
 
-/// Nanoseconds of each read, one after the other.
+/// Returns the nanoseconds per read, one after another.
 pub(super) fn time(reads: &[Read<'_>]) -> Result<f64> {
     let start = Instant::now();
     for Read { view, key, version_max } in reads {
@@ -31,7 +31,7 @@ pub(super) fn check(version: u64, version_max: u64) -> Result<()> {
     Ok(())
 }
 
-/// The version of a row, as the workload writes it.
+/// Returns the version of a row, as the workload writes it.
 pub(super) fn version(view: &View, key: &StateKey) -> Result<u64> {
     match key {
         StateKey::Account(address) => Ok(view.account(address)?.context("an account without a row")?.nonce),

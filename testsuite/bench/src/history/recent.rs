@@ -1,4 +1,4 @@
-//! Point reads a few batches behind the head, as wallets and `eth_call` make them.
+//! Point reads a few batches before the head, as by wallets and `eth_call`.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use crate::{
 };
 use slipnet::progress::Progress;
 
-/// How far behind the head.
+/// The distance from the head, in batches.
 pub(super) const BEHIND: u64 = 200;
 /// Batches that are committed: more than the default window, so that the window has moved.
 const BATCHES: usize = 300;
-/// Batches of one call.
+/// Batches per call of the workload.
 const ROUND_BATCHES: usize = 20;
 
 pub(super) struct Plan {
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) reads: usize,
 }
 
-/// Commits with the default window on a copy of the filled store, then reads in turns.
+/// Commits with the default window on a copy of the filled store, then reads alternately.
 pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progress) -> Result<Vec<Figure>> {
     let size_dir = SizeDir::open(place.dir(), plan.keys)?;
     let store = size_dir.filled_store(progress)?;
@@ -60,7 +60,7 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
     for round in 0..=rounds {
         progress.step(&format!("reading {BEHIND} batches behind the head, round {round} of {rounds}"));
         let uniform: Vec<StateKey> = (0..plan.reads).map(|_| workload.key()).collect();
-        // Any of them, each round others.
+        // Changed keys spread over all of them, others in each round.
         let step = (changed.len() / plan.reads).max(1);
         let changed: Vec<StateKey> =
             changed.iter().skip(round % step).step_by(step).take(plan.reads).copied().collect();
@@ -83,7 +83,8 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
     ])
 }
 
-/// Nanoseconds of a read of the head and of the past. Both are read once before, so that neither warms the other up.
+/// Returns the nanoseconds per read of the head and of a past state. Both are read once first, so that neither warms up
+/// the other.
 fn in_turn(
     keys: &[StateKey],
     (head, newest): (&View, u64),

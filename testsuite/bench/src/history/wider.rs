@@ -1,5 +1,5 @@
-//! The cost of a window that is wider than the held states. Every row that leaves the 256 newest batches is written once more,
-//! sorted, beside the commits. It lies on the disk until the window is over.
+//! The cost of a window that is wider than the held states. Every row that leaves the 256 newest batches is written
+//! once more, sorted, beside the commits. It stays on disk until the window has passed it.
 
 use anyhow::Result;
 use slipstream_storage::StateHistory;
@@ -13,11 +13,11 @@ use crate::{
 };
 use slipnet::progress::Progress;
 
-/// A busy chain's batch.
+/// The updates in a batch of a busy chain.
 pub(super) const UPDATES: usize = 1_000;
-/// Batches of a round: as many as are sealed at once, so that each round pays for one seal.
+/// Batches of a round: the number that is sealed at once, so that each round pays for one seal.
 pub(super) const BATCHES: usize = 64;
-/// Rounds before those that count: the batches that are held, and two seals behind them.
+/// Rounds before those that count: they make the held batches, and two seals below them.
 const FILL_ROUNDS: usize = 6;
 /// The held states, and five minutes of batches of 100 ms.
 const WINDOWS: [Kept; 2] =
@@ -26,15 +26,15 @@ const WINDOWS: [Kept; 2] =
 /// The costs of one window, round by round.
 #[derive(Default)]
 struct Costs {
-    /// Until the last batch is committed.
+    /// The cost until the last batch is committed.
     commits: Vec<Cost>,
-    /// Until nothing is written any more.
+    /// The cost until all writes are done.
     all: Vec<Cost>,
-    /// The bytes of its history on the disk for each row that was changed since the beginning.
+    /// Bytes of history on disk per row that was changed since the beginning.
     kept_bytes: Vec<f64>,
 }
 
-/// Commits to copies of one store in turn.
+/// Commits to copies of one store alternately.
 pub(super) fn measure(keys: u64, rounds: usize, place: &Place, progress: Progress) -> Result<Vec<Figure>> {
     let mut copies = Copies::of(keys, &WINDOWS, (FILL_ROUNDS + rounds) * BATCHES, place, progress)?;
     let mut costs = <[Costs; WINDOWS.len()]>::default();
@@ -73,7 +73,7 @@ fn figures(keys: u64, costs: &[Costs; WINDOWS.len()]) -> Vec<Figure> {
     figures
 }
 
-/// The bytes of the states of the past, in files and in memory.
+/// Returns the bytes of the past states, in files and in memory.
 fn history_bytes(ours: &Ours) -> Result<f64> {
     let stats = ours.store().stats()?;
     let history = stats.columns.iter().filter(|column| column.name.starts_with("history"));

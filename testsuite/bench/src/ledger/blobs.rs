@@ -20,7 +20,7 @@ use crate::harness::{
     ratios,
 };
 
-/// Batches of one served range, as a syncing peer asks for: about 4 MiB.
+/// Batches of one served range, as a syncing peer requests it: about 4 MiB.
 const RANGE_BATCHES: u64 = 32;
 const MB: f64 = 1e6;
 
@@ -42,7 +42,7 @@ pub(super) fn measure(size: &Size, dir: &Path, progress: Progress, report: &mut 
     Ok(())
 }
 
-/// The same batches into the store, into a file, and their bodies into RocksDB with and without blob files.
+/// Appends the same batches to the store and to a file, and their bodies to RocksDB with and without blob files.
 fn append(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Result<()> {
     progress.step("appending batches");
     let store = Store::open(&config(), &dir.join("store"))?;
@@ -86,7 +86,7 @@ fn append(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> R
     range_layouts(size, dir, [&tables, &blob_files], report)
 }
 
-/// Ranges of both of RocksDB's layouts, cold.
+/// Reads ranges in both of RocksDB's layouts, cold.
 fn range_layouts(size: &Size, dir: &Path, layouts: [&Raw; 2], report: &mut Report) -> Result<()> {
     files::wait_until_quiet()?;
     let mut rates: [Vec<f64>; 2] = Default::default();
@@ -105,13 +105,13 @@ fn range_layouts(size: &Size, dir: &Path, layouts: [&Raw; 2], report: &mut Repor
     Ok(())
 }
 
-/// The whole ledger in ranges: by the store, by RocksDB from the same files, and by the file beside it.
+/// Serves the whole ledger in ranges: from the store, from the same files by RocksDB alone, and from a plain file.
 fn serve(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Result<()> {
     progress.step("serving ranges");
     let store_dir = dir.join("store");
     let store = Store::open(&config(), &store_dir)?;
     files::wait_until_quiet()?;
-    // Read-only: it may be open beside the store, which does not change its files now.
+    // Read-only, so that it can be open beside the store, which does not change its files now.
     let beneath = Beneath::open(&store_dir)?;
     let columns = ["bodies", "receipts", "deltas", "hints"];
     let plain = || columns.iter().map(|column| beneath.read_all(column, RANGE_BATCHES)).sum::<Result<u64>>();
@@ -140,7 +140,7 @@ fn serve(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Headers and all parts of every range, as the sync server reads them.
+/// Reads headers and all parts of every range, like the sync server.
 fn serve_all(store: &Store) -> Result<u64> {
     let head = store.head()?.header.number;
     let (mut bytes, mut first) = (0, BatchNumber::new(1));
@@ -158,7 +158,7 @@ fn serve_all(store: &Store) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Half of the ledger goes while batches are committed.
+/// Prunes half of the ledger while batches are committed.
 fn prune(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Result<()> {
     progress.step("pruning half of the batches beside commits");
     let store_dir = dir.join("store");
@@ -191,7 +191,7 @@ fn prune(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Commits until told to stop, or so many; returns how long each took, in milliseconds.
+/// Commits until `finished` is set, or `max` times; returns the duration of each commit in milliseconds.
 fn commit_times(store: &Store, finished: &AtomicBool, max: usize) -> Result<Vec<f64>> {
     let (empty, parts) = (Delta::new(Vec::new(), Vec::new())?, Parts::new(0)?);
     let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! A ledger to fill stores with: headers that follow each other over content that nobody has to execute.
+//! A ledger to fill stores with: linked headers over content that is never executed.
 
 use anyhow::Result;
 use rand::{RngCore, SeedableRng, rngs::SmallRng};
@@ -6,7 +6,7 @@ use slipstream_storage::{CommitBatch, Store};
 use slipstream_testkit::{genesis, keys, next_header};
 use slipstream_types::{Blob, BlobKind, Delta};
 
-/// The parts of a batch and their bytes: about what 500 transfers make.
+/// The parts of a batch and their bytes: about those of 500 transfers.
 pub(crate) const PARTS: [(BlobKind, usize); 4] = [
     (BlobKind::Body, 64 << 10),
     (BlobKind::Receipts, 16 << 10),
@@ -14,7 +14,7 @@ pub(crate) const PARTS: [(BlobKind, usize); 4] = [
     (BlobKind::Hints, 8 << 10),
 ];
 
-/// The blobs of one batch, in the order of [`PARTS`]. Incompressible, as compressed content is.
+/// The blobs of one batch, in the order of [`PARTS`]. Incompressible, like compressed content.
 pub(crate) struct Parts(pub(crate) [Blob; 4]);
 
 impl Parts {

@@ -1,5 +1,5 @@
-//! `slipnet bench ledger`: blobs appended, served and pruned; state rows read by key. Each beside its floor (plain files on the
-//! same file system) and its peer (RocksDB read with nothing around it), in one process.
+//! `slipnet bench ledger`: blobs appended, served and pruned; state rows read by key. Each is compared with its floor
+//! (plain files on the same file system) and its rival (RocksDB without any layer above it), in one process.
 
 mod blobs;
 pub(super) mod chain;
@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::{Aim, BenchOptions, Figure, Report};
 use slipnet::progress::Progress;
 
-/// How much is measured.
+/// The size of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     /// The number of alternating runs of each comparison.

@@ -1,8 +1,8 @@
 //! Point reads of state rows, cold and warm.
 //!
-//! Cold: the store reads past the page cache (`direct_reads`). Its block cache holds little more than the index and filter blocks,
-//! which a first round of other keys brings in. The figure is the kernel's count of this process's read calls, over the keys read:
-//! it includes every block of every kind.
+//! Cold: the store's reads bypass the page cache (`direct_reads`). Its block cache holds little more than the index and
+//! filter blocks, which a first round of other keys loads. The figure is the kernel's count of this process's read
+//! calls, divided by the keys read: it includes every block of every kind.
 
 use std::{path::Path, time::Instant};
 
@@ -15,7 +15,7 @@ use super::{Aim, Figure, Progress, Report, Size, chain};
 use crate::harness::{files, ratios};
 
 const THREADS: [usize; 3] = [1, 4, 16];
-/// Slots of one account, which are neighbours on disk.
+/// Slots of one account, which are adjacent on disk.
 const SLOTS: u64 = 10;
 const BATCH_ROWS: u64 = 10_000;
 /// Keys of one batched read.
@@ -31,7 +31,7 @@ fn warm_config() -> StorageConfig {
     StorageConfig { snapshot_interval_batches: 0, fsync: false, ..StorageConfig::default() }
 }
 
-/// Row `index` of the state; the rows from the state's size on are absent.
+/// Returns key `index` of the state; keys from the state's size on are absent.
 fn key(index: u64) -> StateKey {
     let mut address = [0; 20];
     address[..8].copy_from_slice(&(index / SLOTS).to_be_bytes());
@@ -117,7 +117,7 @@ fn cold(size: &Size, dir: &Path, noise: &Path, progress: Progress, report: &mut 
     Ok(())
 }
 
-/// Reads of keys whose blocks are in the block cache.
+/// Measures reads of keys whose blocks are in the block cache.
 fn warm(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Result<()> {
     progress.step("reading warm keys");
     let store = Store::open(&warm_config(), dir)?;
@@ -147,13 +147,13 @@ fn warm(size: &Size, dir: &Path, progress: Progress, report: &mut Report) -> Res
     Ok(())
 }
 
-/// Random keys of the state.
+/// Returns random keys of the state.
 fn sample(size: &Size, seed: u64, count: usize) -> Vec<StateKey> {
     let mut random = SmallRng::seed_from_u64(seed);
     (0..count).map(|_| key(random.random_range(0..size.rows))).collect()
 }
 
-/// Reads keys one by one, shared among threads; returns the rate.
+/// Reads keys one by one, divided among threads; returns the rate.
 fn read(view: &View, threads: usize, keys: &[StateKey], present: bool) -> Result<f64> {
     let start = Instant::now();
     let read_some = |keys: &[StateKey]| {

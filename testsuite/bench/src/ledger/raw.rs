@@ -1,4 +1,4 @@
-//! RocksDB with nothing around it: the peer of serving, and the layout that the store decided against.
+//! RocksDB without any layer above it: the rival of serving, and the layout that the store does not use.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use rocksdb::{DB, DBCompressionType, Options, ReadOptions, WriteOptions};
 /// The layout of values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Layout {
-    /// In the table files, as the store has them.
+    /// In the table files, as in the store.
     Tables,
-    /// In RocksDB's blob files, the tables holding references.
+    /// In RocksDB's blob files; the tables hold references.
     BlobFiles,
 }
 
-/// One database of batch number to value.
+/// One database from batch number to value.
 pub(super) struct Raw(DB);
 
 impl Raw {
@@ -54,14 +54,15 @@ impl Beneath {
         Ok(Beneath(DB::open_cf_for_read_only(&options, &path, columns, false)?))
     }
 
-    /// Reads a column in runs of so many rows; returns the bytes of its values.
+    /// Reads a column in runs of `run` rows; returns the bytes of its values.
     pub(super) fn read_all(&self, column: &str, run: u64) -> Result<u64> {
         let family = self.0.cf_handle(column).with_context(|| format!("the store has no column {column}"))?;
         read_runs(self.0.raw_iterator_cf_opt(family, uncached()), run)
     }
 }
 
-/// As the store serves: blocks that are read once do not push others out, and as much is read ahead.
+/// Returns the store's options for serving: blocks that are read once do not evict others, and the readahead is the
+/// same.
 fn uncached() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
@@ -69,7 +70,7 @@ fn uncached() -> ReadOptions {
     options
 }
 
-/// Seeks to the start of each run and copies its values into one buffer that is used again.
+/// Seeks to the start of each run and copies its values into one reused buffer.
 fn read_runs(mut rows: rocksdb::DBRawIterator<'_>, run: u64) -> Result<u64> {
     let (mut bytes, mut buffer) = (0, Vec::new());
     let mut first = 1u64;

@@ -1,4 +1,4 @@
-//! The aims of figures, and what they mean.
+//! The aims of the figures, and the notes that explain them.
 
 use super::Plan;
 use crate::{Aim, Figure};
@@ -42,7 +42,7 @@ const LINKS: &str = "links: one flood and the idle load of four validators and a
 const MIXES: &str = "mixes: four validators and a fullnode; 98 % in time and p99 at most 1 s, by `slipnet load`, \
     offered to all validators in turns";
 
-/// What the figures of the parts mean.
+/// Returns the notes that explain the parts' figures.
 pub(super) fn notes(parts: &[&str], figures: &[Figure], plan: &Plan, is_quick: bool) -> Vec<String> {
     let genesis = format!(
         "genesis_cost: CPU of a batch at a validator and its fullnode, of the idle load, with {} accounts in the \

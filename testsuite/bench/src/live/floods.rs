@@ -1,4 +1,4 @@
-//! Chains that are offered as many transfers as they take, in turns, each alone on the machine and started anew.
+//! Chains that are flooded with transfers, in turns, each freshly started and alone on the machine.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ const KINDS: [(&str, Kind); 6] = [
 ];
 
 pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {
-    // Of each kind, run by run; none of geth if it is not installed.
+    // The floods of each kind, run by run; none of geth if it is not installed.
     let mut floods: [Vec<f64>; KINDS.len()] = Default::default();
     for run in 1..=plan.runs {
         for ((name, kind), floods) in KINDS.iter().zip(&mut floods) {

@@ -1,5 +1,5 @@
-//! The floor: what no chain can do without, in one process and without a network. Senders are recovered, transactions executed, rows and
-//! root changed, batches written and synced.
+//! The floor: the work that no chain can avoid, in one process and without a network. It recovers senders, executes
+//! transactions, updates rows and root, and writes and syncs batches.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::harness::{
 const BATCHES: u64 = 100;
 const BATCH_TRANSFERS: usize = 150;
 
-/// Microseconds of CPU a transfer.
+/// Returns the CPU microseconds per transfer.
 ///
 /// # Errors
 /// If the disk fails.

@@ -1,5 +1,5 @@
-//! The load: signed transfers in JSON-RPC arrays, the same for every chain that speaks it. It asks a chain for nothing but its head and the
-//! hashes of each batch, so that what it costs beside the chain is the same everywhere.
+//! The load: signed transfers in JSON-RPC arrays, the same for every chain. It requests only a chain's head and the
+//! hashes of each batch, so that its cost for the chain is the same everywhere.
 
 use std::{
     collections::HashMap,
@@ -19,51 +19,51 @@ use slipnet::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-/// Connections. Each has one array in flight, and accounts of its own, so that an account's nonces arrive in order.
+/// Connections. Each has one array in flight, and its own accounts, so that an account's nonces arrive in order.
 const LANES: usize = 10;
 /// Accounts that send: a multiple of [`LANES`] arrays.
 pub(super) const ACCOUNTS: usize = 500;
-/// Transfers of one array, where they do not come one by one.
+/// Transfers of one array, unless they are sent singly.
 pub(super) const ARRAY: usize = 50;
-/// How often the head is asked for: the error of a latency.
+/// The polling interval of the head: the error of a latency.
 const POLL: Duration = Duration::from_millis(2);
-/// A transfer that was refused is sent again after this pause.
+/// The pause before a refused transfer is sent again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// How long after the last transfer was due a chain may take for all of them.
+/// The longest time for a chain to commit all transfers after the last one was due.
 const DRAIN: Duration = Duration::from_secs(60);
 /// A transfer's gas.
 const GAS: u64 = 21_000;
-/// The base fee of other chains moves: this many times the present one is paid at most.
+/// The base fee of other chains varies: transfers pay at most this multiple of the current one.
 const FEE_ROOM: u128 = 50;
-/// From due to committed, at most, for a rate that is sustained.
+/// The longest latency from due to committed, for a sustained rate.
 pub(super) const LATENCY_MAX: Duration = Duration::from_secs(1);
 
 /// When transfers are due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// As fast as the chain takes them. More are not sent while `outstanding_max` transfers are uncommitted.
+    /// As fast as the chain accepts them, with at most `outstanding_max` uncommitted transfers.
     Flood { outstanding_max: usize },
-    /// So many a second, whatever the chain does.
+    /// A fixed rate, whatever the chain does.
     Rate { per_second: f64 },
 }
 
-/// What is offered.
+/// The load to offer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) transfers: usize,
-    /// Of one request; 1 is a plain call.
+    /// Transfers of one request; 1 is a plain call.
     pub(super) array: usize,
     pub(super) pace: Pace,
 }
 
-/// What became of it.
+/// The result of a load.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// Between the commits of the first tenth and of the last.
+    /// The rate between the commits of the first tenth and of the last.
     pub(super) tps: f64,
-    /// From due to committed, sorted, in milliseconds. Of a flood: from sent to committed.
+    /// Sorted latencies from due to committed, in milliseconds. In a flood: from sent to committed.
     pub(super) latencies_ms: Vec<f64>,
-    /// Batches that held any.
+    /// Batches that contained any of the transfers.
     pub(super) batches: u64,
 }
 
@@ -72,7 +72,7 @@ impl Outcome {
         quantile(&self.latencies_ms, share).expect("every transfer was committed")
     }
 
-    /// Whether 99 of 100 were committed within [`LATENCY_MAX`].
+    /// Whether 99 of 100 transfers were committed within [`LATENCY_MAX`].
     pub(super) fn is_sustained(&self) -> bool {
         self.quantile_ms(0.99) <= LATENCY_MAX.as_secs_f64() * 1e3
     }
@@ -131,7 +131,7 @@ pub(super) async fn offer(chain: &Chain, accounts: &[Account], offer: Offer) -> 
     seen.outcome(&due)
 }
 
-/// Sends a lane's arrays when they are due; says when that was.
+/// Sends a lane's arrays when they are due; returns when that was.
 async fn send(
     rpc: Rpc,
     arrays: Vec<(usize, Vec<Signed>)>,
@@ -158,7 +158,7 @@ async fn send(
     Ok(sent)
 }
 
-/// Sends an array until all of it is taken.
+/// Sends an array until all of it is accepted.
 async fn deliver(rpc: &Rpc, array: &[Signed]) -> Result<()> {
     let mut left: Vec<Value> = array.iter().map(|signed| json!([signed.raw])).collect();
     let until = Instant::now() + DRAIN;
@@ -181,7 +181,7 @@ async fn deliver(rpc: &Rpc, array: &[Signed]) -> Result<()> {
     }
 }
 
-/// Transfers from each account in turn.
+/// Signs transfers, from each account in turn.
 async fn signed(chain: &Chain, accounts: &[Account], count: usize) -> Result<Vec<Signed>> {
     let chain_id = quantity(&chain.rpc().call("eth_chainId", json!([])).await?)?;
     let block: Value = chain.rpc().call("eth_getBlockByNumber", json!(["latest", false])).await?;
@@ -212,7 +212,7 @@ struct Seen {
     head: u64,
     committed: usize,
     batches: u64,
-    /// Of each transfer.
+    /// The commit time of each transfer.
     at: Vec<Option<Instant>>,
 }
 
@@ -248,7 +248,7 @@ impl Seen {
         latencies_ms.sort_by(f64::total_cmp);
         at.sort();
         let (from, to) = (at.len() / 10, at.len() - 1 - at.len() / 10);
-        // Those of the first batch after `from` came before the time that counts.
+        // The first batch after `from` was committed before the measured time.
         let first = at.partition_point(|it| *it <= at[from]);
         let seconds = (at[to] - at[from]).as_secs_f64();
         ensure!(seconds > 0.0, "all were committed at once: more transfers are needed");
@@ -261,7 +261,7 @@ impl Seen {
 mod tests {
     use super::*;
 
-    /// Goal: a rate counts what came between two commits, without the batch that begins the time.
+    /// Goal: a rate counts the commits between two moments, without the batch at the first one.
     #[test]
     fn rates_are_between_commits() {
         let begin = Instant::now();

@@ -1,4 +1,5 @@
-//! Two chains of one validator and a fullnode that differ by the accounts of their genesis, under the same few transfers, in turns.
+//! Two chains with one validator and one fullnode that differ in the number of accounts in their genesis, under the
+//! same light load, in turns.
 
 use std::path::Path;
 
@@ -37,7 +38,7 @@ pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<V
     ])
 }
 
-/// Of both nodes together.
+/// Returns the CPU milliseconds per batch of both nodes together.
 fn batch_cpu_ms(loaded: &Loaded) -> f64 {
     1e3 * (loaded.primary.cpu_s + loaded.follower.cpu_s) / loaded.batches
 }

@@ -1,4 +1,4 @@
-//! Four validators and a fullnode that are some time apart.
+//! Four validators and a fullnode with latency between them.
 
 use std::{path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 use crate::Figure;
 use slipnet::progress::Progress;
 
-/// From any node to any other, one way.
+/// One-way latencies between any two nodes.
 const ONE_WAY_MS: [u64; 2] = [25, 50];
 
 pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<Vec<Figure>> {

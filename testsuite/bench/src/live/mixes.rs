@@ -1,4 +1,4 @@
-//! Other transactions than transfers: the rate that four validators and a fullnode sustain of each kind.
+//! Transactions other than transfers: the rate of each kind that four validators and a fullnode sustain.
 
 use std::{
     path::Path,
@@ -19,9 +19,9 @@ use slipnet::{
 };
 
 const WORKLOADS: [Workload; 3] = [Workload::Erc20, Workload::Amm, Workload::Storage];
-/// The first rate that is tried, a second.
+/// The first rate that is tried, per second.
 const START: u32 = 500;
-/// The time of one step, and of all of a workload's.
+/// The longest time of one step, and of all steps of a workload.
 const STEP: Duration = Duration::from_secs(6);
 const SEARCH_MAX: Duration = Duration::from_secs(150);
 

@@ -1,12 +1,13 @@
-//! `slipnet bench live`: the chain itself, from a wallet's array to the certificate, beside geth under the same load.
+//! `slipnet bench live`: the chain itself, from a wallet's JSON-RPC array to the certificate, beside geth under the
+//! same load.
 //!
 //! ```text
 //!  generator (signed transfers) ─┬▶ floods    geth --dev │ one validator │ four │ seven, with and without a fullnode; in turns, each alone
-//!                                ├▶ rates     four and a fullnode: a rate that is sustained, shares of it, and a few a second
-//!                                │              └▶ a node that replays that chain, and its work in one process: what agreement costs beside
+//!                                ├▶ rates     four and a fullnode: the sustained rate, shares of it, and a few transfers a second
+//!                                │              └▶ a node that replays that chain, and its work in one process: the cost of consensus
 //!                                ├▶ links     the same chain, with nodes that are 25 and 50 ms apart
 //!                                └▶ genesis   a chain of a thousand accounts and one of half a million, side by side
-//!  slipnet load ───────────────────▶ mixes     the rate of other transactions that is sustained
+//!  slipnet load ───────────────────▶ mixes     the sustained rate of other transactions
 //! ```
 
 mod figures;
@@ -30,21 +31,21 @@ use self::{
 };
 use super::{BenchOptions, Figure, Report};
 
-/// Its parts, in their order. A look has the first two.
+/// The parts in order. A quick run has the first two.
 const PARTS: [&str; 5] = ["floods", "rates", "links", "mixes", "genesis"];
-/// Transfers that a flood leaves uncommitted.
+/// The most uncommitted transfers of a flood.
 const OUTSTANDING_MAX: usize = 5_000;
-/// A load of batches of a few transfers, one by one.
+/// The rate of a light load, whose batches have few transfers, sent one by one.
 const IDLE_TPS: f64 = 100.0;
 
 struct Plan {
     runs: usize,
-    /// From a chain's start to its load: nodes measure their machine in the first minute.
+    /// The time from a chain's start to its load: nodes measure their machine in the first minute.
     flood_warm: Duration,
     warm: Duration,
     flood: usize,
     seconds: f64,
-    /// Accounts of the large genesis, which may have 32 MiB: some 540,000 accounts.
+    /// Accounts of the large genesis. Its limit is 32 MiB: some 540,000 accounts.
     accounts: u32,
 }
 
@@ -80,7 +81,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     Ok(Report { bench: "live", runs: plan.runs, figures, notes })
 }
 
-/// The parts that are measured.
+/// Returns the parts to measure.
 fn parts(options: &BenchOptions) -> Result<Vec<&'static str>> {
     let only = &options.only;
     let unknown = only.iter().find(|name| !PARTS.contains(&name.as_str()));
@@ -107,7 +108,7 @@ async fn run_part(part: &str, plan: &Plan, dir: &Path, progress: Progress) -> Re
     }
 }
 
-/// Transfers a second of a chain that is offered as many as it takes.
+/// Returns a flooded chain's transfers per second.
 async fn flood(subject: &Subject, plan: &Plan) -> Result<f64> {
     let pace = Pace::Flood { outstanding_max: OUTSTANDING_MAX };
     let flood = Offer { transfers: plan.flood, array: ARRAY, pace };

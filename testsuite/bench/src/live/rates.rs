@@ -1,4 +1,4 @@
-//! Four validators and a fullnode at shares of the rate that they sustain, and what a node that replays their chain spends on it.
+//! Four validators and a fullnode at shares of their sustained rate, and the cost for a node that replays their chain.
 
 use std::{
     ops::RangeInclusive,
@@ -24,30 +24,31 @@ use crate::{
 };
 use slipnet::{accounts::node_key, progress::Progress};
 
-/// Shares of a flood's rate that are tried in turn until one is sustained.
+/// Shares of a flood's rate, tried in turn until one is sustained.
 const SHARES: [f64; 6] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4];
-/// Loads that are tried until one lies within the term of a primary.
+/// The most loads that are tried until one fits within the term of a primary.
 const TERMS_MAX: usize = 4;
 const FOLLOWER_SEED: &str = "slipnet-bench-live";
 const REPLAY_POLL: Duration = Duration::from_millis(20);
 const REPLAY_DEADLINE: Duration = Duration::from_secs(300);
 
-/// What a load cost.
+/// The cost of a load.
 #[derive(Clone, Debug)]
 pub(super) struct Loaded {
     pub(super) outcome: Outcome,
     transfers: f64,
-    /// Batches that the chain made, empty ones too.
+    /// Batches that the chain made, including empty ones.
     pub(super) batches: f64,
-    /// The first and the last of them.
+    /// The first and the last of these batches.
     range: RangeInclusive<u64>,
-    /// Of the node that takes the transfers and orders them; of the validators that do neither, on average; of the fullnode.
+    /// The cost for the primary, which accepts and orders the transfers; for the other validators, on average; and for
+    /// the fullnode.
     pub(super) primary: Spent,
     validator: Spent,
     pub(super) follower: Spent,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Default)]
 struct Measured {
     sustained_tps: f64,
@@ -57,7 +58,7 @@ struct Measured {
     nine_tenths: Vec<Loaded>,
     /// Bytes of bodies, receipts and deltas of each load of `nine_tenths`.
     content_bytes: Vec<f64>,
-    /// Microseconds of CPU a transfer.
+    /// Microseconds of CPU per transfer.
     replay_us: Vec<f64>,
     floor_us: Vec<f64>,
 }
@@ -90,7 +91,7 @@ pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<V
     Ok(measured.figures())
 }
 
-/// The highest share of a flood's rate that is sustained.
+/// Returns the highest share of a flood's rate that is sustained.
 async fn sustained_tps(subject: &Subject, plan: &Plan, progress: Progress) -> Result<f64> {
     let peak = flood(subject, plan).await?;
     for share in SHARES {
@@ -103,7 +104,7 @@ async fn sustained_tps(subject: &Subject, plan: &Plan, progress: Progress) -> Re
     bail!("no rate is sustained: p99 is above a second at all of them")
 }
 
-/// Offers transfers to the primary at a rate; once more if it was no longer the primary at the end.
+/// Offers transfers to the primary at a rate; again if it was no longer the primary at the end.
 pub(super) async fn load(subject: &Subject, per_second: f64, array: usize, plan: &Plan) -> Result<Loaded> {
     for _ in 0..TERMS_MAX {
         let primary = subject.primary().await?;
@@ -143,7 +144,7 @@ async fn load_at(
     })
 }
 
-/// Microseconds of CPU a transfer at a node that executes the whole chain as fast as it can.
+/// Returns the CPU microseconds per transfer at a node that executes the whole chain as fast as it can.
 async fn replay_us(subject: &Subject, dir: &Path, run: u32) -> Result<f64> {
     let head = subject.chain.head().await?;
     let peers = subject.nodes().iter().map(|node| node.peer_address()).collect();
@@ -161,7 +162,7 @@ async fn replay_us(subject: &Subject, dir: &Path, run: u32) -> Result<f64> {
     Ok(1e6 * cpu_s / transactions as f64)
 }
 
-/// Bytes of bodies, receipts and deltas, as they are stored, of the batches of each range.
+/// Returns the stored bytes of bodies, receipts and deltas in each range of batches.
 fn content_bytes(dir: &Path, ranges: impl Iterator<Item = RangeInclusive<u64>>) -> Result<Vec<f64>> {
     let store = Store::open(&StorageConfig::default(), dir)?;
     let of_batch = |number| -> Result<f64> {

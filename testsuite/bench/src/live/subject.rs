@@ -1,4 +1,4 @@
-//! The chains that are measured: validators with a fullnode, or geth.
+//! The measured chains: validators with a fullnode, or geth.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -26,35 +26,35 @@ use crate::harness::{node::io_counter, relay::Relay};
 
 const START_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// What each account of a chain that begins without them gets: 10,000 ether.
+/// The funds of each account on a chain whose genesis does not fund it: 10,000 ether.
 const FUNDS_WEI: &str = "0x21e19e0c9bab2400000";
 
-/// A running chain; it ends when this is dropped.
+/// A running chain; it ends when it is dropped.
 pub(super) struct Subject {
     pub(super) chain: Chain,
     pub(super) accounts: Vec<Account>,
     processes: Processes,
-    /// Between its nodes.
+    /// The relays between its nodes.
     relays: Vec<Relay>,
 }
 
-/// What it consists of.
+/// The processes of a chain.
 enum Processes {
     Geth(Process),
     Devnet(Box<Devnet>),
 }
 
-/// What each process did so far, in the order of the devnet's nodes.
+/// A node's resource use since its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
     pub(super) cpu_s: f64,
-    /// Handed to the disk.
+    /// Bytes handed to the disk.
     pub(super) bytes_written: f64,
-    /// Written by the store, to its log and to files, by compactions too.
+    /// Bytes that the store wrote to its log and files, including compactions.
     pub(super) stored_bytes: f64,
     /// Syncs of the store's log.
     pub(super) syncs: f64,
-    /// Datagrams on connections that are open still.
+    /// Bytes of sent datagrams, on connections that are still open.
     pub(super) bytes_sent: f64,
 }
 
@@ -69,7 +69,7 @@ impl Spent {
         }
     }
 
-    /// Of some processes; of none it is no number.
+    /// Returns the mean over some nodes; NaN without any.
     pub(super) fn mean(all: &[Spent]) -> Spent {
         let mean = |of: fn(&Spent) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
         Spent {
@@ -82,14 +82,14 @@ impl Spent {
     }
 }
 
-/// The differences between devnets.
+/// The settings that differ between devnets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) validators: u32,
     pub(super) fullnodes: u32,
     /// Funded accounts of its genesis; the first [`ACCOUNTS`] send.
     pub(super) accounts: u32,
-    /// How long a datagram takes from any node to any other; none of nodes that reach each other directly.
+    /// The one-way latency between any two nodes; `None` if they connect directly.
     pub(super) one_way: Option<Duration>,
 }
 
@@ -100,7 +100,8 @@ impl Default for Shape {
 }
 
 impl Subject {
-    /// Validators and fullnodes with what `init` writes. Nodes that are apart choose no peers by themselves, which would be near.
+    /// Starts validators and fullnodes with the configuration that `init` writes. Nodes with latency choose no further
+    /// peers, because those connections would have none.
     pub(super) async fn devnet(shape: Shape, dir: &Path) -> Result<Subject> {
         let options = DevnetOptions {
             validators: shape.validators,
@@ -128,7 +129,7 @@ impl Subject {
         Ok(Subject { chain, accounts, processes: Processes::Devnet(Box::new(devnet)), relays })
     }
 
-    /// geth alone, which makes a block as soon as there is a transaction. `None` if it is not installed.
+    /// Starts geth alone, which makes a block as soon as a transaction arrives. Returns `None` if it is not installed.
     pub(super) async fn geth(dir: &Path) -> Result<Option<Subject>> {
         let Some(program) = geth()? else { return Ok(None) };
         fs::create_dir_all(dir)?;
@@ -158,7 +159,7 @@ impl Subject {
         Ok(Some(Subject { chain, accounts, processes: Processes::Geth(process), relays: Vec::new() }))
     }
 
-    /// The chain's genesis, for nodes that join.
+    /// Returns the chain's genesis file, for nodes that join.
     pub(super) fn genesis(&self) -> Result<PathBuf> {
         match &self.processes {
             Processes::Devnet(devnet) => Ok(devnet.genesis_file()),
@@ -166,7 +167,7 @@ impl Subject {
         }
     }
 
-    /// The devnet's nodes, validators first; none of geth.
+    /// Returns the devnet's nodes, validators first; none for geth.
     pub(super) fn nodes(&self) -> &[Node] {
         match &self.processes {
             Processes::Devnet(devnet) => devnet.nodes(),
@@ -174,19 +175,19 @@ impl Subject {
         }
     }
 
-    /// The validator that is the primary now.
+    /// Returns the index of the current primary.
     pub(super) async fn primary(&self) -> Result<usize> {
         let node = self.nodes().first().context("geth has no primary")?;
         let status = node.status().await?.consensus.context("a validator's status")?;
         Ok(status["primary"].as_u64().context("the primary")? as usize)
     }
 
-    /// The same chain, taken through the API of that node.
+    /// Returns the same chain through the API of another node.
     pub(super) async fn through(&self, node: usize) -> Result<Chain> {
         Chain::connect(self.nodes()[node].rpc().clone()).await
     }
 
-    /// What each node did since its start.
+    /// Returns each node's resource use since its start.
     pub(super) async fn spent(&self) -> Result<Vec<Spent>> {
         let mut spent = Vec::new();
         for node in self.nodes() {
@@ -203,7 +204,7 @@ impl Subject {
         Ok(spent)
     }
 
-    /// Ends it.
+    /// Stops the chain.
     pub(super) async fn stop(self) -> Result<()> {
         ensure!(self.relays.iter().all(|relay| relay.dropped() == 0), "a relay had to drop datagrams");
         match self.processes {
@@ -216,7 +217,7 @@ impl Subject {
     }
 }
 
-/// geth, where `./x tools` puts it.
+/// Returns geth, as `./x tools` installs it.
 fn geth() -> Result<Option<PathBuf>> {
     let node = binary()?;
     let target = node.ancestors().nth(2).context("the directory of builds")?;
@@ -224,7 +225,7 @@ fn geth() -> Result<Option<PathBuf>> {
     Ok(program.is_file().then_some(program))
 }
 
-/// Gives each account funds of the developer's account, which geth holds the key of.
+/// Funds each account from the developer's account, whose key geth holds.
 async fn fund(rpc: &Rpc, accounts: &[Account]) -> Result<()> {
     let own: Vec<Value> = rpc.call("eth_accounts", json!([])).await?;
     let Some(owner) = own.first() else { bail!("geth holds no account") };

@@ -1,8 +1,9 @@
-//! The time to open a store: after a clean stop, after a kill in the middle of commits, and without the file that a stop leaves for
-//! the next start. Each opening is a process of its own, so that the memory that it takes is its own too. Some stores are opened
-//! without reading their rows; [`scrub`] measures the cost of reading these behind their work.
+//! The time to open a store: after a clean stop, after a kill in the middle of commits, and without the file that a
+//! stop leaves for the next start. Each opening is its own process, so that its memory is measured too. Some stores are
+//! opened without reading their rows; [`scrub`] measures the cost of reading these in the background.
 //!
-//! Everything is opened twice: with what the operating system still has of its files, and after its cache has dropped them (`cold`).
+//! Everything is opened twice: with the files as cached by the operating system, and after its cache has dropped them
+//! (`cold`).
 
 mod scrub;
 
@@ -24,39 +25,41 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// The path below a store at which a clean stop, or a moment at work, leaves a file that spares the next start reading all rows.
+/// The directory in a store with the file that spares the next start reading all rows; a clean stop leaves it, and so
+/// do some moments at work.
 const FRONTIERS: &str = "frontiers";
-/// Updates of the batches in whose middle a store is killed.
+/// Updates per batch while a store is killed.
 const UPDATES: usize = 10_000;
-/// How long it commits before.
+/// The time that it commits before.
 const WORK: Duration = Duration::from_secs(3);
-/// More batches than are made in that time.
+/// More batches than it makes in that time.
 const WORK_BATCHES: u64 = 5_000;
 
-/// How the store ended before it is opened.
+/// The end of a store before it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Clean,
     Killed,
-    /// Clean, and its frontiers were removed.
+    /// Clean, with its frontiers removed.
     Lost,
 }
 
-/// Rounds of batches before a clean end: what a store leaves for its next start is that of a store at work.
+/// Rounds of batches before a clean end, so that the store leaves as much for its next start as one at work.
 const CLEAN_ROUNDS: usize = 5;
 const ROUND_BATCHES: usize = 10;
-/// Batches that are committed beside the background check, and without it: some seconds, in which it makes ten steps and more.
+/// Batches that are committed with and without the background check: some seconds, in which it makes at least ten
+/// steps.
 const SCRUB_BATCHES: usize = 40;
 const QUICK_SCRUB_BATCHES: usize = 20;
 const SCRUB_AIM: Aim = Aim::AtMost(0.05);
-/// Rounds of that. The check takes 4 % of a core: what it costs is below what rounds differ by.
+/// Rounds of that measurement. The check takes 4 % of a core: its cost is less than the difference between rounds.
 const SCRUB_ROUNDS: usize = 9;
 const QUICK_SCRUB_ROUNDS: usize = 2;
 
 impl End {
     const ALL: [End; 3] = [End::Clean, End::Killed, End::Lost];
 
-    /// In the names of figures.
+    /// Returns the name in figures.
     fn name(self) -> &'static str {
         match self {
             End::Clean => "",
@@ -103,7 +106,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     Ok(Report { bench: "open", runs: rounds, figures, notes })
 }
 
-/// Openings of one store.
+/// The openings of one store.
 struct Opening {
     keys: u64,
     size_dir: SizeDir,
@@ -114,7 +117,7 @@ struct Opening {
 impl Opening {
     fn measure(&self, rounds: usize, notes: &mut Vec<String>) -> Result<Vec<Figure>> {
         let size = short(self.keys);
-        // A store that was just filled, or that an older version left, has been opened once before it counts.
+        // A store that was just filled, or that an older version left, is opened once before it counts.
         self.open()?;
         let mut found: Vec<(End, bool, Vec<OpenReport>)> =
             End::ALL.iter().flat_map(|end| [(*end, false, Vec::new()), (*end, true, Vec::new())]).collect();
@@ -157,7 +160,8 @@ impl Opening {
         OpenOptions { dir: self.store.clone(), tree_memory_mib }.in_child()
     }
 
-    /// Commits, and brings the store to an end. False if there is nothing to lose; a store that was closed leaves it, if any does.
+    /// Commits, and brings the store to an end. Returns false if it has no frontiers to lose; only a clean end leaves
+    /// them.
     fn bring_to(&self, end: End) -> Result<bool> {
         if end == End::Lost && !self.store.join(FRONTIERS).exists() {
             return Ok(false);
@@ -172,7 +176,7 @@ impl Opening {
         }
     }
 
-    /// The store, for at most so many batches in all.
+    /// Returns the arguments of a store that commits at most `batches_max` batches in total.
     fn filled(&self, batches_max: u64, batches: usize) -> Result<Filled> {
         Ok(Filled {
             dir: self.store.clone(),
@@ -189,7 +193,8 @@ impl Opening {
         Ok(CommitOptions { filled, warm_rounds: 0, rounds: CLEAN_ROUNDS })
     }
 
-    /// Commits with the background check and without, in turn. The store was closed before, so that it is opened by its frontier.
+    /// Commits alternately with and without the background check. The store was closed before, so that its frontier
+    /// opens it.
     fn scrub(&self, rounds: usize, batches: usize) -> Result<Rounds> {
         let mut measured = Rounds::default();
         for round in 0..rounds {
@@ -198,7 +203,7 @@ impl Opening {
                 short(self.keys),
                 round + 1
             ));
-            // It begins elsewhere each time: rows that it read just before would be cached.
+            // The check begins elsewhere each time, because rows that it just read would be cached.
             let begin = (256 * round / rounds) as u8;
             let (without, with) = match round % 2 {
                 0 => {
@@ -238,13 +243,13 @@ impl Opening {
 
     fn kill(&self) -> Result<()> {
         let child = self.commits()?.start_endless()?;
-        // Nobody unparks this thread.
+        // No thread unparks this one.
         std::thread::park_timeout(WORK);
         child.kill()
     }
 }
 
-/// Removes what the next start would use.
+/// Removes the file that the next start would use.
 fn lose(store: &Path) -> Result<bool> {
     let frontiers = store.join(FRONTIERS);
     if !frontiers.exists() {
@@ -259,7 +264,7 @@ fn lose(store: &Path) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// Goal: only the frontiers go, and a store without them is told apart.
+    /// Goal: only the frontiers are removed, and a store without them is detected.
     #[test]
     fn frontiers_are_lost_once() {
         let store = tempfile::tempdir().unwrap();

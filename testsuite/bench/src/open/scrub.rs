@@ -1,8 +1,8 @@
-//! The cost of the background check to the commits beside it. The same batches run on a store that was just opened, with the check
-//! at the node's pace and without.
+//! The cost of the background check for concurrent commits. The same batches run on a store that was just opened, with
+//! and without the check at the node's pace.
 //!
-//! Each measurement is a process of its own. Commits read the parts that they touch, and the check skips a part that was read.
-//! After a few rounds, a store that stays open would have no parts left to check.
+//! Each measurement is its own process. Commits read the parts that they touch, and the check skips parts that were
+//! read. After a few rounds, a store that stays open would have no parts left to check.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -21,43 +21,43 @@ use crate::{
 };
 
 const NAME: &str = "scrub";
-/// Rest after a step, in times that it took: `REST` of node/src/scrub.rs.
+/// The pause after a step, as a multiple of its duration: `REST` of node/src/scrub.rs.
 const REST: u32 = 24;
-/// Rest after a step at least: `REST_MIN` of node/src/scrub.rs.
+/// The shortest pause after a step: `REST_MIN` of node/src/scrub.rs.
 const REST_MIN: Duration = Duration::from_millis(20);
 
-/// Commits on a store that was just opened by its frontier.
+/// Commits to a store that was just opened by its frontier.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScrubOptions {
     /// The store, and its next batches.
     #[command(flatten)]
     pub filled: Filled,
-    /// First byte of the path at which the check begins; none leaves the check out.
+    /// First byte of the path at which the check begins; without it there is no check.
     #[arg(long)]
     pub begin: Option<u8>,
 }
 
-/// The cost of the commits, and the work of the check meanwhile.
+/// The cost of the commits, and the check's work meanwhile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ScrubReport {
     cost: Cost,
     checked: Option<Checked>,
 }
 
-/// The work of the check during the commits.
+/// The check's work during the commits.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 struct Checked {
     rows: u64,
     steps: u64,
-    /// Seconds of its steps.
+    /// Seconds that its steps took.
     busy_seconds: f64,
     seconds: f64,
-    /// Whether all paths were passed before the commits ended: for the rest of the time there was nothing to check.
+    /// Whether it passed all paths before the commits ended, and was idle afterwards.
     came_round: bool,
 }
 
 impl ScrubOptions {
-    /// Runs it in a process of its own.
+    /// Runs it in its own process.
     pub(super) fn in_child(&self) -> Result<ScrubReport> {
         let begin = self.begin.map(|begin| ("--begin", begin.to_string()));
         child::run(NAME, &self.filled.arguments(begin))
@@ -67,7 +67,7 @@ impl ScrubOptions {
     pub(crate) fn run(&self) -> Result<()> {
         let (ours, mut workload) = self.filled.open()?;
         let round = workload.round(self.filled.batches, self.filled.updates, Choice::Uniform)?;
-        // RocksDB goes on with the work that the process before left to it.
+        // RocksDB continues the compactions that the previous process left.
         wait_until_quiet()?;
         ensure!(ours.store().is_unread(), "the store was not opened by its frontier: all rows were read");
         let (cost, checked) = std::thread::scope(|scope| {
@@ -89,12 +89,12 @@ impl ScrubOptions {
     }
 }
 
-/// How long the node rests after a step.
+/// Returns the node's pause after a step.
 fn rest(step: Duration) -> Duration {
     (REST * step).max(REST_MIN)
 }
 
-/// Checks rows as the node does, until the commits end or all paths were passed.
+/// Checks rows as the node does, until the commits end or it has passed all paths.
 fn check(store: &Store, begin: StatePath, commits_end: &Receiver<()>) -> Result<Checked> {
     let start = Instant::now();
     let mut checked = Checked { rows: 0, steps: 0, busy_seconds: 0.0, seconds: 0.0, came_round: false };
@@ -118,7 +118,7 @@ fn check(store: &Store, begin: StatePath, commits_end: &Receiver<()>) -> Result<
     }
 }
 
-/// Rounds of the same number of batches, without the check and with it.
+/// Rounds of the same number of batches, without and with the check.
 #[derive(Default)]
 pub(super) struct Rounds(Vec<[ScrubReport; 2]>);
 
@@ -127,7 +127,7 @@ impl Rounds {
         self.0.push([without, with]);
     }
 
-    /// How much longer the batches take with the check.
+    /// Returns how much longer the batches take with the check, as a share.
     pub(super) fn shares(&self) -> Vec<f64> {
         let share = |[without, with]: &[ScrubReport; 2]| {
             without.cost.updates_per_s() / with.cost.updates_per_s() - 1.0
@@ -135,22 +135,22 @@ impl Rounds {
         self.0.iter().map(share).collect()
     }
 
-    /// Rows that the check read in a second.
+    /// Returns the rows that the check read per second.
     pub(super) fn rows_per_s(&self) -> Vec<f64> {
         self.checked().map(|checked| checked.rows as f64 / checked.seconds).collect()
     }
 
-    /// The share of the time in which the check was at work.
+    /// Returns the share of the time in which the check was busy.
     pub(super) fn busy_shares(&self) -> Vec<f64> {
         self.checked().map(|checked| checked.busy_seconds / checked.seconds).collect()
     }
 
-    /// Updates per second without the check.
+    /// Returns the updates per second without the check.
     pub(super) fn updates_per_s(&self) -> Vec<f64> {
         self.0.iter().map(|[without, _]| without.cost.updates_per_s()).collect()
     }
 
-    /// Rounds in which the check had nothing left to do before the commits ended.
+    /// Returns the number of rounds in which the check finished before the commits.
     pub(super) fn came_round(&self) -> usize {
         self.checked().filter(|checked| checked.came_round).count()
     }
@@ -166,7 +166,7 @@ mod tests {
     use crate::{snapshot::source, state::config};
     use slipnet::progress::Progress;
 
-    /// Goal: the check rests as the node's does.
+    /// Goal: the check pauses like the node's.
     #[test]
     fn a_step_is_followed_by_a_rest() {
         assert_eq!(rest(Duration::from_micros(100)), Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! [`Case`]: one batch, its effects, and its time.
+//! [`Case`]: one batch, its outcome, and its execution time.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Executes it once; `gas_used` is its known gas.
+    /// Executes a batch once; `gas_used` is its known gas.
     pub(super) fn new(
         name: String,
         state: MemoryState,
@@ -34,7 +34,8 @@ impl Case {
         Ok(Case { name, env, transactions, conflicts, state, outcome })
     }
 
-    /// On one thread and on several, in turn the one and the other first, with one run more than is counted; the outcomes are compared.
+    /// Returns the speed-ups of several threads over one. Both take turns to go first, one extra run does not count,
+    /// and the outcomes are compared.
     pub(super) fn speedups(&self, graph: &Conflicts, workers: &Workers, runs: usize) -> Result<Vec<f64>> {
         let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
         let several = || Ok(parallel::execute(&self.state, &self.env, &self.transactions, graph, workers)?.0);
@@ -54,8 +55,8 @@ impl Case {
         Ok(speedups)
     }
 
-    /// The gain from two independent threads: each executes the whole batch. Two cores that share their units, or with the rest of
-    /// a machine, do not do twice as much.
+    /// Returns the gain from two independent threads, each of which executes the whole batch. Two cores that share
+    /// execution units, or a machine, do less than twice as much.
     pub(super) fn floors(&self, runs: usize) -> Result<Vec<f64>> {
         let one = || Ok(execute(&self.state, &self.env, &self.transactions)?);
         let floor = |_| {
@@ -77,7 +78,7 @@ impl Case {
         Ok(seconds)
     }
 
-    /// The cost of making the graph, as a share of executing.
+    /// Returns the cost of making the graph, as a share of executing.
     pub(super) fn maker_costs(&self, runs: usize) -> Result<Vec<f64>> {
         let mut costs = Vec::with_capacity(runs);
         for _ in 0..runs {
@@ -93,7 +94,7 @@ impl Case {
         Ok(costs)
     }
 
-    /// The exact conflicts without a share of their edges, in percent.
+    /// Returns the exact conflicts without a share of their edges, in percent.
     pub(super) fn without_edges(&self, percent: u32) -> Conflicts {
         let mut random = SmallRng::seed_from_u64(self.env.number);
         let mut graph = self.conflicts.clone();
@@ -103,7 +104,7 @@ impl Case {
         graph
     }
 
-    /// The exact conflicts, and a share of the transactions, in percent, waits for one more.
+    /// Returns the exact conflicts with one more edge for a share of the transactions, in percent.
     pub(super) fn with_edges(&self, percent: u32) -> Conflicts {
         let mut random = SmallRng::seed_from_u64(self.env.number);
         let mut graph = self.conflicts.clone();

@@ -1,8 +1,8 @@
-//! Batches on two threads beside the same batches on one. They are mainnet blocks, synthetic batches with and without hot spots,
-//! and batches with predictions that are wrong to a known degree, as in Eve's figures.
+//! Batches on two threads beside the same batches on one. They are mainnet blocks, synthetic batches with and without
+//! hot spots, and batches with conflicts that are wrong to a known degree, as in Eve's figures.
 //!
-//! Everything is in memory, so that only the CPU is measured. Each run executes a batch on one thread and on two, one right after
-//! the other, and every outcome is compared.
+//! Everything is in memory, so that only the CPU is measured. Each run executes a batch on one thread and on two, one
+//! right after another, and every outcome is compared.
 
 mod case;
 mod synthetic;
@@ -17,11 +17,11 @@ use slipnet::progress::Progress;
 
 /// The first block of 2021.
 const BLOCK_2021: u64 = 11_565_019;
-/// The first one whose receipts are independent of how execution is organised, and whose empty accounts are none.
+/// The first block whose receipts do not depend on the order of execution, and whose state has no empty accounts.
 const BLOCK_MIN: u64 = 4_370_000;
 /// The threads of every comparison.
 const THREADS: usize = 2;
-/// Shares of edges that are left out of the graph, and of transactions that wait for somebody whom they need not wait for.
+/// Shares of edges that are left out of the graph, and of transactions that get a needless edge.
 const ERRORS_PERCENT: [u32; 4] = [1, 10, 50, 100];
 
 pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> {
@@ -93,10 +93,10 @@ fn notes(quick: bool) -> Vec<String> {
 /// Makes a graph for a case.
 type Graph = Box<dyn Fn(&Case) -> Conflicts>;
 
-/// How cases are measured.
+/// The means of a measurement.
 struct Measure {
     workers: Workers,
-    /// For comparisons of graphs: would-be losses are to be seen, not avoided.
+    /// For comparisons of graphs: it must show possible losses, not avoid them.
     eager: Workers,
     runs: usize,
 }
@@ -106,13 +106,13 @@ impl Measure {
         case.speedups(&case.conflicts, &self.workers, self.runs)
     }
 
-    /// Of each case the median of [`Case::floors`].
+    /// Returns each case's median of [`Case::floors`].
     fn floor(&self, cases: &[Case]) -> Result<Vec<f64>> {
         let median = |case: &Case| Ok(Figure::new("", "ratio", case.floors(self.runs)?).value());
         cases.iter().map(median).collect()
     }
 
-    /// The median block's speed-up for graphs that are wrong to a known degree.
+    /// Returns the median block's speed-up for graphs that are wrong to a known degree.
     fn predictions(&self, blocks: &[Case]) -> Result<Vec<Figure>> {
         let mut graphs: Vec<(String, Graph)> = vec![
             ("exact".to_owned(), Box::new(|case| case.conflicts.clone())),

@@ -1,4 +1,4 @@
-//! Batches whose conflicts are known by how they are made.
+//! Batches whose conflicts are known by construction.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::case::Case;
 use crate::harness::workload::sign;
 use slipnet::{accounts::Account, contracts};
 
-/// Transactions of a batch, each from an account of its own.
+/// Transactions of a batch, each from its own account.
 const TRANSACTIONS: u32 = 1_000;
 /// Shares of the token transfers that go to one account, in percent.
 const HOT_PERCENT: [usize; 4] = [10, 25, 50, 100];
@@ -22,11 +22,11 @@ const GAS_LIMIT: u64 = 10_000_000_000;
 const TRANSFER_GAS: u64 = 21_000;
 const TOKEN_TRANSFER_GAS: u64 = 70_000;
 const DEPLOY_GAS: u64 = 3_000_000;
-/// Accounts that one transaction gives tokens, and the gas that it takes at most.
+/// Accounts that one transaction gives tokens, and its gas limit.
 const MINTS: usize = 200;
 const MINT_GAS: u64 = 10_000_000;
 
-/// The conflict-free one of the aims first.
+/// Returns all cases; the conflict-free one of the aims comes first.
 pub(super) fn cases() -> Result<Vec<Case>> {
     let chain = Chain::new()?;
     let others = |index: usize| chain.senders[(index + 1) % chain.senders.len()].address.create(9);
@@ -86,7 +86,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// A transaction from each account, to the receiver that `to` gives.
+    /// Makes a batch with a transaction from each account, to the receiver that `to` returns.
     fn case(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The time of analysing contracts.
+//! The time to analyse contracts.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -7,13 +7,14 @@ use slipstream_executor::predict::{PredictConfig, Predictors, build};
 
 use crate::{Figure, hints::Case};
 
-/// Predictors with a program for every contract that the blocks execute: those that read slots, and those that do not.
+/// Predictors with a program for every contract that the blocks execute: programs that read slots, and programs that do
+/// not.
 pub(super) struct Programs {
     pub(super) full: Predictors,
     pub(super) no_slot_reads: Predictors,
 }
 
-/// Analyses the distinct contracts of some blocks, and tells how long that took and how large the programs are.
+/// Analyses the distinct contracts of some blocks, and returns the time and the programs' sizes as figures.
 pub(super) fn measure(cases: &[Case]) -> (Programs, Vec<Figure>) {
     let codes: BTreeMap<B256, Bytes> = cases
         .iter()

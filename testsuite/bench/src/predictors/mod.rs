@@ -1,5 +1,6 @@
-//! `slipnet bench predictors`: the blocks of `slipnet bench hints`, on its cold store, replayed without hints. Predictors foretell
-//! their reads from their transactions and from their contracts' bytecode. How near does that come to hints?
+//! `slipnet bench predictors`: the blocks of `slipnet bench hints`, on its cold store, replayed without hints.
+//! Predictors derive their reads from their transactions and from their contracts' bytecode. The figures compare the
+//! gain with that of hints.
 
 mod analysis;
 mod replay;
@@ -18,9 +19,9 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Blocks that are read for while one executes.
+/// Blocks that are prefetched while one executes.
 const READAHEADS: [usize; 4] = [1, 2, 4, 8];
-/// The readahead of a node's configuration, of which the aim speaks.
+/// The readahead of a node's default configuration, for which the aim holds.
 const READAHEAD: usize = 8;
 
 /// The costs of each variant, run by run.
@@ -83,12 +84,12 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     Ok(Report { bench: "predictors", runs: size.runs, figures, notes })
 }
 
-/// Predictors with a program for every contract that some blocks execute.
+/// Returns predictors with a program for every contract that some blocks execute.
 pub(super) fn programs(cases: &[Case]) -> Predictors {
     analysis::measure(cases).0.full
 }
 
-/// The share of what hints gain over a cold replay, run by run.
+/// Returns the gain over a cold replay as a share of the gain from hints, run by run.
 fn gain(costs: &Costs, way: Way, readahead: usize, name: String) -> Figure {
     let seconds = |variant| costs[&variant].iter().map(|cost: &Cost| cost.seconds).collect::<Vec<_>>();
     let cold = seconds(Variant::Cold);

@@ -1,4 +1,4 @@
-//! The ways in which the blocks are replayed.
+//! The ways to replay the blocks.
 
 use anyhow::Result;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -17,22 +17,22 @@ use crate::{
 /// A way to replay the blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Variant {
-    /// Every key is read when execution comes to it.
+    /// Execution reads every key when it needs it.
     Cold,
-    /// Keys are read ahead, for so many blocks while one executes.
+    /// Keys are read ahead, for this many blocks while one executes.
     Ahead(Way, usize),
 }
 
-/// How keys are known before a block executes.
+/// The source of a block's keys before it executes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Way {
     /// The hints of the block's maker.
     Hints,
-    /// They stand in the transactions.
+    /// The transactions themselves name the keys.
     Accounts,
-    /// Programs name them, as far as they get without reading slots.
+    /// The predictors' programs name the keys, as far as they get without reading slots.
     NoSlotReads,
-    /// Programs of predictors name the keys.
+    /// The predictors' programs name the keys.
     Full,
 }
 
@@ -43,7 +43,7 @@ impl Variant {
         std::iter::once(Variant::Cold).chain(ahead).collect()
     }
 
-    /// As in the figures.
+    /// Returns the name in figures.
     pub(super) fn name(self) -> String {
         match self {
             Variant::Cold => "cold".into(),
@@ -55,7 +55,7 @@ impl Variant {
 impl Way {
     pub(super) const FORETOLD: [Way; 3] = [Way::Accounts, Way::NoSlotReads, Way::Full];
 
-    /// As in the figures.
+    /// Returns the name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Hints => "hints",
@@ -70,7 +70,7 @@ impl Way {
 pub(super) struct Bench<'a> {
     state: &'a ColdState,
     programs: &'a Programs,
-    /// As many as read ahead, like a node's.
+    /// As many threads as read ahead, like a node's.
     threads: ThreadPool,
 }
 
@@ -80,10 +80,10 @@ impl<'a> Bench<'a> {
         Ok(Bench { state, programs, threads })
     }
 
-    /// Replays all blocks on a store whose cache is empty.
+    /// Replays all blocks on a store with an empty cache.
     pub(super) fn measure(&self, variant: Variant) -> Result<Cost> {
         let ColdState { store, cases, worlds, .. } = self.state;
-        // Threads and their rings are there before a node's first batch.
+        // Threads and their rings exist before a node's first batch.
         let prefetcher = Prefetcher::new(PrefetchLimits::default())?;
         store.drop_cached();
         let (cost, done) = Cost::of(store, || match variant {
@@ -96,7 +96,7 @@ impl<'a> Bench<'a> {
         done.map(|()| cost)
     }
 
-    /// The known reads of a block before it executes.
+    /// Returns the reads of a block that are known before it executes.
     fn hints(&self, way: Way, case: &Case, state: &dyn StateReader) -> Result<Hints> {
         let foretell = |predictors: &Predictors, mode| {
             let block = &case.block;
@@ -112,7 +112,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// How good it is to know keys in some way, over all blocks.
+    /// Returns the quality of one source of keys, over all blocks.
     pub(super) fn score(&self, way: Way) -> Result<[Figure; 2]> {
         let mut score = Score::default();
         for case in &self.state.cases {

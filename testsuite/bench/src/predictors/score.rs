@@ -1,4 +1,4 @@
-//! How much of a block's reads is foretold, and how much else.
+//! The share of a block's reads that is predicted, and the share of predictions that is wasted.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use slipstream_types::{Hints, StateKey};
 
 use crate::hints::Case;
 
-/// Rows and code, counted once in each block.
+/// Counts of rows and code, each counted once per block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Score {
     /// The keys that the blocks read.
     reads: usize,
-    /// The keys that were foretold, and therefore read.
+    /// The keys that were predicted, and therefore prefetched.
     named: usize,
-    /// The foretold keys that the blocks read.
+    /// The predicted keys that the blocks read.
     right: usize,
 }
 
 impl Score {
-    /// Adds a block for which `named` was foretold.
+    /// Adds a block for which `named` was predicted.
     pub(super) fn add(&mut self, case: &Case, named: &Hints) {
         let codes = case.expected.touched.codes.iter().map(|(hash, _)| Predicted::Code((*hash).into()));
         let reads = case.keys.iter().copied().map(Predicted::Key).chain(codes).collect();
@@ -32,18 +32,18 @@ impl Score {
         self.right += reads.intersection(named).count();
     }
 
-    /// The share of the reads that was foretold.
+    /// Returns the share of the reads that was predicted.
     pub(super) fn predicted_share(self) -> f64 {
         self.right as f64 / self.reads.max(1) as f64
     }
 
-    /// The share of the foretold keys that was read in vain.
+    /// Returns the share of the predicted keys that no block read.
     pub(super) fn wasted_share(self) -> f64 {
         (self.named - self.right) as f64 / self.named.max(1) as f64
     }
 }
 
-/// The rows that hints name, and the code of the accounts that have some.
+/// Returns the rows that hints name, and the code of named accounts that have code.
 fn everything(hints: &Hints, state: &MemoryState) -> BTreeSet<Predicted> {
     let code = |address| state.account(&address).ok()??.code_hash.map(Predicted::Code);
     let keys = hints.keys().map(|key: StateKey| Predicted::Key(key));

@@ -1,4 +1,4 @@
-//! [`Chain`]: batches of one traffic on a world's base, in a directory that a node can serve them from.
+//! [`Chain`]: batches of one traffic on a world's base, in a directory that a node can serve.
 
 use std::{
     fs,
@@ -24,13 +24,13 @@ use crate::harness::{
 };
 use slipnet::progress::Progress;
 
-/// Changes when traffic is made otherwise.
+/// To be changed when traffic is made differently.
 const VERSION: u8 = 1;
-/// In a chain's directory: the keys that it reads.
+/// The file, in a chain's directory, of the keys that the chain reads.
 const KEYS: &str = "keys";
 const GENESIS: &str = "genesis.json";
 
-/// The chain to replay, as the module describes.
+/// The chain to replay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Chain {
     /// The directory of the node that serves it.
@@ -43,7 +43,7 @@ pub(super) struct Chain {
     pub(super) base: u64,
     /// Number of the last batch.
     pub(super) head: u64,
-    /// The state root behind it.
+    /// The state root after it.
     pub(super) state_root: String,
     pub(super) transactions: u64,
     /// Bytes of the batches' hints.
@@ -51,10 +51,10 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Of so many batches, with hints as a validator makes them in this mode. Made once for a base.
+    /// Makes a chain of `batches` batches, with hints as a validator makes them in mode `hints`, once per base.
     ///
     /// # Errors
-    /// If a transaction fails, or the disk does.
+    /// If a transaction or the disk fails.
     pub(super) fn make(
         world: &World,
         base: &Path,
@@ -103,7 +103,7 @@ impl Chain {
         self.head - self.base
     }
 
-    /// The keys that its batches read, each once, in the order in which the batches come.
+    /// Returns the keys that its batches read, each once, in the order of the batches.
     ///
     /// # Errors
     /// If their file cannot be read.
@@ -114,7 +114,7 @@ impl Chain {
     }
 }
 
-/// The keys in some batches' hints, each once, and the hints' length.
+/// Returns the keys in some batches' hints, each once, and the hints' length.
 fn read_hints(
     store: &Store,
     world: &World,

@@ -1,5 +1,5 @@
-//! The floor of reading: the keys of a chain, read from the same files by the fastest reader here. It knows all of them from the
-//! beginning and only reads.
+//! The floor of reading: the chain's keys, read from the same files by the fastest reader. It knows all keys from the
+//! start and only reads.
 
 use std::{
     path::Path,
@@ -14,8 +14,8 @@ use slipstream_types::StateKey;
 use super::follow::{cache_mib, cpu_s};
 use crate::harness::kept::{clone_store, remove};
 
-/// Threads, and keys that each takes at a time. One key at a time is a point read. More are multi-gets, which have the kernel read
-/// all their blocks at once (io_uring).
+/// Threads, and keys per call of each. One key is a point read; more are a multi-get, which lets the kernel read all
+/// their blocks at once (io_uring).
 const READERS: [(usize, usize); 5] = [(16, 1), (64, 1), (2, 256), (4, 256), (8, 256)];
 
 /// The cost of reading.
@@ -27,7 +27,7 @@ pub(super) struct Floor {
     pub(super) at_once: usize,
 }
 
-/// Reads keys from a clone of a base by each reader, and gives the fastest one's cost.
+/// Reads keys from a clone of a base by each reader, and returns the fastest one's cost.
 ///
 /// # Errors
 /// If a read fails.

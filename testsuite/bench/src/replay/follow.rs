@@ -1,4 +1,4 @@
-//! [`Followed`]: one follower's cost, on a state of its own.
+//! [`Followed`]: one follower's cost, on its own state.
 
 use std::{
     path::Path,
@@ -12,18 +12,19 @@ use super::chain::Chain;
 use crate::harness::node::{NodeOptions, NodeProcess};
 use slipnet::{accounts::node_key, cpu};
 
-/// How often a follower is asked how far it is; the error of both ends.
+/// The polling interval of a follower: the error of both ends.
 const POLL: Duration = Duration::from_millis(5);
-/// Far above what any row takes.
+/// Far above the time of any row.
 const DEADLINE: Duration = Duration::from_secs(600);
 const FOLLOWER_SEED: &str = "slipnet-replay-follower";
 
-/// Where the state is when it is read.
+/// The state's location when it is read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Memory {
-    /// On the disk: files are read past the operating system's cache, and the node's cache has room for index and filters only, and 64 MiB.
+    /// On disk: reads bypass the operating system's cache, and the node's block cache holds only index and filters plus
+    /// 64 MiB.
     Cold,
-    /// In memory: all of it was read before, and the operating system's cache has it.
+    /// In memory: all of it was read before, and is in the operating system's cache.
     Warm,
 }
 
@@ -36,7 +37,7 @@ impl Memory {
     }
 }
 
-/// How a follower is configured.
+/// A follower's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Row {
     pub(super) memory: Memory,
@@ -47,27 +48,27 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The setting's name in figures.
+    /// Returns the configuration's name in figures.
     pub(super) fn name(&self) -> String {
         format!("{}.{}_{}", self.memory.name(), self.hints, self.predict)
     }
 
-    /// Lines of the section `executor`.
+    /// Returns the lines of the section `executor`.
     pub(super) fn executor(&self) -> String {
-        // The setting that a node of more cores takes by itself.
+        // The setting that a node with more cores chooses by itself.
         let threads = if matches!(self.hints, "conflicts" | "values") { "  threads: 2\n" } else { "" };
         format!("  hints: {}\n  predict: {}\n{threads}", self.hints, self.predict)
     }
 }
 
-/// Memory for rows that are read, beside index and filters.
+/// Cache for data blocks, beside index and filters.
 const CACHED_DATA_MIB: u64 = 64;
-/// Index and filters of a row, in sixteenths of a byte.
+/// Size of index and filters per row, in sixteenths of a byte.
 const INDEX_SIXTEENTHS: u64 = 40;
-/// The whole tree is kept in memory, so that only reading rows is measured.
+/// 0 keeps the whole tree in memory, so that only reading rows is measured.
 const TREE_MIB: u64 = 0;
 
-/// Lines of the section `storage`, for a state of so many rows.
+/// Returns the lines of the section `storage`, for a state of `rows` rows.
 pub(super) fn storage(memory: Memory, rows: u64) -> String {
     let direct = memory == Memory::Cold;
     format!(
@@ -76,7 +77,7 @@ pub(super) fn storage(memory: Memory, rows: u64) -> String {
     )
 }
 
-/// `storage.block_cache_mib` of a node that reads a state of so many rows.
+/// Returns `storage.block_cache_mib` for a node that reads a state of `rows` rows.
 pub(super) fn cache_mib(rows: u64) -> u64 {
     CACHED_DATA_MIB + ((rows * INDEX_SIXTEENTHS) >> 24)
 }
@@ -87,9 +88,9 @@ pub(super) struct Followed {
     /// From the first summary of its peer to the head.
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,
-    /// Seconds in which the stage executed.
+    /// Seconds in which execution was busy.
     pub(super) executing_s: f64,
-    /// Seconds of these that it waited for reads.
+    /// Of these, seconds in which it waited for reads.
     pub(super) stalled_s: f64,
     pub(super) stalls: f64,
     /// Bytes that the follower received.
@@ -99,16 +100,16 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// Of execution, the share that waited for reads.
+    /// Returns the share of execution that waited for reads.
     pub(super) fn stall_share(&self) -> f64 {
         self.stalled_s / self.executing_s.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Follows a chain with a fresh process on a state of its own in `dir`.
+/// Follows a chain with a fresh process on the state in `dir`.
 ///
 /// # Errors
-/// If the follower ends, does not get there in time, or gets somewhere else.
+/// If the follower exits, is late, or reaches another state root.
 pub(super) async fn follow(
     chain: &Chain,
     server: &NodeProcess,
@@ -161,7 +162,7 @@ pub(super) async fn follow(
     })
 }
 
-/// Waits until a node's status is so, and tells when.
+/// Waits until a node's status satisfies `is_so`, and returns when.
 async fn wait(node: &mut NodeProcess, is_so: impl Fn(&Value) -> bool) -> Result<Instant> {
     let begin = Instant::now();
     while !is_so(&node.status().await?) {
@@ -172,7 +173,7 @@ async fn wait(node: &mut NodeProcess, is_so: impl Fn(&Value) -> bool) -> Result<
     Ok(Instant::now())
 }
 
-/// CPU seconds of this process, for the floors.
+/// Returns the CPU seconds of this process, for the floors.
 pub(super) fn cpu_s() -> f64 {
     cpu::of_this_process()
 }

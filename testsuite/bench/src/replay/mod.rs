@@ -1,8 +1,8 @@
-//! `slipnet bench replay`: the work of a node that follows by executing. Real processes follow real chains. The state is far larger
-//! than the memory that they may keep of it, or all in memory. Hints and predictions come in each kind, or are missing.
+//! `slipnet bench replay`: the cost of a node that follows by executing. Real processes follow real chains. The state
+//! is far larger than their caches, or all in memory. Hints and predictions come in each kind, or not at all.
 //!
-//! The state is filled once for a directory. A chain of each traffic is made on a clone of it and served by a node. Each follower
-//! begins on a clone of its own, so that everything it learns (programs of predictors, its caches) it learns during the run.
+//! The state is filled once per directory. A chain of each traffic is made on a clone of it and served by a node. Each
+//! follower begins on its own clone, so that it learns everything (programs of predictors, caches) during the run.
 
 mod chain;
 mod floor;
@@ -39,10 +39,10 @@ use slipnet::{accounts::node_key, progress::Progress};
 
 const SERVER_SEED: &str = "slipnet-replay-server";
 
-/// Rows of a traffic that its figures compare; they come first.
+/// The rows of a traffic that its figures compare; they come first.
 const AIMED: usize = 7;
 
-/// Of the batches of a chain, so many are made anew by a proposer: one in so many.
+/// A proposer makes one in this many of a chain's batches again.
 const PROPOSED_OF: usize = 2;
 
 struct Plan {
@@ -50,8 +50,8 @@ struct Plan {
     runs: usize,
     size: Size,
     batches: usize,
-    /// Beginnings of the names of what is measured: `erc20.cold`, `amm.warm.keys_off`, or `erc20` for all of it. Without any a full run
-    /// measures the subject of the aims, ERC-20 in seven rows: a follower on 50 million rows takes half a minute to open them.
+    /// Prefixes of the names to measure: `erc20.cold`, `amm.warm.keys_off`, or `erc20` for all of it. By default a full
+    /// run measures only the rows of the aims, seven of ERC-20: a follower takes half a minute to open 50 million rows.
     only: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl Plan {
         self.only.iter().any(|beginning| name.starts_with(beginning.as_str()))
     }
 
-    /// The rows of the batches' maker.
+    /// Returns the rows for the proposer.
     fn proposing(&self, traffic: Traffic) -> Vec<Row> {
         let row = |memory, predict| Row { memory, hints: "keys", predict };
         let mut rows = match traffic {
@@ -85,7 +85,7 @@ impl Plan {
         rows
     }
 
-    /// The rows of a traffic, those that every traffic has first.
+    /// Returns the rows of a traffic; the common ones come first.
     fn rows(&self, traffic: Traffic) -> Vec<Row> {
         let row = |memory, hints, predict| Row { memory, hints, predict };
         let mut rows: Vec<Row> = vec![
@@ -125,14 +125,14 @@ impl Plan {
 #[derive(Default)]
 struct Samples {
     rows: BTreeMap<Row, Vec<Followed>>,
-    /// The runs of the batches' maker. Hints are made in each of these rows.
+    /// The proposer's runs. It makes hints in each of these rows.
     proposed: BTreeMap<Row, Vec<Proposed>>,
     floors: Vec<Floor>,
     /// Distinct keys that the chain reads.
     keys: usize,
     transactions: u64,
     batches: u64,
-    /// Of hints without values, and with them.
+    /// Bytes of hints without values, and with them.
     hint_bytes: [u64; 2],
 }
 
@@ -192,7 +192,7 @@ impl Bench<'_> {
                 let floor = || floor::read(self.base, &keys, self.world.rows(), &dir);
                 samples.floors.push(tokio::task::block_in_place(floor)?);
             }
-            // The first one changes from run to run.
+            // The order rotates from run to run.
             let mut rows = rows.clone();
             let len = rows.len().max(1);
             rows.rotate_left(run % len);
@@ -224,7 +224,7 @@ impl Bench<'_> {
         Ok(samples)
     }
 
-    /// A chain, and a node that serves it and executes nothing.
+    /// Returns a chain, and a node that serves it and executes nothing.
     async fn serve(&self, traffic: Traffic, hints: HintsMode) -> Result<Source> {
         let content = (self.lists, self.plan.batches);
         let make = || Chain::make(self.world, self.base, traffic, content, hints, self.progress);
@@ -236,7 +236,7 @@ impl Bench<'_> {
         Ok(Source { chain, server })
     }
 
-    /// A validator that makes the batches of a traffic by itself, on a fresh clone of the base.
+    /// Measures a validator that makes the batches of a traffic again, on a fresh clone of the base.
     async fn propose(&self, traffic: Traffic, source: &Source, row: &Row, dir: &Path) -> Result<Proposed> {
         remove(dir)?;
         clone_store(self.base, &database(dir))?;
@@ -249,7 +249,7 @@ impl Bench<'_> {
         Ok(proposed)
     }
 
-    /// One follower, on a fresh clone of the base.
+    /// Measures one follower, on a fresh clone of the base.
     async fn follow(&self, source: &Source, row: &Row, dir: &Path) -> Result<Followed> {
         remove(dir)?;
         clone_store(self.base, &database(dir))?;

@@ -1,5 +1,5 @@
-//! [`Proposed`]: the cost of making batches to the one validator of a chain. It works on a state of its own, from a pool that is
-//! full before it starts.
+//! [`Proposed`]: the cost of making batches, for a chain's only validator. It works on its own state, from a pool that
+//! is full before it starts.
 
 use std::{
     path::Path,
@@ -21,9 +21,9 @@ use crate::harness::{
 };
 use slipnet::rpc::quantity;
 
-/// How often it is asked how far it is; the error of both ends.
+/// The polling interval: the error of both ends.
 const POLL: Duration = Duration::from_millis(5);
-/// Far above what any row takes.
+/// Far above the time of any row.
 const DEADLINE: Duration = Duration::from_secs(600);
 
 /// The cost of a run.
@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 pub(super) struct Proposed {
     /// From the first batch to the last.
     pub(super) seconds: f64,
-    /// In the batches after the first.
+    /// Transactions in the batches after the first.
     pub(super) transactions: f64,
     pub(super) cpu_s: f64,
 }
@@ -49,7 +49,7 @@ impl Proposed {
 /// Makes batches of these transactions with a fresh process, on the state in `dir`.
 ///
 /// # Errors
-/// If the validator ends, or does not get there in time.
+/// If the validator exits, or is late.
 pub(super) async fn propose(
     world: &World,
     genesis: &Path,
@@ -104,7 +104,7 @@ pub(super) async fn propose(
 }
 
 impl NodeProcess {
-    /// Transactions in a batch.
+    /// Returns the number of transactions in a batch.
     async fn transactions_of(&self, number: u64) -> Result<u64> {
         let number = format!("0x{number:x}");
         quantity(&self.call("eth_getBlockTransactionCountByNumber", json!([number])).await?)

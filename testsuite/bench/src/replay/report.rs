@@ -1,4 +1,4 @@
-//! The figures of `slipnet bench replay`: what was measured, beside its floor, and the aims.
+//! The figures of `slipnet bench replay`: the measurements beside their floor, and the aims.
 
 use super::{
     Plan, Samples,
@@ -12,7 +12,7 @@ use crate::{Aim, Figure, Report, harness::ratios};
 pub(super) fn report(plan: &Plan, rows: u64, samples: &[(Traffic, Samples)]) -> Report {
     let mut figures = Vec::new();
     for (traffic, samples) in samples {
-        // The aims are of ERC-20; the same figures of other traffic have its name.
+        // The aims are for ERC-20; the same figures of other traffic have its name as a suffix.
         let suffix = if *traffic == Traffic::Erc20 { String::new() } else { format!(".{}", traffic.name()) };
         figures.extend(compared(samples, *traffic == Traffic::Erc20, &suffix));
     }
@@ -26,7 +26,7 @@ fn of(memory: Memory, hints: &'static str, predict: &'static str) -> Row {
     Row { memory, hints, predict }
 }
 
-/// The figures of the aims.
+/// Returns the figures that have aims.
 fn compared(samples: &Samples, has_aims: bool, suffix: &str) -> Vec<Figure> {
     let seconds = |row: Row| -> Option<Vec<f64>> {
         Some(samples.rows.get(&row)?.iter().map(|run| run.seconds).collect())

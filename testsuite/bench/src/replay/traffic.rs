@@ -1,4 +1,4 @@
-//! [`Traffic`]: the work of a chain's transactions.
+//! [`Traffic`]: the kind of a chain's transactions.
 
 use alloy_primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
 use anyhow::Result;
@@ -14,23 +14,23 @@ use slipnet::contracts;
 /// Slots that a call of the storage workload reads, and those that it writes.
 const STORAGE_READS: usize = 12;
 const STORAGE_WRITES: usize = 4;
-/// Slots of an access list that one transaction touches; every fourth it writes.
+/// Slots of an access list that one transaction touches; it writes every fourth.
 const LISTED_SLOTS: usize = 32;
 const WRITES_OF: usize = 4;
-/// Bounds of the gas of one call; unused gas is given back.
+/// Gas limits of one call; unused gas is refunded.
 const CALL_GAS: u64 = 300_000;
 const TOUCH_GAS: u64 = 1_500_000;
 
-/// The traffic of a chain, as the module describes.
+/// The traffic of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Traffic {
-    /// Transfers of one token between holders that are drawn uniformly.
+    /// Transfers of one token between uniformly drawn holders.
     Erc20,
-    /// The same, of which the holder of rank r takes part 1/r as often as the first.
+    /// The same, but the holder of rank r takes part 1/r as often as the first.
     Erc20Zipf,
     /// Swaps of one pair.
     Amm,
-    /// Calls that read and write slots of a contract, drawn uniformly.
+    /// Calls that read and write uniformly drawn slots of a contract.
     Storage,
     /// Calls that read and write the slots of mainnet's access lists, block by block.
     Lists,
@@ -40,7 +40,7 @@ impl Traffic {
     pub(super) const ALL: [Traffic; 5] =
         [Traffic::Erc20, Traffic::Erc20Zipf, Traffic::Amm, Traffic::Storage, Traffic::Lists];
 
-    /// The traffic's name in figures.
+    /// Returns the traffic's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Traffic::Erc20 => "erc20",
@@ -51,7 +51,7 @@ impl Traffic {
         }
     }
 
-    /// So many batches of it, or as many as there are access lists.
+    /// Makes `count` batches of it, but no more than there are access lists for `Lists`.
     ///
     /// # Errors
     /// If a transaction cannot be signed.
@@ -75,7 +75,7 @@ impl Traffic {
     }
 }
 
-/// The slot of the lists contract that stands for a key of another chain.
+/// Returns the slot of the lists contract that represents a key of another chain.
 pub(super) fn listed_slot(key: &StateKey) -> B256 {
     match key {
         StateKey::Account(address) => keccak256(address),
@@ -124,7 +124,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Calls that together touch these slots.
+    /// Makes calls that together touch these slots.
     fn listed(&mut self, slots: &[B256]) -> Vec<Call> {
         let call = |slots: &[B256]| {
             let words = slots.iter().map(|slot| U256::from_be_bytes(slot.0));
@@ -148,7 +148,7 @@ impl Maker<'_> {
         Call { sender, nonce, to, gas, input }
     }
 
-    /// One of so many.
+    /// Draws a number below `count`.
     fn draw(&mut self, count: u64, traffic: Traffic) -> u64 {
         match traffic {
             // The inverse of the distribution whose density at x is 1/x.
@@ -172,7 +172,7 @@ mod tests {
     };
     use slipnet::progress::Progress;
 
-    /// Goal: every kind of traffic executes, and no transaction of it fails.
+    /// Goal: every kind of traffic executes, and none of its transactions fails.
     #[test]
     fn all_traffic_executes() {
         let keys = [StateKey::Account(Address::ZERO), StateKey::Slot(Address::ZERO, B256::ZERO)];

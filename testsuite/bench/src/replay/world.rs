@@ -1,10 +1,10 @@
-//! [`World`]: a state of many rows, of which a chain's transactions touch few.
+//! [`World`]: a state of many rows; a chain's transactions touch few of them.
 //!
 //! ```text
 //!  genesis ─▶ contracts, by transactions ─▶ rows, in the order of the table ─▶ base ─┬─ clone ─▶ chain of a workload (serves)
 //!                                                                                    └─ clone ─▶ follower, or proposer
 //! ```
-//! A clone links the files of the base, which never change, and copies what names them.
+//! A clone hard-links the base's immutable files, and copies those that name them.
 
 use std::path::{Path, PathBuf};
 
@@ -25,23 +25,23 @@ use slipnet::{accounts::Account, contracts, progress::Progress};
 
 /// Rows of one commit.
 const BATCH_ROWS: usize = 200_000;
-/// Where Solidity keeps balances and allowances in the token.
+/// The token's storage slots of balances and allowances in Solidity's layout.
 const BALANCES: u64 = 3;
 const ALLOWANCES: u64 = 4;
 const DEPLOY_GAS: u64 = 3_000_000;
 const SEED: &str = "slipnet-replay";
-/// Changes when a world is filled otherwise.
+/// To be changed when a world is filled differently.
 const VERSION: u8 = 1;
 
-/// How large it is.
+/// The size of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
     pub(super) rows: u64,
-    /// The accounts that send.
+    /// The number of sending accounts.
     pub(super) senders: u32,
 }
 
-/// The contracts that are called.
+/// The contracts that transactions call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contracts {
     pub(super) tokens: [Address; 2],
@@ -49,7 +49,7 @@ pub(super) struct Contracts {
     pub(super) lists: Address,
 }
 
-/// The state below a chain, as the module describes.
+/// The state below a chain.
 pub(super) struct World {
     pub(super) genesis: Genesis,
     pub(super) senders: Vec<Account>,
@@ -57,14 +57,14 @@ pub(super) struct World {
     deployer: Account,
     /// Accounts with a balance of the first token; the first ones send.
     pub(super) holders: u64,
-    /// Slots of the lists contract, numbered from 0.
+    /// Slots of the lists contract that are numbered from 0.
     pub(super) slots: u64,
-    /// Further slots of it.
+    /// Further slots of the lists contract.
     listed: Vec<B256>,
 }
 
 impl World {
-    /// Of a size, in which `listed` slots of the lists contract have a row too.
+    /// Makes a world of a size, in which the slots `listed` of the lists contract also have rows.
     pub(super) fn new(size: Size, listed: Vec<B256>) -> World {
         let mut senders = Account::derive_many(SEED, size.senders + 1);
         let deployer = senders.pop().expect("one more than the senders");
@@ -83,12 +83,12 @@ impl World {
         }
     }
 
-    /// Rows that are put beside those of the contracts' creation.
+    /// Returns the number of rows that are added to those of the contracts' creation.
     pub(super) fn rows(&self) -> u64 {
         2 * self.holders + 3 * self.senders.len() as u64 + self.slots + self.listed.len() as u64
     }
 
-    /// The address of a holder.
+    /// Returns the address of a holder.
     pub(super) fn holder(&self, index: u64) -> Address {
         match self.senders.get(index as usize) {
             Some(sender) => sender.address,
@@ -134,14 +134,14 @@ impl World {
         }
     }
 
-    /// Opens its base below a directory, which is filled unless it is already. Gives where it is.
+    /// Returns the base's path in a directory, after filling it unless an earlier run did.
     pub(super) fn base(&self, dir: &Path, progress: Progress) -> Result<PathBuf> {
         let base = dir.join(format!("slipnet-replay-{}", &self.fingerprint().to_string()[..16])).join("base");
         once(&base, |dir| {
             progress.step(&format!("filling a store with {} rows", self.rows()));
             let store = open(dir)?;
             self.fill(&store, progress)?;
-            // RocksDB still moves files down, and would stop when it is closed.
+            // RocksDB still compacts, and would stop when it is closed.
             files::wait_until_quiet()?;
             store.close();
             Ok(())
@@ -182,7 +182,7 @@ impl World {
         Ok(())
     }
 
-    /// Two tokens, a pair of them with liquidity, and the lists.
+    /// Creates two tokens, a pair of them with liquidity, and the lists.
     fn create(&self, maker: &mut Maker<'_>) -> Result<()> {
         let Contracts { tokens: [token0, token1], pair, lists } = self.contracts;
         let create = |code| (TxKind::Create, code);
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-/// Where Solidity keeps a mapping's value.
+/// Returns the slot of a mapping's value in Solidity's layout.
 fn mapped(key: Address, at: u64) -> B256 {
     below(key, B256::from(U256::from(at)))
 }
@@ -224,7 +224,7 @@ fn below(key: Address, at: B256) -> B256 {
     keccak256([key.into_word().0, at.0].concat())
 }
 
-/// Opens a store that nobody measures.
+/// Opens a store for work that is not measured.
 pub(super) fn open(dir: &Path) -> Result<Store> {
     let config = StorageConfig {
         snapshot_interval_batches: 0,
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::harness::kept::clone_store;
 
-    /// Goal: every key that transactions are going to read is there once, as the contracts compute it.
+    /// Goal: every key that transactions will read exists once, where the contracts compute it.
     #[test]
     fn a_clone_has_the_rows_that_contracts_read() {
         let size = Size { rows: 1_000, senders: 10 };

@@ -1,4 +1,4 @@
-//! `slipnet bench all`: every benchmark, each in a process of its own.
+//! `slipnet bench all`: every benchmark, each in its own process.
 
 use std::{
     ffi::OsString,
@@ -14,19 +14,20 @@ use slipnet::{progress::Progress, report::BenchReport};
 use super::BenchRun;
 use crate::Bench;
 
-/// Which benchmarks, and where their figures go.
+/// The benchmarks to run, and the file for their figures.
 #[derive(Clone, Debug, Args)]
 pub struct AllOptions {
-    /// Looks, each of less than a minute. Figures that are quoted come from full runs.
+    /// Quick looks, each of less than a minute. Quote only the figures of full runs.
     #[arg(long)]
     pub quick: bool,
-    /// The file that all figures go to.
+    /// The file for all figures.
     #[arg(long, num_args = 0..=1, default_value = "bench.json", default_missing_value = "bench.json")]
     pub json: PathBuf,
     /// Directory on the disk to measure.
     #[arg(long, default_value = ".")]
     pub dir: PathBuf,
-    /// Sizes, as each benchmark takes them by itself: `state`, `open` and `history` measure these, and `snapshot` bootstraps of these alone.
+    /// Sizes, as for a single benchmark: `state`, `open` and `history` measure these, and `snapshot` measures only
+    /// bootstraps of these.
     #[arg(long, value_delimiter = ',', value_parser = crate::size::parse)]
     pub keys: Vec<u64>,
     /// Measure only these, separated by commas.
@@ -35,8 +36,9 @@ pub struct AllOptions {
 }
 
 impl AllOptions {
-    /// Runs them one after the other. Memory and threads of one are gone before the next begins. The file is written after each, so that a
-    /// run that is ended early leaves what it had; one that fails, as without its data, does not keep the others from running.
+    /// Runs them one after another, so that one's memory and threads are gone before the next begins. Writes the file
+    /// after each, so that an interrupted run keeps its figures. A failed one (for example without its data) does not
+    /// stop the others.
     ///
     /// # Errors
     /// If a benchmark failed, or the file cannot be written.
@@ -74,7 +76,7 @@ impl AllOptions {
         Ok(())
     }
 
-    /// What each benchmark is told, whose figures go to this file.
+    /// Returns the arguments of each benchmark, whose figures go to the file `json`.
     fn arguments(&self, json: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> =
             vec!["--json".into(), json.into(), "--dir".into(), (&self.dir).into()];
@@ -109,7 +111,7 @@ mod tests {
         options: AllOptions,
     }
 
-    /// Goal: what all benchmarks are told, each of them is told.
+    /// Goal: each benchmark gets the options of `all`.
     #[test]
     fn each_benchmark_is_told_what_all_are() {
         let told = |line: &[&str]| {

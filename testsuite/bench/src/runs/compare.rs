@@ -1,4 +1,4 @@
-//! `slipnet bench compare A B`: whether benchmarks became worse, by the test of [`slipnet::compare`].
+//! `slipnet bench compare A B`: finds benchmarks that became worse, by the test of [`slipnet::compare`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,20 +11,20 @@ use slipnet::compare::{Better, Comparison, Measure, Thresholds, judge, report_fi
 
 use super::BenchRun;
 
-/// What is compared.
+/// The two sides of a comparison.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
-    /// The side that is held to be good: the file of `slipnet bench all --json` or of one benchmark, or a directory with several.
+    /// The reference side: the file of `slipnet bench all --json` or of one benchmark, or a directory with several.
     pub before: PathBuf,
-    /// The side that is judged, given as the first.
+    /// The side that is judged, in the same form.
     pub after: PathBuf,
-    /// How a regression is told from noise.
+    /// The thresholds that separate regressions from noise.
     #[command(flatten)]
     pub thresholds: Thresholds,
 }
 
 impl CompareOptions {
-    /// Compares, and prints what was found.
+    /// Compares, and prints the result.
     ///
     /// # Errors
     /// If something is worse, a side cannot be read, or there are too few runs.
@@ -38,7 +38,8 @@ fn read(path: &Path) -> Result<Vec<BenchRun>> {
     report_files(path)?.iter().map(|file| BenchRun::load(file)).collect()
 }
 
-/// One sample of each run: its median. The rounds within a run share its machine and its minute, so they are not samples of their own.
+/// Compares with one sample per run: its median. The rounds within a run share its machine and time, so they are not
+/// independent samples.
 fn compare(before: &[BenchRun], after: &[BenchRun], thresholds: &Thresholds) -> Result<Comparison> {
     let looks = before.iter().chain(after).filter(|run| run.quick).count();
     ensure!(
@@ -66,7 +67,7 @@ fn compare(before: &[BenchRun], after: &[BenchRun], thresholds: &Thresholds) -> 
     judge(measures, thresholds, notes)
 }
 
-/// The figures of a run of which somebody said which way is good: unit, way, median.
+/// The figures of a run that have a direction: unit, direction, median.
 type Judgeable = BTreeMap<String, (String, Better, f64)>;
 
 fn judged(run: &BenchRun) -> Judgeable {

@@ -1,4 +1,4 @@
-//! All benchmarks as one run, runs compared, and docs/benchmarks.md made of them.
+//! All benchmarks as one run, comparisons of runs, and docs/benchmarks.md made from runs.
 //!
 //! ```text
 //!  slipnet bench all --json FILE ──▶ BenchRun ─┬─▶ slipnet bench compare A B     a regression, or noise
@@ -19,24 +19,25 @@ use slipnet::report::{BenchFigure, BenchReport};
 
 pub use self::{all::AllOptions, compare::CompareOptions, document::DocumentOptions};
 
-/// The longest run that is read: all benchmarks together write less than a megabyte.
+/// The largest file that is read: all benchmarks together write less than a megabyte.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// One run of several benchmarks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BenchRun {
-    /// Whether it was a look: figures that are quoted come from full runs.
+    /// Whether it was a quick look: only figures of full runs are quoted.
     pub(crate) quick: bool,
     /// The measured benchmarks, in the order in which they ran.
     pub(crate) benches: Vec<BenchReport>,
 }
 
 impl BenchRun {
-    /// Reads the run that `slipnet bench all --json` wrote, or `slipnet bench NAME --json` as a run of that one benchmark.
+    /// Reads a run from the file of `slipnet bench all --json`, or from that of `slipnet bench NAME --json` as a run of
+    /// one benchmark.
     ///
     /// # Errors
-    /// If the file cannot be read, is longer than 32 MiB, or has another form.
+    /// If the file cannot be read, is longer than 32 MiB, or has another format.
     pub(crate) fn load(path: &Path) -> Result<BenchRun> {
         let length = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
         ensure!(
@@ -46,7 +47,7 @@ impl BenchRun {
         );
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         let run = serde_json::from_slice(&text).and_then(|value: Value| {
-            // The name of the benchmark stands at the top of a single one's file.
+            // The file of a single benchmark has its name at the top level.
             if value.get("bench").is_none() {
                 return serde_json::from_value(value);
             }
@@ -59,7 +60,7 @@ impl BenchRun {
         })
     }
 
-    /// All figures, each with the name of its benchmark.
+    /// Returns all figures, each with the name of its benchmark.
     fn figures(&self) -> impl Iterator<Item = (String, &BenchFigure)> {
         let of = |bench: &BenchReport, figure: &BenchFigure| format!("{}.{}", bench.bench, figure.name);
         self.benches
@@ -77,7 +78,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A run of two figures, one of which may be judged.
+    /// Returns a run of two figures, one of which has a direction.
     pub(crate) fn run(seconds: f64) -> BenchRun {
         let figure = |name: &str, value, better| BenchFigure {
             name: name.into(),
@@ -115,7 +116,7 @@ pub(crate) mod tests {
         assert_eq!(BenchRun::load(&path).unwrap(), run(5.0));
     }
 
-    /// Goal: the file of one benchmark is a run of one, and a look stays a look.
+    /// Goal: the file of one benchmark is a run of one, and a quick look is still marked as one.
     #[test]
     fn a_single_benchmark_is_a_run_of_one() {
         let dir = tempfile::tempdir().unwrap();

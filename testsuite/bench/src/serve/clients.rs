@@ -1,5 +1,5 @@
-//! Clients that ask as followers do: a summary, then aligned ranges one after another, up to the head. Of the answers they
-//! check only what is cheap, so that on two cores it is the server that has the CPU.
+//! Clients that send the requests of followers: a summary, then aligned ranges one after another, up to the head. They
+//! check only the cheap parts of answers, so that on two cores the server has the CPU.
 
 use std::{
     sync::Arc,
@@ -21,41 +21,41 @@ use slipstream_types::{BatchNumber, codec};
 
 use slipnet::accounts::node_key;
 
-/// How long an answer may take: the node's default.
+/// The deadline of a request: the node's default.
 const DEADLINE: Duration = Duration::from_secs(10);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT_POLL: Duration = Duration::from_millis(5);
-/// A refused client comes back after so long.
+/// The pause after which a refused client retries.
 const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 const SEED: &str = "slipnet-bench-client";
 
-/// What the clients are told.
+/// The arguments of the clients' process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientsOptions {
-    /// Whom to ask.
+    /// The server.
     #[arg(long)]
     pub peer: PeerAddress,
-    /// How many there are.
+    /// The number of clients.
     #[arg(long)]
     pub count: u32,
-    /// Milliseconds from one's start to the next one's.
+    /// Milliseconds between the starts of two clients.
     #[arg(long)]
     pub gap_ms: u64,
 }
 
-/// The cost of all clients together.
+/// The total cost of all clients.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ClientsReport {
     /// From the first start to the last end.
     pub(super) seconds: f64,
     /// The bytes of all answers.
     pub(super) bytes: u64,
-    /// Requests that the server refused; they were asked again.
+    /// Requests that the server refused; they were repeated.
     pub(super) refused: u64,
     pub(super) cpu_s: f64,
 }
 
-/// The range that a follower with the default configuration asks for: it ends where all others' do.
+/// Returns the request of a follower with the default configuration: its range ends where all others' do.
 pub(super) fn range_request(first: BatchNumber) -> Request {
     let config = SyncConfig::default();
     let batches = u64::from(config.range_batches_max.get());
@@ -67,7 +67,7 @@ pub(super) fn range_request(first: BatchNumber) -> Request {
     })
 }
 
-/// The batch after an answer to [`range_request`].
+/// Returns the batch after an answer to [`range_request`].
 pub(super) fn after(first: BatchNumber, answer: &[u8]) -> Result<BatchNumber> {
     let range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
     for (batch, number) in range.batches.iter().zip(first.through(BatchNumber::MAX)) {
@@ -98,7 +98,7 @@ pub(crate) async fn run(options: ClientsOptions) -> Result<()> {
     crate::print_json(&report)
 }
 
-/// One client from its start to the head: its bytes and its refused requests.
+/// Runs one client from its start to the head; returns its bytes and its refused requests.
 async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u64)> {
     tokio::time::sleep_until(start.into()).await;
     let listen = "127.0.0.1:0".parse().expect("a constant");

@@ -1,8 +1,8 @@
-//! `slipnet bench serve`: one real node serves 20, then 60 clients that catch up from genesis, joining a little apart. Beside
-//! it the floor: the same answers, from memory, over the same transport.
+//! `slipnet bench serve`: one real node serves 20, then 60 clients that catch up from genesis, with a short time
+//! between their starts. The floor beside it: the same answers, from memory, over the same transport.
 //!
-//! Server, clients and floor are processes of their own, so that the CPU that counts is the server's alone. A server has an
-//! empty cache at the start of each run, and the ledger is larger than the cache.
+//! Server, clients and floor are separate processes, so that the measured CPU is the server's alone. A server starts
+//! each run with an empty cache, and the ledger is larger than the cache.
 
 mod clients;
 mod sender;
@@ -29,10 +29,11 @@ pub(super) use clients::{ClientsOptions, run as run_clients};
 pub(super) use sender::{SenderOptions, run as run_sender};
 use slipnet::{accounts::node_key, cpu, devnet::Process, progress::Progress};
 
-/// Clients that join one after another.
+/// The numbers of clients.
 const FEW: u32 = 20;
 const MANY: u32 = 60;
-/// Of its 64 places a node keeps nine for peers of its own choice: the clients would displace each other.
+/// Without outbound connections: a node reserves nine of its 64 places for peers of its own choice, so clients would
+/// displace each other.
 const PLACES: &str = "  outbound: 0\n";
 const GAP: Duration = Duration::from_millis(50);
 const SERVER_SEED: &str = "slipnet-bench-server";
@@ -42,11 +43,11 @@ const SENDER_DEADLINE: Duration = Duration::from_secs(120);
 const GB: f64 = 1e9;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Batches of about 120 KiB, and how often everything is measured.
+/// Batches of about 120 KiB, and the number of runs.
 const FULL: (u64, usize) = (2_500, 3);
 const QUICK: (u64, usize) = (400, 1);
 
-/// The work of a server for some clients.
+/// The cost of a server for some clients.
 #[derive(Clone, Debug)]
 struct Served {
     clients: ClientsReport,
@@ -58,9 +59,9 @@ struct Served {
 #[derive(Clone, Copy, Debug)]
 struct Cache {
     hit_rate: f64,
-    /// The most that was kept.
+    /// The cache's largest size.
     mib: f64,
-    /// The most memory that the process had.
+    /// The process' peak memory.
     peak_mib: f64,
 }
 
@@ -146,7 +147,7 @@ impl Bench {
     }
 }
 
-/// Waits until the sender says where it is.
+/// Waits until the sender prints its address.
 async fn sender_peer(process: &mut Process, log: &Path) -> Result<String> {
     let begin = Instant::now();
     loop {
@@ -166,7 +167,7 @@ fn cache_bytes(status: &Value) -> f64 {
     status["serve"]["cache_bytes"].as_f64().unwrap_or_default()
 }
 
-/// Runs the clients in a process of their own.
+/// Runs the clients in their own process.
 async fn clients(peer: &str, count: u32) -> Result<ClientsReport> {
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
     command.args(["child", "clients", "--peer", peer, "--count", &count.to_string()]);

@@ -14,10 +14,10 @@ use super::clients::{after, range_request};
 use slipnet::{accounts::node_key, output::print_line};
 
 const SEED: &str = "slipnet-bench-sender";
-/// The beginning of the line that says that it is ready; the address for peers follows.
+/// The prefix of the line that reports readiness; the address for peers follows.
 pub(super) const READY: &str = "sender ready ";
 
-/// What the sender is told.
+/// The arguments of the sender's process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SenderOptions {
     /// The database whose answers it sends.
@@ -25,7 +25,7 @@ pub struct SenderOptions {
     pub database: PathBuf,
 }
 
-/// Prepares all answers, says where it is, and sends them until it is killed.
+/// Prepares all answers, prints its address, and serves until it is killed.
 pub(crate) async fn run(options: SenderOptions) -> Result<()> {
     let key = node_key(SEED, 0);
     let answers = answers(&options).await?;
@@ -45,7 +45,7 @@ async fn answers(options: &SenderOptions) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
     let mut answers = HashMap::new();
     let mut answer = async |request: &Request| -> Result<Vec<u8>> {
         let payload = codec::encode("sync request", request)?;
-        // Each time another asker: none of them takes more than its share.
+        // Each time another asker, so that none exceeds its share.
         let asker = SecretKey::from_seed([answers.len() as u8; 32]).public();
         let answer =
             server.handle(asker, payload.clone()).await.map_err(|refusal| anyhow!(refusal))?.into_vec();

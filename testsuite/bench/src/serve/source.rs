@@ -1,5 +1,5 @@
-//! A certified ledger of any size: headers that follow each other over parts that nobody has to execute. It is larger than the
-//! serving cache, which a chain of real transactions would take minutes to become.
+//! A certified ledger of any size: linked headers over parts that are never executed. It is larger than the serving
+//! cache; a chain of real transactions would take minutes to grow that large.
 
 use std::{fs, path::Path};
 

@@ -21,9 +21,9 @@ use slipnet::memory::peak_mib;
 
 /// The block cache of the restoring store.
 pub(super) const CACHE_MIB: u64 = 32;
-/// The tree that the restoring store keeps in memory: a small machine's.
+/// Memory for the restoring store's tree, as on a small machine.
 pub(super) const TREE_MIB: u64 = 64;
-/// Bytes of rows after which the floor begins a new file, as the restore does.
+/// Bytes of rows per file of the floor, as in the restore.
 const FILE_BYTES: usize = 32 << 20;
 const MEASURED: &str = "measured.json";
 const TASK: &str = "SLIPNET_BENCH_SNAPSHOT_TASK";
@@ -35,7 +35,7 @@ const FILES: &str = "SLIPNET_BENCH_SNAPSHOT_FILES";
 pub(super) enum Task {
     /// A restore with all checks.
     Restore,
-    /// Sorted files and ingestion of the same rows.
+    /// Writes sorted files of the same rows, and ingests them.
     Floor,
 }
 
@@ -44,11 +44,11 @@ pub(super) enum Task {
 pub(super) struct Measured {
     /// From the first chunk to the new head.
     pub(super) seconds: f64,
-    /// Until the last row was in.
+    /// Seconds until the last row was stored.
     pub(super) rows_seconds: f64,
-    /// Most memory that the process had, when it was done.
+    /// The process' peak memory at the end.
     pub(super) peak_mib: f64,
-    /// The same when the last row was in.
+    /// The process' peak memory when the last row was stored.
     pub(super) rows_peak_mib: f64,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Assigned {
 }
 
 impl Task {
-    /// The task that a parent gave this process.
+    /// Returns the task that a parent gave this process.
     pub(super) fn of_this_process() -> Option<Assigned> {
         let task = match std::env::var(TASK).ok()?.as_str() {
             "floor" => Task::Floor,
@@ -134,7 +134,7 @@ fn restore_part(restore: &Restore, files: &Path, part: u8) -> Result<()> {
     Ok(())
 }
 
-/// A length, none at the end of the file.
+/// Reads a length; `None` at the end of the file.
 fn read_length(file: &mut impl Read) -> Result<Option<usize>> {
     let mut len = [0; 4];
     match file.read_exact(&mut len) {
@@ -144,7 +144,7 @@ fn read_length(file: &mut impl Read) -> Result<Option<usize>> {
     }
 }
 
-/// A column of the same files as the store's.
+/// Returns the options of a column with the same files as the store's.
 fn column_options() -> Options {
     plain_state_options(&StorageConfig { block_cache_mib: CACHE_MIB, ..StorageConfig::default() })
 }
@@ -187,7 +187,7 @@ fn floor_part(db: &DB, work: &Path, files: &Path, part: u8) -> Result<()> {
     Ok(())
 }
 
-/// The next path; false at the end of the file.
+/// Reads the next path; returns false at the end of the file.
 fn read_path(rows: &mut impl Read, path: &mut [u8; 32]) -> Result<bool> {
     match rows.read_exact(path) {
         Ok(()) => Ok(true),

@@ -1,11 +1,13 @@
-//! The cost of exporting and restoring a snapshot. Beside it stands the cost of writing the same rows as sorted files and ingesting
-//! them without proofs, hashes or records.
+//! The cost of exporting and restoring a snapshot. The floor writes the same rows as sorted files and ingests them
+//! without proofs, hashes or records.
 //!
-//! Export is a scan in chunks of 1 MiB with a proof each, in memory. Then the chunks lie in files, as a network would hand them
-//! over, and child processes take turns. One restores them (proofs checked, rows written and ingested, progress recorded, tree and
-//! head in place); the next writes and ingests the same rows. A child has no past, so the peak that the kernel notes is its own.
+//! Export is a scan in chunks of 1 MiB with a proof each, in memory. Then the chunks are put into files, as if from a
+//! network, and child processes take turns. One restores them: it checks proofs, writes and ingests rows, records
+//! progress, and builds tree and head. The next writes and ingests the same rows. A child is a fresh process, so the
+//! peak memory that the kernel reports is its own.
 //!
-//! Last, nodes bootstrap from that snapshot over the transport ([`network`]). `--keys` measures this alone, on states of other sizes.
+//! Last, nodes bootstrap from that snapshot over the transport ([`network`]). `--keys` measures only this, on states of
+//! other sizes.
 
 mod child;
 mod network;
@@ -37,10 +39,10 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Leaves, and how often each side runs.
+/// The number of leaves, and of runs of each side.
 const FULL: (u64, usize) = (5_000_000, 5);
 const QUICK: (u64, usize) = (200_000, 3);
-/// Parts of the paths, each in its files: as many as the first four bits have values.
+/// Parts of the path space, each with its own files: one for each value of the first four bits.
 const PARTS: u8 = 16;
 const CHUNK_BYTES: usize = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
@@ -61,7 +63,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     })
 }
 
-/// The size that the aims speak of: export, restore, floor, and bootstraps.
+/// Measures the size of the aims: export, restore, floor, and bootstraps.
 fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
     let (leaves, runs) = standard(options);
     progress.step(&format!("filling a store with {leaves} leaves"));
@@ -86,7 +88,7 @@ fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Resul
     let mut rounds = Vec::new();
     for round in 1..=runs {
         progress.step(&format!("restore and floor, round {round} of {runs}"));
-        // The first task changes each time, so that both share the disk's leftover work of the other.
+        // The first task alternates, so that both share the disk's leftover work of the other.
         let mut tasks = [Task::Restore, Task::Floor];
         tasks.rotate_left(round % 2);
         let mut measured = [Measured::default(); 2];
@@ -102,7 +104,7 @@ fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Resul
     Ok(report)
 }
 
-/// Bootstraps alone, of the sizes that are asked for. Their stores are kept.
+/// Measures only bootstraps, of the requested sizes. Their stores are kept.
 fn run_sizes(options: &BenchOptions, dir: &Path, progress: Progress) -> Result<Report> {
     let place = Place::of(options)?;
     let runs = network::rounds(options.quick);
@@ -133,12 +135,12 @@ struct Made {
 }
 
 impl Made {
-    /// The paths of a directory's snapshot, made or still to be made.
+    /// Returns the paths of a directory's snapshot, which may not exist yet.
     fn at(dir: &Path, rows: u64) -> Made {
         Made { rows, store: dir.join("source"), files: dir.join("files") }
     }
 
-    /// Fills a directory; there are no rows for the floor. The store is still open.
+    /// Fills a directory, without the floor's rows. The store stays open.
     fn fill(dir: &Path, rows: u64, progress: Progress) -> Result<(Made, Store)> {
         progress.step(&format!("filling a store with {} rows", short(rows)));
         let made = Made::at(dir, rows);
@@ -152,7 +154,7 @@ impl Made {
     }
 }
 
-/// Closes a store when RocksDB has sorted its files: its clones would begin with that.
+/// Closes a store when RocksDB has finished its compactions, which its clones would otherwise begin with.
 fn close_quiet(store: &Store) -> Result<()> {
     wait_until_quiet()?;
     store.close();
@@ -187,11 +189,11 @@ fn export(snapshot: &Snapshot) -> Result<Exported> {
     })?;
     let row_bytes = row_bytes.into_inner();
     let seconds = start.elapsed().as_secs_f64();
-    // Everything that is not rows counts as proof: ends and lengths too.
+    // Everything that is not rows counts as proof, including ends and lengths.
     Ok(Exported { seconds, row_bytes, proof_bytes: all_bytes.into_inner() - row_bytes })
 }
 
-/// Per part a file of chunks, for the restore.
+/// Writes a file of chunks per part, for the restore.
 fn write_chunks(snapshot: &Snapshot, dir: &Path) -> Result<()> {
     write_parts(snapshot, dir, child::chunks_file, |file, content| {
         file.write_all(&(content.len() as u32).to_le_bytes())?;
@@ -199,7 +201,7 @@ fn write_chunks(snapshot: &Snapshot, dir: &Path) -> Result<()> {
     })
 }
 
-/// Per part a file of paths and rows, for the floor.
+/// Writes a file of paths and rows per part, for the floor.
 fn write_rows(snapshot: &Snapshot, dir: &Path) -> Result<()> {
     let root = snapshot.info().state_root;
     write_parts(snapshot, dir, child::rows_file, |file, content| {
@@ -231,7 +233,7 @@ fn write_parts(
     })
 }
 
-/// Runs a task in a process of its own, on a new directory.
+/// Runs a task in its own process, in a new directory.
 fn in_child(task: Task, dir: &Path, files: &Path) -> Result<Measured> {
     let work = dir.join("work");
     fs::create_dir_all(&work)?;

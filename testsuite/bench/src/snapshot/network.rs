@@ -1,12 +1,12 @@
-//! A bootstrap over the transport, beside the verified restore of the same rows from files. It shows the cost of peers, links and
-//! protocol.
+//! A bootstrap over the transport, beside the verified restore of the same rows from files: the cost of peers, links
+//! and protocol.
 //!
 //! ```text
 //!  filled store ─┬─▶ clones, each behind a server in this process ◀─ a relay each ─▶ slipstream, pinned to `snapshot`
 //!                └─▶ chunks in files ─────────────────────────────────────────────▶ a child process that restores them
 //! ```
 //!
-//! The follower and the restoring child have the same settings. All of them take turns.
+//! The follower and the restoring child have the same settings, and all take turns.
 
 use std::{
     fs,
@@ -39,16 +39,16 @@ use crate::{
 };
 use slipnet::{cpu, progress::Progress};
 
-/// Rounds of a full run and of a quick one.
+/// Rounds of a full and of a quick run.
 const FULL_ROUNDS: usize = 3;
 const QUICK_ROUNDS: usize = 2;
-/// Far above what a bootstrap should take: this, and a second for so many rows.
+/// The deadline of a bootstrap: this, and a second per [`DEADLINE_ROWS_PER_S`] rows. Far above the expected time.
 const DEADLINE: Duration = Duration::from_secs(120);
 const DEADLINE_ROWS_PER_S: u64 = 50_000;
 /// The number of serving stores.
 const PEERS: usize = 4;
 
-/// The peers of the follower's snapshot, and their distance.
+/// The follower's peers, and the latency to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Link {
     peers: usize,
@@ -62,14 +62,14 @@ impl Link {
     const FOUR_FAR: Link = Link { peers: PEERS, one_way: ONE_WAY };
     const ALL: [Link; 4] = [Link::ONE_NEAR, Link::FOUR_NEAR, Link::ONE_FAR, Link::FOUR_FAR];
 
-    /// In the names of figures, with the round trip.
+    /// Returns the name in figures, with the round trip.
     fn label(self) -> String {
         let peers = if self.peers == 1 { "1_peer".to_owned() } else { format!("{}_peers", self.peers) };
         format!("{peers}.{}ms", 2 * self.one_way.as_millis())
     }
 }
 
-/// The parties that take turns.
+/// The contenders that take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contender {
     Local,
@@ -80,18 +80,18 @@ enum Contender {
 struct Samples {
     rows: u64,
     local: Vec<Measured>,
-    /// Of each of [`Link::ALL`].
+    /// The bootstraps over each of [`Link::ALL`].
     network: [Vec<CaughtUp>; Link::ALL.len()],
-    /// Trains of datagrams that the relays had no room for.
+    /// Trains of datagrams that the relays dropped because of a full queue.
     dropped: u64,
 }
 
-/// How often everybody has a turn.
+/// Returns the number of rounds.
 pub(super) fn rounds(is_quick: bool) -> usize {
     if is_quick { QUICK_ROUNDS } else { FULL_ROUNDS }
 }
 
-/// Measures one size; `standard` is the one that the aims speak of. Works in `dir`, on the file system of the exported snapshot.
+/// Measures one size; `standard` is the one of the aims. Works in `dir`, on the file system of the exported snapshot.
 pub(super) fn measure(
     made: &Made,
     dir: &Path,
@@ -159,7 +159,7 @@ impl NetworkBench<'_> {
         Ok(samples)
     }
 
-    /// A fresh follower gets the snapshot from fresh servers, which have no answers of earlier rounds in their caches.
+    /// Bootstraps a fresh follower from fresh servers, which have empty caches.
     async fn bootstrap(&self, link: Link) -> Result<(CaughtUp, u64)> {
         let peers = Peers::start(self.stores.iter().take(link.peers).cloned(), 0).await?;
         let relays: Vec<Relay> = peers
@@ -175,7 +175,7 @@ impl NetworkBench<'_> {
             peers: peers.addresses_at(&addresses),
             ..NodeOptions::default()
         };
-        // The relays' threads are this process', as the servers are.
+        // The relays' threads and the servers run in this process.
         let around = || {
             let relay = relays.iter().map(Relay::cpu_s).sum();
             Ok(Around { server: cpu::of_this_process() - relay, relay })
@@ -190,7 +190,7 @@ impl NetworkBench<'_> {
     }
 }
 
-/// A clone of a closed store, opened, with its snapshot ready to be served.
+/// Clones and opens a closed store, with its snapshot ready to be served.
 fn serving(from: &Path, dir: &Path) -> Result<Store> {
     clone_store(from, dir)?;
     let store =
@@ -202,7 +202,7 @@ fn serving(from: &Path, dir: &Path) -> Result<Store> {
     Ok(store)
 }
 
-/// The order of a round. It is another in each, so that nobody always comes after the same one.
+/// Returns the order of a round. It differs between rounds, so that no contender always follows the same one.
 fn turns(round: usize) -> Vec<Contender> {
     let networks = Link::ALL.into_iter().map(Contender::Network);
     let mut turns: Vec<_> = [Contender::Local].into_iter().chain(networks).collect();
@@ -305,10 +305,10 @@ mod tests {
         }
     }
 
-    /// Goal: each figure that an aim speaks of compares the links that it names; another size does not take its name.
+    /// Goal: each figure that has an aim compares the right links; another size does not get its name.
     #[test]
     fn figures_compare_the_links_that_they_name() {
-        // From one peer near, four near, one far, four far.
+        // One peer near, four near, one far, four far.
         let network = [8.0, 4.0, 10.0, 6.0].map(|seconds| vec![caught_up(seconds)]);
         let local = vec![Measured { seconds: 3.0, peak_mib: 80.0, ..Measured::default() }];
         let samples = Samples { rows: 5_000_000, local, network, dropped: 0 };
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(samples.notes().len(), 1);
     }
 
-    /// Goal: everybody has one turn in each round, and rounds differ.
+    /// Goal: every contender has one turn in each round, and rounds differ.
     #[test]
     fn everybody_has_a_turn() {
         for round in 0..FULL_ROUNDS {
@@ -337,7 +337,7 @@ mod tests {
         assert_ne!(turns(0), turns(1));
     }
 
-    /// Goal: a clone serves what the filled store had, and a node takes the chain's genesis from a file.
+    /// Goal: a clone serves the filled store's snapshot, and a node accepts the chain's genesis file.
     #[test]
     fn a_clone_serves_the_snapshot_of_its_source() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The store whose snapshot is exported: rows as a chain has them, under a certificate.
+//! The store whose snapshot is exported: rows like a chain's, under a certificate.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ const BATCH_ROWS: u64 = 200_000;
 /// Contracts that share the slots.
 const CONTRACTS: u64 = 1_000;
 
-/// The facts that a restore needs beside the rows.
+/// The data that a restore needs beside the rows.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Target {
     header: BatchHeader,
@@ -38,20 +38,20 @@ impl Target {
         RestoreTarget { header: self.header.clone(), certificate: self.certificate.clone() }
     }
 
-    /// The headers, their proof, and that of the genesis.
+    /// Returns the headers, their proof, and the proof of the genesis.
     pub(super) fn headers(&self) -> (&[BatchHeader], &AccumulatorRangeProof, &AccumulatorRangeProof) {
         (&self.headers, &self.proof, &self.genesis_proof)
     }
 }
 
-/// The seed of the one validator's key.
+/// The seed of the only validator's key.
 const VALIDATOR: u8 = 5;
 
 pub(super) fn genesis() -> Genesis {
     slipstream_testkit::genesis(&keys([VALIDATOR]), 1_000)
 }
 
-/// A store with so many leaves: half accounts, half slots. Its head is certified.
+/// Fills a store with `leaves` leaves: half accounts, half slots. Its head is certified.
 pub(crate) fn filled(dir: &Path, leaves: u64, progress: Progress) -> Result<Store> {
     let config = StorageConfig { fsync: false, snapshot_interval_batches: 0, ..StorageConfig::default() };
     let store = Store::open(&config, dir)?;
@@ -75,7 +75,7 @@ fn commit(store: &Store, first: u64, last: u64) -> Result<()> {
     Ok(store.commit(batch, Some(speculation))?)
 }
 
-/// The leaf with this index: a hash makes its parts look like any chain's.
+/// Returns the leaf with this index; hashed parts make it look like any chain's.
 fn entry(index: u64) -> DeltaEntry {
     let hash = Digest::tagged("slipnet/bench-snapshot", &index.to_le_bytes()).0;
     let (key, value) = if index.is_multiple_of(2) {
@@ -94,7 +94,7 @@ fn entry(index: u64) -> DeltaEntry {
     DeltaEntry { key, value: Some(value) }
 }
 
-/// Writes what the restore needs beside the rows.
+/// Writes the data that the restore needs beside the rows.
 pub(super) fn write_target(store: &Store, number: BatchNumber, dir: &Path) -> Result<()> {
     let header = store.header(number)?.context("the header of the snapshot")?;
     let certificate = store.certificate(number)?.context("the certificate of the snapshot")?;

@@ -1,5 +1,4 @@
-//! Processes of their own that work on a store: commits, until a number of them is done or until the process is killed, and one
-//! opening.
+//! Child processes that work on a store: commits (a fixed number, or until the process is killed), and one opening.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -18,19 +17,19 @@ use slipnet::{memory, output::print_line};
 
 const COMMIT: &str = "commit";
 const OPEN: &str = "open";
-/// Batches that an endless child makes at a time.
+/// Batches in each round of an endless child.
 const ENDLESS_BATCHES: usize = 10;
 
-/// Commits on a store that was filled.
+/// Commits to a filled store.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CommitOptions {
     /// The store, and its next batches.
     #[command(flatten)]
     pub filled: Filled,
-    /// Rounds before those that are measured.
+    /// Rounds before the measured ones.
     #[arg(long)]
     pub warm_rounds: usize,
-    /// Rounds that are measured; 0 goes on until the process is killed.
+    /// Measured rounds; 0 continues until the process is killed.
     #[arg(long)]
     pub rounds: usize,
 }
@@ -40,9 +39,9 @@ pub struct CommitOptions {
 pub(crate) struct CommitReport {
     /// The costs, round by round.
     pub(super) costs: Vec<Cost>,
-    /// Data blocks that were not in the block cache, per update.
+    /// Data blocks that missed the block cache, per update.
     pub(super) block_reads_per_update: f64,
-    /// Of the process, when all was done.
+    /// Peak memory of the process at the end.
     pub(super) peak_mib: f64,
 }
 
@@ -52,17 +51,17 @@ impl CommitOptions {
         self.filled.arguments(rounds.map(|(name, rounds)| (name, rounds.to_string())))
     }
 
-    /// Batches that it makes, unless it is endless.
+    /// Returns the number of batches that it makes, unless it is endless.
     pub(super) fn total_batches(&self) -> u64 {
         ((self.warm_rounds + self.rounds) * self.filled.batches) as u64
     }
 
-    /// Runs it in a process of its own.
+    /// Runs it in its own process.
     pub(crate) fn in_child(&self) -> Result<CommitReport> {
         child::run(COMMIT, &self.arguments())
     }
 
-    /// Starts it in a process of its own, without an end.
+    /// Starts it in its own process, without an end.
     pub(crate) fn start_endless(self) -> Result<child::Endless> {
         let endless = CommitOptions {
             filled: Filled { batches: ENDLESS_BATCHES, ..self.filled },
@@ -113,16 +112,16 @@ pub struct OpenOptions {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenReport {
     pub(crate) seconds: f64,
-    /// Of the process, when the store was open.
+    /// Resident memory of the process when the store was open.
     pub(crate) resident_mib: f64,
-    /// The most until then.
+    /// Peak memory of the process until then.
     pub(crate) peak_mib: f64,
     /// The number of the head's batch.
     pub(crate) head: u64,
 }
 
 impl OpenOptions {
-    /// Runs it in a process of its own.
+    /// Runs it in its own process.
     pub(crate) fn in_child(&self) -> Result<OpenReport> {
         let memory = self.tree_memory_mib.to_string();
         let dir = self.dir.display().to_string();

@@ -16,12 +16,12 @@ use slipnet::progress::Progress;
 
 /// Rows of one batch while a store is filled.
 pub(super) const FILL_ROWS: usize = 250_000;
-/// The column that a store keeps its state in; see docs/formats.md.
+/// The column of a store's state; see docs/formats.md.
 pub(super) const STATE_COLUMN: &str = "state_a";
 
-/// Somebody who makes batches durable.
+/// A system that makes batches durable.
 pub(crate) trait Contender {
-    /// A round as it is when the clock starts.
+    /// A round in the form in which the timed part takes it.
     type Prepared;
 
     fn prepare(&mut self, round: &Round) -> Result<Self::Prepared>;
@@ -35,7 +35,7 @@ pub(crate) struct Committed {
     pub(super) updates: usize,
 }
 
-/// One round of somebody.
+/// Measures one round of a contender.
 pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<Cost> {
     let prepared = contender.prepare(round)?;
     let meter = Meter::start()?;
@@ -43,23 +43,24 @@ pub(crate) fn measure<C: Contender>(contender: &mut C, round: &Round) -> Result<
     meter.stop(updates)
 }
 
-/// The same for everybody, and a state's working set in the cache: the bench measures committing, not reading.
+/// Returns the same configuration for all, with a state's working set in the cache: the bench measures committing, not
+/// reading.
 pub(crate) fn config(fsync: bool) -> StorageConfig {
-    // Kept states of the past are outside of this measurement.
+    // Past states are not part of this measurement.
     let state_history = StateHistory::Batches(0);
     StorageConfig { snapshot_interval_batches: 0, fsync, state_history, ..StorageConfig::default() }
 }
 
-/// How a store is given batches.
+/// How a store gets its batches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Way {
-    /// As a follower commits what others certified: roots are in the headers, and one batch is hashed while the one before is written. The
-    /// roots are computed before the clock starts, which touches the keys that are timed.
+    /// As a follower commits certified batches: roots are in the headers, and one batch is hashed while the previous
+    /// one is written. The roots are computed before the clock starts, which touches the timed keys.
     Given,
-    /// As a validator commits: the root is computed, put into the header, and the batch is committed with the computed nodes. All
-    /// of it is timed, and nothing touched the keys before.
+    /// As a validator commits: the root is computed and put into the header, and the batch is committed with the
+    /// computed nodes. All of it is timed, and nothing touched the keys before.
     Fresh,
-    /// As [`Way::Fresh`], of a validator that is a batch ahead: the next root is computed while a batch is written.
+    /// As [`Way::Fresh`], for a validator that is a batch ahead: the next root is computed while a batch is written.
     Ahead,
 }
 
@@ -88,7 +89,7 @@ impl Ours {
             store.commit(CommitBatch::new(&header, &delta), Some(speculation))?;
             task.update(((FILL_ROWS * (index + 1)) as u64).min(initial.keys()), "");
         }
-        // RocksDB still moves files down, and would stop when it is closed.
+        // RocksDB still compacts, and would stop when it is closed.
         wait_until_quiet()?;
         store.close();
         Ok(())
@@ -109,13 +110,13 @@ impl Ours {
         &self.0
     }
 
-    /// The store, as one that is given its batches in a way.
+    /// Returns the store as a contender that gets its batches in one way.
     pub(crate) fn by(&self, way: Way) -> ByWay<'_> {
         ByWay { store: &self.0, way }
     }
 }
 
-/// A store and how it is given batches.
+/// A store, and how it gets its batches.
 pub(crate) struct ByWay<'a> {
     store: &'a Store,
     way: Way,
@@ -163,7 +164,7 @@ pub(crate) struct Deltas {
 impl Contender for ByWay<'_> {
     type Prepared = Deltas;
 
-    /// The headers' roots are those of the runs of deltas up to each.
+    /// Each header's root is that of all deltas up to it.
     fn prepare(&mut self, round: &Round) -> Result<Deltas> {
         let mut prepared = Deltas { headers: Vec::new(), deltas: round.batches.clone() };
         if self.way == Way::Given {
@@ -194,7 +195,7 @@ impl Contender for ByWay<'_> {
     }
 }
 
-/// RocksDB with no tree.
+/// RocksDB without a tree.
 pub(super) struct Floor(DB);
 
 impl Floor {

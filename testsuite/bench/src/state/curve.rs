@@ -1,5 +1,5 @@
-//! The curve from a tree in memory to one that is nearly all on the disk. The store and the commits stay the same, with less and
-//! less memory for the tree.
+//! The curve from a tree in memory to one that is almost entirely on disk. Store and commits stay the same, with less
+//! and less memory for the tree.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use slipnet::progress::Progress;
 /// The points to measure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Curve {
-    /// Memory for the tree; 0 is no limit.
+    /// Memory for the tree; 0 is unlimited.
     pub(super) tree_memory_mib: &'static [u64],
-    /// Times that the curve is gone through.
+    /// The number of passes over the curve.
     pub(super) passes: usize,
-    /// Rounds that each process commits before it is measured: as many touches as bring all of a tree that fits into memory.
+    /// Rounds that each process commits before the measured ones: enough to load all of a tree that fits into memory.
     pub(super) warm_rounds: usize,
-    /// Rounds that are measured in each process.
+    /// Measured rounds in each process.
     pub(super) rounds: usize,
 }
 
@@ -26,7 +26,8 @@ const UPDATES: usize = 10_000;
 const BATCHES: usize = 10;
 
 impl Curve {
-    /// Each sample is of a process of its own. Passes begin at different ends, so that the store's changes over time are shared.
+    /// Measures the curve, with a process for each sample. Passes begin at alternate ends, so that all points share the
+    /// store's changes over time.
     pub(super) fn measure(
         &self,
         size_dir: &SizeDir,

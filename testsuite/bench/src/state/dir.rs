@@ -1,4 +1,4 @@
-//! [`SizeDir`]: where the stores of one size are kept, and how far their workload has come.
+//! [`SizeDir`]: the directory of one size's stores, and the progress of their workload.
 
 use std::{
     fs,
@@ -24,20 +24,20 @@ const MARKER: &str = "workload.json";
 /// The facts about a directory's stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Marker {
-    /// Of the rows that they were filled with.
+    /// The fingerprint of the rows that they were filled with.
     fingerprint: Digest,
-    /// Batches that runs took for themselves since, whether they committed them or not.
+    /// Batches that runs have taken since, committed or not.
     batches: u64,
 }
 
-/// The directory of one size, as the module describes.
+/// The directory of one size.
 pub(crate) struct SizeDir {
     dir: PathBuf,
     keys: u64,
 }
 
 impl SizeDir {
-    /// The directory of a size; emptied if other rows are kept there.
+    /// Opens the directory of a size, emptied if it holds other rows.
     pub(crate) fn open(place: &Path, keys: u64) -> Result<SizeDir> {
         let size_dir = SizeDir { dir: place.join(format!("slipnet-state-{}", short(keys))), keys };
         let fingerprint = Workload::fingerprint(keys);
@@ -51,34 +51,34 @@ impl SizeDir {
         Ok(size_dir)
     }
 
-    /// Whether a store of a size is kept in a directory.
+    /// Whether a directory keeps a store of a size.
     pub(crate) fn keeps_store(place: &Path, keys: u64) -> bool {
         let size_dir = SizeDir { dir: place.join(format!("slipnet-state-{}", short(keys))), keys };
         is_whole(&size_dir.store())
             && size_dir.marker().is_ok_and(|marker| marker.fingerprint == Workload::fingerprint(keys))
     }
 
-    /// Where a store is, or will be.
+    /// Returns the store's path, whether it exists or not.
     pub(crate) fn store(&self) -> PathBuf {
         self.of("ours")
     }
 
-    /// Where somebody's rows are.
+    /// Returns the path of a contender's rows.
     fn of(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// Whether somebody's rows are kept from an earlier run.
+    /// Whether a contender's rows are kept from an earlier run.
     pub(super) fn keeps(&self, name: &str) -> bool {
         is_whole(&self.of(name))
     }
 
-    /// The store, filled unless it is kept.
+    /// Returns the store, filled unless it is kept.
     pub(crate) fn filled_store(&self, progress: Progress) -> Result<PathBuf> {
         self.fill_once("ours", &mut None, progress, |dir, initial| Ours::fill(dir, initial, progress))
     }
 
-    /// Fills somebody's directory, unless it is kept. The rows are sorted when the first one needs them.
+    /// Fills a contender's directory, unless it is kept. The rows are sorted when the first contender needs them.
     pub(super) fn fill_once(
         &self,
         name: &str,
@@ -99,14 +99,15 @@ impl SizeDir {
         Ok(dir)
     }
 
-    /// A workload of so many batches, which no later run repeats.
+    /// Takes a workload of `batches` batches, which no later run repeats.
     pub(crate) fn take(&self, batches: u64) -> Result<Workload> {
         let marker = self.marker()?;
         self.mark(Marker { batches: marker.batches + batches, ..marker })?;
         Ok(Workload::after(self.keys, marker.batches))
     }
 
-    /// As [`SizeDir::take`], for a process that makes the workload itself: the batches that were taken before.
+    /// Takes batches as [`SizeDir::take`] does, for a process that makes the workload itself; returns the number of
+    /// batches taken before.
     pub(crate) fn take_number(&self, batches: u64) -> Result<u64> {
         let before = self.marker()?.batches;
         self.take(batches)?;
@@ -119,7 +120,7 @@ impl SizeDir {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// A run that is killed leaves the old marker or the new one.
+    /// Writes the marker; a run that is killed leaves the old marker or the new one.
     fn mark(&self, marker: Marker) -> Result<()> {
         let path = self.dir.join(MARKER);
         let written = path.with_extension("new");
@@ -133,7 +134,7 @@ impl SizeDir {
 mod tests {
     use super::*;
 
-    /// Goal: runs on a kept directory never repeat each other's batches, and a directory of other rows is told apart.
+    /// Goal: runs on a kept directory never repeat each other's batches, and a directory of other rows is detected.
     #[test]
     fn a_later_run_goes_on() {
         let place = tempfile::tempdir().unwrap();

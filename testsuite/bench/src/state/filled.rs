@@ -1,4 +1,4 @@
-//! [`Filled`]: a store that was filled, and the batches with which a child goes on.
+//! [`Filled`]: a filled store, and the batches with which a child continues.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,16 @@ use super::{
     workload::Workload,
 };
 
-/// A store that was filled, and the batches that come next.
+/// A filled store, and its next batches.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Filled {
     /// The store.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Keys that it was filled with.
+    /// The number of keys that it was filled with.
     #[arg(long)]
     pub keys: u64,
-    /// Batches that were made before.
+    /// The number of batches made before.
     #[arg(long)]
     pub after: u64,
     /// Memory for the state tree, as in the configuration.
@@ -34,7 +34,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// The arguments of a child that gets these, and some of its own.
+    /// Returns the arguments of a child that takes these, and some of its own.
     pub(crate) fn arguments(&self, own: impl IntoIterator<Item = (&'static str, String)>) -> Vec<String> {
         [
             ("--dir", self.dir.display().to_string()),
@@ -50,7 +50,7 @@ impl Filled {
         .collect()
     }
 
-    /// Opens the store, and goes on with its workload.
+    /// Opens the store, and continues its workload.
     pub(crate) fn open(&self) -> Result<(Ours, Workload)> {
         let config = StorageConfig { tree_memory_mib: self.tree_memory_mib, ..config(true) };
         Ok((Ours::open(&config, &self.dir)?, Workload::after(self.keys, self.after)))

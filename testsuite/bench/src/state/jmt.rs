@@ -1,4 +1,4 @@
-//! The `jmt` crate over a RocksDB that is configured as ours: a tree whose nodes are written per batch.
+//! The `jmt` crate over a RocksDB with our configuration: a tree whose nodes are written per batch.
 
 use std::{fs, path::Path as FilePath};
 
@@ -16,9 +16,9 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Larger batches fill it no faster.
+/// Larger batches do not fill it faster.
 const FILL_ROWS: usize = 50_000;
-/// A column of point reads, as the state's is.
+/// A column configured for point reads, like the state's.
 const NODE_COLUMN: &str = "codes";
 
 type Rows = Vec<(KeyHash, Option<OwnedValue>)>;
@@ -51,13 +51,13 @@ impl TreeReader for Nodes {
         Ok(found.map(|(_, value)| value.into_vec()))
     }
 
-    /// Asked only of a tree that is being restored.
+    /// Called only for a tree that is being restored.
     fn get_rightmost_leaf(&self) -> Result<Option<(NodeKey, LeafNode)>> {
         Ok(None)
     }
 }
 
-/// Versions of a key stand together.
+/// Returns the key of a value; versions of a key are adjacent.
 fn value_key(version: Version, key: KeyHash) -> [u8; 40] {
     let mut bytes = [0; 40];
     bytes[..32].copy_from_slice(&key.0);

@@ -1,4 +1,4 @@
-//! The cost of a round: time, CPU of the whole process, bytes that reached the disk or came from it.
+//! The cost of a round: time, CPU of the whole process, and bytes written to the disk or read from it.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use slipnet::cpu;
 
 use crate::harness::files::io_counter;
 
-/// Cost of some updates.
+/// The cost of some updates.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Cost {
     updates: f64,
@@ -32,13 +32,13 @@ impl Cost {
         self.bytes / self.updates
     }
 
-    /// From the disk itself: reads from the operating system's cache do not count.
+    /// Returns the bytes read from the disk itself; reads from the operating system's cache do not count.
     pub(crate) fn read_bytes_per_update(&self) -> f64 {
         self.read_bytes / self.updates
     }
 }
 
-/// A measurement under way.
+/// A running measurement.
 pub(crate) struct Meter {
     start: Instant,
     cpu_s: f64,

@@ -1,9 +1,10 @@
-//! The cost of committing certified state. The store stands beside the same rows in RocksDB without a tree, and beside other
-//! people's trees: the `jmt` crate over the same RocksDB, and `nomt`.
+//! The cost of committing certified state. The rivals of the store are the same rows in RocksDB without a tree, and two
+//! other trees: the `jmt` crate over the same RocksDB, and `nomt`.
 //!
-//! The clock covers one durable commit after the other. Each goes from a decoded, sorted delta in memory to the state root checked
-//! or computed ([`Way`]), the rows written and synced. Deltas and the floor's rows are made before the clock starts. Contenders
-//! take turns, round by round, on directories of their own that were filled with the same keys in the order of the table.
+//! The clock covers one durable commit after another. Each goes from a decoded, sorted delta in memory until the state
+//! root is checked or computed ([`Way`]) and the rows are written and synced. Deltas and the floor's rows are made
+//! before the clock starts. Contenders take turns, round by round, on separate directories that were filled with the
+//! same keys in the order of the table.
 
 mod child;
 mod contender;
@@ -34,18 +35,18 @@ use slipnet::progress::Progress;
 struct SizePlan {
     keys: u64,
     rounds: usize,
-    /// Rounds before those that count: they warm everybody up.
+    /// Warm-up rounds before those that count.
     warm_rounds: usize,
     cases: Vec<Case>,
-    /// How the store is given the batches of the figures beside the floor.
+    /// How the store gets the batches for the figures beside the floor.
     way: Way,
-    /// Ways that the main case is measured in as well.
+    /// The ways in which the main case is also measured.
     other_ways: &'static [Way],
     tree_memory_mib: u64,
     with_jmt: bool,
     nomt: Option<Caches>,
     curve: Option<Curve>,
-    /// Whether the store is also measured in a process of its own, which tells its memory.
+    /// Whether the store is also measured in its own process, which shows its memory.
     alone: bool,
 }
 
@@ -58,28 +59,28 @@ struct Case {
     batches: usize,
 }
 
-/// The case that the aims are about.
+/// The case of the aims.
 const MAIN: Case = Case { updates: 10_000, choice: Choice::Uniform, batches: 10 };
-/// From so many keys on, memory for the tree is a part of its need, and one case is measured.
+/// From this many keys on, memory for the tree covers only a part of it, and one case is measured.
 const LARGE_KEYS: u64 = 50_000_000;
-/// The largest size that the aims speak of.
+/// The largest size of the aims.
 pub(super) const KEPT_KEYS: u64 = 100_000_000;
 /// Memory for a large tree.
 const LARGE_TREE_MIB: u64 = 1_024;
 /// Everything fits: the bench measures committing, not reading.
 const ALL_CACHED: Caches = Caches { pages_mib: 1_024, leaves_mib: 1_024 };
-/// As much as ours has: pages of the tree beside our tree, those of values beside our cache of blocks.
+/// As much as ours has: its pages like our tree's memory, its leaves like our block cache.
 const LARGE_CACHES: Caches = Caches { pages_mib: 1_024, leaves_mib: 256 };
 const CURVE: Curve =
     Curve { tree_memory_mib: &[0, 1_024, 512, 256, 128, 64], passes: 2, warm_rounds: 10, rounds: 5 };
 const QUICK_CURVE: Curve = Curve { tree_memory_mib: &[0, 64, 8], passes: 1, warm_rounds: 2, rounds: 3 };
 
-/// Memory for the tree of a store of so many keys.
+/// Returns the memory for the tree of a store with `keys` keys.
 pub(super) fn tree_memory_mib(keys: u64) -> u64 {
     if keys >= LARGE_KEYS { LARGE_TREE_MIB } else { config(true).tree_memory_mib }
 }
 
-/// The sizes that are asked for, or these, and the largest one if it is kept.
+/// Returns the requested sizes, or the defaults, with the largest one if its store is kept.
 pub(super) fn sizes(options: &BenchOptions, place: &Place, full: &[u64], quick: &[u64]) -> Vec<u64> {
     match (&options.keys[..], options.quick) {
         ([], true) => quick.to_vec(),
@@ -157,7 +158,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     }
     for pair in costs.windows(2) {
         let [(small, small_costs), (large, large_costs)] = pair else { continue };
-        // The first way that both were measured in.
+        // The first way in which both were measured.
         let both = small_costs.iter().find_map(|(way, costs)| Some((costs, large_costs.get(way)?)));
         if let Some((small_costs, large_costs)) = both {
             let us = |costs: &[Cost]| costs.iter().map(Cost::cpu_us_per_update).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The `nomt` crate: pages of a tree in a hash table on disk beside a B-tree of the values, written through io_uring.
+//! The `nomt` crate: tree pages in a hash table on disk beside a B-tree of the values, written through io_uring.
 
 use std::path::Path as FilePath;
 
@@ -12,16 +12,16 @@ use super::{
 };
 use slipnet::progress::Progress;
 
-/// Rows of one batch while it is filled; it syncs five files for each.
+/// Rows of one batch during filling; it syncs five files for each.
 const FILL_ROWS: usize = 1_000_000;
-/// Pages of the hash table, which takes them all from the disk at once. There are 1 GiB up to 5M keys, then one page for every 20
-/// keys, so that it probes little. At 100M keys they are 10 GiB, of which a little more than half is used.
+/// Pages of the hash table, which allocates them all on disk at once. There are 1 GiB up to 5M keys, then one page for
+/// every 20 keys, so that it probes little. At 100M keys they take 10 GiB, a little more than half of which is used.
 const PAGES: (u64, u64) = (1 << 18, 2_500_000);
 const KEYS_PER_PAGE: u64 = 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// A key and its value in the file of values, with the free part of its pages and its log: 165 were seen with 2M keys.
+/// Bytes per key and value in the file of values, with its free space and log: 165 were measured with 2M keys.
 const VALUE_BYTES: u64 = 192;
-/// A worker per core of the machine that the aims are about.
+/// A worker per core of the aims' machine.
 const WORKERS: usize = 2;
 
 type Writes = Vec<(KeyPath, KeyReadWrite)>;
@@ -36,7 +36,7 @@ pub(super) struct Caches {
 pub(super) struct NomtPeer(Nomt<Sha2Hasher>);
 
 impl NomtPeer {
-    /// Its bytes on the disk, with so many keys.
+    /// Returns its bytes on disk with `keys` keys.
     pub(super) fn disk_bytes(keys: u64) -> u64 {
         u64::from(pages(keys)) * PAGE_BYTES + keys * VALUE_BYTES
     }
@@ -61,7 +61,7 @@ impl NomtPeer {
         Ok(NomtPeer(Nomt::open(options)?))
     }
 
-    /// Durable when it returns: it knows no other way.
+    /// Writes rows; durable when it returns: it has no other mode.
     fn write(&self, writes: Writes) -> Result<()> {
         let session = self.0.begin_session(SessionParams::default());
         session.finish(writes)?.commit(&self.0)
@@ -72,7 +72,7 @@ fn pages(keys: u64) -> u32 {
     (keys / KEYS_PER_PAGE).clamp(PAGES.0, PAGES.1) as u32
 }
 
-/// It wants them in the order of their paths.
+/// Returns the writes in the order of their paths, as it requires.
 fn writes(delta: &Delta) -> Writes {
     let mut writes: Writes =
         rows(delta).into_iter().map(|(path, row)| (path.0, KeyReadWrite::Write(Some(row)))).collect();

@@ -1,4 +1,4 @@
-//! [`SizeRun`]: all that is measured on trees of one size.
+//! [`SizeRun`]: all measurements of one size.
 
 use std::{collections::BTreeMap, path::Path, time::Instant};
 
@@ -24,26 +24,26 @@ use crate::{
 };
 use slipnet::progress::Progress;
 
-/// `jmt` is slower by an order of magnitude: fewer batches tell as much.
+/// Batches for `jmt`, which is slower by an order of magnitude: fewer suffice.
 const JMT_BATCHES: usize = 3;
-/// Names of [`Peers`] in the figures.
+/// The names of [`Peers`] in figures.
 const PEERS: [&str; 2] = ["jmt", "nomt"];
 /// More batches than a run makes.
 const RUN_BATCHES: u64 = 10_000;
-/// Rounds of a process that has only our store, before those that count: enough to fill the memory that the tree may take.
+/// Warm-up rounds of a process with only our store: enough to fill the memory of the tree.
 const ALONE_WARM_ROUNDS: usize = 5;
-/// The space that the disk keeps free beside a peer.
+/// The disk space that must stay free beside a rival.
 const FREE_BYTES: u64 = 4 << 30;
 
 /// The measurements of one size.
 pub(super) struct Measured {
     pub(super) figures: Vec<Figure>,
     pub(super) notes: Vec<String>,
-    /// Of the main case, by the ways that it was measured in.
+    /// The costs of the main case, by way.
     pub(super) main: BTreeMap<Way, Vec<Cost>>,
 }
 
-/// The run of one size, as the module describes.
+/// The run of one size.
 pub(super) struct SizeRun<'a> {
     plan: &'a SizePlan,
     size_dir: SizeDir,
@@ -51,12 +51,12 @@ pub(super) struct SizeRun<'a> {
     progress: Progress,
 }
 
-/// Other people's trees, those that are measured.
+/// The other trees that are measured.
 #[derive(Default)]
 struct Peers {
     jmt: Option<Jmt>,
     nomt: Option<NomtPeer>,
-    /// Where jmt is; it is made anew by each run.
+    /// The directory of jmt, which each run fills again.
     _temporary: Option<TempDir>,
 }
 
@@ -82,7 +82,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Forgets the rounds before those that count.
+    /// Drops the warm-up rounds.
     fn skip(&mut self, warm_rounds: usize) {
         let all = self.ways.values_mut().chain([&mut self.floor]).chain(self.peers.values_mut());
         all.for_each(|costs| _ = costs.drain(..warm_rounds));
@@ -153,7 +153,7 @@ impl<'a> SizeRun<'a> {
         Ok(peers)
     }
 
-    /// Measures nomt; `None`, and a note, if the disk is too full.
+    /// Measures nomt; `None`, with a note, if the disk is too full.
     fn nomt(
         &self,
         caches: Caches,
@@ -178,7 +178,7 @@ impl<'a> SizeRun<'a> {
         Ok(Some(NomtPeer::open(&dir, caches, keys)?))
     }
 
-    /// Our store in a process of its own.
+    /// Measures our store in its own process.
     fn alone(&self, store: &Path) -> Result<Vec<Figure>> {
         let case = self.plan.cases.first().context("a size has a case")?;
         let label = case.label(self.plan.keys);
@@ -223,7 +223,7 @@ impl<'a> SizeRun<'a> {
                 peers.measure(&round, &mut samples.peers)?;
             }
             for &way in self.plan.other_ways.iter().filter(|_| case.is_main()) {
-                // Keys of its own: those of the round above were touched.
+                // New keys: those of the round above were touched.
                 let round = workload.round(case.batches, case.updates, case.choice)?;
                 samples.ways.entry(way).or_default().push(measure(&mut ours.by(way), &round)?);
             }
@@ -264,7 +264,7 @@ impl<'a> SizeRun<'a> {
     }
 }
 
-/// The free bytes of a directory's file system.
+/// Returns the free bytes of a directory's file system.
 fn free_bytes(dir: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(dir).with_context(|| format!("no file system of {}", dir.display()))?;
     Ok(found.f_bavail * found.f_frsize)

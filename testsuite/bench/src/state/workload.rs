@@ -9,29 +9,29 @@ use slipstream_types::{
     AccountValue, Address, B256, Delta, Digest, Path, StateKey, StateValue, U256, delta::DeltaEntry,
 };
 
-/// Contracts that own the slots, as a few large ones own most of a chain's.
+/// Contracts that own the slots: on real chains, too, a few large ones own most slots.
 const CONTRACTS: u64 = 64;
-/// The version of rows that no batch changed.
+/// The version of rows that no batch has changed.
 const INITIAL: u64 = 1;
-/// Rows that stand for all of them.
+/// The number of rows that the fingerprint samples.
 const FINGERPRINT_ROWS: u64 = 64;
 
-/// How the keys of a batch are chosen.
+/// The distribution of a batch's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// Each as likely as the other.
+    /// Each key is equally likely.
     Uniform,
     /// The k-th key is k times less likely than the first.
     Zipf,
 }
 
-/// Batches that follow each other.
+/// Consecutive batches.
 pub(crate) struct Round {
     pub(crate) batches: Vec<Delta>,
 }
 
-/// The rows of a state at first, in the order of the table. So RocksDB moves whole files down and never merges one, and a tree
-/// touches one narrow range after the other.
+/// The initial rows of a state, in the order of the table. So RocksDB moves whole files down and never merges them, and
+/// a tree touches one narrow range after another.
 pub(crate) struct Initial {
     order: Vec<u32>,
 }
@@ -48,7 +48,7 @@ impl Initial {
         Initial { order: places.into_iter().map(|(_, index)| index).collect() }
     }
 
-    /// In deltas of at most `rows` rows.
+    /// Returns deltas of at most `rows` rows.
     pub(crate) fn deltas(&self, rows: usize) -> impl Iterator<Item = Result<Delta>> {
         self.order.chunks(rows).map(|indexes| {
             let entry = |index: &u32| entry(u64::from(*index), INITIAL);
@@ -61,21 +61,21 @@ impl Initial {
     }
 }
 
-/// Updates of a state of so many keys.
+/// Updates of a state with `keys` keys.
 pub(crate) struct Workload {
     keys: u64,
     random: StdRng,
-    /// Raised with every batch, so that every update changes its row.
+    /// Incremented with every batch, so that every update changes its row.
     version: u64,
 }
 
 impl Workload {
-    /// Goes on after so many batches of earlier runs, with other keys than theirs and with newer versions.
+    /// Continues after `batches` batches of earlier runs, with other keys and newer versions.
     pub(crate) fn after(keys: u64, batches: u64) -> Workload {
         Workload { keys, random: StdRng::seed_from_u64(keys ^ mix(batches)), version: INITIAL + batches }
     }
 
-    /// Tells the rows of this module from those of another version of it.
+    /// Returns a digest that identifies the rows of this version of the module.
     pub(crate) fn fingerprint(keys: u64) -> Digest {
         let mut bytes = keys.to_le_bytes().to_vec();
         for index in (0..keys).step_by((keys / FINGERPRINT_ROWS).max(1) as usize) {
@@ -86,12 +86,12 @@ impl Workload {
         Digest::tagged("slipnet/bench-state-rows-1", &bytes)
     }
 
-    /// That of the last batch; rows that no batch changed have an older one.
+    /// Returns the version of the last batch; rows that no batch changed have an older one.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// A key, each as likely as the other.
+    /// Returns a uniformly drawn key.
     pub(crate) fn key(&mut self) -> StateKey {
         entry(self.random.random_range(0..self.keys), INITIAL).key
     }
@@ -114,14 +114,14 @@ impl Workload {
         Ok(Delta::new(chosen.into_iter().map(|index| entry(index, version)).collect(), Vec::new())?)
     }
 
-    /// Exponent 1: the logarithm of the rank is uniform.
+    /// Draws from Zipf's distribution with exponent 1: the logarithm of the rank is uniform.
     fn zipf(&mut self) -> u64 {
         let rank = (self.random.random::<f64>() * (self.keys as f64).ln()).exp() as u64;
         rank.min(self.keys - 1)
     }
 }
 
-/// The row of a key at a version.
+/// Returns the row of a key at a version.
 fn entry(index: u64, version: u64) -> DeltaEntry {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&mix(index).to_be_bytes());
@@ -138,7 +138,7 @@ fn entry(index: u64, version: u64) -> DeltaEntry {
     DeltaEntry { key, value: Some(value) }
 }
 
-/// The finalizer of splitmix64.
+/// The finalizer of SplitMix64.
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -146,7 +146,7 @@ fn mix(number: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// The rows of a delta as the state table has them.
+/// Returns the rows of a delta as stored in the state table.
 pub(super) fn rows(delta: &Delta) -> Vec<(Path, Vec<u8>)> {
     let row = |entry: &DeltaEntry| {
         let mut row = Vec::new();
@@ -162,7 +162,7 @@ pub(super) fn rows(delta: &Delta) -> Vec<(Path, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// Goal: a state is filled with each key once, in the order of the table, and a later run draws other keys of it.
+    /// Goal: a state is filled with each key once, in the order of the table, and a later run draws other keys.
     #[test]
     fn rows_come_in_order_and_runs_differ() {
         let initial = Initial::new(1_000);

@@ -1,6 +1,6 @@
-//! `slipnet bench sweep`: the gain from hints and predictors over a cold replay. The sweeps go over the number of threads that
-//! read, how far ahead they read, the cache's share of the state, and the disk's slowness. They are those of the papers that both
-//! are from: Ira's, of threads and of cache, and the thesis on Erigon's, of threads, readahead and disks.
+//! `slipnet bench sweep`: the gain from hints and predictors over a cold replay. The sweeps vary the number of reading
+//! threads, the readahead, the cache's share of the state, and the disk's latency. They follow the papers on hints and
+//! predictors: Ira's (threads, cache), and the thesis on Erigon's (threads, readahead, disks).
 
 mod plot;
 
@@ -28,24 +28,24 @@ use slipnet::progress::Progress;
 
 const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const READAHEADS: [usize; 5] = [1, 2, 4, 8, 16];
-/// MiB for rows: nothing, up to all blocks that are read.
+/// MiB of cache for rows: from nothing up to all blocks that are read.
 const CACHES: [u64; 6] = [0, 16, 32, 64, 128, 256];
-/// Of a read, in microseconds: a good disk, a poor one, one behind a network, one that turns.
+/// Microseconds per read: a good disk, a poor one, one over a network, a rotating one.
 const DEVICES: [u64; 4] = [100, 500, 1_000, 5_000];
-/// A node's default, for the values that stand still.
+/// A node's default, for the values that are held constant.
 const THREADS_DEFAULT: usize = 16;
 const READAHEAD_DEFAULT: usize = 8;
-/// On modelled devices one block in so many is replayed: cold, they take as long as they take.
+/// One block in this many is replayed on modelled devices, because cold replays there take very long.
 const MODELLED_OF: usize = 3;
 
-/// How blocks are replayed.
+/// A way to replay blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
-    /// Every key is read when execution comes to it.
+    /// Execution reads every key when it needs it.
     Cold,
-    /// The block's maker named its reads.
+    /// The block maker's hints name its reads.
     Hints,
-    /// Programs of its contracts say.
+    /// The predictors' programs name its reads.
     Full,
 }
 
@@ -61,7 +61,7 @@ impl Way {
     }
 }
 
-/// The measurements of one sweep: for each point the seconds of each way, run by run.
+/// The measurements of one sweep: the seconds of each way at each point, run by run.
 struct Sweep {
     name: &'static str,
     axis: &'static str,
@@ -73,7 +73,7 @@ struct Point {
     seconds: [Vec<f64>; Way::ALL.len()],
 }
 
-/// Threads that read ahead and foretell, and how many blocks ahead.
+/// The prefetcher, the threads of the predictors, and the readahead in blocks.
 struct Helpers {
     prefetcher: Prefetcher,
     pool: ThreadPool,
@@ -91,7 +91,7 @@ impl Helpers {
         })
     }
 
-    /// Seconds of replaying blocks in some way.
+    /// Returns the seconds of replaying blocks in one way.
     fn replay<R>(&self, blocks: &[(&Case, R)], way: Way, programs: &Predictors) -> Result<f64>
     where
         R: StateReader + Clone + 'static,
@@ -149,7 +149,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     Ok(Report { bench: "sweep", runs: size.runs, figures, notes })
 }
 
-/// Measures every way at one point, in an order that changes from run to run.
+/// Measures every way at one point, in an order that rotates from run to run.
 fn measure(at: f64, runs: usize, mut seconds_of: impl FnMut(Way) -> Result<f64>) -> Result<Point> {
     let mut seconds: [Vec<f64>; Way::ALL.len()] = Default::default();
     for run in 0..runs {
@@ -162,7 +162,7 @@ fn measure(at: f64, runs: usize, mut seconds_of: impl FnMut(Way) -> Result<f64>)
     Ok(Point { at, seconds })
 }
 
-/// On the store, whose cache is emptied before each replay.
+/// Measures on the store, whose cache is emptied before each replay.
 fn on_disk(
     state: &ColdState,
     programs: &Predictors,
@@ -171,7 +171,7 @@ fn on_disk(
 ) -> Result<Point> {
     let blocks: Vec<_> = state.cases.iter().zip(state.worlds.iter().cloned()).collect();
     measure(at, runs, |way| {
-        // Threads and their rings are there before a node's first batch.
+        // Threads and their rings exist before a node's first batch.
         let helpers = helpers()?;
         state.store.drop_cached();
         helpers.replay(&blocks, way, programs)
@@ -251,7 +251,7 @@ impl Sweep {
         figures
     }
 
-    /// Draws the medians of all ways beside a file.
+    /// Plots the medians of all ways, in a file beside another.
     fn plot(&self, beside: &Path) -> Result<()> {
         let median = |seconds: &[f64]| 1e3 * Figure::new("", "ms", seconds.to_vec()).value();
         let lines = Way::ALL.iter().enumerate().map(|(index, way)| {

@@ -8,12 +8,12 @@ use plotters::prelude::*;
 const SIZE_PX: (u32, u32) = (640, 400);
 const COLORS: [RGBColor; 3] = [RGBColor(200, 60, 60), RGBColor(40, 110, 190), RGBColor(40, 140, 80)];
 
-/// Points are drawn at equal distances, whatever lies between them; values on a scale of powers of ten.
+/// A plot with equal distances between points, and a logarithmic scale of values.
 pub(super) struct Plot {
     pub(super) title: &'static str,
-    /// The quantity of the points.
+    /// The quantity on the horizontal axis.
     pub(super) axis: &'static str,
-    /// Each with its name, and a value for each point.
+    /// Each line's name, and its value at each point.
     pub(super) lines: Vec<(&'static str, Vec<(f64, f64)>)>,
 }
 

@@ -1,4 +1,4 @@
-//! From runs to figures.
+//! Figures from runs.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,7 +25,7 @@ struct Key {
 }
 
 impl Key {
-    /// `transfers.delta`, and `.0ms` behind it without latency.
+    /// Returns `transfers.delta`, with the suffix `.0ms` without latency.
     fn label(&self) -> String {
         let latency = if self.one_way.is_zero() { ".0ms" } else { "" };
         format!("{}.{}{latency}", self.workload.name(), self.mode.name())
@@ -104,7 +104,7 @@ fn headlines(samples: &Samples) -> Vec<Figure> {
     figures
 }
 
-/// Seconds that work takes at least without latency, for the aim to speak of it: the first round trips are most of what is shorter.
+/// The least seconds of work without latency for which the aim counts: shorter work is mostly the first round trips.
 const WORK_SECONDS: f64 = 10.0;
 
 /// One mode with latency and without.
@@ -116,7 +116,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Of all modes that ran both ways.
+    /// Returns all modes that ran both ways.
     fn all(samples: &Samples) -> Vec<Latency> {
         let both =
             samples.followed.iter().filter(|(key, _)| key.one_way.is_zero()).filter_map(|(key, without)| {
@@ -138,8 +138,9 @@ impl Latency {
     }
 }
 
-/// Time with latency over time without: the worst mode's has the name of the aim, among those whose work is long enough. Then the seconds
-/// that latency adds to each, which are those of the start however long the chain is.
+/// Returns the time with latency over the time without. The worst mode's figure has the name of the aim, among modes
+/// whose work is long enough. Then follow the seconds that latency adds to each mode: those of the start, however long
+/// the chain is.
 fn of_latency(samples: &Samples) -> Vec<Figure> {
     let all = Latency::all(samples);
     let costs: Vec<_> = all.iter().map(|mode| mode.cost(format!("latency_cost.{}", mode.label))).collect();
@@ -153,7 +154,7 @@ fn of_latency(samples: &Samples) -> Vec<Figure> {
     worst.into_iter().chain(costs).chain(added).collect()
 }
 
-/// Which modes `latency_cost` leaves out.
+/// Names the modes that `latency_cost` leaves out.
 fn latency_note(samples: &Samples) -> Option<String> {
     let all = Latency::all(samples);
     let short: Vec<&str> = all.iter().filter(|mode| !mode.is_long()).map(|mode| &*mode.label).collect();
@@ -166,7 +167,7 @@ fn latency_note(samples: &Samples) -> Option<String> {
     })
 }
 
-/// `auto` over the better pinned mode, run by run.
+/// Returns `auto` over the better pinned mode, run by run.
 fn of_mixed(runs: &mixed::Runs) -> Vec<Figure> {
     if runs.iter().any(Vec::is_empty) {
         return Vec::new();
@@ -179,7 +180,8 @@ fn of_mixed(runs: &mixed::Runs) -> Vec<Figure> {
         figures.push(Figure::new(format!("mixed_tps.{}", mode.name()), "1/s", tps));
     }
     for (mode, runs) in mixed::MODES.iter().zip(runs) {
-        // How much of the chain was executed: a transaction that is replayed takes several times as much.
+        // CPU per transaction shows the replayed share of the chain: a replayed transaction takes several times as
+        // much.
         let cpu = runs.iter().map(|run| 1e6 * run.per_transaction(run.cpu_s)).collect();
         figures.push(Figure::new(format!("cpu_us_per_tx.mixed.{}", mode.name()), "us", cpu));
     }
@@ -246,7 +248,7 @@ fn of_runs(label: &str, runs: &[Followed]) -> Vec<Figure> {
     add("server_cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.server_cpu_s));
     add("relay_cpu_us_per_tx", "us", &|run| 1e6 * run.per_transaction(run.relay_cpu_s));
     add("connect_seconds", "s", &|run| run.connect_seconds);
-    // All runs of a mode have the stages of the first one.
+    // All runs of a mode have the same stages as the first one.
     for (index, (stage, _)) in runs[0].stages.iter().enumerate() {
         add(&format!("busy_{stage}"), "ratio", &|run| run.stages[index].1 / run.seconds);
     }
@@ -317,7 +319,7 @@ mod tests {
         assert!(report(&plan, &Samples::default()).figures.is_empty());
     }
 
-    /// Goal: the aim for latency judges work that is long enough, and the notes name the rest.
+    /// Goal: the aim for latency counts only work that is long enough, and the notes name the rest.
     #[test]
     fn short_work_is_not_what_latency_is_judged_by() {
         let mut samples = Samples::default();
@@ -341,7 +343,7 @@ mod tests {
         assert!(latency_note(&Samples::default()).is_none());
     }
 
-    /// Goal: each figure that an aim speaks of is there, once, whatever the size of the run.
+    /// Goal: each figure that has an aim exists exactly once, whatever the size of the run.
     #[test]
     fn every_aim_has_its_figure() {
         for quick in [true, false] {

@@ -1,5 +1,5 @@
-//! The floors: a mode's own work, on batches that are in memory already. They leave out fetching and verification. The next batch
-//! is made ready while the one before it is committed, as the node does it.
+//! The floors: a mode's own work, on batches that are already in memory. They leave out fetching and verification. The
+//! next batch is prepared while the previous one commits, as in the node.
 
 use std::{num::NonZeroUsize, path::Path, time::Instant};
 
@@ -12,12 +12,12 @@ use slipstream_types::{B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Del
 
 use crate::harness::chain::Source;
 
-/// Deltas that are opened while those before them are committed.
+/// Deltas that are opened while earlier ones are committed.
 const DELTAS_OPENED: usize = 64;
 /// Batches that share one root and one write, as in the node.
 const GROUP_BATCHES: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// A chain's batches, as a network would have brought them.
+/// A chain's batches, as if just fetched.
 pub(super) struct Loaded {
     batches: Vec<Batch>,
 }
@@ -33,7 +33,7 @@ struct Batch {
 pub(super) struct Floor {
     pub(super) seconds: f64,
     pub(super) cpu_s: f64,
-    /// Seconds of the parts that are done one after the other; of a delta, all are in `commit`.
+    /// Seconds of the sequential parts; for deltas, all are in `commit`.
     pub(super) execute: f64,
     pub(super) root: f64,
     pub(super) commit: f64,
@@ -43,7 +43,7 @@ impl Loaded {
     /// Reads the batches of a store.
     ///
     /// # Errors
-    /// If it lacks one.
+    /// If it lacks one of them.
     pub(super) fn read(store: &Store) -> Result<Loaded> {
         let head = store.head()?.header.number;
         let (first, count) = (BatchNumber::new(1), head.since(BatchNumber::GENESIS) as usize);
@@ -58,7 +58,7 @@ impl Loaded {
         Ok(Loaded { batches: first.through(head).map(&mut batch).collect::<Result<_>>()? })
     }
 
-    /// Executes all of it into a new store.
+    /// Executes all batches into a new store.
     pub(super) fn replay(&self, source: &Source, dir: &Path) -> Result<Floor> {
         let store = self.fresh(source, dir)?;
         let (mut executing, mut rooting, mut committing) = (0.0, 0.0, 0.0);
@@ -99,7 +99,7 @@ impl Loaded {
         Ok(Floor { seconds, cpu_s, execute: executing, root: rooting, commit: committing })
     }
 
-    /// Applies all deltas to a new store. It keeps no bodies and receipts, as a node with `sync.history: false`.
+    /// Applies all deltas to a new store. It keeps no bodies and receipts, like a node with `sync.history: false`.
     pub(super) fn delta(&self, source: &Source, dir: &Path) -> Result<Floor> {
         let store = self.fresh(source, dir)?;
         let mut committing = 0.0;
@@ -129,7 +129,7 @@ impl Loaded {
         Ok(Floor { seconds, cpu_s, execute: 0.0, root: 0.0, commit: committing })
     }
 
-    /// A store that stands on the genesis. As a node's, it records the states of the window before the head to come, and none before.
+    /// Returns a store at the genesis. Like a node's, it keeps past states only in the window before the final head.
     fn fresh(&self, source: &Source, dir: &Path) -> Result<Store> {
         let config = StorageConfig { snapshot_interval_batches: 0, ..Default::default() };
         let store = Store::open(&config, dir)?;

@@ -1,4 +1,4 @@
-//! One run of one mode: a fresh follower process, timed from its first request for data to the head of its peers.
+//! One run of one mode: a fresh follower process, timed from its first request for data until it is at its peers' head.
 
 use std::{
     fs,
@@ -16,19 +16,19 @@ use crate::harness::{
     relay::Relay,
 };
 
-/// Far above what any mode takes on the chains of this bench.
+/// Far above the time of any mode on the chains of this bench.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Where followers get a chain from.
+/// The source that followers get a chain from.
 pub(super) struct Supply<'a> {
     pub(super) source: &'a Source,
     /// The chain's genesis file.
     pub(super) genesis: &'a Path,
-    /// The process that serves it, if it is one whose CPU is of interest.
+    /// The process that serves it, if its CPU matters.
     pub(super) server: Option<&'a NodeProcess>,
     /// The entries of `network.peers`.
     pub(super) peers: Vec<String>,
-    /// The link in between, if there is one.
+    /// The link in between, if any.
     pub(super) relay: Option<&'a Relay>,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Followed {
     pub(super) transactions: u64,
     /// From the first request for data to the head.
     pub(super) seconds: f64,
-    /// From the ready line until then: connecting, and the first summary.
+    /// From the ready line to that request: connecting, and the first summary.
     pub(super) connect_seconds: f64,
     /// Bytes that the follower received on its connections, headers and acknowledgements included.
     pub(super) bytes: u64,
     pub(super) cpu_s: f64,
     pub(super) server_cpu_s: f64,
     pub(super) relay_cpu_s: f64,
-    /// Seconds that each stage worked; stages overlap but in the baseline.
+    /// Seconds that each stage was busy; stages overlap, except in the baseline.
     pub(super) stages: Vec<(String, f64)>,
 }
 
@@ -65,10 +65,10 @@ impl Supply<'_> {
         Ok(Around { server, relay: self.relay.map_or(0.0, Relay::cpu_s) })
     }
 
-    /// Follows in a mode with a fresh process in a directory that is removed again.
+    /// Follows in a mode with a fresh process, in a directory that is removed again.
     ///
     /// # Errors
-    /// If the follower ends, does not get there in time, or gets somewhere else.
+    /// If the follower exits, is late, or reaches another state root.
     pub(super) async fn follow(&self, mode: Mode, dir: &Path) -> Result<Followed> {
         fs::create_dir_all(dir)?;
         let followed = self.follow_in(mode, dir).await;
@@ -104,7 +104,7 @@ impl Supply<'_> {
         })
     }
 
-    /// The baseline follows up to a batch, in a process of its own.
+    /// Lets the baseline follow up to a batch, in its own process.
     ///
     /// # Errors
     /// As [`Supply::follow`].
@@ -138,7 +138,7 @@ impl Supply<'_> {
     }
 }
 
-/// The directory of a follower.
+/// Returns the directory of a follower.
 pub(super) fn directory(dir: &Path) -> PathBuf {
     dir.join("follower")
 }

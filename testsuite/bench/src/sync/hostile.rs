@@ -1,4 +1,4 @@
-//! Catching up from ten peers of which some are hostile.
+//! Catching up from ten peers, some of which are hostile.
 
 use std::{iter::repeat_n, path::Path};
 
@@ -15,12 +15,12 @@ use crate::harness::{chain::Source, node::database};
 use slipnet::progress::Progress;
 
 const PEERS: usize = 10;
-/// Hostile ones among them, in turn.
+/// The numbers of hostile peers, in turn.
 pub(super) const HOSTILE: [usize; 3] = [0, 5, 9];
-/// The mode that is bound by its peers rather than by its own work, which would hide them.
+/// The mode, which is bound by its peers and not by its own work, which would hide them.
 pub(super) const MODE: Mode = Mode::Delta;
 
-/// The runs with 0, 5 and 9 hostile peers, in the order of [`HOSTILE`]; run by run, they took turns.
+/// The runs with 0, 5 and 9 hostile peers, in the order of [`HOSTILE`]; they took turns, run by run.
 pub(super) type Runs = [Vec<Followed>; HOSTILE.len()];
 
 /// Follows a chain whose database no process has open.

@@ -1,5 +1,5 @@
-//! A follower between two peers that serve different things: one keeps bodies and hints, the other, on a slow link, deltas. `auto` beside
-//! either mode pinned.
+//! A follower between two peers that serve different parts: one keeps bodies and hints, the other has deltas and a slow
+//! link. `auto` is measured beside each mode pinned.
 
 use std::{path::Path, time::Duration};
 
@@ -26,8 +26,8 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The runs of each of [`MODES`].
 pub(super) type Runs = [Vec<Followed>; 3];
 
-/// Measures each mode so many times. The slow link brings the deltas in the time in which the first run executes the batches. So
-/// both modes alone are about as fast.
+/// Measures each mode `runs` times. The slow link delivers the deltas in the time that the first run takes to execute
+/// the batches. So both pinned modes are about equally fast.
 pub(super) async fn run(
     source: &Source,
     genesis: &Path,

@@ -1,8 +1,8 @@
-//! `slipnet bench sync`: catching up with a chain, in each mode. It runs beside the v1 protocol, beside the same work on data that
-//! is in memory already, and with hostile peers.
+//! `slipnet bench sync`: catching up with a chain, in each mode. It is compared with the v1 protocol and with the same
+//! work on data in memory, and repeated with hostile peers.
 //!
-//! A chain is made in process and a real node serves it. Fresh followers catch up with it through a relay that adds latency;
-//! without latency they go through the relay too. Modes take turns, and so do latencies.
+//! A chain is made in process and a real node serves it. Fresh followers catch up with it through a relay that adds
+//! latency, or none. Modes take turns, and so do latencies.
 
 mod figures;
 mod floor;
@@ -43,7 +43,8 @@ pub(super) use peers::Peers;
 use slipnet::{accounts::node_key, progress::Progress};
 pub(super) use v1::{V1Options, run as run_v1};
 
-/// Batches between two snapshots of a source. Each chain ends between two of them, so that a snapshot has a tail.
+/// Batches between two snapshots of a source. Each chain ends between two of them, so that batches follow its last
+/// snapshot.
 const SNAPSHOT_INTERVAL: u64 = 100;
 const SERVER_SEED: &str = "slipnet-bench-server";
 
@@ -68,7 +69,7 @@ struct Plan {
     floors: bool,
     senders: u32,
     cases: Vec<Case>,
-    /// Batches that the baseline follows: its rate does not depend on how many.
+    /// Batches that the baseline follows: its rate does not depend on their number.
     v1_batches: u64,
 }
 
@@ -77,7 +78,7 @@ impl Plan {
         use Mode::{
             Auto, AutoHistory, Delta, DeltaHistory, RangeDelta, Replay, ReplayUnhinted, Snapshot, V1,
         };
-        // Each of the first two is long enough for ten seconds of work without latency, in deltas and in replay.
+        // Each of the first two takes at least ten seconds without latency, in deltas and in replay.
         let (long, short, erc20) = if quick { (120, 60, 110) } else { (9_020, 1_420, 620) };
         let contracts: &[Mode] = match quick {
             true => &[V1, Replay, Delta, AutoHistory],
@@ -93,7 +94,7 @@ impl Plan {
             hostile: false,
             mixed: false,
         };
-        // Two chains of transfers: one that deltas need some seconds for, and one that replay does.
+        // Two chains of transfers: deltas take some seconds for one, and replay for the other.
         let deltas = case(Workload::Transfers, long, &[Delta, DeltaHistory, RangeDelta, Snapshot, Auto]);
         let replays = case(Workload::Transfers, short, &[V1, ReplayUnhinted, Replay, AutoHistory]);
         let cases = vec![
@@ -110,7 +111,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Leaves out what is not among these labels: `transfers.delta`, `erc20.v1`, `floor`, `hostile`, `mixed`.
+    /// Leaves out all labels that are not named: `transfers.delta`, `erc20.v1`, `floor`, `hostile`, `mixed`.
     fn retain(&mut self, labels: &[String]) {
         let named = |label: &str| labels.iter().any(|named| named == label);
         for case in &mut self.cases {
@@ -147,7 +148,7 @@ fn run_in(plan: &Plan, dir: &Path, progress: Progress) -> Result<Report> {
     Ok(figures::report(plan, &samples))
 }
 
-/// One chain being followed.
+/// The measurement of one chain.
 struct CaseBench<'a> {
     plan: &'a Plan,
     case: &'a Case,
@@ -185,7 +186,7 @@ impl CaseBench<'_> {
                 if self.case.both_latencies { &[ONE_WAY, Duration::ZERO][..] } else { &[ONE_WAY] };
             for &one_way in latencies {
                 let mut modes = self.case.modes.clone();
-                // The baseline is measured with latency only; the first one changes from run to run.
+                // The baseline is measured only with latency; the order rotates from run to run.
                 modes.retain(|mode| *mode != Mode::V1 || one_way > Duration::ZERO);
                 let len = modes.len();
                 modes.rotate_left(run % len.max(1));
@@ -239,13 +240,13 @@ impl CaseBench<'_> {
     }
 }
 
-/// A chain in a directory that a node can be started on.
+/// A chain in a directory that a node can start on.
 struct Made {
     source: Source,
-    /// Its genesis as a file.
+    /// The file of its genesis.
     genesis: PathBuf,
     loaded: Loaded,
-    /// The state root where the baseline stops.
+    /// The state root at the baseline's target.
     v1_root: String,
 }
 

@@ -7,17 +7,17 @@ pub(super) enum Mode {
     V1,
     /// Executes every batch, without hints.
     ReplayUnhinted,
-    /// Executes every batch, helped by hints.
+    /// Executes every batch, with hints.
     Replay,
-    /// Applies deltas and keeps nothing else.
+    /// Applies deltas and keeps no history.
     Delta,
-    /// Applies deltas and keeps bodies and receipts too.
+    /// Applies deltas and keeps bodies and receipts.
     DeltaHistory,
     /// Applies the range delta up to the last snapshot, and follows the rest.
     RangeDelta,
     /// Restores a snapshot and follows the rest.
     Snapshot,
-    /// Executes every batch and keeps no history.
+    /// Executes every batch, with hints, and keeps no history.
     ReplayAlone,
     /// The node's own choice, without history.
     Auto,
@@ -26,7 +26,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// The mode's name in figures.
+    /// Returns the mode's name in figures.
     pub(super) fn name(self) -> &'static str {
         match self {
             Mode::V1 => "v1",
@@ -42,7 +42,7 @@ impl Mode {
         }
     }
 
-    /// `sync.mode`; the baseline has none.
+    /// Returns `sync.mode`; for the baseline it is unused.
     pub(super) fn sync_mode(self) -> &'static str {
         match self {
             Mode::V1 | Mode::ReplayUnhinted | Mode::Replay | Mode::ReplayAlone => "replay",
@@ -53,7 +53,7 @@ impl Mode {
         }
     }
 
-    /// Further lines of the `sync` section, and those of the `executor` section.
+    /// Returns further lines of the `sync` section, and the lines of the `executor` section.
     pub(super) fn settings(self) -> (&'static str, &'static str) {
         match self {
             Mode::ReplayUnhinted => ("", "  hints: off\n"),

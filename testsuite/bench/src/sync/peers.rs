@@ -1,4 +1,4 @@
-//! [`Peer`]: peers in this process, on real QUIC, that serve a chain honestly or not.
+//! [`Peer`]: peers in this process, over real QUIC, that serve a chain honestly or not.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -15,27 +15,27 @@ use slipstream_types::{Blob, CodecError, bounded::BoundedVec, codec};
 
 use slipnet::accounts::node_key;
 
-/// The rest that a dripping peer leaves of the asker's deadline, which is the node's default of 10 s.
+/// When a dripping peer answers: just before the asker's deadline, by default 10 s.
 const DRIP: Duration = Duration::from_millis(9_500);
 const SEED: &str = "slipnet-bench-peer";
 
-/// A hostile peer's way with ranges. Its summaries are true, so that it is asked.
+/// How a hostile peer answers range requests. Its summaries are true, so that nodes ask it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lie {
     /// Changes a byte of a body or delta.
     Corrupt,
-    /// Keeps every request unanswered.
+    /// Never answers a request.
     Stall,
     /// Leaves out the second half of the batches.
     Short,
-    /// Answers the truth half a second before the deadline.
+    /// Answers truthfully, half a second before the deadline.
     Drip,
-    /// Changes a header, which its proof does not cover.
+    /// Changes a header, so that its proof no longer covers it.
     Forge,
 }
 
 impl Lie {
-    /// In the order in which hostile peers get theirs.
+    /// All lies, in the order in which hostile peers get them.
     pub(super) const ALL: [Lie; 5] = [Lie::Corrupt, Lie::Stall, Lie::Short, Lie::Drip, Lie::Forge];
 }
 
@@ -115,13 +115,13 @@ impl Handler for Peer {
     }
 }
 
-/// Peers of one chain, the first of them hostile.
+/// The peers of one chain; the first ones are hostile.
 pub(crate) struct Peers {
     networks: Vec<Arc<Network>>,
 }
 
 impl Peers {
-    /// Starts a peer over each store, each with a server of its own. Several may share a store.
+    /// Starts a peer over each store, each with its own server. Several may share a store.
     ///
     /// # Errors
     /// If a socket cannot be opened.
@@ -137,17 +137,17 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Where each of them listens.
+    /// Returns each peer's address.
     pub(crate) fn listening(&self) -> Vec<SocketAddr> {
         self.networks.iter().map(|network| network.local_address()).collect()
     }
 
-    /// The entries of `network.peers`.
+    /// Returns the entries for `network.peers`.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.addresses_at(&self.listening())
     }
 
-    /// Entries for `network.peers` of a node that reaches each of them at another address.
+    /// Returns the entries for `network.peers` of a node that reaches each of them at another address.
     pub(crate) fn addresses_at(&self, at: &[SocketAddr]) -> Vec<String> {
         let entry = |(address, index): (&SocketAddr, u32)| {
             PeerAddress { id: node_key(SEED, index).public(), address: *address }.to_string()
@@ -174,7 +174,7 @@ mod tests {
     use crate::harness::{chain::Source, workload::Workload};
     use slipnet::progress::Progress;
 
-    /// Goal: each lie is one that verification refuses; those that only take time pass it.
+    /// Goal: verification refuses each lie, and accepts answers that are only late.
     #[tokio::test]
     async fn lies_are_refused_and_slow_truths_are_not() {
         let store = Store::memory(&StorageConfig::default());

@@ -1,8 +1,9 @@
-//! [`V1Follower`]: the first version of state sync, as the baseline. It asks one random peer at a time for one chunk of 1,000
-//! transactions. It waits for the reply, verifies, executes and persists it, and only then asks for the next chunk.
+//! [`V1Follower`]: the first version of state sync, as the baseline. It requests one chunk of 1,000 transactions at a
+//! time, from a random peer. It waits for the answer, verifies, executes and persists it, and only then requests the
+//! next chunk.
 //!
-//! It shares all parts with the node, and only their order differs: the transport, the server's protocol, `verify::range`, the
-//! executor's functions and the store with its fsync. Hints are not asked for.
+//! It shares all parts with the node, and only their order differs: the transport, the server's protocol,
+//! `verify::range`, the executor's functions and the store with its fsync. It requests no hints.
 
 use std::{
     path::PathBuf,
@@ -34,13 +35,13 @@ use crate::harness::workload::BATCH_TRANSACTIONS;
 
 /// Transactions of one chunk.
 const CHUNK_TRANSACTIONS: usize = 1_000;
-/// How long an answer may take: the node's default.
+/// The deadline of a request: the node's default.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long the first connection may take.
+/// The deadline of the first connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 const CONNECT_POLL: Duration = Duration::from_millis(5);
 
-/// What the v1 follower is told.
+/// The arguments of the v1 follower's process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct V1Options {
     /// An empty directory for its store.
@@ -49,7 +50,7 @@ pub struct V1Options {
     /// The chain's genesis file.
     #[arg(long)]
     pub genesis: PathBuf,
-    /// Whom to ask.
+    /// The peers to ask.
     #[arg(long, required = true)]
     pub peer: Vec<PeerTarget>,
     /// The batch to stop at.
@@ -63,14 +64,14 @@ pub(super) struct V1Report {
     /// From the first request to the last commit.
     pub(super) seconds: f64,
     pub(super) transactions: u64,
-    /// Of the connections, headers and acknowledgements included.
+    /// Bytes on its connections, headers and acknowledgements included.
     pub(super) bytes: u64,
     pub(super) cpu_s: f64,
     pub(super) state_root: Digest,
     pub(super) stages: Stages,
 }
 
-/// Seconds of each stage; nothing overlaps, so they add up to the whole time.
+/// Seconds of each stage; nothing overlaps, so their sum is the whole time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stages {
     pub(super) wait: f64,
@@ -80,7 +81,7 @@ pub(super) struct Stages {
 }
 
 impl Stages {
-    /// By the names of figures.
+    /// Returns the stages by their names in figures.
     pub(super) fn named(&self) -> Vec<(String, f64)> {
         let Stages { wait, verify, execute, commit } = *self;
         let named = [("wait", wait), ("verify", verify), ("execute", execute), ("commit", commit)];
@@ -168,7 +169,8 @@ impl V1Follower {
         Ok(self.transport.request(peer, Protocol::SYNC, payload, limits).await?)
     }
 
-    /// Verifies, executes and persists one chunk; returns its transactions. The store checks that it follows the head.
+    /// Verifies, executes and persists one chunk; returns its number of transactions. The store checks that it follows
+    /// the head.
     fn take(&mut self, request: &RangeRequest, answer: Vec<u8>, due: u64) -> Result<u64> {
         let begin = Instant::now();
         let range: Range = codec::decode("range", &answer, ANSWER_BYTES_MAX)?;
@@ -205,7 +207,7 @@ impl V1Follower {
     }
 }
 
-/// The baseline's server, which serves nobody.
+/// The baseline's handler, which refuses all requests.
 struct ServesNobody;
 
 impl Handler for ServesNobody {
@@ -235,7 +237,7 @@ mod tests {
     };
     use slipnet::progress::Progress;
 
-    /// Goal: the baseline is a follower like any other: it ends with the same head.
+    /// Goal: the baseline is a follower like any other: it reaches the same head.
     #[tokio::test(flavor = "multi_thread")]
     async fn v1_ends_with_the_head_of_its_peers() {
         let server = Store::memory(&StorageConfig::default());

@@ -1,4 +1,5 @@
-//! A range of headers that verifies against a known ledger holds exactly that ledger's headers, and proves no false node.
+//! A range of headers that verifies against a known ledger holds exactly that ledger's headers, and proves no false
+//! node.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 

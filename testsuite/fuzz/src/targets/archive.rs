@@ -1,4 +1,5 @@
-//! Manifests and indexes of archives. A manifest that is taken for the chain's is of the state that its validators signed.
+//! Manifests and indexes of archives. A manifest that is accepted for the chain has the state that its validators
+//! signed.
 
 use slipstream_archive::fuzzed::{index_of, manifest_of, read_index, read_manifest};
 use slipstream_types::Waypoint;

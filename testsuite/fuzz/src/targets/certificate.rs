@@ -1,4 +1,5 @@
-//! A certificate that verifies is a quorum's, in order and once each, on the honest ledger info and view: no key here signed another.
+//! A certificate that verifies has a quorum of signatures, in order and without repetition, on the honest ledger info
+//! and view: no key here signed anything else.
 
 use std::sync::LazyLock;
 
@@ -13,7 +14,7 @@ pub(super) use crate::claim::seeds;
 
 const VALIDATORS: u8 = 7;
 
-/// The certificate, and the set that it is held against if it comes from nowhere but the fuzzer.
+/// The certificate, and the failures that the set must tolerate if the fuzzer made the claim.
 #[derive(Serialize, Deserialize)]
 struct Claim {
     certificate: Certificate,
@@ -42,7 +43,7 @@ fn info(ends: bool) -> LedgerInfo {
     }
 }
 
-/// `a` chooses the signers, `b` the view, the failures to bear and whether the epoch ends.
+/// Makes a certificate: `a` chooses the signers, `b` the view, the tolerated failures and whether the epoch ends.
 fn honest(a: u8, b: u8) -> Claim {
     let signers = (0..u16::from(VALIDATORS)).zip(KEYS.iter()).filter(|(index, _)| a & 1 << index != 0);
     let certificate = Certificate::signed(info(b & 1 != 0), u64::from(b >> 4), signers);

@@ -1,5 +1,5 @@
-//! Plans and chunks of peers, for each codec. Taking and checking them never panics and holds no more than announced. A decoded
-//! payload has the digest that its plan names.
+//! Plans and chunks of peers, for each codec. Accepting and checking them never panics and never holds more than
+//! announced. A decoded payload has the digest that its plan names.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use slipstream_types::{PublicKey, codec};
 use crate::claim::edit;
 
 const PLAN_BYTES_MAX: usize = 4 << 10;
-/// The most bytes that a plan may promise, so that a single case stays fast.
+/// The largest payload that a plan may promise, so that a single case stays fast.
 const PAYLOAD_BYTES_MAX: u32 = 64 << 10;
 
-// A plan comes from an honest payload with bytes altered, or wholly from the fuzzer. Then come chunks, each honest with bytes
-// altered, or wholly from the fuzzer.
+// A plan is honest with altered bytes, or wholly the fuzzer's. Chunks follow, each honest with altered bytes, or wholly
+// the fuzzer's.
 pub(crate) fn run(bytes: &[u8]) {
     let [kind, pieces, len, plan_edits, rest @ ..] = bytes else { return };
     let mut rng = StdRng::seed_from_u64(1);
@@ -67,7 +67,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Each codec with honest chunks of four peers.
+/// Returns, for each codec, honest chunks of four peers.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let chunks: Vec<u8> = (0..40).flat_map(|from| [from % 4, 1]).collect();
     (0..3).map(|kind| [&[kind, 0x4b, 9, 0][..], &chunks].concat()).collect()

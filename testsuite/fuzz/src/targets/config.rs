@@ -1,4 +1,4 @@
-//! Configuration files. Whatever stands in one, it is read or refused with its name and a line.
+//! Configuration files. Whatever a file contains, it is accepted, or refused with its name and a line.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Every preset in full. Files of operators are in the folder of kept inputs.
+/// Returns every preset in full. Operators' files are in the folder of kept inputs.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     Preset::ALL.iter().map(|preset| preset.text().as_bytes().to_vec()).collect()
 }

@@ -1,5 +1,5 @@
-//! Messages of validators, as bytes. Decoding and taking them never panics. A stranger's bytes never make a core sign, decide or
-//! convict.
+//! Messages of validators, as bytes. Decoding and handling them never panics. A stranger's bytes never make a core
+//! sign, decide or convict.
 
 use slipstream_eve::{
     Ballot, Core, Evidence, Message, NewView, Order, Output, Settings, Setup, SignedOrder, Status, Verify,
@@ -49,7 +49,7 @@ fn core() -> Core {
 pub(crate) fn run(bytes: &[u8]) {
     let mut core = core();
     let mut rest = bytes;
-    // Each message has its sender and its length before it.
+    // Each message follows its sender and its length.
     while let [from, high, low, tail @ ..] = rest {
         let len = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
         let (message, next) = tail.split_at(len);
@@ -67,7 +67,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(core.decided(), BatchNumber::GENESIS);
 }
 
-/// What validators with these keys say on another chain: of each kind one that fits, and proves nothing here.
+/// Returns messages of another chain's validators with these keys: of each kind one that fits, and proves nothing here.
 pub(super) fn messages() -> Vec<Message> {
     let (domain, key, number) = (Digest::tagged("fuzz", b"another chain"), key(1), BatchNumber::new(1));
     let order = Order {
@@ -105,7 +105,7 @@ pub(super) fn messages() -> Vec<Message> {
     ]
 }
 
-/// Messages of another chain's validators: each kind that fits, behind its sender and length.
+/// Returns messages of another chain's validators: one of each kind that fits, after its sender and length.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let framed = |message: &Message| {
         let bytes = codec::encode("consensus message", message).expect("it encodes");

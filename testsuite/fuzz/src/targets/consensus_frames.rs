@@ -1,5 +1,5 @@
-//! Frames between validators. Decoding never panics, a frame that decodes is the one encoding of what it says, and what an order or an
-//! outcome carries is opened within its bounds.
+//! Frames between validators. Decoding never panics. A frame that decodes is the only encoding of its content. The
+//! contents of an order or an outcome are opened within their bounds.
 
 use slipstream_consensus::simulated::{
     Ordered, OutcomeParts, Request, Response, decode_request, decode_response, encode,
@@ -32,7 +32,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Opens a body and the advice beside it, as a validator that executes it does.
+/// Opens a body and its hints, like a validator that executes it.
 fn open(body: &Blob, hints: Option<&Blob>) {
     let Ok(body) = body.open::<Body>(BlobKind::Body) else { return };
     let Ok(transactions) = decode_body(&body, &CHAIN.genesis.chain) else { return };
@@ -41,7 +41,7 @@ fn open(body: &Blob, hints: Option<&Blob>) {
     }
 }
 
-/// Orders, words, questions and outcomes of the chain's own batches.
+/// Returns orders, messages, questions and outcomes of the chain's own batches.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let number = BatchNumber::new(1);
     let blob = |kind| CHAIN.store.blob(kind, number).expect("memory is readable");

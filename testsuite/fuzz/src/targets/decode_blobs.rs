@@ -1,4 +1,5 @@
-//! Blobs of peers. Decoding never panics and stays below its limit. A blob that decodes is the one encoding of its value.
+//! Blobs of peers. Decoding never panics and stays below its limit. A blob that decodes is the only encoding of its
+//! value.
 
 use slipstream_types::{Blob, BlobKind, Body, Delta, Genesis, Receipts};
 
@@ -14,14 +15,14 @@ const KINDS: [BlobKind; 9] = [
     BlobKind::CodePack,
 ];
 
-/// Encodes the decoded content again; `None` if it does not decode.
+/// Re-encodes the decoded content; `None` if it does not decode.
 fn again(kind: BlobKind, content: &[u8]) -> Option<Vec<u8>> {
     match kind {
         BlobKind::Body => bcs::to_bytes(&bcs::from_bytes::<Body>(content).ok()?).ok(),
         BlobKind::Receipts => bcs::to_bytes(&bcs::from_bytes::<Receipts>(content).ok()?).ok(),
         BlobKind::Delta => Delta::decode(content).ok()?.content().ok(),
         BlobKind::Genesis => Genesis::decode(content).ok()?.content().ok(),
-        // Hints have several encodings and a target of their own.
+        // Hints have several encodings, and their own target.
         BlobKind::Hints
         | BlobKind::StateChunk
         | BlobKind::RangeDelta
@@ -48,7 +49,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// An empty content of each kind, a genesis, and a body.
+/// Returns an empty content of each kind, a genesis, and a body.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let genesis = crate::targets::world::genesis().content().expect("a genesis encodes");
     let body = Body::new(vec![vec![2; 40], vec![1; 3]]).expect("a short body");

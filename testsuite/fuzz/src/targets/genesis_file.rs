@@ -1,4 +1,4 @@
-//! Genesis files. One that is taken has one canonical form, which gives the same genesis and batch 0.
+//! Genesis files. An accepted one has one canonical form, which gives the same genesis and batch 0.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(super) fn run(bytes: &[u8]) {
     assert_eq!(again, genesis, "its text is another");
 }
 
-/// The chain's own, in JSON for people.
+/// Returns the chain's own file, in indented JSON.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     vec![serde_json::to_vec_pretty(&CHAIN.genesis).expect("it encodes")]
 }

@@ -1,5 +1,5 @@
-//! Hints of peers. Decoding never panics and stays below its bound. Its results, values included, survive encoding and decoding
-//! unchanged.
+//! Hints of peers. Decoding never panics and stays below its bound. Decoded hints, including values, survive encoding
+//! and decoding unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,12 +35,12 @@ pub(crate) fn run(bytes: &[u8]) {
     let again = decode(&again, &context, KEYS_MAX).expect("decoded hints are within the bound");
     assert_eq!(again.hints.keys().collect::<BTreeSet<_>>(), keys);
     assert_eq!(again.conflicts.is_some(), decoded.conflicts.is_some());
-    // A key that is named twice can have two values: the last one stays.
+    // A key that is named twice can have two values: the last one counts.
     let rows = |values: Vec<_>| values.into_iter().collect::<BTreeMap<_, _>>();
     assert_eq!(rows(again.values), rows(decoded.values));
 }
 
-/// Hints that name what the transactions touch, with values.
+/// Returns hints that name what the transactions touch, with values.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let context = context();
     let empty = encode_with_values(&Default::default(), &[], None, &[], &context);

@@ -1,4 +1,5 @@
-//! Bodies of JSON-RPC. Every request of one is answered, by JSON; none makes a method panic, and none meets an error of the node itself.
+//! JSON-RPC bodies. Every request in one is answered, in JSON; none makes a method panic, and none causes an internal
+//! error of the node.
 
 use std::sync::LazyLock;
 
@@ -15,7 +16,8 @@ const INTERNAL_ERROR_CODE: i64 = -32_603;
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
 
-/// One for all inputs: it begins threads. Of earlier inputs it knows transactions and filters, which change no promise.
+/// One for all inputs, because it starts threads. It remembers transactions and filters of earlier inputs, which change
+/// no guarantee.
 static DOOR: LazyLock<JsonRpcDoor> =
     LazyLock::new(|| RUNTIME.block_on(async { JsonRpcDoor::over(&CHAIN.genesis, CHAIN.store.clone()) }));
 
@@ -44,7 +46,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// A call of each method with the parameters that it takes, and an array.
+/// Returns a call of each method with valid parameters, and an array.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let account = wallet(&CHAIN.genesis).address();
     let (hash, slot) = (B256::repeat_byte(3), B256::with_last_byte(1));

@@ -1,4 +1,4 @@
-//! A proof that a light client takes is the one that the validators of a real chain signed for, to the last value.
+//! A proof that a light client accepts is the one that a real chain's validators signed, in every value.
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ struct Proof {
     answer: AccountProof,
 }
 
-/// An answer, and the request is taken from it: only the signatures stand against a claim.
+/// An answer; the request is derived from it, so that only the signatures can refute a claim.
 #[derive(Serialize, Deserialize)]
 struct Claim {
     proof: AccountProof,
@@ -53,7 +53,8 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(known.iter().any(is_signed), "nobody signed it");
     let of_batch: Vec<&AccountProof> = known.iter().filter(|honest| honest.header == proof.header).collect();
     assert!(!of_batch.is_empty(), "no batch of the ledger has this header");
-    // What no answer names may be absent, and its absence proved. Its presence takes a row that hashes to its path.
+    // Something that no answer names may be absent, and its absence proved. Its presence needs a row that hashes to its
+    // path.
     let of_account = || of_batch.iter().filter(|honest| honest.address == proof.address);
     let account = of_account().next().and_then(|honest| honest.account);
     assert_eq!(proof.account, account, "a false account verifies");

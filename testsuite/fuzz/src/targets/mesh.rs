@@ -1,5 +1,5 @@
-//! Messages of the mesh, as bytes. Decoding and taking them never panics, and the mesh passes on and delivers none of it. A message
-//! that decodes encodes to the same bytes.
+//! Messages of the mesh, as bytes. Decoding and handling them never panics, and the mesh forwards and delivers none of
+//! them. A message that decodes encodes to the same bytes.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) {
     mesh.handle_peers(&peers, now);
     while mesh.poll_effect().is_some() {}
     let mut rest = bytes;
-    // Each message has its sender and its length before it.
+    // Each message follows its sender and its length.
     while let [from, high, low, tail @ ..] = rest {
         let len = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
         let (message, next) = tail.split_at(len);
@@ -49,7 +49,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// What this node says itself, and a rumour, behind their senders and lengths.
+/// Returns this node's own messages, and a rumour, after their senders and lengths.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut mesh = mesh();
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The targets, one in each file.
+//! The targets, one per file.
 
 mod world;
 

@@ -1,4 +1,5 @@
-//! Pieces and packs of codes in archives. One that is taken under an honest name has exactly the rows or codes of that name.
+//! Pieces and code packs in archives. One that is accepted under an honest name has exactly the rows or codes of that
+//! name.
 
 use std::{collections::BTreeSet, ops::ControlFlow, sync::LazyLock};
 
@@ -34,8 +35,8 @@ static OBJECTS: LazyLock<Objects> = LazyLock::new(|| {
     Objects { pieces, pack, codes }
 });
 
-/// The first byte names the object. If the second is odd, the rest alters the honest blob; else it is the content of another, or the
-/// blob itself.
+/// Runs one input. The first byte selects the object. If the second is odd, the rest alters the honest blob; otherwise
+/// it is the content of another blob, or the blob itself.
 pub(super) fn run(bytes: &[u8]) {
     let [which, mode, rest @ ..] = bytes else { return };
     let which = usize::from(*which) % (OBJECTS.pieces.len() + 1);
@@ -70,7 +71,7 @@ fn blob(kind: BlobKind, honest: &Blob, mode: u8, rest: &[u8]) -> Option<Blob> {
     }
 }
 
-/// Each object as it is, with a byte altered, its content, and its blob.
+/// Returns each object unchanged, with a byte altered, as its content, and as its blob.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let kinds = OBJECTS.pieces.iter().map(|(_, blob)| (BlobKind::Piece, blob));
     let kinds = kinds.chain([(BlobKind::CodePack, &OBJECTS.pack.1)]);

@@ -1,8 +1,8 @@
-//! Predictors: no bytecode makes analysis or a run panic or pass its limits, and analysis gives one program for one code.
+//! Predictors: no bytecode makes the analysis or a run panic or exceed its limits, and equal code gives equal programs.
 
 use slipstream_executor::predict::{CODE_BYTES_MAX, JumpEdge, build};
 
-/// A program is some times its code at most: copies of small blocks, and a table entry for each block.
+/// The largest program, as a multiple of its code: it has copies of small blocks, and a table entry for each block.
 const GROWTH_MAX: usize = 64;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -20,7 +20,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(build(code, &edges), program, "two programs of one code");
 }
 
-/// A contract with a jump table, a loop over call data, and stores.
+/// Returns a contract with a jump table, a loop over call data, and stores.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let code = [0x60, 0, 0x35, 0x60, 0xe0, 0x1c, 0x80, 0x63, 1, 2, 3, 4, 0x14, 0x60, 0x14, 0x57, 0x5f, 0x5f, 0xfd, 0x5b];
     let tail = [0x5b, 0x60, 4, 0x35, 0x54, 0x60, 1, 0x01, 0x60, 4, 0x35, 0x55, 0x00];

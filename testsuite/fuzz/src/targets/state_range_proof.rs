@@ -20,7 +20,7 @@ struct Claim {
     proof: StateRangeProof,
 }
 
-/// Leaves in clusters with long common prefixes, as the slots of accounts are.
+/// Leaves in clusters with long common prefixes, like the slots of accounts.
 static LEAVES: LazyLock<Vec<Leaf>> = LazyLock::new(|| {
     let leaf = |i: u8| {
         let mut path = [0; 32];
@@ -38,7 +38,8 @@ static LEAVES: LazyLock<Vec<Leaf>> = LazyLock::new(|| {
 /// Computed once: the target runs many thousand times a second.
 static ROOT: LazyLock<Digest> = LazyLock::new(|| tree::root(&LEAVES));
 
-/// The siblings beside the way to `end`, by the definition: all leaves that leave it at a bit, bit by bit.
+/// Returns the siblings beside the path to `end`, by the definition: for each bit, all leaves that diverge from it
+/// there.
 fn siblings(end: &Path, before: bool) -> Vec<Sibling> {
     let mut beside: BTreeMap<usize, Vec<Leaf>> = BTreeMap::new();
     for leaf in LEAVES.iter() {

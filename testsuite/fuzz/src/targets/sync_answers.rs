@@ -1,5 +1,5 @@
-//! Announcements and answers of peers, to a node that syncs. Whatever they say, its store has a beginning of the chain that the
-//! validators signed, and nothing else.
+//! Announcements and answers of peers, to a node that syncs. Whatever they contain, the node's store has a prefix of
+//! the chain that the validators signed, and nothing else.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,16 +15,16 @@ use tokio::time::Instant;
 use super::world::{BATCHES, CHAIN, session, store, stranger};
 use crate::claim::edit;
 
-/// Effects that one frame may have here: a node's queue has no end.
+/// The most effects that one frame may have here: a node's queue has no limit.
 const EFFECTS_MAX: usize = 64;
-/// Frames of one input.
+/// The most frames of one input.
 const FRAMES_MAX: usize = 12;
 
 /// A node that syncs, with its store.
 struct Node {
     engine: Engine,
     worker: Worker,
-    /// Requests that wait for an answer, encoded.
+    /// Encoded requests in flight.
     asked: VecDeque<(RequestId, Vec<u8>)>,
     now: Instant,
 }
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// A frame of the peer: a broadcast or an answer, of its own making or honest but for bytes that it alters.
+    /// Handles a frame of the peer: a broadcast or an answer, either made up or honest with altered bytes.
     fn hear(&mut self, peer: PeerId, kind: u8, payload: &[u8]) {
         self.now += Duration::from_millis(50);
         let altered = |mut honest: Vec<u8>| {
@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Does what the engine wants.
+    /// Carries out the engine's effects.
     fn act(&mut self) {
         for _ in 0..EFFECTS_MAX {
             let Some(effect) = self.engine.poll_effect() else { return };
@@ -118,7 +118,7 @@ impl Node {
     }
 }
 
-/// Honest answers to whatever is asked, announcements, one altered byte of each, and junk.
+/// Returns honest answers to all requests, announcements, one altered byte of each, and junk.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let frame = |kind: u8, payload: &[u8]| [&[kind, 0, payload.len() as u8][..], payload].concat();
     let (answers, announced) = (frame(3, &[]), [1, 5, 9].map(|kind| frame(kind, &[])).concat());

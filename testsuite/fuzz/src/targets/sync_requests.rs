@@ -1,4 +1,5 @@
-//! Requests of peers that sync. An answer is no longer than the request lets it be, and a request that is refused costs nothing else.
+//! Requests of peers that sync. An answer is no longer than the request allows, and a refused request costs nothing
+//! further.
 
 use slipstream_storage::Place;
 use slipstream_sync::{
@@ -24,7 +25,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     requests().into_iter().map(encode).collect()
 }
 
-/// One of each kind.
+/// Returns one request of each kind.
 pub(super) fn requests() -> Vec<Request> {
     let (one, head) = (BatchNumber::new(1), BatchNumber::new(BATCHES));
     let (first, last) = (Path::MIN, Path::MAX);

@@ -1,5 +1,5 @@
-//! Raw transactions, as wallets send them. A decoded one is the only encoding of what it is. The pool takes or refuses it, and keeps what
-//! it takes, whole.
+//! Raw transactions, as wallets send them. A decoded one is the only encoding of its content. The pool accepts or
+//! refuses it, and keeps an accepted one unchanged.
 
 use alloy_primitives::TxKind;
 use slipstream_consensus::{Pool, PoolConfig};
@@ -26,7 +26,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// The next transactions of the wallet, one that names no chain, and one of another chain.
+/// Returns the wallet's next transactions, one without a chain id, and one of another chain.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut own = wallet(&CHAIN.genesis);
     for _ in 0..2 * BATCHES {

@@ -1,4 +1,4 @@
-//! The honest chain that targets hold inputs against: four validators, three batches, an account with code, a snapshot.
+//! The honest chain that targets compare inputs with: four validators, three batches, an account with code, a snapshot.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,9 +11,9 @@ use slipstream_types::{
     bounded::BoundedBytes, genesis::GenesisAccount,
 };
 
-/// The chain's batches, with that of the snapshot.
+/// The number of batches; the snapshot is of the last one.
 pub(super) const BATCHES: u64 = 3;
-/// The seed of the wallet whose transactions they hold.
+/// The seed of the wallet that signs their transactions.
 pub(super) const WALLET: u8 = 9;
 /// The gas limit of its transactions.
 pub(super) const GAS: u64 = 100_000;
@@ -21,7 +21,7 @@ pub(super) const GAS: u64 = 100_000;
 const CODE: [u8; 7] = [0x36, 0x5f, 0x5f, 0x37, 0x36, 0x5f, 0xf3];
 /// The account with that code, and with slots.
 pub(super) const CONTRACT: Address = Address::repeat_byte(0xcc);
-/// Accounts beside them, so that the state has several pieces' worth of paths.
+/// Other accounts, so that the state's paths fill several pieces.
 const OTHERS: u8 = 40;
 
 pub(super) struct Chain {
@@ -31,7 +31,7 @@ pub(super) struct Chain {
     pub(super) headers: Vec<BatchHeader>,
 }
 
-/// Made once: targets only read it.
+/// Made once, because targets only read it.
 pub(super) static CHAIN: LazyLock<Chain> = LazyLock::new(|| {
     let genesis = genesis();
     let store = store(&genesis);
@@ -46,7 +46,7 @@ pub(super) fn validators() -> Vec<SecretKey> {
     keys(1..=4)
 }
 
-/// A key that is no validator's.
+/// Returns a key that is no validator's.
 pub(super) fn stranger() -> SecretKey {
     key(77)
 }
@@ -66,7 +66,7 @@ pub(super) fn genesis() -> Genesis {
     Genesis { accounts: others.chain(named).collect(), ..genesis }
 }
 
-/// A store that has the genesis alone.
+/// Returns a store with only the genesis.
 pub(super) fn store(genesis: &Genesis) -> Store {
     let config = StorageConfig { snapshot_interval_batches: 0, tree_memory_mib: 1, ..Default::default() };
     let store = Store::memory(&config);
@@ -74,7 +74,7 @@ pub(super) fn store(genesis: &Genesis) -> Store {
     store
 }
 
-/// A session that does everything on its caller's thread.
+/// Returns a session that does all work on its caller's thread.
 pub(super) fn session(genesis: &Genesis) -> Arc<Session> {
     let config = ExecutorConfig {
         prefetch_threads: 0,
@@ -86,7 +86,7 @@ pub(super) fn session(genesis: &Genesis) -> Arc<Session> {
     Arc::new(Session::new(&config, genesis.chain.clone()).expect("no thread is begun"))
 }
 
-/// The next batch: a transfer, and a call of the contract.
+/// Commits the next batch: a transfer, and a call of the contract.
 fn commit(genesis: &Genesis, store: &Store, wallet: &mut Wallet) -> BatchHeader {
     let transfer = wallet.sign(TxKind::Call(Address::repeat_byte(7)), 5, Bytes::new());
     let call = wallet.sign(TxKind::Call(CONTRACT), 0, Bytes::from_static(&[1; 40]));
@@ -110,7 +110,7 @@ fn commit(genesis: &Genesis, store: &Store, wallet: &mut Wallet) -> BatchHeader 
 }
 
 impl Chain {
-    /// The announcement of a batch, as its primary sends it.
+    /// Returns the announcement of a batch, as its primary sends it.
     pub(super) fn announcement(&self, number: BatchNumber) -> Vec<u8> {
         let blob = |kind| self.store.blob(kind, number).expect("memory is readable");
         let header = self.headers[number.get() as usize - 1].clone();

@@ -12,7 +12,7 @@ fn account(balance: u64) -> StateValue {
     StateValue::Account(AccountValue { nonce: 1, balance: U256::from(balance), ..AccountValue::default() })
 }
 
-/// Goal: an honest decoder takes the blobs, and they are longer than their content.
+/// Goal: an honest decoder accepts the blobs, and they are longer than their content.
 #[test]
 fn literal_blobs_hold_the_truth() {
     for length in [0, 1, 14, 15, 16, 269, 270, 271, 100_000] {
@@ -23,7 +23,7 @@ fn literal_blobs_hold_the_truth() {
     }
 }
 
-/// Goal: a crowded genesis can be read, and is another chain's.
+/// Goal: a crowded genesis decodes, and belongs to another chain.
 #[test]
 fn a_crowded_genesis_is_another_one() {
     let genesis = slipstream_testkit::genesis(&keys(0..1), 0);
@@ -34,7 +34,7 @@ fn a_crowded_genesis_is_another_one() {
     assert_eq!(crowded.validators, genesis.validators);
 }
 
-/// Goal: grafted batches follow each other, and the first one stands where the true one stood.
+/// Goal: grafted batches link to each other, and the first keeps the true parent.
 #[test]
 fn grafted_batches_follow_each_other() {
     let first = header(5, Digest([3; 32]));
@@ -63,7 +63,7 @@ fn strangers_sit_in_the_seats_of_validators() {
     assert_ne!(strange.info.state_root, certificate.info.state_root);
 }
 
-/// Goal: the delta with more money is well formed, and is not the one that was certified.
+/// Goal: the delta with more money is well formed, and differs from the certified one.
 #[test]
 fn money_is_given_in_a_delta_of_good_form() {
     let entries = [1, 2].map(|at| DeltaEntry {
@@ -86,7 +86,7 @@ fn money_is_given_in_a_delta_of_good_form() {
     assert!(!give_money(&mut batch(header(5, Digest::ZERO))).unwrap());
 }
 
-/// Goal: exactly one row is hidden or changed, and a chunk without rows has no place for a lie.
+/// Goal: exactly one row is hidden or changed, and an empty chunk has no place for a lie.
 #[test]
 fn one_row_is_hidden_or_changed() {
     let rows: Vec<_> =
@@ -107,8 +107,8 @@ fn one_row_is_hidden_or_changed() {
     assert_eq!(row(&chunk(&[]), RowLie::Hidden, |_| 0).unwrap(), None);
 }
 
-/// Goal: a padded range delta tells all that changed as before, and rows between its ends that did not, in order; without any there is no
-/// lie.
+/// Goal: a padded range delta keeps all changes, and adds unchanged rows between its ends, in order. Without such rows
+/// there is no lie.
 #[test]
 fn a_padded_range_delta_tells_unchanged_rows_too() {
     let mut keys: Vec<StateKey> = (1..=5).map(|at| StateKey::Account(Address::repeat_byte(at))).collect();
@@ -130,7 +130,7 @@ fn a_padded_range_delta_tells_unchanged_rows_too() {
     assert_eq!(pad(&truth, rows(&[1, 3, 4])).unwrap(), None);
 }
 
-/// Goal: a certificate with too few signatures has none of a strange hand, and is refused for their number alone.
+/// Goal: a certificate with too few signatures has no foreign ones, and is refused for their number alone.
 #[test]
 fn too_few_signatures_are_no_quorum() {
     let validators = keys(0..4);
@@ -144,7 +144,7 @@ fn too_few_signatures_are_no_quorum() {
     }
 }
 
-/// Goal: no code that was asked for is sent, be it one or several.
+/// Goal: none of the requested codes is sent, whether one or several were requested.
 #[test]
 fn other_code_is_sent() {
     let code = |byte| Code::new(vec![byte]).unwrap();
@@ -156,7 +156,7 @@ fn other_code_is_sent() {
     }
 }
 
-/// Goal: whoever decodes false hints gets the true keys, and of each a row.
+/// Goal: false hints decode to the true keys, with a row for each.
 #[test]
 fn false_hints_have_the_true_keys() {
     let mut wallet = Wallet::new(1, 1, 21_000);

@@ -1,7 +1,7 @@
-//! [`Chain`]: the ledger that all worlds of a process share, and the forged one that colluders would like to be believed.
+//! [`Chain`]: the ledger that all worlds of a process share, and the forged ledger that colluders show.
 //!
-//! Both are made by the real executor from real transactions. They begin with the same genesis; the batches behind it are signed by
-//! its validators in one, by strangers in the other.
+//! The real executor makes both from real transactions. Both begin with the same genesis. Its validators sign the true
+//! ledger's batches, and strangers sign the forged one's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,36 +24,36 @@ use slipstream_types::{
 
 use crate::altered::falsify;
 
-/// Batches of the ledger.
+/// Batches of the true ledger.
 pub(super) const BATCHES: u64 = 130;
-/// Batches of the forged one: as far as anybody would follow before he notices.
+/// Batches of the forged ledger: more than any node follows before it notices.
 const FORGED_BATCHES: u64 = 70;
-/// A snapshot is made every so many batches.
+/// The number of batches between two snapshots.
 pub(super) const SNAPSHOT_INTERVAL: u64 = 8;
-/// The validators change after every so many batches.
+/// The number of batches in an epoch, after which the validators change.
 const EPOCH_BATCHES: u64 = 25;
 /// Accounts of the genesis: enough that every range of a restore has rows.
 const ACCOUNTS: u64 = 160;
-/// A contract of its own code is created every so many batches.
+/// The number of batches between two creations of a contract with its own code.
 const CREATION_INTERVAL: u64 = 9;
 /// Runtime code that stores its call's second word under the first: PUSH1 32 CALLDATALOAD PUSH0 CALLDATALOAD SSTORE STOP.
 const RUNTIME: [u8; 7] = [0x60, 0x20, 0x35, 0x5f, 0x35, 0x55, 0x00];
 
-/// Proposes all batches, and gets the fees of every validator.
+/// The proposer of all batches, and the fee recipient of every validator.
 const PROPOSER: Address = Address::repeat_byte(1);
 
-/// A batch as the world needs it.
+/// A batch with the parts that the world needs.
 pub(super) struct Made {
     pub(super) header: BatchHeader,
     pub(super) certificate: Certificate,
     pub(super) delta: Delta,
-    /// The bytes that announce it.
+    /// The encoded announcement of the batch.
     pub(super) announcement: Vec<u8>,
-    /// Hints whose keys are right and whose values are not.
+    /// Hints with true keys and false values.
     pub(super) false_hints: Option<Blob>,
 }
 
-/// A ledger with everything that it ever had: all blobs, all snapshots.
+/// A ledger with its whole history: all blobs, all snapshots.
 pub(super) struct Chain {
     pub(super) genesis: Genesis,
     pub(super) store: Store,
@@ -68,13 +68,13 @@ pub(super) struct Chain {
 pub(super) type State = BTreeMap<StateKey, StateValue>;
 
 impl Chain {
-    /// The ledger that all honest nodes share.
+    /// Returns the ledger that all honest nodes share.
     pub(super) fn canonical() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
         CHAIN.get_or_init(|| Maker::new(1, TRUE, signers).chain(BATCHES).expect("its transactions are valid"))
     }
 
-    /// The ledger that colluders show instead.
+    /// Returns the ledger that colluders show instead.
     pub(super) fn forged() -> &'static Chain {
         static CHAIN: OnceLock<Chain> = OnceLock::new();
         CHAIN.get_or_init(|| {
@@ -82,28 +82,28 @@ impl Chain {
         })
     }
 
-    /// A batch; none of genesis and behind the end.
+    /// Returns a batch; `None` for the genesis and past the end.
     pub(super) fn batch(&self, number: BatchNumber) -> Option<&Made> {
         number.get().checked_sub(1).and_then(|index| self.made.get(index as usize))
     }
 
-    /// A header of the ledger.
+    /// Returns a header of the ledger.
     pub(super) fn header(&self, number: BatchNumber) -> Result<BatchHeader> {
         self.store.header(number)?.with_context(|| format!("the ledger has no batch {number}"))
     }
 
-    /// The rows after a batch.
+    /// Returns the rows after a batch.
     pub(super) fn state(&self, number: BatchNumber) -> &State {
         &self.states[number.get() as usize]
     }
 
-    /// Every key that the ledger ever touches.
+    /// Returns every key that the ledger ever touches.
     pub(super) fn keys(&self) -> &[StateKey] {
         &self.keys
     }
 }
 
-/// The rows after each of some deltas.
+/// Returns the rows after each of the deltas.
 fn states<'a>(deltas: impl Iterator<Item = &'a Delta>) -> Vec<State> {
     let mut state = State::new();
     let mut states = Vec::new();
@@ -119,28 +119,29 @@ fn states<'a>(deltas: impl Iterator<Item = &'a Delta>) -> Vec<State> {
     states
 }
 
-/// The epoch of a batch.
+/// Returns the epoch of a batch.
 pub(super) fn epoch(number: BatchNumber) -> Epoch {
     Epoch(number.before(1).get() / EPOCH_BATCHES)
 }
 
-/// The quorum that signs in an epoch, and no more: one signature less is none. Somebody stays for the next epoch.
+/// Returns the smallest quorum of an epoch's validators. Consecutive epochs share a member.
 pub(super) fn signers(epoch: Epoch) -> Vec<SecretKey> {
     let set = set_of(epoch, TRUE);
     members_of(epoch, TRUE).into_iter().take(set.quorum()).collect()
 }
 
-/// The signers of the forged ledger; the genesis names none of them.
+/// Returns the forged ledger's signers; the genesis names none of them.
 fn strangers(epoch: Epoch) -> Vec<SecretKey> {
     let set = set_of(epoch, FORGED);
     members_of(epoch, FORGED).into_iter().take(set.quorum()).collect()
 }
 
-/// The seeds of keys from which those of a ledger's validators count.
+/// The first key seeds of the true and the forged ledger's validators.
 const TRUE: u8 = 1;
 const FORGED: u8 = 101;
 
-/// Validators of an epoch by turns, and the failures that they bear: a quorum is never that of thirds, which is three of them.
+/// The epochs' numbers of validators, in turn, with the failures that they tolerate. The usual formula (thirds) would
+/// give a quorum of three for both; theirs are four and two.
 const SIZES: [(u8, Failures); 2] =
     [(4, Failures { any: 0, commission: 3 }), (3, Failures { any: 1, commission: 0 })];
 
@@ -157,7 +158,7 @@ fn set_of(epoch: Epoch, first: u8) -> ValidatorSet {
 
 struct Maker {
     rng: StdRng,
-    /// Whose keys the later epochs name.
+    /// The seed of the first key that the later epochs name.
     first: u8,
     signers: fn(Epoch) -> Vec<SecretKey>,
     wallet: Wallet,
@@ -232,7 +233,7 @@ impl Maker {
         Ok(Made { header: sealed.header, certificate, delta: outcome.delta, announcement, false_hints })
     }
 
-    /// One to five transactions: transfers, calls that change and delete slots, now and then a contract.
+    /// Makes one to five transactions: transfers, calls that change and delete slots, and sometimes a new contract.
     fn body(&mut self, number: u64) -> Result<Body> {
         let mut raw = Vec::new();
         if number % CREATION_INTERVAL == 1 {
@@ -257,14 +258,15 @@ impl Maker {
     }
 }
 
-/// Says of every account that it has more, and of every slot that it is another.
+/// Seals hints that give every account more and every slot another value.
 fn false_hints(outcome: &Outcome, proposer: Address, transactions: &[Transaction]) -> Option<Blob> {
     let mut told = outcome.clone();
     falsify(&mut told.touched.rows);
     seal_hints_with_values(&told, proposer, transactions)
 }
 
-/// Code that returns [`RUNTIME`] and one more byte, which makes its hash its own: PUSH8 PUSH0 MSTORE PUSH1 8 PUSH1 24 RETURN.
+/// Returns code that deploys [`RUNTIME`] with one more byte, so that its hash is unique: PUSH8 PUSH0 MSTORE PUSH1 8
+/// PUSH1 24 RETURN.
 fn init_code(own: u8) -> Bytes {
     let mut code = vec![0x67];
     code.extend(RUNTIME);
@@ -277,7 +279,7 @@ fn init_code(own: u8) -> Bytes {
 mod tests {
     use super::*;
 
-    /// Goal: the worlds of a process differ by their seeds alone; the ledger has everything for restores, replays and audits.
+    /// Goal: the worlds of a process share a ledger that has everything for restores, replays and audits.
     #[test]
     fn the_ledger_has_codes_deletions_and_snapshots() {
         let chain = Chain::canonical();

@@ -1,18 +1,18 @@
-//! [`Fault`]: the kinds of trouble that worlds make, and [`Coverage`]: in how many runs each came about.
+//! [`Fault`]: the kinds of faults that worlds inject, and [`Coverage`]: in how many runs each of them occurred.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
-/// A kind of trouble.
+/// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
-    /// A message was lost, and sent again or not.
+    /// A message was lost, and either sent again or not.
     Loss,
     /// A message overtook an earlier one of the same link.
     Reordering,
-    /// Nobody of one side reached anybody of the other for a while.
+    /// The network was split: no message crossed from one side to the other for a while.
     Partition,
     /// A connection ended, and came back.
     Flapping,
@@ -24,7 +24,7 @@ pub enum Fault {
     FalseSummary,
     /// A summary promised what its maker does not have.
     BrokenPromise,
-    /// Batches were changed, left out or others than asked for.
+    /// Batches were changed, left out, or not the requested ones.
     FalseRange,
     /// A peer sent changed deltas.
     FalseDelta,
@@ -32,13 +32,13 @@ pub enum Fault {
     FalseProof,
     /// Hints were useless or huge.
     BadHints,
-    /// Hints told other rows than there were.
+    /// Hints named rows with false values.
     FalseValues,
-    /// The beginning of a snapshot was wrong.
+    /// The beginning of a snapshot (its offer or headers) was wrong.
     FalseOffer,
     /// Rows of a snapshot were changed or hidden, or the siblings of a range were wrong.
     FalseChunk,
-    /// Code was another one than was asked for.
+    /// Code differed from what was requested.
     FalseCode,
     /// Range deltas were wrong.
     FalseRangeDelta,
@@ -46,11 +46,11 @@ pub enum Fault {
     FalseEpochs,
     /// An announcement was wrong.
     FalseAnnouncement,
-    /// Bytes of no meaning.
+    /// An answer was random bytes.
     Garbage,
     /// More liars than honest peers showed the same forged ledger.
     Collusion,
-    /// A peer no longer had the thing that it was asked for.
+    /// A peer had pruned what it was asked for.
     Pruning,
     /// A node died at a named point of its store.
     CrashPoint,
@@ -62,27 +62,28 @@ pub enum Fault {
     NewValidators,
     /// Batches were certified while a node was behind.
     MovingTarget,
-    /// A node took up a restore with a newer snapshot.
+    /// A node continued a restore with a newer snapshot.
     Retarget,
     /// An operator gave a waypoint of another ledger.
     WrongWaypoint,
-    /// The power went right after a commit was acknowledged.
+    /// The power failed right after a commit was acknowledged.
     CutAfterCommit,
-    /// Validators of an epoch that is over signed what came after it.
+    /// Validators of a past epoch signed something later.
     ExpiredKeys,
-    /// A range delta told changes that are none.
+    /// A range delta named rows that did not change.
     PaddedDelta,
-    /// Blobs came as long as their content.
+    /// Blobs came uncompressed.
     LiteralOnly,
-    /// Hints came that nobody had asked for.
+    /// Hints came without being requested.
     UnaskedHints,
-    /// A peer offered an impossible snapshot, held each request until just before its deadline, and then was busy.
+    /// A peer offered an impossible snapshot, held each request until just before its deadline, and then refused it as
+    /// busy.
     Pretence,
-    /// A peer sent one chunk as seldom as keeps a restore from standing still.
+    /// A peer sent chunks as rarely as it could without the restore counting as stalled.
     Trickle,
-    /// A peer was busy for ever.
+    /// A peer refused every request as busy.
     EndlessBusy,
-    /// A peer announced useless things endlessly.
+    /// A peer sent useless announcements without end.
     Flood,
     /// A peer came back under another key.
     FreshKey,
@@ -133,17 +134,17 @@ impl Fault {
     ];
 }
 
-/// The faults that came about in one run.
+/// The faults that occurred in one run.
 pub(super) type Fired = BTreeSet<Fault>;
 
-/// Each kind must come about in this share of the runs. Worlds are drawn so that it does in 8 % at least.
+/// The share of the runs in which each kind must occur. Worlds are drawn so that each occurs in at least 8 %.
 pub const SHARE_MIN: f64 = 0.05;
-/// A campaign fails if a kind came about so seldom that this is its probability or less, at a share of [`SHARE_MIN`]. Of 200 runs
-/// that is none, of 400 it is 5. Chance alone fails one campaign in 10,000 for each kind whose share is 5 %, and none in practice
-/// where it is 8 %.
+/// A campaign fails if a kind occurs so rarely that the probability of that, at a share of [`SHARE_MIN`], is at most
+/// this. That is 0 of 200 runs, or 5 of 400. Chance alone fails one campaign in 10,000 for each kind whose share is 5
+/// %, and practically none where it is 8 %.
 const CHANCE_MAX: f64 = 1e-4;
 
-/// In how many runs each kind came about.
+/// The number of runs in which each kind occurred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Coverage {
     runs: u64,
@@ -158,24 +159,26 @@ impl Coverage {
         }
     }
 
-    /// The share of the runs in which a kind came about.
+    /// Returns the share of the runs in which a kind occurred.
     pub fn share(&self, fault: Fault) -> f64 {
         self.fired.get(&fault).copied().unwrap_or_default() as f64 / self.runs.max(1) as f64
     }
 
-    /// The kinds that came about too seldom for a campaign to say anything about them: never, or in fewer runs than chance explains.
+    /// Returns the kinds that occurred too rarely for a campaign to cover them: never, or in fewer runs than chance
+    /// explains.
     pub fn missing(&self) -> Vec<Fault> {
         let runs = |fault: &Fault| self.fired.get(fault).copied().unwrap_or_default();
         Fault::ALL.into_iter().filter(|fault| is_rare(runs(fault), self.runs)).collect()
     }
 }
 
-/// Whether what came about in so many runs did so too seldom to say anything about it.
+/// Whether `hits` in `runs` is too rare to count as covered.
 pub(super) fn is_rare(hits: u64, runs: u64) -> bool {
     hits == 0 || at_most(hits, runs, SHARE_MIN) <= CHANCE_MAX
 }
 
-/// The probability that of `runs` independent runs `hits` or fewer have what each has with probability `share`.
+/// Returns the probability that at most `hits` of `runs` independent runs succeed, where each does with probability
+/// `share`.
 fn at_most(hits: u64, runs: u64, share: f64) -> f64 {
     let odds = (share / (1.0 - share)).ln();
     let mut log = runs as f64 * (1.0 - share).ln();
@@ -223,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Goal: a campaign does not fail by chance: a kind of 5 % of all runs comes about in 4 % of some.
+    /// Goal: a campaign does not fail by chance: a kind with a share of 5 % occurs in 4 % of some campaigns' runs.
     #[test]
     fn a_kind_that_is_a_little_below_its_share_is_not_missing() {
         for (runs, drips) in [(200, 1), (400, 6), (2_000, 75), (10_000, 450)] {

@@ -1,4 +1,4 @@
-//! The events of a world: each reaches the node that it is for.
+//! A world's events, each delivered to its node.
 
 use anyhow::Result;
 use rand::Rng;
@@ -102,7 +102,7 @@ impl World {
         self.refresh_peers()
     }
 
-    /// Tells every node whom it is connected with now.
+    /// Tells every node its current connections.
     pub(super) fn refresh_peers(&mut self) -> Result<()> {
         for node in 0..self.nodes.len() {
             self.refresh_peers_of(node)?;
@@ -133,7 +133,7 @@ impl World {
         self.refresh_peers()
     }
 
-    /// Announcements that cost whoever hears them, and help nobody.
+    /// Sends announcements that cost their receivers, and help no one.
     fn flood(&mut self, server: usize) -> Result<()> {
         self.fired.insert(Fault::Flood);
         for _ in 0..FLOOD_MESSAGES {
@@ -146,10 +146,10 @@ impl World {
         Ok(())
     }
 
-    /// An honest server announces its new head; a liar something else.
+    /// Announces an honest server's new head; a liar may announce something false.
     fn announce(&mut self) -> Result<()> {
         let chain = Chain::canonical();
-        // Expired keys are for those who know that they are.
+        // Only nodes that know that an epoch is over can detect its expired keys.
         let epochs = self.nodes.iter().filter_map(|node| node.up.as_ref()).map(|up| up.store.epoch());
         let known = epochs.min().unwrap_or_default();
         for server in 0..self.servers.len() {
@@ -174,7 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends an announcement on its way, if there is one.
+    /// Sends an announcement, if the link carries it.
     pub(super) fn broadcast(&mut self, from: Place, node: usize, payload: Vec<u8>) {
         if self.nodes[node].up.is_none() || !self.is_connected(node, from) {
             return;

@@ -1,7 +1,7 @@
-//! Jobs: run by the worker that ships, in time that the seed gives them.
+//! Jobs: the worker that ships runs them, in time that the seed gives them.
 //!
-//! A job is atomic for everybody else, so it takes effect at a moment: here at its start or at its end, as the seed says. The
-//! engine hears of its result at its end.
+//! A job is atomic for everything else, so it takes effect at one moment: its start or its end, as the seed decides.
+//! The engine learns the result at the end.
 
 use anyhow::Result;
 use rand::Rng;
@@ -25,7 +25,7 @@ impl World {
         Ok(())
     }
 
-    /// A job of a node ends.
+    /// Ends a job of a node.
     pub(super) fn worked(&mut self, to: To, id: JobId, work: Work, took: Moment) -> Result<()> {
         if self.process(to).is_none() {
             return Ok(());
@@ -39,7 +39,7 @@ impl World {
         self.with_engine(to, |engine, now| engine.handle_done(id, done, took, now))
     }
 
-    /// Runs a job, and compares its result with the ledger. If the head moved, the engine hears of it within `left`.
+    /// Runs a job, and compares its result with the ledger. If the head moved, the engine learns of it within `left`.
     fn take_effect(&mut self, to: To, job: Job, left: Moment) -> Result<Done> {
         let claim = Claim::of(&job);
         let Some(up) = self.process(to) else { return Ok(Done::Kept(Ok(()))) };
@@ -47,7 +47,7 @@ impl World {
         let done = up.worker.run(job);
         let after = up.store.head()?.header.number;
         self.check_done(to, &claim, &done)?;
-        // A failed write may be on the disk, but missing in memory.
+        // A failed write may be on disk, but missing in memory.
         if after > before && !matches!(done, Done::Committed(Err(_)) | Done::Restored(Err(_))) {
             self.check_state(to.node)?;
             let at = self.now + self.rng.random_range(0..=left);
@@ -61,7 +61,7 @@ impl World {
         Ok(done)
     }
 
-    /// A job's time: a fixed part, and one by its bytes.
+    /// Returns a job's duration: a fixed part, and one proportional to its bytes.
     fn time(&mut self, to: To, job: &Job) -> Moment {
         let NodePlan { slowness, is_steady, .. } = self.nodes[to.node].plan;
         let (least, bytes) = match job {
@@ -69,7 +69,7 @@ impl World {
             Job::CheckAnnounced { .. } => (300, 0),
             Job::CheckEpochs { answer, .. } => (200, answer.len()),
             Job::Prepare { range, .. } => (500, range.certified_bytes()),
-            // A node that chooses by prices has to have some: work takes time by its amount.
+            // A node that chooses by prices needs measurable ones: work takes time in proportion to its amount.
             Job::Execute { range } if is_steady => (100, 30_000 * range.transactions()),
             Job::Commit { .. } if is_steady => (300, 0),
             Job::Execute { .. } => (2_000, 0),
@@ -90,7 +90,7 @@ impl World {
     }
 }
 
-/// The job's name in the trace.
+/// Returns the job's name in the trace.
 fn name(job: &Job) -> &'static str {
     match job {
         Job::CheckRange { .. } => "checking a range",
@@ -113,7 +113,7 @@ fn name(job: &Job) -> &'static str {
     }
 }
 
-/// For the trace: nothing that a later version may word in another way.
+/// Returns the outcome for the trace, without text that a later version may word differently.
 fn outcome(done: &Done) -> String {
     match done {
         Done::Range(checked) => format!("checking a range, good: {}", checked.is_ok()),

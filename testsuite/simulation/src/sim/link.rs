@@ -1,4 +1,4 @@
-//! [`Link`]: the time of a message from one participant to another.
+//! [`Link`]: the delay of a message from one participant to another.
 
 use rand::{Rng, rngs::StdRng};
 
@@ -7,7 +7,7 @@ use super::{
     queue::Moment,
 };
 
-/// One direction of a connection, as the seed made it.
+/// One direction of a connection, as drawn from the seed.
 #[derive(Debug)]
 pub(super) struct Link {
     latency: Moment,
@@ -20,7 +20,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// From a neighbour in the same rack to a radio link; `loss` is of each message.
+    /// Draws a link, from a neighbour in the same rack to a radio link; `loss` is each message's probability of loss.
     pub(super) fn new(rng: &mut StdRng, loss: f64) -> Link {
         let latency = match rng.random_range(0..3) {
             0 => rng.random_range(200..2_000),
@@ -32,7 +32,8 @@ impl Link {
         Link { latency, jitter, rate, loss, free_at: 0, last_arrival: 0 }
     }
 
-    /// When a message that is sent now arrives; never if it is lost for good. In a world without faults every message arrives.
+    /// Returns when a message sent at `now` arrives; `None` if it is lost for good. Without faults every message
+    /// arrives.
     pub(super) fn carry(
         &mut self,
         now: Moment,
@@ -48,7 +49,7 @@ impl Link {
             if rng.random_ratio(1, 3) {
                 return None;
             }
-            // Sent again when nobody acknowledges it.
+            // The sender repeats it when no acknowledgement comes.
             at += (50_000 + 2 * self.latency) * rng.random_range(1..4);
         }
         if at < self.last_arrival {

@@ -1,11 +1,11 @@
-//! `slipnet sim`: the sync daemon that ships, among peers that lie, stall, forget and come and go, on machines that die.
+//! `slipnet sim`: the sync daemon that ships, on machines that crash, among peers that lie, stall, prune, come and go.
 //!
 //! ```text
 //!  seed ─▶ Plan (who, what goes wrong, when) ─▶ World: Engine + Worker + Store per node, servers, links, one queue of events
 //!                                                 └─▶ oracles after every step ─▶ trace hash, or the seed and what is wrong
 //! ```
 //!
-//! A run is one thread and a clock of its own: the same seed gives the same trace hash. See docs/simulation.md.
+//! A run is one thread with its own clock: the same seed gives the same trace hash. See docs/simulation.md.
 
 pub mod broadcast;
 mod chain;
@@ -49,22 +49,22 @@ pub use self::{
     plan::Scenario,
 };
 
-/// A campaign of fewer runs says nothing about shares of faults.
+/// The number of runs below which a campaign does not check the shares of faults.
 const COVERED_RUNS_MIN: u64 = 200;
 
 /// What to simulate.
 #[derive(Clone, Debug, Args)]
 pub struct SimOptions {
-    /// Seeds to run, as `A..B` without B, or one seed.
+    /// Seeds to run: `A..B` (without B), or one seed.
     #[arg(long, default_value = "0..200")]
     pub seeds: Seeds,
-    /// What goes wrong. Without it the seed picks, and every kind of fault has to come about often enough.
+    /// The faults to inject. Without it the seed picks, and every kind of fault must occur often enough.
     #[arg(long, value_enum)]
     pub scenario: Option<Scenario>,
-    /// Tell every event on standard error.
+    /// Print every event to standard error.
     #[arg(long)]
     pub verbose: bool,
-    /// Leave one defence out, by its name: some run has to fail then.
+    /// Disable one defence, by its name: some run must then fail.
     #[arg(long, hide = true)]
     pub planted: Option<Planted>,
 }
@@ -89,10 +89,10 @@ impl FromStr for Seeds {
     }
 }
 
-/// The deeds of a run without failure.
+/// The result of a run without failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
-    /// Of everything that happened.
+    /// The hash of all events.
     pub trace: [u8; 32],
     /// The virtual time of the run.
     pub took: Duration,
@@ -102,7 +102,7 @@ pub struct Ran {
 /// Runs one seed.
 ///
 /// # Errors
-/// The fault that an oracle found, with seed and scenario.
+/// If an oracle found a fault; the error names seed and scenario.
 pub fn run_seed(
     seed: u64,
     scenario: Option<Scenario>,
@@ -110,7 +110,7 @@ pub fn run_seed(
     verbose: bool,
 ) -> Result<Ran> {
     let scenario = scenario.unwrap_or_else(|| Scenario::of(seed));
-    // All of a run's work is done by its own thread, so that nothing depends on how threads are scheduled.
+    // One thread does all work of a run, so that nothing depends on how threads are scheduled.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     let run = || -> Result<Ran> {
         let (done, outcome) = World::new(scenario, seed, planted, verbose)?.run();
@@ -124,7 +124,7 @@ pub fn run_seed(
     })
 }
 
-/// A campaign in which nothing was found.
+/// The report of a campaign that found nothing.
 #[derive(Clone, Debug)]
 pub struct SimReport {
     /// The number of runs.
@@ -133,9 +133,9 @@ pub struct SimReport {
     pub seconds: f64,
     /// Virtual time of all runs.
     pub simulated: Duration,
-    /// Over the traces of all runs, in the order of their seeds.
+    /// The hash over the traces of all runs, in the order of their seeds.
     pub trace: String,
-    /// The faults that came about, by kind.
+    /// The faults that occurred, by kind.
     pub coverage: Coverage,
 }
 
@@ -151,13 +151,13 @@ impl fmt::Display for SimReport {
     }
 }
 
-/// Runs seeds, on as many threads as the machine has.
+/// Runs the seeds, on as many threads as the machine has.
 ///
 /// # Errors
-/// The first failure by seed, with the command that repeats it; or that a kind of fault came about too seldom.
+/// The first failure by seed, with the command that repeats it; or that a kind of fault occurred too rarely.
 pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let began = Instant::now();
-    // Before the threads, of which each would wait for the other.
+    // Made before the threads start, which would otherwise wait for each other.
     Chain::canonical();
     Chain::forged();
     let ran = campaign(&options.seeds, options.verbose, progress, |seed| {
@@ -177,7 +177,7 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })
 }
 
-/// Runs each of some seeds, on as many threads as the machine has, and gives the results in their order.
+/// Runs each of the seeds, on as many threads as the machine has, and returns the results in their order.
 ///
 /// # Errors
 /// The first failure by seed.
@@ -200,7 +200,7 @@ fn campaign<T: Send>(
             let ran = std::panic::catch_unwind(AssertUnwindSafe(|| run_seed(seed)))
                 .unwrap_or_else(|_| Err(anyhow!("seed {seed} panicked: its message is above")));
             if ran.is_err() {
-                // Runs that have begun are finished, so that the lowest seed that fails is known.
+                // Runs that have begun still finish, so that the lowest failing seed is known.
                 next.store(seeds.end, Ordering::Relaxed);
             }
             {
@@ -220,7 +220,7 @@ fn campaign<T: Send>(
     results.into_iter().map(|(_, ran)| ran).collect()
 }
 
-/// One digest over the traces of some runs.
+/// Returns one digest over the traces.
 fn digest_of<'a>(traces: impl Iterator<Item = &'a [u8; 32]>) -> String {
     let mut digest = sha2::Sha256::default();
     traces.for_each(|trace| sha2::Digest::update(&mut digest, trace));

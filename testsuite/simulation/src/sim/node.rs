@@ -1,4 +1,5 @@
-//! [`Node`]: a simulated machine: a disk that outlives its process, and the process: the engine and the worker that ship.
+//! [`Node`]: a simulated machine: a disk that outlives the process, and the process, which has the engine and the
+//! worker that ship.
 
 use std::{
     cell::Cell,
@@ -30,13 +31,13 @@ use super::{
     world::{Event, Place, To, World},
 };
 
-/// The record under which scores are kept.
+/// The record that stores the peers' scores.
 const SCORES: &str = "sync/scores";
-/// How often scores are written: often enough that a restart in a short run finds some.
+/// The time between two writes of scores: short enough that a restart in a short run finds some.
 const SAVE_EVERY: Moment = 3_000_000;
-/// How long a process takes to come back, at most.
+/// The longest time until a process restarts.
 const DOWN_MAX: Moment = 1_500_000;
-/// The time that one piece of the gauge's work takes on a good machine.
+/// The time that one piece of the gauge's work takes on a fast machine.
 const GAUGED: Duration = Duration::from_micros(50);
 
 /// A machine with its disk.
@@ -44,41 +45,41 @@ pub(super) struct Node {
     pub(super) plan: NodePlan,
     defences: Defences,
     disk: MemoryDisk,
-    /// Counts its processes; events are for one of them.
+    /// Counts the node's processes; an event is for one of them.
     pub(super) life: u32,
-    /// Its process, if one runs.
+    /// The process, if one runs.
     pub(super) up: Option<Up>,
-    /// It refused to go on, and was right: its operator gave it a waypoint of another ledger.
+    /// Whether it refused to go on, and was right: its operator gave it a waypoint of another ledger.
     pub(super) has_refused: bool,
-    /// The highest head that was ever seen here.
+    /// The highest head that this node ever had.
     pub(super) seen: BatchNumber,
-    /// How often its power still goes right after a commit.
+    /// How many more times its power fails right after a commit.
     pub(super) cuts: u32,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) place: Place,
-    /// The key that the peer had then.
+    /// The key that the peer had when it was asked.
     pub(super) key: PeerId,
     pub(super) at: Moment,
-    /// Whether it is for a summary.
+    /// Whether it asks for a summary.
     pub(super) is_summary: bool,
     /// The requested thing; `None` if the request is about its peer.
     pub(super) thing: Option<Thing>,
 }
 
-/// A thing that may be requested of more than one peer.
+/// A thing that can be requested of more than one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Thing {
-    /// Batches from here on.
+    /// Batches from this one on.
     Range(BatchNumber),
     /// The beginning of a snapshot.
     Offer(BatchNumber),
-    /// Headers up to here.
+    /// Headers up to this one.
     Headers(BatchNumber),
-    /// Rows of a snapshot, their siblings, or changes up to it, from here on.
+    /// Rows of a snapshot, their siblings, or changes up to it, from this path on.
     Rows(BatchNumber, Path),
     /// Code of a snapshot.
     Codes(BatchNumber),
@@ -110,29 +111,30 @@ pub(super) struct Up {
     pub(super) engine: Engine,
     pub(super) worker: Worker,
     pub(super) store: Store,
-    /// Requests that wait for an answer.
+    /// Requests in flight.
     pub(super) requests: BTreeMap<RequestId, Asked>,
-    /// Since when the first server, which has everything, owes nothing, if its last answer was a good one.
+    /// Since when the first server, which has everything, has no request pending; `None` unless its last answer was
+    /// good.
     pub(super) free_since: Option<Moment>,
-    /// When somebody last sent a thing.
+    /// When each thing was last received.
     pub(super) came: BTreeMap<Thing, Moment>,
     pub(super) wake: Option<Ticket>,
     pub(super) peers: Vec<PeerId>,
     pub(super) banned: BTreeSet<PeerId>,
-    /// Bytes of answers, by peer, that a check may have accepted.
+    /// Bytes of answers, by peer, that a check may have accepted and credited.
     pub(super) creditable: BTreeMap<PeerId, u64>,
     /// The head and the snapshots in the first server's last summary.
     pub(super) offered: (BatchNumber, Vec<BatchNumber>),
     /// A fault is to come, so that its store may fail.
     pub(super) is_armed: bool,
-    /// The restore that was recorded when it started, until it is asked for again.
+    /// The restore that was recorded when the process started, until it asks for that snapshot again.
     pub(super) begun: Option<BatchNumber>,
     /// The last restore that was recorded.
     pub(super) restoring: Option<BatchNumber>,
 }
 
 impl Up {
-    /// Whether its store failed as planned: it stops when it next needs it.
+    /// Whether its store failed as planned: the process stops when it next needs it.
     pub(super) fn has_failed(&self) -> bool {
         self.is_armed && (self.store.view().is_err() || self.store.speculate(&Delta::default()).is_err())
     }
@@ -155,17 +157,17 @@ impl Node {
         })
     }
 
-    /// Whether a process of it that runs now keeps a peer out.
+    /// Whether the running process, if any, bans a peer.
     pub(super) fn bans(&self, peer: &PeerId) -> bool {
         self.up.as_ref().is_some_and(|up| up.banned.contains(peer))
     }
 
-    /// Whether it has everything, or was right not to want it.
+    /// Whether it is at the head, or rightly refused to go there.
     pub(super) fn is_done(&self, certified: BatchNumber) -> bool {
         self.has_refused || self.up.as_ref().is_some_and(|up| up.engine.head() == certified)
     }
 
-    /// A clock for the gauge, on which its work takes as long as on this machine.
+    /// Returns a clock for the gauge: each reading advances it by the time of one piece of work on this machine.
     fn clock(&self) -> impl Fn() -> Duration {
         let (read, step) = (Cell::new(Duration::ZERO), GAUGED.mul_f64(self.plan.slowness));
         move || read.replace(read.get() + step)
@@ -194,7 +196,7 @@ impl Node {
     }
 }
 
-/// The first batches, for a node that did not begin today.
+/// Stores the first batches, for a node that does not begin from scratch.
 fn fill(store: &Store, head: BatchNumber) -> Result<()> {
     let chain = Chain::canonical();
     store.initialize(&chain.genesis)?;
@@ -217,7 +219,7 @@ fn fill(store: &Store, head: BatchNumber) -> Result<()> {
 }
 
 impl World {
-    /// A process begins, on the store that the last one left.
+    /// Starts a process, on the store that the last one left.
     pub(super) fn start(&mut self, index: usize) -> Result<()> {
         let now = self.instant();
         let node = &mut self.nodes[index];
@@ -269,7 +271,7 @@ impl World {
         self.act(index)
     }
 
-    /// A process dies, if it is not too late for that.
+    /// Kills a node's process, unless the world is quiet.
     pub(super) fn crash(&mut self, index: usize, fault: Fault) -> Result<()> {
         if self.is_quiet || self.nodes[index].up.is_none() {
             return Ok(());
@@ -278,7 +280,7 @@ impl World {
         self.fall(index, fault)
     }
 
-    /// The power goes, right after a commit: acknowledged batches have to be on the disk.
+    /// Cuts the power right after a commit: acknowledged batches must be on disk.
     pub(super) fn cut_power(&mut self, to: To) -> Result<()> {
         if self.is_quiet || self.process(to).is_none() {
             return Ok(());
@@ -291,7 +293,7 @@ impl World {
         self.fall(to.node, Fault::CutAfterCommit)
     }
 
-    /// It is gone; a power cut takes writes that were not synced as well.
+    /// Drops the process; a power cut also loses writes that were not synced.
     pub(super) fn fall(&mut self, index: usize, fault: Fault) -> Result<()> {
         let unsynced = self.nodes[index].disk.unsynced();
         let kept = match self.rng.random_range(0..4) {
@@ -305,7 +307,7 @@ impl World {
             self.fired.insert(Fault::PowerCut);
         }
         let node = &mut self.nodes[index];
-        // Before the handles go: their later writes do not reach the disk.
+        // Before the handles are dropped, so that their later writes do not reach the disk.
         node.disk.crash(kept);
         if let Some(ticket) = node.up.take().and_then(|up| up.wake) {
             self.queue.cancel(ticket);
@@ -315,13 +317,13 @@ impl World {
         self.refresh_peers()
     }
 
-    /// The process that an event is for, if it still runs.
+    /// Returns the process that an event is for, if it still runs.
     pub(super) fn process(&mut self, to: To) -> Option<&mut Up> {
         let node = &mut self.nodes[to.node];
         if node.life == to.life { node.up.as_mut() } else { None }
     }
 
-    /// Lets an engine take something in, and carries out its effects.
+    /// Passes an input to an engine, and carries out its effects.
     pub(super) fn with_engine(
         &mut self,
         to: To,
@@ -335,7 +337,7 @@ impl World {
         }
     }
 
-    /// An engine says that its node must stop: right if its store failed as planned, or if its operator misled it.
+    /// Handles an engine's stop: right if its store failed as planned, or if its operator misled it.
     fn stopped(&mut self, index: usize, error: &SyncError) -> Result<()> {
         let node = &mut self.nodes[index];
         let is_armed = node.up.as_ref().is_some_and(|up| up.is_armed);
@@ -361,7 +363,7 @@ impl World {
         let now = self.instant();
         let Some(up) = self.process(to) else { return Ok(()) };
         if let Some(record) = up.engine.save_scores(now) {
-            // Scores are advice: a failure to write them stops nothing.
+            // Scores are advisory: a failed write stops nothing.
             let written = up.store.put_record(SCORES, &record?).is_ok();
             self.trace.note(self.now, format_args!("node {} keeps its scores: {written}", to.node), &[]);
         }

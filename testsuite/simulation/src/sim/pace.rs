@@ -1,7 +1,7 @@
-//! [`Due`]: the moment at which a node of mode `auto` has to be at the head, whatever peers promise.
+//! [`Due`]: the time by which a node of mode `auto` must be at the head, whatever peers promise.
 //!
-//! The same world is run with each way pinned, and without anybody but its honest peers. The best of these times, half as much again, and
-//! what one lie can cost are all the time that the node has among the others.
+//! The same world runs once per way, with that way pinned and only its honest peers connected. The deadline in the full
+//! world is the best of these times, plus half of it, plus what one lie can cost.
 
 use std::fmt;
 
@@ -16,30 +16,30 @@ use super::{
 
 /// The most that the time of `auto` may be, as a multiple of the best way's time.
 const REGRET_MAX: f64 = 1.5;
-/// What a lie can cost once, in deadlines of requests: a restore is compared with other ways every three, what was asked of a liar last is
-/// asked of somebody else after one more, and a range delta that cannot be had may come before either.
+/// The most that one lie can cost, in request deadlines. A restore is compared with other ways every three deadlines.
+/// The last request to a liar moves to another peer after one more. An unavailable range delta may come before either.
 const LIE_DEADLINES: u64 = 6;
 
-/// See the module.
+/// The deadline, and what it derives from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due {
     pub(super) at: Moment,
-    /// The best way, and when it was at the head.
+    /// The best way, and the time at which it reached the head.
     best: (Mode, Moment),
 }
 
 impl Due {
-    /// The moment in the world of a seed of [`Scenario::Promises`].
+    /// Returns the deadline for the world of a seed of [`Scenario::Promises`].
     ///
     /// # Errors
-    /// The fault that an oracle found in a world without lies, or that no way gets to the head in it.
+    /// If an oracle found a fault in a world without lies, or if no way reaches the head in it.
     pub(super) fn of(seed: u64) -> Result<Due> {
         let mut best: Option<(Mode, Moment)> = None;
         let mut deadline = 0;
         for mode in [Mode::Snapshot, Mode::RangeDelta, Mode::Delta, Mode::Replay] {
             let mut world = World::build(Scenario::Promises, seed, None, false, Some(mode))?;
             deadline = world.nodes[0].plan.sync.request_deadline_ms.get() * 1_000;
-            // A way that is slower than another decides nothing.
+            // A way that is slower than the best so far need not finish.
             let end = best.map_or(CATCH_UP, |(_, took)| took);
             if world.drive(end).with_context(|| format!("among honest peers by {}", mode.name()))? {
                 best = Some((mode, world.now));

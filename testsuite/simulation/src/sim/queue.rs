@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 /// Virtual time: microseconds since a world began.
 pub(super) type Moment = u64;
 
-/// Names an event that is to come, so that it can be taken back.
+/// Names a future event, so that it can be cancelled.
 pub(super) type Ticket = (Moment, u64);
 
-/// Events by their time; those of the same time in the order in which they were put in.
+/// Events by time; equal times in insertion order.
 #[derive(Debug)]
 pub(super) struct Queue<E> {
     events: BTreeMap<Ticket, E>,

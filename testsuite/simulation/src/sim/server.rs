@@ -1,7 +1,7 @@
-//! [`Server`]: a peer that serves the ledger, or something else.
+//! [`Server`]: a peer that serves the ledger, or lies about it.
 //!
-//! All servers of a process share one store that has everything. A server's own part (its windows, its snapshots, its head) decides
-//! which requests it refuses. It answers all others with the code that a node serves with.
+//! All servers of a process share one store that has everything. A server's own state (its windows, its snapshots, its
+//! head) decides which requests it refuses. It answers all others with the code that a node serves with.
 
 use std::time::Duration;
 
@@ -23,57 +23,59 @@ use super::{
     queue::Moment,
 };
 
-/// The pause of a trickling peer between two chunks, as a multiple of a request's deadline: a restore counts as standing still
-/// after three.
+/// The pause of a trickling peer between two chunks, in request deadlines; a restore counts as stalled after three.
 const TRICKLE_DEADLINES: f64 = 2.6;
 
-/// Snapshots that a pretending peer offers at once. Each holds a node that has no other defence than patience until it is given up.
+/// Snapshots that a pretending peer offers at once. Each holds up a node whose only defence is patience, until the node
+/// gives it up.
 const PRETENDED: u64 = 4;
 
 /// How a server behaves.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Habit {
-    /// Answers as it should.
+    /// Answers correctly.
     Honest,
-    /// As it should, but connections to it come and go.
+    /// Answers correctly, but its connections come and go.
     Flapping,
-    /// Tells these lies now and then.
+    /// Tells these lies from time to time.
     Lying(Vec<Lie>),
     /// Sends summaries and nothing else.
     Stalling,
     /// Answers just before the deadline.
     Dripping,
-    /// Shows the forged ledger; its summaries too, or they are honest ones.
+    /// Shows the forged ledger; its summaries are forged if `summaries`, and honest otherwise.
     Colluding { summaries: bool },
-    /// Offers snapshots of no bytes and of all rows there are, holds each request until just before its deadline, and then is busy.
+    /// Offers snapshots of no bytes with every possible row, holds each request until just before its deadline, and
+    /// then refuses it as busy.
     Pretending,
-    /// Sends one chunk as seldom as keeps a restore from standing still, and has no time for anything else, just before each deadline.
+    /// Sends chunks as rarely as it can without the restore counting as stalled; refuses anything else as busy, just
+    /// before each deadline.
     Trickling,
-    /// Has no time for anything but summaries.
+    /// Refuses everything but summaries as busy.
     Busy,
-    /// Answers as it should, and announces useless things endlessly.
+    /// Answers correctly, and sends useless announcements without end.
     Flooding,
 }
 
-/// A server's way with a request.
+/// A server's reaction to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Manner {
-    /// Answers the request then.
+    /// Answers at this moment.
     Answer(Moment),
-    /// Says then that it has no time.
+    /// Refuses it as busy at this moment.
     Busy(Moment),
-    /// Stays silent for ever.
+    /// Never replies.
     Silence,
 }
 
 impl Habit {
-    /// Whether every answer of it is right, and every announcement useful.
+    /// Whether all its answers are true, and all its announcements useful.
     pub(super) fn is_honest(&self) -> bool {
         !matches!(self, Habit::Lying(_) | Habit::Colluding { .. } | Habit::Pretending | Habit::Flooding)
     }
 }
 
-/// A server's windows; a window of 0 keeps all.
+/// A server's windows, in batches; a window of 0 keeps all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Keeps {
     pub(super) bodies: u64,
@@ -93,22 +95,22 @@ pub(super) struct Server {
     pub(super) id: PeerId,
     pub(super) habit: Habit,
     pub(super) keeps: Keeps,
-    /// Batches that it is behind.
+    /// How many batches it is behind the certified head.
     pub(super) lag: u64,
-    /// It comes back under another key when it is banned, and every few seconds if nobody bans it.
+    /// Whether it comes back under another key when it is banned, and every few seconds if no node bans it.
     pub(super) renames: bool,
     /// The keys that it had before.
     pub(super) former: Vec<PeerId>,
-    /// When a trickling one sends its next chunk.
+    /// When a trickling server sends its next chunk.
     pub(super) chunk_at: Moment,
 }
 
-/// A server's answer, and how much of it is true.
+/// A server's answer, and whether it is true.
 pub(super) struct Answer {
     pub(super) bytes: Result<Vec<u8>, Refusal>,
-    /// The asker may not find credit in it.
+    /// Whether the asker must give no credit for it.
     pub(super) is_lie: bool,
-    /// The lie in it, even if it is unprovable: for those who read along.
+    /// The lie in it, even an unprovable one, for the readers of a recording.
     pub(super) lie: Option<String>,
 }
 
@@ -120,7 +122,7 @@ impl Answer {
 }
 
 impl Server {
-    /// Its head, when the ledger is so far.
+    /// Returns its head while `certified` is the ledger's.
     pub(super) fn head(&self, certified: BatchNumber) -> BatchNumber {
         certified.before(self.lag).max(BatchNumber::new(1))
     }
@@ -134,14 +136,14 @@ impl Server {
         let head = self.head(certified);
         let made = Chain::canonical().store.snapshots();
         let numbers = made.into_iter().map(|info| info.number).filter(|number| *number <= head);
-        // Some trickling peers have only batches that honest peers forgot, so that nobody else sends the rest of it; the others are
-        // asked among many.
+        // Some trickling peers have only snapshots that honest peers have dropped, so that no other peer can send the
+        // rest. The other trickling peers are asked among many.
         let is_alone = self.habit == Habit::Trickling && self.keeps.snapshots == Keeps::ALL.snapshots;
         let forgotten = if is_alone { Keeps::ALL.snapshots } else { 0 };
         numbers.skip(forgotten).take(self.keeps.snapshots.min(SNAPSHOTS_MAX)).collect()
     }
 
-    /// When and whether it answers a request that is to be answered by `deadline_at`.
+    /// Decides when and whether it answers a request whose deadline is `deadline_at`.
     pub(super) fn manner(
         &mut self,
         payload: &[u8],
@@ -173,7 +175,7 @@ impl Server {
         Ok(manner)
     }
 
-    /// Answers a request, as its habit is, of a node that has stored the epochs up to `known`.
+    /// Answers a request according to its habit; the asking node has stored the epochs up to `known`.
     pub(super) fn answer(
         &self,
         certified: BatchNumber,
@@ -291,7 +293,7 @@ impl Server {
     }
 }
 
-/// The first batch of a window that ends with a head.
+/// Returns the first batch of a window that ends with `head`.
 fn lowest(head: BatchNumber, window: u64) -> BatchNumber {
     match window {
         0 => BatchNumber::GENESIS,
@@ -299,7 +301,7 @@ fn lowest(head: BatchNumber, window: u64) -> BatchNumber {
     }
 }
 
-/// A busy peer's refusal.
+/// Returns a busy peer's refusal.
 pub(super) fn busy() -> Refusal {
     Refusal::busy(Duration::ZERO, "come back later")
 }

@@ -1,4 +1,4 @@
-//! [`Trace`]: a digest of everything that happened, in its order: two runs of a seed are the same if theirs are.
+//! [`Trace`]: a digest of all events in order; two runs of a seed are the same if their digests are.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use slipnet::output::note;
 
 use super::explain::{Kind, Recording};
 
-/// The events so far.
+/// The events so far, as a digest.
 pub(super) struct Trace {
     hash: Sha256,
     verbose: bool,
-    /// The part for a person to read, if somebody asked.
+    /// The events for a human reader, if requested.
     recording: Option<Recording>,
 }
 
@@ -20,7 +20,7 @@ impl Trace {
         Trace { hash: Sha256::new(), verbose, recording: None }
     }
 
-    /// Keeps from now on the events that a person is to read. The digest stays as it is.
+    /// Starts the recording for a human reader. The digest is unaffected.
     pub(super) fn record(&mut self) {
         self.recording = Some(Recording::default());
     }
@@ -29,17 +29,17 @@ impl Trace {
         self.recording.is_some()
     }
 
-    /// Takes down an event: its text, and the bytes that it was about.
+    /// Adds an event: its text, and the bytes that it is about.
     pub(super) fn note(&mut self, at: u64, what: fmt::Arguments<'_>, bytes: &[u8]) {
         self.take(at, Kind::Routine, what, bytes);
     }
 
-    /// As [`Trace::note`], of an event that changes how a run goes on.
+    /// Adds an event that changes the course of a run, as [`Trace::note`] does.
     pub(super) fn mark(&mut self, at: u64, kind: Kind, what: fmt::Arguments<'_>) {
         self.take(at, kind, what, &[]);
     }
 
-    /// Tells a reader what no participant can see. It is not part of the digest.
+    /// Records something for the reader that no participant can see. It is not part of the digest.
     pub(super) fn tell(&mut self, at: u64, kind: Kind, what: fmt::Arguments<'_>) {
         if let Some(recording) = &mut self.recording {
             recording.add(at, kind, what.to_string());
@@ -60,12 +60,12 @@ impl Trace {
         }
     }
 
-    /// The digest of the events so far.
+    /// Returns the digest of the events so far.
     pub(super) fn digest(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
 
-    /// The recording; `None` unless somebody asked. It ends here.
+    /// Ends the recording and returns it; `None` if it was not requested.
     pub(super) fn take_recording(&mut self) -> Option<Recording> {
         self.recording.take()
     }
@@ -75,7 +75,7 @@ impl Trace {
 mod tests {
     use super::*;
 
-    /// Goal: explaining a run shows the run that failed: recording leaves its digest unchanged.
+    /// Goal: an explained run is the run that failed: recording leaves its digest unchanged.
     #[test]
     fn a_recorded_trace_has_the_same_digest() {
         let traced = |is_recorded: bool| {

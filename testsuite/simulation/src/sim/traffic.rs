@@ -21,11 +21,11 @@ use super::{
     world::{Event, Place, To, World},
 };
 
-/// How long a banned peer takes to come back under another key, at most.
+/// The longest time until a banned peer comes back under another key.
 const RENAME_MAX: Moment = 500_000;
 
 impl World {
-    /// Carries out an engine's effects, and notes when it wants to be called again.
+    /// Carries out an engine's effects, and schedules its next wake-up.
     pub(super) fn act(&mut self, node: usize) -> Result<()> {
         let now = self.instant();
         let life = self.nodes[node].life;
@@ -74,7 +74,7 @@ impl World {
                 if let Some(up) = self.process(to) {
                     up.banned.insert(peer);
                 }
-                // Not from within this engine's turn: the transport tells it later.
+                // Queued, because the transport reports the ban later, outside this engine's turn.
                 self.queue.push(self.now, Event::Peers);
                 if self.servers.get(place).is_some_and(|server| server.renames && server.id == peer) {
                     let pause = self.rng.random_range(RENAME_MAX / 4..RENAME_MAX);
@@ -125,7 +125,7 @@ impl World {
         Ok(())
     }
 
-    /// A peer makes its answer, which is on its way when that is done.
+    /// Makes a peer's answer, and sends it when it is done.
     pub(super) fn requested(
         &mut self,
         to: To,
@@ -159,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// A peer's answer, and when it begins to send it; `None` from a silent one.
+    /// Returns a peer's answer, and when it begins to send it; `None` from a silent one.
     fn make_answer(
         &mut self,
         to: To,
@@ -185,7 +185,7 @@ impl World {
         Ok(Some((at, answer)))
     }
 
-    /// An answer arrives, if anybody still waits for it.
+    /// Delivers an answer, if its request still waits.
     pub(super) fn answered(
         &mut self,
         to: To,
@@ -196,7 +196,7 @@ impl World {
     ) -> Result<()> {
         let Some(up) = self.process(to) else { return Ok(()) };
         let Some(asked) = up.requests.remove(&id) else { return Ok(()) };
-        // It may have another key by now.
+        // The peer may have another key by now.
         let from = asked.key;
         let now = self.now;
         let Some(up) = self.process(to) else { return Ok(()) };
@@ -229,7 +229,7 @@ impl World {
         if is_lie { self.check_credit(to) } else { Ok(()) }
     }
 
-    /// An announcement arrives at a node.
+    /// Delivers an announcement to a node.
     pub(super) fn heard(&mut self, to: To, from: Place, payload: Vec<u8>) -> Result<()> {
         if !self.is_connected(to.node, from) {
             return Ok(());
@@ -242,7 +242,7 @@ impl World {
         })
     }
 
-    /// Requests to a peer that is gone end.
+    /// Ends the requests to a disconnected peer.
     pub(super) fn lose_requests(&mut self, to: To, place: Place) {
         let (now, peer) = (self.now, self.id(place));
         let Some(up) = self.process(to) else { return };
@@ -254,7 +254,7 @@ impl World {
         }
     }
 
-    /// Tells a node whom it is connected with, if that changed.
+    /// Tells a node its current connections, if they changed.
     pub(super) fn refresh_peers_of(&mut self, node: usize) -> Result<()> {
         let to = To { node, life: self.nodes[node].life };
         let places = 0..self.servers.len() + self.nodes.len();
@@ -278,7 +278,7 @@ impl World {
     }
 }
 
-/// The head and the snapshots of a summary.
+/// Returns the head and the snapshots of a summary.
 fn offered(summary: &[u8]) -> Result<(BatchNumber, Vec<BatchNumber>)> {
     let summary: Summary = codec::decode("summary", summary, ANSWER_BYTES_MAX)?;
     let head = summary.head.map(|head| head.info.number).unwrap_or_default();

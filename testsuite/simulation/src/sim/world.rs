@@ -1,4 +1,4 @@
-//! [`World`]: one run: peers, nodes, a network and a clock, all of them from one seed.
+//! [`World`]: one run: peers, nodes, a network and a clock, all drawn from one seed.
 //!
 //! ```text
 //!              ┌──────────── Queue: what happens when ◀───────────┐
@@ -32,20 +32,20 @@ use super::{
     trace::Trace,
 };
 
-/// All nodes are caught up this long after the last fault, whatever liars and stallers go on doing. The longest pause of a peer
-/// that kept failing is 30 s, and a deadline 5 s.
+/// The time after the last fault in which all nodes must catch up, whatever liars and stallers still do. A peer that
+/// keeps failing is paused for 30 s at most, and a deadline is 5 s at most.
 pub(super) const CATCH_UP: Moment = 90_000_000;
-/// Between two floods of a peer.
+/// The time between two floods of a peer.
 pub(super) const FLOOD_INTERVAL: Moment = 400_000;
-/// How long a peer that comes back under other keys has one, if nobody bans it: less than a deadline.
+/// How long a renaming peer keeps a key that no node bans: less than a deadline.
 pub(super) const RENAME_INTERVAL: Moment = 800_000;
-/// All work of a moment takes no time; this many events at one moment are a loop.
+/// The number of events at one moment that counts as a loop; work within a moment takes no time.
 const EVENTS_PER_MOMENT_MAX: u32 = 50_000;
 
-/// Names a participant: servers first, then nodes.
+/// A participant's index: servers first, then nodes.
 pub(super) type Place = usize;
 
-/// The receiver of an event: a node, in one of its lives.
+/// The receiver of an event: a node, in one of its lives (processes).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct To {
     pub(super) node: usize,
@@ -56,41 +56,41 @@ pub(super) struct To {
 pub(super) enum Event {
     /// The next batch is certified.
     Grow,
-    /// The engine wanted to be called.
+    /// The engine asked to be called now.
     Wake(To),
     /// A request arrives at a peer.
     Request { to: To, id: RequestId, peer: Place, payload: Vec<u8>, deadline_at: Moment },
-    /// An answer arrives, or its deadline.
+    /// An answer or its deadline arrives.
     Answer { to: To, id: RequestId, peer: Place, answer: Result<Vec<u8>, NetworkError>, is_lie: bool },
     /// An announcement arrives at a node.
     Broadcast { to: To, from: Place, payload: Vec<u8> },
-    /// A job ends, which may be when its effect shows.
+    /// A job ends; its effect may show only now.
     Work { to: To, id: JobId, work: Box<Work>, took: Moment },
-    /// The store says that its head moved.
+    /// The store reports that its head moved.
     Head { to: To, number: BatchNumber },
-    /// A node's scores are written.
+    /// A node writes its scores.
     Save(To),
     /// A node prunes its store.
     Prune(To),
     /// A node's process dies.
     Crash(usize),
-    /// The power of a node goes, with all its unsynced writes.
+    /// A node's power fails, and all unsynced writes are lost.
     Cut(To),
-    /// A request may have been waited for too long.
+    /// Checks whether a request has waited too long.
     Waited { to: To, id: RequestId },
-    /// A peer that has this key takes another one.
+    /// A peer that still has this key takes another one.
     Rename { server: usize, key: PeerId },
-    /// A peer announces what nobody needs.
+    /// A peer sends a round of useless announcements.
     Flood(usize),
-    /// A node's process comes back.
+    /// A node's process starts again.
     Start(usize),
-    /// The connections of a flapping server end, or are there again.
+    /// A flapping server's connections end or come back.
     Flap { server: usize, is_cut: bool },
-    /// The network falls apart, or is whole again.
+    /// The network splits, or is whole again.
     Partition(bool),
     /// The connections between participants changed.
     Peers,
-    /// Nothing goes wrong any more.
+    /// No new faults occur from here on.
     Quiet,
 }
 
@@ -114,25 +114,25 @@ pub(super) struct World {
     links: BTreeMap<(Place, Place), Link>,
     /// Servers whose connections are cut.
     pub(super) cut: Vec<bool>,
-    /// On which side each participant is, while the network is apart.
+    /// The side of each participant, while the network is split.
     pub(super) sides: Option<Vec<bool>>,
     pub(super) certified: BatchNumber,
-    /// When all nodes must be at the head, where a world is held to a time.
+    /// The deadline for all nodes, in a world that has one.
     pub(super) due: Option<Due>,
     pub(super) is_quiet: bool,
     pub(super) trace: Trace,
     pub(super) fired: Fired,
-    /// Each node's last thought, while somebody reads along.
+    /// Each node's last thought, while a recording runs.
     pub(super) thoughts: Thoughts,
 }
 
-/// The remains of a run.
+/// The outcome of a run.
 pub(super) struct Outcome {
     pub(super) trace: [u8; 32],
     pub(super) fired: Fired,
     /// The virtual time of the run.
     pub(super) took: Duration,
-    /// The recording for a reader, and the nodes' state at the end; `None` unless somebody asked.
+    /// The recording for a reader; `None` unless it was requested.
     pub(super) recording: Option<Recording>,
     pub(super) stands: Vec<Stand>,
 }
@@ -150,7 +150,7 @@ impl World {
         Ok(world)
     }
 
-    /// The world of a seed; with a mode it is the one in which the nodes have this mode and nobody but honest peers is connected.
+    /// Builds the world of a seed. With `pinned`, the nodes have that mode and only honest peers are connected.
     pub(super) fn build(
         scenario: Scenario,
         seed: u64,
@@ -228,12 +228,12 @@ impl World {
         self.queue.push(self.plan.quiet_at, Event::Quiet);
     }
 
-    /// The engine's idea of now.
+    /// Returns the engine's notion of now.
     pub(super) fn instant(&self) -> Instant {
         self.base + Duration::from_micros(self.now)
     }
 
-    /// The name of a participant.
+    /// Returns the name of a participant.
     pub(super) fn id(&self, place: Place) -> PeerId {
         match place.checked_sub(self.servers.len()) {
             None => self.servers[place].id,
@@ -241,12 +241,12 @@ impl World {
         }
     }
 
-    /// Where a node stands among the participants.
+    /// Returns a node's index among the participants.
     pub(super) fn place_of(&self, node: usize) -> Place {
         self.servers.len() + node
     }
 
-    /// Where a participant of that name stands, or stood under it.
+    /// Returns the index of the participant that has this name, or had it.
     pub(super) fn place(&self, id: &PeerId) -> Result<Place> {
         let places = 0..self.servers.len() + self.nodes.len();
         let was = |place: Place| self.servers.get(place).is_some_and(|server| server.former.contains(id));
@@ -254,7 +254,7 @@ impl World {
         found.context("nobody has this name")
     }
 
-    /// The node at a place, if it is one.
+    /// Returns the node at a place, if it is one.
     pub(super) fn node_at(&self, place: Place) -> Option<usize> {
         place.checked_sub(self.servers.len())
     }
@@ -271,14 +271,14 @@ impl World {
         here != peer && is_up && !apart && !cut && !banned
     }
 
-    /// When a message that leaves now arrives.
+    /// Returns when a message that leaves now arrives.
     pub(super) fn carry(&mut self, from: Place, to: Place, bytes: usize) -> Option<Moment> {
         let lossy = !self.is_quiet;
         let link = self.links.get_mut(&(from, to))?;
         link.carry(self.now, bytes, lossy, &mut self.rng, &mut self.fired)
     }
 
-    /// Runs until all nodes are caught up and nothing goes wrong any more.
+    /// Runs until the last fault is over and all nodes are caught up.
     ///
     /// # Errors
     /// The fault that an oracle found.
@@ -295,7 +295,7 @@ impl World {
         });
         let took = Duration::from_micros(self.now);
         let is_recorded = self.trace.is_recorded();
-        // A reader sees in words how the nodes stood; somebody who runs a campaign sees all their own words.
+        // A reader of a recording sees how the nodes stood; a campaign's error gets their full statuses.
         let done = done.map_err(|error| match self.statuses() {
             text if text.is_empty() || is_recorded => error,
             text => error.context(text),
@@ -305,7 +305,8 @@ impl World {
         (done, Outcome { trace, fired: self.fired, took, recording, stands })
     }
 
-    /// Lets things happen until all nodes are caught up and nothing goes wrong any more. Returns false if they are not by `end`.
+    /// Processes events until the last fault is over and all nodes are caught up. Returns false if they are not by
+    /// `end`.
     pub(super) fn drive(&mut self, end: Moment) -> Result<bool> {
         let mut at_once = 0;
         while !(self.is_quiet && self.is_caught_up()) {
@@ -329,7 +330,7 @@ impl World {
         all_certified && self.nodes.iter().all(|node| node.is_done(self.certified))
     }
 
-    /// Each node's own words, for those who have to find out why a run failed.
+    /// Returns each node's status, for finding out why a run failed.
     fn statuses(&self) -> String {
         let now = self.instant();
         let status = |node: &Node| match &node.up {

@@ -1,4 +1,4 @@
-//! Peers and validators that lie to nodes of a scenario, as `slipnet run` has them from this program.
+//! Peers and validators that lie to the nodes of a scenario; `slipnet run` starts them from this program.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -33,13 +33,13 @@ criteria:
 - no_alarm
 ";
 
-/// Runs a scenario here, which must pass.
+/// Runs a scenario, which must pass.
 async fn passed(scenario: &str) -> RunReport {
     let dir = tempfile::tempdir().unwrap();
     passed_in(dir.path(), scenario).await
 }
 
-/// The same, with its files in this directory.
+/// Runs a scenario with its files in this directory; it must pass.
 async fn passed_in(dir: &Path, scenario: &str) -> RunReport {
     let scenario =
         Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
@@ -54,8 +54,8 @@ async fn passed_in(dir: &Path, scenario: &str) -> RunReport {
     report
 }
 
-/// Goal: liars come while a node runs and leave, the report has what the node thought of each, and only those that were proven wrong are
-/// banned.
+/// Goal: liars come and go while a node runs, and the report has the node's opinion of each. Only those that were
+/// proven wrong are banned.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_runs_finds_out_its_liars() {
     let report = passed(SCENARIO).await;
@@ -75,18 +75,18 @@ async fn a_node_that_runs_finds_out_its_liars() {
         assert!(liar.node == "near" && liar.at_ms >= 5_000, "{liar:?}");
         assert!(liar.reason.as_ref().is_some_and(|reason| !reason.is_empty()), "{liar:?}");
     }
-    // They are banned for this lie, and for nothing else that they may have done.
+    // They are banned for this lie, and not for another.
     let is_for =
         |why: &str, liar: &LiarOpinion| liar.reason.as_ref().is_some_and(|reason| reason.contains(why));
     let is_of_the_lie = of("forged_heads").into_iter().all(|liar| is_for("the signature of validator", liar))
         && of("foreign_genesis").into_iter().all(|liar| is_for("the peer's chain is", liar));
     assert!(is_of_the_lie, "{:#?}", report.liars);
-    // It tells the truth about what it has, and was never asked for more, or was late.
+    // Its summaries are true, and all that it can be blamed for is late answers.
     assert_eq!(of("stalling_servers")[0].banned_after_seconds, None);
 }
 
-/// Liars answer at once, and the honest node after 600 ms: nodes that join ask liars first. A batch takes longer than the way of its news, so
-/// that nodes reach the head.
+/// Liars answer at once, and the honest node after 600 ms: nodes that join ask liars first. A batch takes longer than
+/// its news takes to spread, so that nodes reach the head.
 const JOINS: &str = "\
 name: lying-sources
 description: Nodes that join among liars, each by another way, ban those whose lie they have proof of, and reach the head.
@@ -114,7 +114,7 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: a node that replays, one that applies deltas and one that restores a snapshot each see through a lie about just that, by its proof.
+/// Goal: nodes that replay, apply deltas and restore a snapshot each detect a lie about what they fetch, by its proof.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_join_find_out_lies_about_what_they_fetch() {
     let report = passed(JOINS).await;
@@ -133,7 +133,7 @@ async fn nodes_that_join_find_out_lies_about_what_they_fetch() {
     }
 }
 
-/// As [`JOINS`], with other lies, of which one takes range deltas.
+/// As [`JOINS`], with other lies; one node uses range deltas.
 const LEAPS: &str = "\
 name: lying-ways
 description: Nodes that join among liars find out changed headers, missing parts and false offers; padded range deltas cost time alone.
@@ -163,7 +163,8 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: lies with a proof end with a ban. A padded range delta is true: it is told, its maker stays, and the node reaches the head.
+/// Goal: provable lies end with a ban. A padded range delta is true: it is reported, its sender stays, and the node
+/// reaches the head.
 #[tokio::test(flavor = "multi_thread")]
 async fn padded_range_deltas_are_told_and_cost_time_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -176,7 +177,7 @@ async fn padded_range_deltas_are_told_and_cost_time_alone() {
         assert!(banned(node), "{node}: {:#?}", report.liars);
     }
     assert!(!banned("leaps"), "{:#?}", report.liars);
-    // Its process counts what it was asked, and the lies that it told.
+    // Its process counts its requests, and the lies that it told.
     let log = std::fs::read_to_string(dir.path().join("attack-padded-range-deltas-leaps.log")).unwrap();
     let told = log.lines().rev().find_map(|line| line.strip_prefix("tally ")?.split_once(' '));
     let told: u64 = told.unwrap().1.parse().unwrap();
@@ -206,7 +207,8 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: what gives no proof costs the chain nothing and convicts nobody else, and what gives one convicts the liar.
+/// Goal: lies without proof cost the chain nothing and convict no other validator, and a lie with proof convicts the
+/// liar.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_lying_validator_of_four_stops_nothing() {
     let report = passed(VALIDATORS).await;

@@ -1,5 +1,5 @@
-//! The simulation's tests, in one program: some compute, and some wait for processes and disks meanwhile.
-//! They begin in the order of their names: those that wait come first.
+//! The simulation's tests, in one program: some compute while others wait for processes and disks. They start in the
+//! order of their names: those that wait come first.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a panic is how a test fails, a summary says what it tried
 
@@ -13,7 +13,8 @@ use std::{fmt::Debug, iter, ops::Range};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Devnets that run at a time, beside what computes: each could use the whole machine, and a node that gets none of it is late.
+/// Limits the devnets that run at a time beside the computing tests: each could use the whole machine, and a starved
+/// node is late.
 static ROOM: Semaphore = Semaphore::const_new(3);
 
 /// Waits until there is room for a devnet.
@@ -21,8 +22,8 @@ async fn room() -> SemaphorePermit<'static> {
     ROOM.acquire().await.unwrap()
 }
 
-/// Those of these defences that nothing misses: neither the seed that missed it before, nor 200 others. `missed` says how the first of
-/// some seeds fails without a defence.
+/// Returns the defences whose absence nothing detects: neither the seed that did before, nor 200 others. `missed`
+/// returns how the first failing seed of a range fails without a defence.
 fn unnoticed<P: Copy + PartialEq + Debug>(
     all: impl IntoIterator<Item = P>,
     missed_at: &[(P, u64)],

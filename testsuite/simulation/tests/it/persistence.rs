@@ -1,12 +1,12 @@
-//! Short storage campaigns: `slipnet campaign storage` runs for half an hour; these take seconds. One test per phase, so that they
-//! run beside each other and a failure names its phase.
+//! Short storage campaigns: `slipnet campaign storage` runs for half an hour; these take seconds. Each phase is one
+//! test, so that they run in parallel and a failure names its phase.
 
 use std::path::{Path, PathBuf};
 
 use slipnet::progress::Progress;
 use slipnet_simulation::campaign::storage::{Counts, Phase, StorageCampaign, Summary, run_counts};
 
-/// Repeats the content of stores and files; `SLIPSTREAM_SEED` names another.
+/// Determines the content of stores and files; `SLIPSTREAM_SEED` sets another.
 const SEED: u64 = 11;
 const COUNTS: Counts = Counts {
     per_crash_point: 1,
@@ -18,10 +18,10 @@ const COUNTS: Counts = Counts {
     operations: 40_000,
 };
 
-/// Room for the stores of all phases. In memory a container often has far less.
+/// Space for the stores of all phases. A container's memory disk is often far smaller.
 const ROOM_BYTES: u64 = 2 << 30;
 
-/// A kill, unlike a power cut, loses nothing that was written: memory serves as the disk, and is faster.
+/// A kill, unlike a power cut, loses nothing that was written: a memory disk suffices, and is faster.
 fn fast_dir() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
@@ -42,7 +42,7 @@ fn campaign(phase: Phase) -> Summary {
     summary
 }
 
-/// Goal: a process that dies right before or right after any step leaves whole steps, and the next one goes on.
+/// Goal: a process that crashes right before or right after any step leaves whole steps, and the next one continues.
 #[test]
 fn a_death_at_every_crash_point_leaves_a_committed_prefix() {
     let summary = campaign(Phase::CrashPoints);
@@ -50,13 +50,13 @@ fn a_death_at_every_crash_point_leaves_a_committed_prefix() {
     assert_eq!(summary.lines[0].runs, points, "each crash point once");
 }
 
-/// Goal: the same for a kill at any moment.
+/// Goal: a process that is killed at any moment leaves whole steps, and the next one continues.
 #[test]
 fn a_death_at_any_moment_leaves_a_committed_prefix() {
     campaign(Phase::Kills);
 }
 
-/// Goal: a log that lost its end opens at an earlier batch; a table that did is noticed.
+/// Goal: a truncated log opens at an earlier batch; a truncated table is noticed.
 #[test]
 fn torn_files_are_noticed() {
     campaign(Phase::TornTails);
@@ -68,13 +68,14 @@ fn flipped_bits_are_never_served() {
     campaign(Phase::BitFlips);
 }
 
-/// Goal: a store that lost a file has all that it acknowledged or is refused by that file's name, and no file of it changes.
+/// Goal: a store that lost a file either has all that it acknowledged or is refused with that file's name, and none of
+/// its files changes.
 #[test]
 fn lost_files_are_named_and_nothing_else_goes() {
     campaign(Phase::Losses);
 }
 
-/// Goal: a full disk ends the store with an error that says so, and nothing acknowledged is lost.
+/// Goal: a full disk ends the store with an error that names it, and nothing acknowledged is lost.
 #[test]
 fn a_full_disk_loses_nothing() {
     let summary = campaign(Phase::DiskFull);
@@ -83,7 +84,7 @@ fn a_full_disk_loses_nothing() {
     }
 }
 
-/// Goal: both backends do what a map does, with the roots that docs/formats.md defines.
+/// Goal: both backends behave like a map, with the roots that docs/formats.md defines.
 #[test]
 fn a_store_is_a_map_with_roots() {
     campaign(Phase::Model);

@@ -1,4 +1,4 @@
-//! A short siege: `slipnet campaign siege` runs for minutes; here are attacks that cost little, in seconds.
+//! A short siege: `slipnet campaign siege` runs for minutes; these cheap attacks run for seconds.
 
 use std::{path::Path, process::Command};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 use slipnet::progress::Progress;
 use slipnet_simulation::campaign::siege::{Pace, SiegeCampaign, Summary, run_at};
 
-/// A short siege by these attacks, which the node must survive; and the figures of its JSON, by name.
+/// Runs a short siege with these attacks, which the node must survive; returns also the figures of its JSON, by name.
 async fn wage(attacks: &[&str]) -> (Summary, impl Fn(&str) -> f64 + use<>) {
     let _room = crate::room().await;
     let dir = tempfile::tempdir().unwrap();
@@ -30,7 +30,8 @@ async fn wage(attacks: &[&str]) -> (Summary, impl Fn(&str) -> f64 + use<>) {
     (summary, figure)
 }
 
-/// Goal: over HTTP, WebSocket and QUIC attackers reach a real node, the honest are measured, and the table and the JSON say the same.
+/// Goal: attackers reach a real node over HTTP, WebSocket and QUIC, the honest users are measured, and the table and
+/// the JSON agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_survives_and_the_figures_say_so() {
     let attacks = ["endless-headers", "ws-unread-news", "truncated-frames"];
@@ -48,12 +49,12 @@ async fn a_node_survives_and_the_figures_say_so() {
     }
 }
 
-/// Goal: who forges addresses, takes no broadcast, asks the same over and over, or tells false things in numbers does so to real nodes, and
-/// keeps no node from joining.
+/// Goal: peers that forge addresses, accept no broadcast, repeat the same request, or lie in numbers reach real nodes,
+/// and keep no node from joining.
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_on_the_network_cost_the_honest_nothing() {
     let attackers = ["forged-addresses", "epochs-flood", "untaken-broadcasts"];
-    // Whether a node asks a liar for what it lies about is luck.
+    // Whether a node asks a liar for the subject of its lie is chance.
     let attacks = [&attackers[..], &["false-genesis"]].concat();
     let (summary, figure) = wage(&attacks).await;
     for attack in attackers {
@@ -64,7 +65,8 @@ async fn strangers_on_the_network_cost_the_honest_nothing() {
     }
 }
 
-/// Goal: what lies heavy on a node's disk and memory, a batch of very many logs and transactions that come one by one, is no harm either.
+/// Goal: load on a node's disk and memory (a batch of very many logs, and transactions sent one by one) does no harm
+/// either.
 #[tokio::test(flavor = "multi_thread")]
 async fn heavy_batches_and_lone_transactions_cost_the_honest_nothing() {
     let attacks = ["receipt-bomb", "lone-transactions"];
@@ -74,7 +76,8 @@ async fn heavy_batches_and_lone_transactions_cost_the_honest_nothing() {
     }
 }
 
-/// Goal: a name that is none says which there are, and the list has all that scenarios may name, and speaks of no issue.
+/// Goal: an unknown name is refused with the list of known ones; the list has all that scenarios may name, and mentions
+/// no issue.
 #[test]
 fn attacks_are_listed_and_unknown_ones_refused() {
     let slipnet = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! The simulator: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
+//! The simulator: many seeds find nothing, a seed is one run, and the absence of a defence is detected.
 
 use slipnet::progress::Progress;
 use slipnet_simulation::sim::{self, Scenario, Seeds, SimOptions, explain::explain};
@@ -8,15 +8,15 @@ fn options(seeds: std::ops::Range<u64>) -> SimOptions {
     SimOptions { seeds: Seeds(seeds), scenario: None, verbose: false, planted: None }
 }
 
-/// Goal: whatever goes wrong, nodes store and serve only the ledger, and are caught up soon after it ends. Every kind of fault came
-/// about.
+/// Goal: whatever goes wrong, nodes store and serve only the ledger, and catch up soon after the faults end. Every kind
+/// of fault occurs.
 #[test]
 fn two_hundred_worlds_hold() {
     let report = sim::run(&options(0..200), Progress::Quiet).unwrap_or_else(|error| panic!("{error:#}"));
     assert_eq!(report.runs, 200);
 }
 
-/// Goal: whatever peers promise, `auto` is about as fast as the best way among honest ones, but for what a lie costs once.
+/// Goal: whatever peers promise, `auto` is about as fast as the best way among honest peers, plus the cost of one lie.
 #[test]
 fn promises_cost_little() {
     let options = SimOptions { scenario: Some(Scenario::Promises), ..options(0..400) };
@@ -24,7 +24,7 @@ fn promises_cost_little() {
     assert_eq!(report.runs, 400);
 }
 
-/// Goal: a failure can be looked at again: nothing but the seed decides what happens.
+/// Goal: a failure can be reproduced: only the seed decides what happens.
 #[test]
 fn a_seed_is_one_run() {
     for scenario in [Scenario::Everything, Scenario::Crash, Scenario::Liars, Scenario::Snapshot] {
@@ -38,8 +38,8 @@ fn a_seed_is_one_run() {
     }
 }
 
-/// Seeds whose worlds miss a defence, tried first. One that does not any more costs time alone, for then all are tried. The test prints
-/// what belongs here (`-- --show-output`).
+/// Seeds that detect the absence of a defence, tried first. One that no longer does costs only time, because then all
+/// are tried. The test prints the right values (`-- --show-output`).
 const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::UnsignedSummary, 2),
     (Planted::ForeignSummary, 0),
@@ -61,24 +61,24 @@ const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::RepeatedPromise, 0),
 ];
 
-/// How the first of these seeds fails without the defence; none if all of them hold.
+/// Returns how the first failing seed fails without the defence; `None` if none does.
 fn missed(planted: Planted, seeds: std::ops::Range<u64>) -> Option<String> {
     let options = SimOptions { planted: Some(planted), scenario: scene(planted), ..options(seeds) };
     sim::run(&options, Progress::Quiet).err().map(|error| error.to_string())
 }
 
-/// Goal: for each defence, the oracles see its absence.
+/// Goal: for each defence, the oracles detect its absence.
 #[test]
 fn a_missing_defence_is_noticed() {
     let unnoticed = crate::unnoticed(Planted::ALL, MISSED_AT, missed);
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
 }
 
-/// Goal: running a failed seed again shows the same failure, the lie before it, the node's thoughts, and the liar.
+/// Goal: explaining a failed seed shows the same failure, the lie before it, the node's thoughts, and the liar.
 #[test]
 fn a_failed_seed_is_explained() {
     let (planted, scenario) = (Some(Planted::BelievedValues), Some(Scenario::Liars));
-    // The worlds before the one that is known to fail hold, and cost time alone.
+    // Worlds before the known failing one would hold, and cost only time.
     let known = MISSED_AT.iter().find(|(it, _)| planted == Some(*it)).unwrap().1;
     let options = SimOptions { planted, scenario, ..options(known..200) };
     let error = sim::run(&options, Progress::Quiet).unwrap_err().to_string();
@@ -96,7 +96,7 @@ fn a_failed_seed_is_explained() {
     assert!(sound.failure().is_none() && sound.to_string().contains("nothing found in"));
 }
 
-/// Where a defence is needed too seldom in a run of everything to be missed there.
+/// Returns a scenario for a defence that runs of everything need too rarely to detect its absence.
 fn scene(planted: Planted) -> Option<Scenario> {
     match planted {
         Planted::ForgottenRestore => Some(Scenario::Crash),
@@ -107,8 +107,8 @@ fn scene(planted: Planted) -> Option<Scenario> {
     }
 }
 
-/// Goal: mutants that survive the tests of their own crate are tried in worlds that nobody tuned anything to. For `./x mutants`,
-/// and for somebody who changed a defence: `SLIPNET_SEEDS=A..B` are others.
+/// Goal: mutants that survive the tests of their own crate are tried in worlds that nothing was tuned to. For
+/// `./x mutants`, and after a change of a defence; `SLIPNET_SEEDS=A..B` sets other seeds.
 #[test]
 #[ignore = "slow: for ./x mutants"]
 fn unseen_worlds_hold() {

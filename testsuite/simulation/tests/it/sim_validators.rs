@@ -1,4 +1,4 @@
-//! The simulator of validators: many seeds find nothing, the same seed is the same run, and a defence that is left out is missed.
+//! The simulator of validators: many seeds find nothing, a seed is one run, and the absence of a defence is detected.
 
 use slipnet::progress::Progress;
 use slipnet_simulation::sim::{
@@ -11,8 +11,8 @@ fn options(seeds: std::ops::Range<u64>) -> ValidatorsOptions {
     ValidatorsOptions { seeds: Seeds(seeds), verbose: false, planted: None }
 }
 
-/// Goal: whatever goes wrong, validators have one history, and keep every transaction. Their statements are on their disks, and the
-/// honest stay unconvicted. They go on soon after the faults end, and every kind of trouble came about.
+/// Goal: whatever goes wrong, validators have one history, and keep every transaction. Their statements are on disk,
+/// and no honest validator is convicted. They recover soon after the faults end, and every kind of fault occurs.
 #[test]
 fn two_hundred_worlds_hold() {
     let report =
@@ -21,7 +21,7 @@ fn two_hundred_worlds_hold() {
     assert!(report.batches > 2_000, "{report}");
 }
 
-/// Goal: a failure can be looked at again: nothing but the seed decides what happens.
+/// Goal: a failure can be reproduced: only the seed decides what happens.
 #[test]
 fn a_seed_is_one_run() {
     let run = |seed| validators::run_seed(seed, None, false).unwrap();
@@ -31,13 +31,13 @@ fn a_seed_is_one_run() {
     assert_ne!(run(0).trace, run(1).trace, "other seeds are other runs");
 }
 
-/// Goal: explaining a seed shows the run that failed, with faults, lies and the validators' thoughts about them.
+/// Goal: explaining a seed shows the run that failed, with faults, lies and the validators' thoughts.
 #[test]
 fn a_seed_is_explained() {
     let explained = (0..8).map(|seed| validators::explain(seed, None).unwrap());
     let texts: Vec<String> = explained.map(|explained| explained.to_string()).collect();
     assert!(texts.iter().all(|text| text.contains("nothing found in")));
-    // A validator that is alone always thinks the same.
+    // A lone validator's thoughts never change.
     let among_others = texts.iter().filter(|text| text.contains("machine 1: "));
     assert!(among_others.clone().count() > 4);
     assert!(among_others.into_iter().all(|text| text.contains("thought  machine 0")));
@@ -55,7 +55,7 @@ fn a_seed_is_explained() {
     assert!(explained.failure().is_some(), "{explained}");
 }
 
-/// As those of `sim`.
+/// Seeds that detect the absence of a defence, as in `sim`.
 const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::EarlyVotes, 0),
     (Planted::UnsavedVotes, 0),
@@ -81,20 +81,20 @@ const MISSED_AT: &[(Planted, u64)] = &[
     (Planted::NeverTell, 0),
 ];
 
-/// How the first of these seeds fails without the defence; none if all of them hold.
+/// Returns how the first failing seed fails without the defence; `None` if none does.
 fn missed(planted: Planted, seeds: std::ops::Range<u64>) -> Option<String> {
     let options = ValidatorsOptions { planted: Some(planted), ..options(seeds) };
     validators::run(&options, Progress::Quiet).err().map(|error| error.to_string())
 }
 
-/// Goal: for each defence, the oracles see its absence.
+/// Goal: for each defence, the oracles detect its absence.
 #[test]
 fn a_missing_defence_is_noticed() {
     let unnoticed = crate::unnoticed(Planted::ALL, MISSED_AT, missed);
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
 }
 
-/// Goal: as that of `sim`, for mutants of what validators agree by.
+/// Goal: as in `sim`, for mutants of the validators' agreement.
 #[test]
 #[ignore = "slow: for ./x mutants"]
 fn unseen_worlds_hold() {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Takes a millisecond for every batch, and is wrong where it is told to be.
+/// Takes a millisecond for every batch, and is wrong at one chosen seat.
 struct Plain {
     made: u64,
     wrong: Option<u16>,
@@ -21,8 +21,8 @@ impl Machine for Plain {
 
 const PACE: Pace = Pace { one_way_us: 50_000, record_us: 500, commit_us: 500, intake_us: 0, cores: 2 };
 
-/// Goal: batches are decided one after another. One validator decides at the pace of execution; four need a way for prepares
-/// and one for commits between two decisions.
+/// Goal: batches are decided one after another. One validator decides at the pace of execution; four need one way for
+/// prepares and one for commits between two decisions.
 #[test]
 fn decisions_take_two_ways_each() {
     let alone = World::new(1, Digest::ZERO, PACE, Plain { made: 0, wrong: None }).run(40, 60_000_000);
@@ -33,7 +33,7 @@ fn decisions_take_two_ways_each() {
     assert!((100_000..130_000).contains(&between(&four)), "{}", between(&four));
 }
 
-/// Goal: one that executes wrongly is outvoted, whoever it is.
+/// Goal: a validator that executes wrongly is outvoted, whichever it is.
 #[test]
 fn one_wrong_executor_is_outvoted() {
     for seat in [0, 2] {

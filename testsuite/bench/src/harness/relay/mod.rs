@@ -1,8 +1,8 @@
-//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in order. A node
-//! that dials the relay's address reaches its target. Bandwidth is unlimited unless one is set.
+//! [`Relay`]: a link with latency. UDP datagrams that come in on one side go out on the other after a fixed time, in
+//! order. A node that dials the relay's address reaches its target. Bandwidth is unlimited unless set.
 //!
-//! It has a thread of its own, so that a busy harness does not add to the delay. It moves trains of datagrams as the kernel hands
-//! them over (GRO in, GSO out). So it takes little of the CPU that is being measured; it tells how much.
+//! It has its own thread, so that a busy harness does not add to the delay. It moves trains of datagrams as the kernel
+//! delivers them (GRO in, GSO out), so that it uses little of the CPU under measurement. It reports its own CPU time.
 
 mod socket;
 
@@ -25,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use self::socket::{Buffers, Received, Socket, Train};
 use slipnet::cpu;
 
-/// Trains on their way. Above it they are dropped, as a link's queue drops them: 512 MiB at most.
+/// The most trains in flight, 512 MiB at most. More are dropped, as in a link's queue.
 const TRAINS_MAX: usize = 8_192;
-/// The longest queue of a link of limited bandwidth. Later datagrams are dropped, as by a router whose buffer is full.
+/// The longest queue of a link with limited bandwidth. Later datagrams are dropped, as by a router with a full buffer.
 const QUEUE_MAX: Duration = Duration::from_millis(100);
-/// Dialling sockets that are told apart; those beyond are not served.
+/// The most dialling sockets that are told apart; further ones are not served.
 const DIALLERS_MAX: usize = 256;
-/// How often the thread notes the CPU that it took.
+/// How often the thread records its CPU time.
 const CPU_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running relay; it ends when it is dropped.
@@ -48,12 +48,12 @@ struct Counters {
     dropped: AtomicU64,
     bytes: AtomicU64,
     one_way_ns: AtomicU64,
-    /// Of each direction; 0 is no limit.
+    /// The limit of each direction; 0 is unlimited.
     bytes_per_s: AtomicU64,
 }
 
 impl Relay {
-    /// A relay to `target` that adds `one_way` to every datagram, in both directions.
+    /// Starts a relay to `target` that delays every datagram by `one_way`, in both directions.
     ///
     /// # Errors
     /// If a socket cannot be opened.
@@ -79,12 +79,12 @@ impl Relay {
         Ok(Relay { address, counters, stop, thread: Some(thread) })
     }
 
-    /// The address to dial instead of the target.
+    /// Returns the address to dial instead of the target.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets the latency from now on. Datagrams that are on their way are not overtaken.
+    /// Sets the latency from now on. Datagrams in flight are not overtaken.
     pub(crate) fn set_one_way(&self, one_way: Duration) {
         self.counters.one_way_ns.store(one_way.as_nanos() as u64, Relaxed);
     }
@@ -94,17 +94,17 @@ impl Relay {
         self.counters.bytes_per_s.store(bytes_per_s, Relaxed);
     }
 
-    /// Bytes of the datagrams that it took so far, in both directions.
+    /// Returns the bytes of the datagrams so far, in both directions.
     pub(crate) fn bytes(&self) -> u64 {
         self.counters.bytes.load(Relaxed)
     }
 
-    /// CPU seconds that it has taken so far.
+    /// Returns its CPU seconds so far.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.counters.cpu_ns.load(Relaxed) as f64 / 1e9
     }
 
-    /// Trains that were dropped because too many were on their way.
+    /// Returns the number of trains that were dropped because of a full queue.
     pub(crate) fn dropped(&self) -> u64 {
         self.counters.dropped.load(Relaxed)
     }
@@ -141,12 +141,12 @@ async fn note_cpu(counters: &Counters) {
     }
 }
 
-/// Where the trains of one direction wait for their time.
+/// The queue of one direction.
 #[derive(Clone)]
 struct Line {
     trains: mpsc::Sender<Train>,
     counters: Arc<Counters>,
-    /// When the last train is through, if bandwidth is limited.
+    /// When the last train has left the link, if bandwidth is limited.
     free_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -170,7 +170,7 @@ impl Line {
         }
     }
 
-    /// The time at which these bytes are through; `None` if the queue is too full for them.
+    /// Returns when these bytes have left the link; `None` if the queue is too full for them.
     fn through(&self, bytes: usize) -> Option<Instant> {
         let (now, rate) = (Instant::now(), self.counters.bytes_per_s.load(Relaxed));
         if rate == 0 {
@@ -187,18 +187,19 @@ impl Line {
     }
 }
 
-/// All trains of a direction have the same delay, so one queue keeps their order.
+/// Delivers trains in order: all of a direction have the same delay, so one queue suffices.
 async fn deliver(mut trains: mpsc::Receiver<Train>) {
     while let Some(train) = trains.recv().await {
         if train.due > Instant::now() {
             tokio::time::sleep_until(train.due.into()).await;
         }
-        // A datagram that cannot be sent is a lost one.
+        // A datagram that cannot be sent is lost.
         let _ = train.from.send(&train).await;
     }
 }
 
-/// Takes datagrams of dialling sockets. Each gets a socket towards the target, by which answers find back.
+/// Receives datagrams from dialling sockets. Each gets its own socket towards the target, so that answers find the way
+/// back.
 async fn accept(front: Arc<Socket>, target: SocketAddr, there: Line, back: Line) {
     let mut towards: HashMap<SocketAddr, Arc<Socket>> = HashMap::new();
     let mut buffers = Buffers::new();
@@ -235,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// Few enough for the buffer of a socket that asked for no larger one.
+    /// Few enough for the default buffer of a socket.
     const DATAGRAMS: u32 = 50;
 
     async fn bound() -> UdpSocket {
@@ -252,7 +253,7 @@ mod tests {
         (u32::from_le_bytes(buffer[..4].try_into().unwrap()), from)
     }
 
-    /// Goal: both directions keep the order, nothing comes before its time, and dialling sockets are told apart.
+    /// Goal: both directions keep the order, nothing arrives early, and dialling sockets are told apart.
     #[tokio::test(flavor = "multi_thread")]
     async fn datagrams_come_in_order_and_not_before_their_time() {
         let one_way = Duration::from_millis(40);
@@ -264,7 +265,7 @@ mod tests {
         }
         let begin = Instant::now();
         for index in 0..DATAGRAMS {
-            // Of different sizes, so that they are no single train.
+            // Different sizes, so that they do not form one train.
             let mut datagram = vec![7; 4 + (index as usize * 37) % 1_200];
             datagram[..4].copy_from_slice(&index.to_le_bytes());
             dialler.send(&datagram).await.unwrap();
@@ -296,21 +297,21 @@ mod tests {
         }
     }
 
-    /// Goal: as many bytes as the link carries come through, each direction by itself, and bytes beyond its queue are dropped.
+    /// Goal: each direction carries its own bandwidth, and bytes beyond its queue are dropped.
     #[tokio::test(flavor = "multi_thread")]
     async fn bandwidth_is_what_was_set() {
         const BYTES: usize = 1_000;
-        /// After it nothing more comes, however busy the machine is.
+        /// The silence after which nothing more comes, however busy the machine is.
         const SILENCE: Duration = Duration::from_secs(2);
         let target = bound().await;
         let relay = Relay::start(target.local_addr().unwrap(), Duration::ZERO).unwrap();
         relay.set_bandwidth(20 * BYTES as u64);
         let dialler = bound().await;
         let begin = Instant::now();
-        // The queue holds a tenth of a second, which is two of them, and the one that is on its way.
+        // The queue holds a tenth of a second, which is two datagrams, plus the one in flight.
         for _ in 0..DATAGRAMS {
             dialler.send_to(&[7; BYTES], relay.address()).await.unwrap();
-            // So that each is a train of its own.
+            // A pause, so that each is its own train.
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         let mut came = 0;
@@ -336,7 +337,7 @@ mod tests {
             assert_eq!(number(&target).await.0, index);
             least = least.min(begin.elapsed());
         }
-        // The quickest tells what the relay adds, the others what the machine does.
+        // The fastest shows the relay's own delay; the others include the machine's.
         assert!(least < Duration::from_millis(20), "{least:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Socket`]: UDP in trains of datagrams, as the kernel hands them over.
+//! [`Socket`]: UDP in trains of datagrams, as the kernel delivers them.
 
 use std::{
     io::{self, IoSliceMut},
@@ -12,7 +12,7 @@ use tokio::{io::Interest, net::UdpSocket};
 
 /// The size of each socket's buffers: a burst of a whole receive window.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// The longest train of datagrams that the kernel hands over at once.
+/// The longest train of datagrams that the kernel delivers at once.
 const TRAIN_BYTES_MAX: usize = 64 << 10;
 
 /// Datagrams of one size, the last of which may be shorter.
@@ -31,13 +31,13 @@ pub(super) struct Socket {
     state: UdpSocketState,
 }
 
-/// A train, as it came from the address in `meta`.
+/// A train from the address in `meta`.
 pub(super) struct Received<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) meta: RecvMeta,
 }
 
-/// Room for what one call to the kernel returns.
+/// Buffers for the result of one call to the kernel.
 pub(super) struct Buffers {
     trains: Vec<Vec<u8>>,
 }
@@ -62,7 +62,7 @@ impl Socket {
         self.io.local_addr()
     }
 
-    /// Waits for trains, and hands each of them on.
+    /// Waits for trains, and passes on each of them.
     pub(super) async fn receive(
         &self,
         buffers: &mut Buffers,
@@ -75,7 +75,7 @@ impl Socket {
         };
         let count = match self.io.async_io(Interest::READABLE, receive).await {
             Ok(count) => count,
-            // The other side is gone for a while, as a datagram before this one found.
+            // The other side is temporarily unreachable, as an earlier datagram found.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => 0,
             Err(error) => return Err(error),
         };

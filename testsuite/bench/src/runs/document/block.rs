@@ -1,15 +1,16 @@
-//! [`Block`]: what a line of the document asks for.
+//! [`Block`]: the content that a line of the document requests.
 
 use anyhow::{Context, Result, ensure};
 
-/// A block of the document, by the line that begins it.
+/// A block of the document, parsed from its first line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Block {
-    /// `run NAME BENCH: FIGURES`: a line of the table for each figure; for all of them if none is named.
+    /// `run NAME BENCH: FIGURES`: a table line for each named figure, or for all without FIGURES.
     Figures { source: Source, wanted: Vec<Pattern> },
-    /// `rows NAME BENCH: COLUMNS; ROWS`: a column for each pattern, a row for each text that its `*` stands for; all of these without ROWS.
+    /// `rows NAME BENCH: COLUMNS; ROWS`: a column for each pattern, and a row for each text that its `*` matches, or
+    /// only the named ROWS.
     Rows { source: Source, columns: Vec<Pattern>, rows: Vec<Pattern> },
-    /// `aims`: each figure with an aim of all benchmarks that the document names.
+    /// `aims`: each figure with an aim, of all benchmarks that the document names.
     Aims,
 }
 
@@ -22,12 +23,12 @@ pub(super) struct Source {
     pub(super) bench: String,
 }
 
-/// The name of a figure, or of several: a `*` stands for any text.
+/// The name of a figure, or of several: a `*` matches any text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Pattern(String);
 
 impl Block {
-    /// The block that a line begins; none if it begins none.
+    /// Parses the block that a line begins; `None` if it begins none.
     pub(super) fn parse(line: &str) -> Option<Result<Block>> {
         let inner = line.strip_prefix("<!-- ")?;
         let (kind, rest) = inner.split_once(' ')?;
@@ -41,7 +42,7 @@ impl Block {
         Some(rest.and_then(|rest| parse(rest.trim())))
     }
 
-    /// The benchmark that it shows; none if it shows those of other blocks.
+    /// Returns the benchmark that it shows; `None` if it shows those of other blocks.
     pub(super) fn source(&self) -> Option<&Source> {
         match self {
             Block::Figures { source, .. } | Block::Rows { source, .. } => Some(source),
@@ -93,12 +94,13 @@ impl Pattern {
         Ok(Pattern(text.to_owned()))
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as written.
     pub(super) fn text(&self) -> &str {
         &self.0
     }
 
-    /// The text that the `*` stands for in a name, empty if the pattern has none; nothing if the name is another one.
+    /// Returns the text that the `*` matches in a name, empty if the pattern has none; `None` if the name does not
+    /// match.
     pub(super) fn of<'a>(&self, name: &'a str) -> Option<&'a str> {
         match self.0.split_once('*') {
             Some((start, end)) => name.strip_prefix(start)?.strip_suffix(end),
@@ -106,12 +108,12 @@ impl Pattern {
         }
     }
 
-    /// The name of the figure of a row.
+    /// Returns the name of a row's figure.
     pub(super) fn name(&self, row: &str) -> String {
         self.0.replace('*', row)
     }
 
-    /// The pattern without its `*`, and without the signs that joined it.
+    /// Returns the pattern without its `*`, and without the separators next to it.
     pub(super) fn title(&self) -> String {
         let (start, end) = self.0.split_once('*').unwrap_or((&self.0, ""));
         let (start, end) = (start.trim_end_matches(['.', '_']), end.trim_start_matches(['.', '_']));
@@ -128,7 +130,7 @@ mod tests {
         Block::parse(line).expect("a block").unwrap_err().to_string()
     }
 
-    /// Goal: a line says run, benchmark and figures; other comments and text begin no block.
+    /// Goal: a line names run, benchmark and figures; other comments and text begin no block.
     #[test]
     fn a_block_is_read() {
         let source = |run: &str, bench: &str| Source { run: run.into(), bench: bench.into() };
@@ -147,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Goal: a block of another form is refused with what was expected.
+    /// Goal: a malformed block is refused with the expected form.
     #[test]
     fn a_block_of_another_form_is_refused() {
         assert!(refused("<!-- run full open").contains("`-->` is missing"));
@@ -159,7 +161,7 @@ mod tests {
         assert!(refused("<!-- aims full -->").contains("expected `aims`"));
     }
 
-    /// Goal: the `*` of a pattern stands anywhere, and the title of a column has none.
+    /// Goal: a pattern's `*` can be anywhere, and the title of a column has none.
     #[test]
     fn a_pattern_takes_names_apart() {
         let pattern = |text: &str| Pattern::parse(text).unwrap();

@@ -1,16 +1,17 @@
 //! `slipnet bench document`: writes tables of named runs into a document.
 //!
-//! A block of the document says what it shows, and holds the table that is made of it:
+//! The first line of a block names its content, and the block holds the generated table:
 //!
 //! ```text
 //! <!-- run 2026-11-25-full state: commit.1m, commit.10m -->     a line for each figure
 //! (the table)
 //! <!-- end -->
-//! <!-- rows 2026-11-25-full sync: tps.*, cpu_us_per_tx.*; erc20.* -->     a column for each pattern, a row for what its `*` stands for
-//! <!-- aims -->     every figure with an aim of the benchmarks that the other blocks name
+//! <!-- rows 2026-11-25-full sync: tps.*, cpu_us_per_tx.*; erc20.* -->     a column for each pattern, a row for each match of its `*`
+//! <!-- aims -->     every figure with an aim, of the benchmarks that the other blocks name
 //! ```
 //!
-//! The run is `NAME.json` in the directory of runs. The document has the command that makes it, with `--json docs/runs/NAME.json`.
+//! The run is `NAME.json` in the directory of runs. The document must contain the command that makes it, with
+//! `--json docs/runs/NAME.json`.
 
 mod block;
 mod table;
@@ -32,16 +33,16 @@ use super::BenchRun;
 
 const END: &str = "<!-- end -->";
 
-/// Which document, of which runs.
+/// The document, and the directory of its runs.
 #[derive(Clone, Debug, Args)]
 pub struct DocumentOptions {
     /// The document with blocks `<!-- run NAME BENCH: FIGURES -->`, `<!-- rows NAME BENCH: COLUMNS; ROWS -->` and `<!-- aims -->`.
     #[arg(default_value = "docs/benchmarks.md")]
     pub document: PathBuf,
-    /// Directory with the runs, each NAME.json as `slipnet bench all --json` or `slipnet bench BENCH --json` writes it.
+    /// Directory with the runs, each a file NAME.json from `slipnet bench all --json` or `slipnet bench BENCH --json`.
     #[arg(long, default_value = "docs/runs")]
     pub runs: PathBuf,
-    /// Write nothing; fail if the document is not what its runs say.
+    /// Write nothing; fail if the document differs from its runs.
     #[arg(long)]
     pub check: bool,
 }
@@ -50,7 +51,7 @@ impl DocumentOptions {
     /// Writes the tables, or checks them.
     ///
     /// # Errors
-    /// If a block names what is not there, or, with `--check`, holds something else than its run says.
+    /// If a block names something that does not exist, or, with `--check`, differs from its run.
     pub fn run(&self) -> Result<()> {
         let path = &self.document;
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -67,7 +68,7 @@ impl DocumentOptions {
     }
 }
 
-/// The document with the tables of its blocks in place of those that it has.
+/// Returns the document with freshly made tables in its blocks.
 fn fill(text: &str, dir: &Path) -> Result<String> {
     let sources = sources(text)?;
     let runs = Runs::load(&sources, text, dir)?;
@@ -80,7 +81,7 @@ fn fill(text: &str, dir: &Path) -> Result<String> {
         let Some(block) = Block::parse(line) else { continue };
         let table = block.and_then(|block| runs.table(&block, &sources));
         filled.push_str(&table.with_context(|| format!("line {}", index + 1))?);
-        // One that began before would be gone with what stands between.
+        // A block that began before the end marker would be lost with the text between.
         let mut rest = lines.by_ref().map(|(_, line)| line);
         let stop = rest.find(|line| *line == END || Block::parse(line).is_some());
         ensure!(stop == Some(END), "line {}: the block has no {END}", index + 1);
@@ -90,7 +91,7 @@ fn fill(text: &str, dir: &Path) -> Result<String> {
     Ok(filled)
 }
 
-/// The benchmarks that the blocks of a document name, each once.
+/// Returns the benchmarks that the blocks of a document name, each once.
 fn sources(text: &str) -> Result<Vec<Source>> {
     let mut sources: Vec<Source> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -105,10 +106,11 @@ fn sources(text: &str) -> Result<Vec<Source>> {
 struct Runs(BTreeMap<String, BenchRun>);
 
 impl Runs {
-    /// Reads them.
+    /// Reads the runs.
     ///
     /// # Errors
-    /// If the document has no command for one, one cannot be read, or some are missing: all of these are named, each with its command.
+    /// If the document has no command for a run, a run cannot be read, or runs are missing: the error names all of
+    /// these, each with its command.
     fn load(sources: &[Source], text: &str, dir: &Path) -> Result<Runs> {
         let names: BTreeSet<&String> = sources.iter().map(|source| &source.run).collect();
         let (mut runs, mut missing) = (BTreeMap::new(), Vec::new());
@@ -126,7 +128,7 @@ impl Runs {
         Ok(Runs(runs))
     }
 
-    /// The table of a block of a document that names these benchmarks.
+    /// Returns the table of a block; `sources` are the benchmarks that the document names.
     fn table(&self, block: &Block, sources: &[Source]) -> Result<String> {
         match block {
             Block::Figures { source, wanted } => self.shown(source)?.figures(wanted),
@@ -147,7 +149,7 @@ impl Runs {
     }
 }
 
-/// The command line of a document that makes a run: a line of a block, or code within text.
+/// Returns the command line in a document that makes a run: a line of a block, or inline code.
 fn command<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let file = format!("--json docs/runs/{name}.json");
     text.lines().flat_map(|line| line.split('`')).map(str::trim).find(|part| part.contains(&file))
@@ -157,7 +159,7 @@ fn command<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// What a document says of the run of these tests.
+    /// The document's command for the run of these tests.
     const COMMAND: &str = "`slipnet bench all --json docs/runs/full.json` makes it.";
 
     fn runs() -> tempfile::TempDir {
@@ -167,7 +169,7 @@ mod tests {
         dir
     }
 
-    /// Goal: a block becomes what its run says, once and for all: filling it again changes nothing.
+    /// Goal: a block gets its run's figures; filling it again changes nothing.
     #[test]
     fn blocks_are_filled_from_their_runs() {
         let dir = runs();
@@ -184,7 +186,7 @@ mod tests {
         assert!(all.contains("| other, s |"), "{all}");
     }
 
-    /// Goal: the file of a single benchmark is a run too, and its table says that it was a look.
+    /// Goal: the file of a single benchmark is a run too, and its table says if it was a quick look.
     #[test]
     fn a_block_takes_a_single_benchmark() {
         let dir = tempfile::tempdir().unwrap();
@@ -197,7 +199,7 @@ mod tests {
         assert!(filled.contains("| clean, s | 8.00 (7.00 to 9.00) | at most 7 | a look |"), "{filled}");
     }
 
-    /// Goal: a block that cannot be filled is named with its line and what is missing.
+    /// Goal: a block that cannot be filled is reported with its line and the missing name.
     #[test]
     fn a_block_that_names_nothing_is_refused() {
         let dir = runs();
@@ -222,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Goal: whoever lacks runs is told all of them at once, with the commands that make them.
+    /// Goal: all missing runs are reported at once, with the commands that make them.
     #[test]
     fn missing_runs_are_named_with_their_commands() {
         let dir = runs();
@@ -237,7 +239,7 @@ mod tests {
         assert!(text.contains("b.json: run `slipnet bench open --quick --json docs/runs/b.json`"), "{text}");
     }
 
-    /// Goal: the page that ships agrees with the runs beside it.
+    /// Goal: the shipped page agrees with the runs beside it.
     #[test]
     fn the_page_of_benchmarks_is_what_its_runs_say() {
         let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"));

@@ -1,4 +1,4 @@
-//! The tables that blocks become.
+//! The tables of the blocks.
 
 use std::fmt;
 
@@ -7,20 +7,21 @@ use slipnet::report::{BenchFigure, BenchReport, number};
 
 use super::block::{Pattern, Source};
 
-/// One benchmark of a run, as tables show it.
+/// One benchmark of a run, as shown in tables.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) source: &'a Source,
     pub(super) report: &'a BenchReport,
-    /// Whether it was a look: its sizes are smaller than those that aims speak of, so that it meets and misses none.
+    /// Whether it was a quick look: its sizes are smaller than those of the aims, so that it neither meets nor misses
+    /// them.
     pub(super) is_look: bool,
 }
 
 impl<'a> Shown<'a> {
-    /// A line for each figure.
+    /// Returns a table with a line for each figure.
     ///
     /// # Errors
-    /// If a name fits no figure.
+    /// If a pattern matches no figure.
     pub(super) fn figures(self, wanted: &[Pattern]) -> Result<String> {
         let mut figures: Vec<&BenchFigure> = Vec::new();
         for wanted in wanted {
@@ -41,7 +42,8 @@ impl<'a> Shown<'a> {
         Ok(text)
     }
 
-    /// A row for each text that the `*` of a column stands for, in the order of the figures; of these, those that are wanted.
+    /// Returns a table with a row for each text that the `*` of a column matches, in the order of the figures, or only
+    /// the wanted ones.
     ///
     /// # Errors
     /// If a column has no figure in these rows, or a wanted row has none.
@@ -68,7 +70,7 @@ impl<'a> Shown<'a> {
         Ok(text)
     }
 
-    /// The unit that all figures of a column have; none if they have several, which then stand in the cells.
+    /// Returns the common unit of a column's figures; `None` if they differ, and then the cells have the units.
     fn unit(self, column: &Pattern, rows: &[&str]) -> Result<Option<&'a str>> {
         let figures = rows.iter().filter_map(|row| self.figure(&column.name(row)));
         let mut units = figures.map(|figure| figure.unit.as_str());
@@ -77,7 +79,7 @@ impl<'a> Shown<'a> {
         Ok(units.all(|unit| unit == first).then_some(first))
     }
 
-    /// The rows of a table, each once.
+    /// Returns the names of a table's rows, each once.
     fn row_names(self, columns: &[Pattern], wanted: &[Pattern]) -> Result<Vec<&'a str>> {
         let mut all: Vec<&'a str> = Vec::new();
         for figure in &self.report.figures {
@@ -127,7 +129,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Each figure with an aim, by the names of benchmark and figure.
+/// Returns the table of all figures with an aim, by benchmark and figure.
 pub(super) fn aims(all: &[Shown<'_>]) -> String {
     let mut text = "| figure | aim | measured | | run |\n|---|---|---|---|---|\n".to_owned();
     for shown in all {
@@ -141,7 +143,7 @@ pub(super) fn aims(all: &[Shown<'_>]) -> String {
     text
 }
 
-/// A name with its unit; counts and ratios have none.
+/// Returns a name with its unit; counts and ratios have none.
 fn titled(name: &str, unit: &str) -> String {
     match unit {
         "" | "1" | "ratio" => name.to_owned(),
@@ -149,13 +151,13 @@ fn titled(name: &str, unit: &str) -> String {
     }
 }
 
-/// The median, and the range of the samples if it shows.
+/// Returns the median, and the range of the samples if it is visible.
 fn ranged(figure: &BenchFigure) -> String {
     let [value, min, max] = [figure.value, figure.min, figure.max].map(grouped);
     if min == max { value } else { format!("{value} ({min} to {max})") }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separators between thousands.
 fn grouped(value: f64) -> String {
     let text = number(value);
     let start = text.find(|c: char| c.is_ascii_digit()).unwrap_or_default();
@@ -189,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The report of two rows, in a table of another line.
+    /// Returns a report with two rows, and a figure outside of them.
     fn report() -> BenchReport {
         let mut report = crate::runs::tests::run(8.0).benches.remove(0);
         report.figures = vec![
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Goal: columns meet in the row that they have in common, and a row without a figure has an empty cell.
+    /// Goal: figures of different columns share a row, and a row without a figure has an empty cell.
     #[test]
     fn figures_stand_in_rows() {
         let table = rows("<!-- rows full open: tps.*, cpu.* -->", &report()).unwrap();
@@ -230,7 +232,7 @@ mod tests {
         assert!(table.ends_with("| hot.delta | 70,000 |\n| erc20.delta | 1,234,567 |\n"), "{table}");
     }
 
-    /// Goal: a column of several units calls none of its figures by another one's.
+    /// Goal: in a column with several units each figure shows its own.
     #[test]
     fn units_that_differ_stand_in_the_cells() {
         let mut report = report();
@@ -249,7 +251,7 @@ mod tests {
         assert_eq!(text, "the benchmark open of the run full has no figure cpu.* in these rows");
     }
 
-    /// Goal: all aims stand in one table with what was measured; a look neither meets nor misses them.
+    /// Goal: one table has all aims and their measurements; a quick look neither meets nor misses them.
     #[test]
     fn aims_are_met_or_missed_by_full_runs() {
         let (source, report) = (source(), report());

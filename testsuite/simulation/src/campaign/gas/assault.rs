@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  honest: 20 transfers a second ─────────▶ a validator that is not the primary ◀── its head, every 50 ms: gaps, waits
-//!  attackers: an account each, all gas of a transaction, higher tips ─▶ primary
+//!  attackers: one account each, a transaction's maximum of gas, higher tips ─▶ primary
 //!  brake: SIGSTOP and SIGCONT in turn ─▶ all nodes
 //! ```
 //!
-//! Each speed has a devnet of its own: nodes learn the prices of programs. A wait without end counts with the time so far, and so does a
-//! gap.
+//! Each speed has its own devnet, because nodes learn the prices of programs. A wait or gap that does not end counts
+//! with its time so far.
 
 use std::time::{Duration, Instant};
 
@@ -32,62 +32,62 @@ use super::{
     waits::{Gaps, Waits},
 };
 
-/// Between two looks at the head, and between two transfers.
+/// The time between two polls of the head, and between two transfers.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Before a transaction is sent again whose node did not answer.
+/// The time until a transaction is sent again after a failed request.
 const RETRY: Duration = Duration::from_millis(200);
-/// For a program's deployment.
+/// The deadline for deploying a program.
 const DEPLOY_DEADLINE: Duration = Duration::from_secs(60);
-/// The gas of a default batch in transactions that take all they may: they come at a time, again and again.
+/// Transactions with the maximum of gas that fill a default batch; a wave sends them at once.
 const WAVE: usize = 18;
 const WAVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Honest accounts take turns, so that one slow transfer does not hold the next.
+/// Honest accounts, used in turn so that one slow transfer does not delay the next.
 const HONEST: usize = 64;
 const HONEST_TIP_WEI: u128 = 1;
-/// The attackers come first wherever tips decide.
+/// Higher than [`HONEST_TIP_WEI`], so that the attackers come first wherever tips decide.
 const ATTACK_TIP_WEI: u128 = 1_000_000_000;
-/// The primary, while its views go well.
+/// The primary, while no view fails.
 const PRIMARY: usize = 0;
-/// Where the honest send to.
+/// The node that honest accounts send to.
 const ENTRY: usize = 1;
-/// Init code that returns what is behind it, but for its length: PUSH2 length.
+/// Init code that returns what follows it; PUSH2 of the length comes before it.
 const RETURNS: [u8; 7] = [0x80, 0x60, 0x0a, 0x5f, 0x39, 0x5f, 0xf3];
-/// Of the error for a transaction that was dropped because it alone takes too long.
+/// Text of the error for a transaction that was dropped because it alone takes too long.
 const TOO_SLOW: &str = "takes longer than the validators have for a batch";
 
-/// How long the parts take.
+/// The durations of an assault's parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Course {
     /// Honest load alone.
     pub(super) quiet: Duration,
-    /// Both.
+    /// Honest load and attack.
     pub(super) attack: Duration,
-    /// Until the last honest transfers must be there.
+    /// The time for the last honest transfers to be executed.
     pub(super) drain: Duration,
 }
 
-/// What came of an assault.
+/// The result of an assault.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) speed: Speed,
     /// The longest time without a batch before the attack.
     pub(super) quiet_gap_s: f64,
-    /// The longest since its begin.
+    /// The longest time without a batch since the attack began.
     pub(super) gap_s: f64,
-    /// Of honest transfers that were sent during the attack, sorted; those without end too.
+    /// The sorted waits of honest transfers sent during the attack, including those that did not end.
     pub(super) waits_s: Vec<f64>,
-    /// Those without end.
+    /// The number of waits that did not end.
     pub(super) honest_waiting: usize,
     pub(super) fates: Fates,
 }
 
-/// What became of the attackers' transactions.
+/// The fates of the attackers' transactions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fates {
     executed: usize,
     too_slow: usize,
     waiting: usize,
-    /// Neither executed nor known: dropped for another reason.
+    /// Transactions neither executed nor known: dropped for another reason.
     gone: usize,
     /// The other errors, each once.
     pub(super) refusals: Vec<String>,
@@ -100,7 +100,7 @@ impl Fates {
     }
 }
 
-/// Measures a fresh devnet at one speed. Its files stay on demand, and when something failed.
+/// Measures a fresh devnet at one speed. Its files stay if `keep` is set, or if something failed.
 pub(super) async fn assault(
     programs: &[Candidate],
     speed: Speed,
@@ -115,7 +115,7 @@ pub(super) async fn assault(
     if keep || outcome.is_err() {
         progress.step(&format!("files and logs stay in {}", devnet.keep_directory().display()));
     }
-    // A node that ended is an error here.
+    // A node that exited is an error here.
     let stopped = devnet.stop().await;
     let outcome = outcome?;
     stopped?;
@@ -237,7 +237,7 @@ impl Assault<'_> {
         })
     }
 
-    /// Watches the head until the attack has ended and the honest have what they sent, or until the last time.
+    /// Watches the head until the attack has ended and all honest transfers are executed, or until `last`.
     async fn watch(&self, ledger: &Mutex<Waits>, [attack, end, last]: [Instant; 3]) -> Result<Gaps> {
         let rpc = self.nodes[ENTRY].rpc();
         let mut gaps = Gaps::default();
@@ -247,7 +247,7 @@ impl Assault<'_> {
         let mut ticks = ticks();
         loop {
             ticks.tick().await;
-            // A node that does not answer shows no batch.
+            // A node that does not answer shows no new batch.
             let seen = rpc.head().await.unwrap_or(head);
             let now = Instant::now();
             gaps.note(since, now, attack);
@@ -269,7 +269,7 @@ impl Assault<'_> {
         }
     }
 
-    /// Sends transfers until the end. Those since the beginning of the attack are measured, from the time at which each should leave.
+    /// Sends transfers until `end`. Those since the attack began are measured, each from its scheduled time.
     async fn transfer(&self, ledger: &Mutex<Waits>, [attack, end, last]: [Instant; 3]) {
         let mut sending = JoinSet::new();
         let mut ticks = ticks();
@@ -286,11 +286,11 @@ impl Assault<'_> {
             }
             sending.spawn(bring(self.nodes[ENTRY].rpc().clone(), signed.raw));
         }
-        // Those that no node took by then wait without end.
+        // Transfers that no node accepted by then count as endless waits.
         let _ = tokio::time::timeout_at(last.into(), sending.join_all()).await;
     }
 
-    /// Sends waves of calls to the programs, and tells what it sent.
+    /// Sends waves of calls to the programs, and returns what it sent.
     async fn attack(&self, attack: Instant, end: Instant) -> Vec<Signed> {
         let (mut sending, mut sent) = (JoinSet::new(), Vec::new());
         let mut at = attack;
@@ -306,12 +306,12 @@ impl Assault<'_> {
             }
             at += WAVE_INTERVAL;
         }
-        // What is not accepted by then is told as gone.
+        // Transactions that are not accepted by then count as gone.
         let _ = tokio::time::timeout_at(end.into(), sending.join_all()).await;
         sent
     }
 
-    /// What became of one of them: a receipt, or what its node says to it when it comes once more.
+    /// Finds the fate of a transaction: by its receipt, or by the node's answer when it is sent again.
     async fn learn(&self, signed: &Signed, fates: &mut Fates) -> Result<()> {
         let rpc = self.nodes[PRIMARY].rpc();
         if !receipt(rpc, signed.hash).await?.is_null() {
@@ -326,7 +326,7 @@ impl Assault<'_> {
         match error.downcast_ref::<RpcError>() {
             Some(refused) if refused.message.contains(TOO_SLOW) => fates.too_slow += 1,
             Some(refused) if refused.message.contains("already known") => fates.waiting += 1,
-            // Its receipt came between the two questions.
+            // Its receipt arrived between the two requests.
             Some(refused) if refused.message.contains("nonce too low") => fates.executed += 1,
             Some(refused) => {
                 fates.gone += 1;
@@ -340,7 +340,7 @@ impl Assault<'_> {
     }
 }
 
-/// What a transaction does.
+/// The fields of a transaction that vary.
 struct Call {
     to: TxKind,
     gas_limit: u64,
@@ -348,7 +348,7 @@ struct Call {
     input: Bytes,
 }
 
-/// Sends until the node has it.
+/// Sends a transaction until the node has it.
 async fn bring(rpc: Rpc, raw: Bytes) {
     loop {
         let sent: Result<Value> = rpc.call("eth_sendRawTransaction", json!([raw])).await;
@@ -373,7 +373,7 @@ fn ticks() -> tokio::time::Interval {
     ticks
 }
 
-/// Code with the addresses that others got in the place of those that it names.
+/// Returns the code with each of its addresses replaced by the one where that contract was deployed.
 fn moved(code: &[u8], places: &[(Address, Address)]) -> Vec<u8> {
     let mut code = code.to_vec();
     for (from, to) in places {

@@ -1,11 +1,11 @@
-//! [`brake`]: slows processes down as a slow machine would.
+//! [`brake`]: slows processes down, like a slow machine.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 use slipnet::devnet::Node;
 
-/// Of the brake: short beside a view, so that a slowed node is slow, and not one that comes and goes.
+/// The brake's period: short compared with a view, so that nodes are slow and do not seem to come and go.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// The share of time in which nodes run.
@@ -28,7 +28,7 @@ impl Speed {
     }
 }
 
-/// Nodes that are stopped in turn; they go on when it is dropped.
+/// Nodes that are stopped periodically; they continue when it is dropped.
 struct Brake<'a>(&'a [Node]);
 
 impl Brake<'_> {
@@ -43,7 +43,7 @@ impl Drop for Brake<'_> {
     }
 }
 
-/// Slows all nodes down, at the same moments as one slow machine would.
+/// Slows all nodes down, and stops all of them at the same moments.
 pub(super) async fn brake(nodes: &[Node], speed: Speed) {
     let runs = match speed {
         Speed::Full => return std::future::pending().await,

@@ -1,30 +1,32 @@
-//! The [`Candidate`]s: contracts that do one thing until their gas is gone, for each opcode and precompile with the inputs that may take
-//! longest, and mixes of them. Each has all that it needs in its code: call data would cost the attacker gas.
+//! The [`Candidate`]s: contracts that repeat one operation until their gas is used up. They cover each opcode and
+//! precompile, with the inputs that may be slowest, and mixes of them. All inputs are in the code: call data would cost
+//! the attacker gas.
 
 use alloy_primitives::{Address, U256};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_executor::speed::programs;
 use slipstream_types::chain::Fork;
 
-/// A contract to try.
+/// A contract to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Candidate {
     pub(super) name: String,
     pub(super) code: Vec<u8>,
-    /// Further contracts that it calls, and where.
+    /// Other contracts that it calls, with their addresses.
     pub(super) others: Vec<(Address, Vec<u8>)>,
 }
 
-/// A contract of the greatest length (EIP-170), which others copy and call.
+/// The address of a contract of the maximum size (EIP-170), which others copy and call.
 pub(super) const LARGE: Address = Address::repeat_byte(0xb1);
-/// Its length.
+/// The size of that contract.
 pub(super) const CODE_BYTES_MAX: usize = 24_576;
-/// The first contract of a mix; the others follow.
+/// The address byte of a mix's first contract; the others follow.
 const MIXED: u8 = 0x60;
-/// Contracts of a mix.
+/// The number of contracts in a mix.
 const MIXED_COUNT: usize = 3;
 
-/// Opcodes of arithmetic and comparison, with how many operands they take; the last one decides how long the slow ones take.
+/// Opcodes of arithmetic and comparison, with their number of operands; the last operand decides how slow the slow ones
+/// are.
 const ARITHMETIC: [(&str, u8, usize); 26] = [
     ("ADD", 0x01, 2),
     ("MUL", 0x02, 2),
@@ -53,10 +55,10 @@ const ARITHMETIC: [(&str, u8, usize); 26] = [
     ("SAR", 0x1d, 2),
     ("CLZ", 0x1e, 1),
 ];
-/// Bits of the last operand.
+/// Widths of the last operand, in bits.
 const WIDTHS: [usize; 5] = [8, 64, 128, 192, 256];
 
-/// Opcodes that only tell something.
+/// Opcodes that push a value of the environment.
 const FACTS: [(&str, u8); 16] = [
     ("ADDRESS", 0x30),
     ("ORIGIN", 0x32),
@@ -76,7 +78,7 @@ const FACTS: [(&str, u8); 16] = [
     ("GAS", 0x5a),
 ];
 
-/// Everything that is tried by itself, at the prices of new chains.
+/// Returns every single candidate, at the prices of new chains.
 pub(super) fn all() -> Vec<Candidate> {
     let mut all = arithmetic();
     all.extend(FACTS.map(|(name, opcode)| looped(name, &[], &[opcode, 0x50], 64)));
@@ -133,14 +135,14 @@ fn memory() -> Vec<Candidate> {
         all.push(of("EXTCODECOPY", [&wide[..], &zero, &zero, &push_address(LARGE), &[0x3c]].concat(), 16));
         all.push(of("LOG0", [&wide[..], &zero, &[0xa0]].concat(), 16));
         all.push(of("LOG4", [&[0x5f; 4][..], &wide, &zero, &[0xa4]].concat(), 16));
-        // What identity returned is copied once more.
+        // The data that the identity precompile returned is copied again.
         let returned = [&bytes("5f5f")[..], &wide, &bytes("5f60045afa50"), &wide, &bytes("5f5f3e")].concat();
         all.push(of("RETURNDATACOPY", returned, 8));
     }
     all
 }
 
-/// Reads and writes of the state; the number on the stack goes up, so that each is cold.
+/// Returns reads and writes of the state; the number on the stack increases, so that each access is cold.
 fn state() -> Vec<Candidate> {
     let cold = |name: &str, body: &str| looped(name, &[0x5f], &bytes(&format!("{body} 600101")), 16);
     let account = "80 61ffff 01";
@@ -161,13 +163,14 @@ fn state() -> Vec<Candidate> {
     ]
 }
 
-/// Calls and creations.
+/// Returns calls and creations.
 fn frames() -> Vec<Candidate> {
     let call = |name: &str, opcode: u8, to: Address| {
         let value: &[u8] = if matches!(opcode, 0xf1 | 0xf2) { &[0x5f; 5] } else { &[0x5f; 4] };
         looped(name, &[], &[value, &push_address(to), &[0x5a, opcode, 0x50]].concat(), 16)
     };
-    // Memory of JUMPDESTs behind a STOP, by doubling: init code of the greatest length (EIP-3860), which is analysed and ends at once.
+    // Fills memory with a STOP and then JUMPDESTs, by doubling. That is init code of the maximum size (EIP-3860), which
+    // is analysed and stops at once.
     let mut init = [push(U256::MAX / U256::from(0xff) * U256::from(0x5b)), bytes("602052")].concat();
     for copied in (5..16).map(|power| number(1 << power)) {
         init.extend([push(copied), bytes("6020"), push(copied + U256::from(0x20)), vec![0x5e]].concat());
@@ -178,15 +181,15 @@ fn frames() -> Vec<Candidate> {
         call("DELEGATECALL large", 0xf4, LARGE),
         call("STATICCALL large", 0xfa, LARGE),
         call("CALL nobody", 0xf1, Address::repeat_byte(0xee)),
-        // Calls itself with all but a 64th of its gas, as deep as it can.
+        // Calls itself with all but a 64th of its gas, as deep as possible.
         looped("recursion", &[], &bytes("5f5f5f5f5f305af150"), 1),
         looped("CREATE empty", &[], &bytes("5f5f5ff050"), 4),
         looped("CREATE 48 KiB", &init, &bytes("61c0005f5ff050"), 4),
         looped("CREATE2 48 KiB", &[&init[..], &[0x5f]].concat(), &bytes("80 61c0005f5f f5 50 600101"), 4),
-        // Init code that returns 24 KiB of zeros, each to be stored: 200 gas a byte.
+        // Init code that returns 24 KiB of zeros, which are then stored: 200 gas a byte.
         looped("CREATE stored", &bytes("655f6160005ff35f52"), &bytes("6006601a5ff050"), 4),
         looped("SELFDESTRUCT", &bytes("6133ff5f52"), &bytes("6002601e5ff050"), 4),
-        // Init code that takes its own creation back.
+        // Init code that reverts its own creation.
         looped("REVERT", &bytes("625f5ffd5f52"), &bytes("6003601d5ff050"), 4),
     ]
 }
@@ -235,7 +238,7 @@ fn precompiles() -> Vec<Candidate> {
     all
 }
 
-/// MODEXP over the sizes of base and modulus, of the exponent, and the shape of the modulus.
+/// Returns inputs of MODEXP over the sizes of base, modulus and exponent, and the shape of the modulus.
 fn powers() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for length in [1, 8, 16, 24, 32, 33, 40, 64, 128, 256, 512, 1_024] {
@@ -252,7 +255,7 @@ fn powers() -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Contracts that call a few of the given ones in turn, with gas for some calls each. A seed draws which.
+/// Returns contracts that call a few of the given ones in turn, with a random gas limit each. The seed draws them.
 pub(super) fn mixes(of: &[Candidate], count: usize, seed: u64) -> Vec<Candidate> {
     let mut random = StdRng::seed_from_u64(seed);
     let mix = |_| {
@@ -271,14 +274,14 @@ pub(super) fn mixes(of: &[Candidate], count: usize, seed: u64) -> Vec<Candidate>
     (0..count).map(mix).collect()
 }
 
-/// Runs `before` once, and `body` again and again, `times` to a jump.
+/// Runs `before` once, and loops over `body`, with `times` copies to a jump.
 fn looped(name: &str, before: &[u8], body: &[u8], times: usize) -> Candidate {
     let [high, low] = (before.len() as u16).to_be_bytes();
     let code = [before, &[0x5b], &body.repeat(times), &[0x61, high, low, 0x56]].concat();
     Candidate { name: name.to_owned(), code, others: Vec::new() }
 }
 
-/// Calls a precompile with `data`, which lies behind the code.
+/// Calls a precompile with `data`, which follows the code.
 fn calls(name: String, address: u16, data: &[u8]) -> Candidate {
     let [size, to] = [data.len() as u16, address].map(u16::to_be_bytes);
     let body = [&[0x5f, 0x5f, 0x61][..], &size, &[0x5f, 0x61], &to, &[0x5a, 0xfa, 0x50]].concat();

@@ -1,13 +1,13 @@
-//! `slipnet campaign gas`: the slowest gas there is on this machine, and what it does to a chain.
+//! `slipnet campaign gas`: the slowest gas on this machine, and its effect on a chain.
 //!
 //! ```text
-//!  candidates: each opcode and precompile, cold reads, frames ─▶ search: a call each ─▶ the slowest, and mixes of them ─▶ table
+//!  candidates: each opcode and precompile, cold reads, frames ─▶ search: one call each ─▶ the slowest, and their mixes ─▶ table
 //!                                                                                           │ the slowest three
 //!  assault: a devnet of four under honest load, at full speed, half and a quarter ◀─────────┘       ─▶ table, JSON
 //! ```
 //!
-//! Gas is to bound the time of a batch, so the slowest gas is what could halt a chain. The search runs on a state in memory, where a
-//! disk counts for nothing; the assault has everything that a chain has.
+//! Gas is meant to bound the time of a batch, so the slowest gas could halt a chain. The search runs on a state in
+//! memory, without a disk; the assault runs complete nodes.
 
 mod assault;
 mod brake;
@@ -32,19 +32,19 @@ use self::{
     search::{Effort, Measured},
 };
 
-/// The slowest programs that are sent.
+/// The number of slowest programs that the assault sends.
 const SENT: usize = 3;
 
-/// What to search, and where to write what came of it.
+/// What to search, and where to write the results.
 #[derive(Clone, Debug, Args)]
 pub struct GasCampaign {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// A look: fewer mixes, shorter measurements and attacks. Figures that are quoted come from a full run.
+    /// A quick look: fewer mixes, shorter measurements and attacks. Quote only the figures of a full run.
     #[arg(long)]
     pub quick: bool,
-    /// Draws the mixes.
+    /// The seed that draws the mixes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Keep the nodes' files and logs.
@@ -52,7 +52,7 @@ pub struct GasCampaign {
     pub keep: bool,
 }
 
-/// How much is tried, and how long.
+/// The extent of the search, and the durations of the assault.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     effort: Effort,
@@ -60,7 +60,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// That of figures that are quoted.
+    /// For figures that are quoted.
     const FULL: Pace = Pace {
         effort: Effort {
             look_gas: 2_000_000,
@@ -75,7 +75,7 @@ impl Pace {
             drain: Duration::from_secs(60),
         },
     };
-    /// That of a look.
+    /// For a quick look.
     const QUICK: Pace = Pace {
         effort: Effort { look_gas: 500_000, runs: 1, finalists: 10, mixes: 20, final_gas: 4_000_000 },
         course: Course {
@@ -86,7 +86,7 @@ impl Pace {
     };
 }
 
-/// What came of it: the gas slowest first, and the chain at each speed.
+/// The results: programs by speed, slowest first, and the chain at each speed.
 #[derive(Clone, Debug)]
 pub struct Summary {
     measured: Vec<Measured>,
@@ -94,15 +94,16 @@ pub struct Summary {
     outcomes: Vec<Outcome>,
 }
 
-/// Searches, and sends the slowest to one devnet after the other.
+/// Searches, and attacks one devnet per speed with the slowest programs.
 ///
 /// # Errors
-/// If a candidate does not use up its gas, which is a bug, a devnet does not start, a node of it ends, or the file cannot be written.
+/// If a candidate does not use up its gas (a bug), a devnet does not start, one of its nodes exits, or the file cannot
+/// be written.
 pub async fn run(options: &GasCampaign, progress: Progress) -> Result<Summary> {
     let pace = if options.quick { Pace::QUICK } else { Pace::FULL };
     let seed = options.seed;
     progress.step("searching for the slowest gas");
-    // It keeps its thread busy.
+    // On a blocking thread, because it keeps its thread busy.
     let search = move || search::search(&pace.effort, seed, progress);
     let measured = tokio::task::spawn_blocking(search).await??;
     let mut summary = Summary { measured, finalists: pace.effort.finalists, outcomes: Vec::new() };
@@ -136,7 +137,7 @@ impl Summary {
                 Speed::Half => {}
             }
         }
-        // At the worst of the speeds.
+        // The worst of all speeds.
         let p99 = self.outcomes.iter().filter_map(|outcome| quantile(&outcome.waits_s, 0.99));
         figures.extend(
             p99.max_by(f64::total_cmp).map(|worst| figure("honest_p99_s", "s", worst).aim(Aim::AtMost(10.0))),
@@ -205,7 +206,8 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
 
-    /// Goal: each candidate uses up its gas, on a budget that says nothing of its speed; the table and the figures name the slowest first.
+    /// Goal: each candidate uses up its gas, on a budget too small to measure its speed; the table and the figures list
+    /// the slowest first.
     #[test]
     fn the_table_has_the_slowest_first() {
         let effort = Effort { look_gas: 300_000, runs: 1, finalists: 5, mixes: 3, final_gas: 400_000 };
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(figures[0].name(), format!("mgas_per_s.{}", slowest[0].candidate.name));
     }
 
-    /// Goal: the figures of an assault have the names by which their aims are known; the honest wait is that of the worst speed.
+    /// Goal: the figures of an assault have the names of their targets; the honest wait is that of the worst speed.
     #[test]
     fn figures_have_the_names_of_their_aims() {
         let outcome = |speed, gap_s| Outcome {

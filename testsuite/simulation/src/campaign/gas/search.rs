@@ -1,4 +1,4 @@
-//! [`Lab`]: a state in memory on which candidates are executed, each by a call of its own; and the search for the slowest.
+//! [`Lab`]: a state in memory on which each candidate is executed by one call; and the search for the slowest.
 
 use std::time::Instant;
 
@@ -10,36 +10,37 @@ use slipstream_types::{AccountValue, BatchNumber, ChainConfig, StateKey, StateVa
 
 use super::candidates::{self, CODE_BYTES_MAX, Candidate, LARGE};
 
-/// Where the candidate lies.
+/// The address of the candidate.
 const AT: Address = Address::repeat_byte(0x5e);
 const SENDER: Address = Address::repeat_byte(0x5d);
-/// How the end of all gas is told.
+/// The error text when gas runs out.
 const OUT_OF_GAS: &str = "out of gas";
-/// What each transaction gives its program: some of them pass on a wei at a time.
+/// The value that each transaction sends to its program: some programs forward a wei at a time.
 pub(super) const PURSE_WEI: u64 = 1_000_000;
-/// A candidate and how fast it was.
+/// A candidate and its measured speed.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) candidate: Candidate,
     pub(super) mgas_per_s: f64,
 }
 
-/// How much is tried.
+/// The extent of the search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
-    /// Gas of a look at a candidate: enough to tell the slow ones from the others.
+    /// Gas for a first measurement: enough to separate the slow candidates from the others.
     pub look_gas: u64,
-    /// Runs of each candidate; the fastest counts, as the others share the core with somebody.
+    /// Runs of each candidate. The fastest counts, because the others may have shared the core.
     pub runs: usize,
-    /// The slowest, of which mixes are made, and which are measured with [`Effort::final_gas`].
+    /// The number of slowest candidates that are mixed, and measured with [`Effort::final_gas`].
     pub finalists: usize,
-    /// Mixes of the slowest.
+    /// The number of mixes of the slowest.
     pub mixes: usize,
-    /// With all that a transaction can have, beginnings and ends count for nothing.
+    /// The gas of the final measurement: a transaction's maximum, so that setup and end do not matter.
     pub final_gas: u64,
 }
 
-/// The slowest gas at the prices of new chains, slowest first: the finalists, then those that were only looked at.
+/// Returns all candidates by speed at the prices of new chains: the finalists, slowest first, then those with a first
+/// measurement alone.
 pub(super) fn search(effort: &Effort, seed: u64, progress: Progress) -> Result<Vec<Measured>> {
     let lab = Lab::new();
     let measure = |doing: &str, all: Vec<Candidate>, gas| -> Result<Vec<Measured>> {
@@ -79,10 +80,10 @@ impl Lab {
         Lab { env, state }
     }
 
-    /// Mgas/s of a candidate that runs with a gas limit of `gas`.
+    /// Measures the speed of a candidate with a gas limit of `gas`, in Mgas/s.
     ///
     /// # Errors
-    /// If it ends before its gas does: then it is not what its name says, and its time is that of something else.
+    /// If it ends before its gas is used up: then it does not do what its name says.
     fn speed(&self, candidate: &Candidate, gas: u64, runs: usize) -> Result<f64> {
         let mut state = self.state.clone();
         place(&mut state, AT, &candidate.code);

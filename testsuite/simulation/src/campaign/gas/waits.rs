@@ -1,4 +1,4 @@
-//! What is measured: the [`Waits`] of the honest, and the [`Gaps`] between batches.
+//! The measurements: the [`Waits`] of honest transfers, and the [`Gaps`] between batches.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// There was none between these times; one that reaches into the attack counts to it.
+    /// Notes a time without a batch; one that reaches into the attack counts towards the attack.
     pub(super) fn note(&mut self, since: Instant, now: Instant, attack: Instant) {
         let longest = if now < attack { &mut self.quiet } else { &mut self.attacked };
         *longest = (now - since).max(*longest);

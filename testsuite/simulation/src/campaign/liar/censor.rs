@@ -1,4 +1,4 @@
-//! [`Censor`]: a primary that orders nothing but empty batches. It executes none: the others are a quorum without it.
+//! [`Censor`]: a primary that orders only empty batches. It executes none, because the others are a quorum without it.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use slipstream_types::{
     bounded::BoundedVec, codec,
 };
 
-/// See the module.
+/// The state of a censoring validator.
 #[derive(Default)]
 pub(super) struct Censor {
-    /// What the others said when they left for its newest view, by their seats.
+    /// The other validators' view changes to its newest view, by seat.
     changes: BTreeMap<u16, ViewChange>,
-    /// The view that it leads, if it does.
+    /// The view that it leads, if any.
     leads: Option<Led>,
 }
 
@@ -23,12 +23,12 @@ struct Led {
     view: u64,
     /// The batch to order next.
     next: BatchNumber,
-    /// Digest of the order before; [`Digest::ZERO`] at the beginning.
+    /// Digest of the previous order; [`Digest::ZERO`] at the beginning.
     parent: Digest,
 }
 
 impl Censor {
-    /// Takes a validator's word that it goes to a view of this primary. Once a quorum has said so, the view begins.
+    /// Takes a validator's view change to a view of this primary. The view begins with a quorum of them.
     pub(super) fn hear(
         &mut self,
         change: &ViewChange,
@@ -54,7 +54,7 @@ impl Censor {
         Some(new)
     }
 
-    /// Another view has begun, or begins: an older one is over.
+    /// Notes a newer view: an older one is over.
     pub(super) fn see(&mut self, view: u64) {
         self.leads = self.leads.take().filter(|led| led.view >= view);
     }

@@ -1,4 +1,4 @@
-//! [`Liar`]: a validator with a key and without honesty. It decides its messages from those of the others, and does no I/O.
+//! [`Liar`]: a Byzantine validator. It derives its messages from those of the others, and does no I/O.
 
 use std::collections::BTreeSet;
 
@@ -11,36 +11,36 @@ use slipstream_types::{
 
 use super::censor::Censor;
 
-/// Outcomes that it remembers to have lied about: the others repeat what they say of a batch until it is decided.
+/// The most outcomes that it remembers to have lied about: the others repeat their messages until a batch is decided.
 const TOLD_MAX: usize = 1_024;
-/// Bytes that are no message.
+/// The length of a message that cannot be decoded.
 const NOISE_BYTES: usize = 300;
 
-/// How it lies.
+/// How the validator lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Lie {
-    /// Votes for every outcome that it hears of, and for one that nobody has.
+    /// Votes for every outcome that it hears of, and for one that no validator has.
     DoubleVote,
-    /// Tells outcomes that it made up, and votes for these.
+    /// Reports outcomes that it made up, and votes for them.
     WrongRoot,
-    /// Sends what cannot be decoded, and votes that it did not sign.
+    /// Sends bytes that cannot be decoded, and votes with invalid signatures.
     Garbage,
-    /// Votes for an outcome before some of the others, and before the rest for one that nobody has.
+    /// Sends votes for an outcome to some of the others, and votes for an outcome that no validator has to the rest.
     SplitVotes,
-    /// Complains of the primary with each batch, and whenever somebody says how far he is.
+    /// Complains of the primary with each batch, and with each status that it hears.
     Complaints,
-    /// Leaves for the next view with each batch, and says that it saw nothing prepared or decided.
+    /// Leaves for the next view with each batch, and claims that it saw nothing prepared or decided.
     HiddenPrepares,
-    /// Leaves for the next view with each batch, and says that an outcome was prepared that nobody has.
+    /// Leaves for the next view with each batch, and claims that an outcome was prepared that no validator has.
     InventedPrepares,
-    /// Any of these, another one with each batch and each view.
+    /// Any of these, another with each batch and each view.
     Anything,
-    /// Orders empty batches when its turn to be primary comes, one just before patience with it ends. Else it is silent.
+    /// Orders empty batches as the primary, each just before the others' patience ends. Otherwise it is silent.
     EmptyBatches,
 }
 
 impl Lie {
-    /// Those that a liar of anything draws from.
+    /// The lies that `Anything` draws from.
     const DRAWN: [Lie; 7] = [
         Lie::DoubleVote,
         Lie::WrongRoot,
@@ -51,7 +51,7 @@ impl Lie {
         Lie::InventedPrepares,
     ];
 
-    /// The lie about a message: itself, unless it is any. One batch in one view, and one view, always draw the same.
+    /// Returns the lie for a message: itself, or a drawn one for `Anything`. The draw depends on batch and view alone.
     fn about(self, message: &Message) -> Lie {
         if self != Lie::Anything {
             return self;
@@ -66,7 +66,7 @@ impl Lie {
     }
 }
 
-/// A request, and who gets it.
+/// A request, with its receivers.
 pub(super) struct Said {
     pub(super) to: Hearers,
     pub(super) request: Vec<u8>,
@@ -76,13 +76,13 @@ pub(super) struct Said {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hearers {
     All,
-    /// The first, the third, and so on.
+    /// Every other one, starting with the first.
     Some,
     Rest,
 }
 
 impl Hearers {
-    /// Whether the one at this place among the others is one of them.
+    /// Whether the validator at this place among the others is one of them.
     pub(super) fn has(self, place: usize) -> bool {
         match self {
             Hearers::All => true,
@@ -92,17 +92,17 @@ impl Hearers {
     }
 }
 
-/// Somebody in a validator's place.
+/// A Byzantine validator.
 pub(super) struct Liar {
     lie: Lie,
     key: SecretKey,
     seat: u16,
-    /// Of what is signed in the epoch.
+    /// The signature domain of the epoch.
     domain: Digest,
     set: ValidatorSet,
-    /// The outcome that it heard of last.
+    /// The last outcome that it heard of.
     heard: Option<LedgerInfo>,
-    /// Views, batches and tokens that it has lied about.
+    /// The batches, views and tokens that it has lied about.
     told: BTreeSet<(BatchNumber, u64, Digest)>,
     censor: Censor,
 }
@@ -113,7 +113,7 @@ impl Liar {
         Liar { lie, key, seat, domain, set, heard, told, censor }
     }
 
-    /// The requests that are due at a time, in milliseconds since the Unix epoch: its next order, if it orders.
+    /// Returns the requests that are due at `now_ms` (since the Unix epoch): its next order, if it orders.
     ///
     /// # Errors
     /// As [`Liar::hear`].
@@ -125,10 +125,10 @@ impl Liar {
         Ok(vec![Said { to: Hearers::All, request }])
     }
 
-    /// The requests with which it answers what an honest validator said; none if it lied about that before.
+    /// Returns the requests with which it reacts to an honest validator's message; none if it lied about that before.
     ///
     /// # Errors
-    /// If a message is longer than any may be, which none here is.
+    /// If a message is too long, which none here is.
     pub(super) fn hear(&mut self, message: &Message) -> Result<Vec<Said>, CodecError> {
         if let Message::Verify(verify) = message {
             self.heard = Some(verify.info.clone());
@@ -157,7 +157,7 @@ impl Liar {
             return Ok(Vec::new());
         };
         match (lie, message) {
-            // Every message has a lie that is one.
+            // `about` never returns `Anything`, and `EmptyBatches` returned above.
             (Lie::Anything | Lie::EmptyBatches, _) => Ok(Vec::new()),
             (Lie::DoubleVote, _) => self.to_all(&self.double_vote(ballot)),
             (Lie::WrongRoot, Message::Verify(verify)) => self.to_all(&self.wrong_root(verify)),
@@ -197,7 +197,7 @@ impl Liar {
         is_new
     }
 
-    /// The first of each two votes counts where nothing is known to be wrong.
+    /// Returns two prepares and two commits. The first of each counts with validators that have not seen the second.
     fn double_vote(&self, ballot: Ballot) -> [Message; 4] {
         let token = self.made_up(&ballot.token);
         let other = Ballot { token, ..ballot };
@@ -206,7 +206,8 @@ impl Liar {
         [prepare(ballot), prepare(other), commit(ballot), commit(other)]
     }
 
-    /// The truth before some, and another outcome before the rest: nobody hears both.
+    /// Returns votes for the true outcome to some validators, and for another one to the rest, so that none receives
+    /// both.
     fn split_vote(&self, ballot: Ballot) -> Result<Vec<Said>, CodecError> {
         let [prepare, other_prepare, commit, other_commit] = self.double_vote(ballot);
         let mut said = self.said(Hearers::Some, &[prepare, commit])?;
@@ -214,14 +215,15 @@ impl Liar {
         Ok(said)
     }
 
-    /// Its word that it left for a view.
+    /// Returns its view change.
     fn leave(&self, lie: Lie, view: u64) -> Result<Vec<Said>, CodecError> {
         let prepared = if lie == Lie::InventedPrepares { self.invent(view)? } else { None };
         let change = ViewChange::new(view, self.seat, None, prepared, &self.domain, &self.key);
         self.to_all(&[Message::ViewChange(Box::new(change))])
     }
 
-    /// An outcome that a quorum prepared in the view before, as it says: all signatures are its own. None before it heard of an outcome.
+    /// Invents an outcome that a quorum prepared in the previous view: all signatures are its own. Returns `None` until
+    /// it has heard of an outcome.
     fn invent(&self, view: u64) -> Result<Option<Prepared>, CodecError> {
         let Some(truth) = &self.heard else { return Ok(None) };
         let info = LedgerInfo { state_root: self.made_up(&truth.state_root), ..truth.clone() };
@@ -243,7 +245,7 @@ impl Liar {
         ]
     }
 
-    /// Two liars make up different things: they do not know each other.
+    /// Makes up a digest that depends on its key, so that two liars differ.
     fn made_up(&self, truth: &Digest) -> Digest {
         Digest::tagged("slipnet/made-up/1", &[truth.as_bytes(), &self.key.public().0[..]].concat())
     }
@@ -266,7 +268,7 @@ impl Liar {
     }
 }
 
-/// The outcome that a message is about, if it is about one.
+/// Returns the ballot of a message's outcome, if it has one.
 fn ballot(message: &Message) -> Option<Ballot> {
     match message {
         Message::Verify(verify) => Some(Ballot {
@@ -279,7 +281,7 @@ fn ballot(message: &Message) -> Option<Ballot> {
     }
 }
 
-/// The newest view that a message shows to have begun, or to be wanted by its sender.
+/// Returns the newest view that a message proves to have begun, or that its sender wants.
 fn view_of(message: &Message) -> u64 {
     match message {
         Message::Order(signed) => signed.order.view,
@@ -290,7 +292,7 @@ fn view_of(message: &Message) -> u64 {
     }
 }
 
-/// As far as somebody else is, and in want of another primary.
+/// Returns a complaint that claims the progress of another validator's status.
 fn complaint(status: Status) -> Message {
     Message::Status(Status { changing: false, complains: true, ..status })
 }

@@ -1,8 +1,9 @@
-//! A program that takes a validator's place: it has the validator's key and address, speaks as validators do, and lies.
+//! A program that takes a validator's place: it has the validator's key and address, sends the messages of a validator,
+//! and lies.
 //!
-//! It executes and stores nothing: it hears what the others say of a batch, and answers all of them. It knows the validators of the genesis,
-//! and so the chain's first epoch. `slipnet run` starts it for the fault `lying_validator`, as `campaign-child lying-validator`, and
-//! waits for its line `ready …` on standard output.
+//! It executes and stores nothing: it hears the others' messages about a batch, and reacts to all of them. It knows the
+//! validators of the genesis, and so those of the chain's first epoch. `slipnet run` starts it for the fault
+//! `lying_validator`, as `campaign-child lying-validator`, and waits for its line `ready …` on standard output.
 
 mod censor;
 mod lies;
@@ -25,24 +26,25 @@ use tokio::{sync::mpsc, task::JoinSet};
 pub use self::lies::Lie;
 use self::lies::{Liar, Said};
 
-/// Messages that wait to be lied about, and lies that wait for one validator: more are dropped, as a validator that is late drops them.
+/// The most messages that wait for a lie, and lies that wait for one validator. More are dropped, as a slow validator
+/// drops them.
 const WAITING_MAX: usize = 1_024;
-/// Lies to one validator that wait for their answers. The second of two votes must not wait for the answer to the first: over a slow link
-/// the batch would be decided before it comes, and nobody looks at it any more.
+/// The most lies to one validator without an answer. The second of two votes must not wait for the answer to the first:
+/// over a slow link the batch would be decided first, and the second vote would be ignored.
 const UNANSWERED_MAX: usize = 16;
-/// A validator's limits for a vote.
+/// The limits of a request, as for a validator's vote.
 const LIMITS: RequestLimits = RequestLimits { deadline: Duration::from_secs(2), response_bytes_max: 16 };
 
-/// From one order to the next: just less than a validator is patient with a primary, 2 s.
+/// The time between two orders: just less than a validator's patience with a primary, 2 s.
 const ORDER_INTERVAL: Duration = Duration::from_millis(1_600);
 
 /// Lies until it is killed.
 #[derive(Clone, Debug, Args)]
 pub struct LiarOptions {
-    /// How.
+    /// The lie.
     #[arg(long, value_enum)]
     lie: Lie,
-    /// Whose place it takes, a file of JSON.
+    /// The place that it takes: a JSON file.
     #[arg(long)]
     orders: PathBuf,
 }
@@ -58,10 +60,10 @@ struct Orders {
 }
 
 impl LiarOptions {
-    /// Does it.
+    /// Takes the validator's place, and lies.
     ///
     /// # Errors
-    /// If the orders cannot be read, the key is a stranger's, or the address is taken.
+    /// If the orders cannot be read, the key is no validator's, or the address is taken.
     pub async fn run(&self) -> Result<()> {
         let read = |path: &PathBuf| {
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -85,7 +87,7 @@ impl LiarOptions {
     }
 }
 
-/// Answers what is heard, each validator in its own time.
+/// Reacts to what it hears, with a separate queue for each validator.
 async fn talk(
     mut liar: Liar,
     mut mail: mpsc::Receiver<Message>,
@@ -99,7 +101,7 @@ async fn talk(
             tokio::spawn(tell(lies, move |payload| {
                 let network = network.clone();
                 async move {
-                    // It may be away, and refuses what is wrong.
+                    // The validator may be away, or refuse the message.
                     let _ = network.request(other, Protocol::CONSENSUS, payload, LIMITS).await;
                 }
             }));
@@ -118,14 +120,14 @@ async fn talk(
         for Said { to, request } in said {
             let lie = Arc::new(request);
             for (_, lane) in lanes.iter().enumerate().filter(|(place, _)| to.has(*place)) {
-                // A full lane is one that does not listen.
+                // A full lane belongs to a validator that does not respond.
                 let _ = lane.try_send(lie.clone());
             }
         }
     }
 }
 
-/// Says lies to one validator, as [`UNANSWERED_MAX`] allows.
+/// Sends lies to one validator, with at most [`UNANSWERED_MAX`] in flight.
 async fn tell<F>(mut lies: mpsc::Receiver<Arc<Vec<u8>>>, say: impl Fn(Vec<u8>) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -140,7 +142,7 @@ where
     while unanswered.join_next().await.is_some() {}
 }
 
-/// Hears what validators say.
+/// Receives the validators' messages.
 struct Ear {
     heard: mpsc::Sender<Message>,
 }
@@ -155,7 +157,7 @@ impl Ear {
             Request::Outcome { .. } => Response::Lacks,
             Request::Order(_) => Response::Taken,
             Request::Say(_, message) => {
-                // A message that finds the queue full will be said again.
+                // A message that finds the queue full will be repeated.
                 let _ = self.heard.try_send(*message);
                 Response::Taken
             }
@@ -185,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what is said of one batch leaves at once, however long answers take. More than allowed waits for them.
+    /// Goal: all lies about one batch leave at once, however long answers take, up to the allowed number.
     #[tokio::test(start_paused = true)]
     async fn lies_do_not_wait_for_each_others_answers() {
         const ANSWER: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! [`Attack`]: one way to hurt a node, as a small type; and [`Field`]: the tools of every attack.
+//! [`Attack`]: one way to harm a node, as a small type; and [`Field`]: the tools of every attack.
 
 use std::{
     future::Future,
@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 
 use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::Money, streams, sync_server};
 
-/// Where an attack comes in. Attacks of one face run one after another, between two looks at the quiet node.
+/// The interface that an attack uses. Attacks of one face run one after another, between two measurements of the quiet
+/// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) enum Face {
     /// Requests over JSON-RPC and HTTP.
@@ -34,7 +35,7 @@ pub(super) enum Face {
 }
 
 impl Face {
-    /// In the order in which a campaign takes them; transactions last, because they may stay in the pool.
+    /// All faces in the order of a campaign; transactions come last, because they may stay in the pool.
     pub(super) const ALL: [Face; 5] = [Face::Http, Face::Quic, Face::Gossip, Face::Server, Face::Pool];
 
     pub(super) fn name(self) -> &'static str {
@@ -48,20 +49,20 @@ impl Face {
     }
 }
 
-/// The facts about an attack that a campaign knows beforehand.
+/// The static facts about an attack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// As `--only` takes it.
+    /// The name, as `--only` takes it.
     pub(super) name: &'static str,
     pub(super) face: Face,
-    /// One line for people.
+    /// One line of description.
     pub(super) about: &'static str,
-    /// How a fresh fullnode joins while the attack goes on, if one does; its peers are the attackers that listen, if any, and the
-    /// victim.
+    /// The sync mode of a fresh fullnode that joins during the attack, if one does. Its peers are the attackers that
+    /// listen, if any, and the victim.
     pub(super) joins: Option<SyncMode>,
-    /// Whether that fullnode has no genesis, and trusts a waypoint in its place.
+    /// Whether that fullnode has no genesis, and trusts a waypoint instead.
     pub(super) by_waypoint: bool,
-    /// Whether a quick campaign has time for it.
+    /// Whether a quick campaign includes it.
     pub(super) quick: bool,
 }
 
@@ -83,64 +84,64 @@ impl Facts {
     }
 }
 
-/// One way to hurt a node.
+/// One way to harm a node.
 pub(super) trait Attack: Sync {
     fn facts(&self) -> Facts;
 
-    /// Attacks until the future is dropped. Ends by itself only with an error: of the attacker, not of the node.
+    /// Attacks until the future is dropped. Ends by itself only with an error of the attacker, not of the node.
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>>;
 }
 
-/// All attacks, face by face.
+/// Returns all attacks, face by face.
 pub(super) fn all() -> Vec<&'static dyn Attack> {
     let liars: Vec<&'static dyn Attack> = sync_server::all().collect();
     let own = [http::ALL, calls::ALL, bomb::READING, sockets::ALL, quic::ALL, streams::ALL, gossip::ALL];
     [&own.concat()[..], &liars[..], pool::ALL, bomb::SENDING].concat()
 }
 
-/// The attack of a name.
+/// Returns the attack of this name.
 pub(super) fn named(name: &str) -> Result<&'static dyn Attack> {
     let known = || all().iter().map(|attack| attack.facts().name).collect::<Vec<_>>().join(", ");
     let attack = all().into_iter().find(|attack| attack.facts().name == name);
     attack.with_context(|| format!("there is no attack {name:?}; there are {}", known()))
 }
 
-/// The attackers' knowledge of the victim and of its chain; all of it is public.
+/// The attackers' knowledge of the victim and its chain; all of it is public.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Target {
-    /// The victim's HTTP side.
+    /// The victim's HTTP address.
     pub(super) api: SocketAddr,
     /// The victim, as an entry of `network.peers`.
     pub(super) peer: String,
-    /// The node that the victim follows; liars take the truth from it.
+    /// The node that the victim follows; liars fetch the truth from it.
     pub(super) upstream: String,
     /// The public key of the node that joins next.
     pub(super) joiner: String,
-    /// Where it joins from: an address that no attacker has.
+    /// The address that it joins from, which no attacker has.
     pub(super) neighbour: IpAddr,
     pub(super) chain_id: u64,
     pub(super) base_fee_wei: u64,
     /// Secret keys of funded accounts that no honest wallet uses.
     pub(super) accounts: Vec<String>,
-    /// A batch with much in it.
+    /// A batch with a large body.
     pub(super) heavy_batch: u64,
     /// The last batch when the attack began.
     pub(super) head: u64,
-    /// How many servers lie, and where; without it as many as the attack has.
+    /// The number and place of the servers that lie; without it the attack's own number.
     #[serde(default)]
     pub(super) liars: Option<Crowd>,
 }
 
-/// Liars of one process among those of several.
+/// This process' liars among those of several processes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Crowd {
     pub(super) count: usize,
-    /// The place of the first one among all: each has an address of its own.
+    /// The index of this process' first liar among all: each has its own address.
     pub(super) first: usize,
 }
 
 impl Target {
-    /// The victim's API, for the attacker number `index`.
+    /// Returns the victim's API, for attacker number `index`.
     pub(super) fn rpc(&self, index: usize) -> Result<Rpc> {
         Rpc::from_address(Field::address(index), &self.api.to_string())
     }
@@ -149,13 +150,13 @@ impl Target {
         Money { chain_id: self.chain_id, base_fee_wei: self.base_fee_wei }
     }
 
-    /// Some of the funded accounts.
+    /// Returns the first `count` of the funded accounts.
     pub(super) fn accounts(&self, count: usize) -> Result<Vec<Account>> {
         self.accounts.iter().take(count).map(|key| Account::from_hex(key)).collect()
     }
 }
 
-/// The attackers' deeds, for the table: an attack that misses the node proves nothing.
+/// The attackers' counters, for the table: an attack that misses the node proves nothing.
 #[derive(Default)]
 pub(super) struct Tally {
     tried: AtomicU64,
@@ -171,7 +172,7 @@ impl Tally {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Attempts, and those that went as the attacker wants.
+    /// Returns the number of attempts, and of those that succeeded for the attacker.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.tried.load(Ordering::Relaxed), self.done.load(Ordering::Relaxed))
     }
@@ -182,37 +183,38 @@ impl Tally {
 pub(super) struct Field {
     pub(super) target: Arc<Target>,
     pub(super) tally: Arc<Tally>,
-    /// Told once, with the entries of `network.peers` of attackers that listen.
+    /// Sent once, with the entries of `network.peers` of the attackers that listen.
     pub(super) ready: tokio::sync::mpsc::Sender<Vec<String>>,
 }
 
 impl Field {
-    /// The address of the attacker number `index`: each is in a network of its own as far as 127.0.0.0/8 reaches. The honest have
-    /// others, below 127.63.0.0.
+    /// Returns the address of attacker number `index`: each has its own network as far as 127.0.0.0/8 allows. The
+    /// honest nodes have other addresses, below 127.63.0.0.
     pub(super) fn address(index: usize) -> IpAddr {
         let [_, _, high, low] = u32::try_from(index % 60_000).unwrap_or_default().to_be_bytes();
         IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, low, 1 + high))
     }
 
-    /// As [`Field::address`], but one after the other from as many providers' blocks (of 16 bits) as there are for attackers, 64.
+    /// Returns addresses that cycle through the 64 provider blocks (of 16 bits) for attackers, unlike
+    /// [`Field::address`].
     pub(super) fn elsewhere(index: usize) -> IpAddr {
         let [low, block] = [index / 64 % 256, index % 64].map(|part| u8::try_from(part).unwrap_or_default());
         IpAddr::V4(Ipv4Addr::new(127, 64 + block, low, 250))
     }
 
-    /// As [`Field::address`], but all in one network of 254 addresses.
+    /// Returns addresses in one network of 254, unlike [`Field::address`].
     pub(super) fn neighbour(index: usize) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(127, 63, 0, u8::try_from(1 + index % 254).unwrap_or(1)))
     }
 
-    /// Says that the attack goes on, and which servers listen.
+    /// Reports that the attack has begun, and which servers listen.
     pub(super) fn set(&self, servers: Vec<String>) {
-        // It is full when it was said before.
+        // The channel is full if it was reported before.
         let _ = self.ready.try_send(servers);
     }
 
-    /// Lets so many attackers do their round again and again, each with a pause behind it. So the attack costs the node more than
-    /// the attackers. A round that succeeds counts as done.
+    /// Runs `attackers` attackers, each of which repeats its round with a pause after it. So the attack costs the node
+    /// more than the attackers. A successful round counts as done.
     pub(super) async fn swarm<F, R>(self, attackers: usize, pause: Duration, round: F) -> Result<()>
     where
         F: Fn(Field, usize) -> R + Clone + Send + 'static,
@@ -232,7 +234,7 @@ impl Field {
                 }
             });
         }
-        // They do not end but by a panic.
+        // A task ends only by a panic.
         tasks.join_next().await.map_or(Ok(()), |ended| ended.context("an attacker panicked"))
     }
 }
@@ -254,14 +256,14 @@ mod tests {
         assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));
     }
 
-    /// Goal: a scenario may name each attack, and no other: its rules have the names without this crate.
+    /// Goal: a scenario may name exactly these attacks: its rules have the names without this crate.
     #[test]
     fn scenarios_know_the_attacks() {
         let names: Vec<&str> = all().iter().map(|attack| attack.facts().name).collect();
         assert_eq!(names, slipnet::scenario::ATTACKS, "testsuite/src/scenario/attacks.rs");
     }
 
-    /// Goal: attackers never have the address of the honest, and many attackers have many addresses.
+    /// Goal: attackers never share an address with honest nodes, and each has its own.
     #[test]
     fn attackers_have_addresses_of_their_own() {
         let addresses: BTreeSet<_> = (0..2_000).map(Field::address).collect();

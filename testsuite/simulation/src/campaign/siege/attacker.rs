@@ -1,6 +1,8 @@
-//! [`AttackerOptions`]: the process of the attackers, so that its memory and its CPU time are not the victim's.
+//! [`AttackerOptions`]: the attackers' process, which is separate so that its memory and CPU time do not count as the
+//! victim's.
 //!
-//! It speaks to the campaign in lines on standard output: `ready [peer, …]` once, then `tally TRIED DONE` twice a second.
+//! It reports to the campaign in lines on standard output: `ready [peer, …]` once, then `tally TRIED DONE` twice a
+//! second.
 
 use std::{
     fs,
@@ -15,11 +17,11 @@ use slipnet::{cpu, devnet::Process, output::print_line};
 
 use super::attack::{self, Field, Tally, Target};
 
-/// Time for signing floods beforehand.
+/// The time until an attack begins, for example for signing floods in advance.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 const TALLY_INTERVAL: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(20);
-/// How far the attackers stand back where CPU time is short: they are many machines in truth, and share one here.
+/// The niceness of the attackers: in reality they would be many machines, while here they share one with the victim.
 const NICENESS: i32 = 10;
 
 /// Attacks until it is killed.
@@ -28,16 +30,16 @@ pub struct AttackerOptions {
     /// The attack, by its name in `slipnet campaign siege --list`.
     #[arg(long)]
     name: String,
-    /// What is known of the victim, a file of JSON.
+    /// The facts about the victim: a JSON file.
     #[arg(long)]
     target: PathBuf,
 }
 
 impl AttackerOptions {
-    /// Does it.
+    /// Attacks.
     ///
     /// # Errors
-    /// If the attackers fail for a reason of their own.
+    /// If the attackers fail for a reason other than the victim.
     pub async fn run(&self) -> Result<()> {
         rustix::process::nice(NICENESS).context("cannot lower the attackers' priority")?;
         let text = fs::read_to_string(&self.target)
@@ -69,12 +71,12 @@ impl AttackerOptions {
 pub(super) struct Attackers {
     process: Process,
     log: PathBuf,
-    /// Entries of `network.peers` of those that listen.
+    /// Entries of `network.peers` of the attackers that listen.
     pub(super) servers: Vec<String>,
 }
 
 impl Attackers {
-    /// Starts the process and waits until the attack goes on.
+    /// Starts the process and waits until the attack has begun.
     pub(super) async fn start(program: &Path, name: &str, target: &Target, dir: &Path) -> Result<Attackers> {
         let (file, log) = (dir.join(format!("{name}.json")), dir.join(format!("{name}.log")));
         fs::write(&file, serde_json::to_string_pretty(target)?)
@@ -97,17 +99,17 @@ impl Attackers {
         }
     }
 
-    /// CPU seconds so far.
+    /// Returns its CPU seconds so far.
     pub(super) fn cpu_s(&self) -> f64 {
         cpu::of_process(self.process.pid()).unwrap_or_default()
     }
 
-    /// The attempts, and how many of them went well, as of [`TALLY_INTERVAL`] ago at most.
+    /// Returns the number of attempts and of successful ones, at most [`TALLY_INTERVAL`] old.
     pub(super) fn tally(&self) -> (u64, u64) {
         tally(&fs::read_to_string(&self.log).unwrap_or_default())
     }
 
-    /// Ends the process; returns its last tally.
+    /// Kills the process; returns its last tally.
     pub(super) fn end(mut self) -> Result<(u64, u64)> {
         self.process.check_alive().context("the attackers ended by themselves")?;
         self.process.kill();
@@ -115,7 +117,7 @@ impl Attackers {
     }
 }
 
-/// Lines that are written to their end.
+/// Returns the complete lines.
 fn whole_lines(text: &str) -> impl DoubleEndedIterator<Item = &str> {
     text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines()
 }

@@ -1,6 +1,7 @@
-//! [`Blame`]: whether an honest node holds something against another honest one, as `/v1/status` tells it.
+//! [`Blame`]: whether an honest node blames another honest one, according to `/v1/status`.
 //!
-//! A ban or a pause is blame. A pause because the other one said that it is busy is none: that is how the protocol shares work.
+//! A ban or a pause is blame. A pause because the other node refused as busy is not: that is how the protocol shares
+//! work.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,14 +24,14 @@ pub(super) struct Party {
     pub(super) rpc: Rpc,
 }
 
-/// Looks at honest nodes until it is ended or dropped.
+/// Watches honest nodes until it is ended or dropped.
 pub(super) struct Blame {
     found: Arc<Mutex<BTreeSet<String>>>,
     task: JoinHandle<()>,
 }
 
 impl Blame {
-    /// Begins to look. Earlier complaints of a node do not count.
+    /// Starts watching. Earlier complaints of a node do not count.
     pub(super) fn watch(parties: Vec<Party>) -> Blame {
         let found = Arc::<Mutex<BTreeSet<String>>>::default();
         let into = found.clone();
@@ -42,7 +43,7 @@ impl Blame {
             loop {
                 ticks.tick().await;
                 for party in &parties {
-                    // A node that is silent shows no blame; another check asks whether it lives.
+                    // A silent node shows no blame; another check finds out whether it is alive.
                     let Ok(status) = party.rpc.page("/v1/status").await else { continue };
                     let blamed = blamed(&party.name, &status, &names, &mut failures);
                     into.lock().extend(blamed);
@@ -52,7 +53,7 @@ impl Blame {
         Blame { found, task }
     }
 
-    /// The complaints that were seen, each once.
+    /// Returns the complaints that were seen, each once.
     pub(super) fn end(self) -> Vec<String> {
         self.task.abort();
         self.found.lock().iter().cloned().collect()
@@ -65,7 +66,7 @@ impl Drop for Blame {
     }
 }
 
-/// The complaints against honest nodes in a node's status. `failures` has the counts of the last look.
+/// Returns the complaints against honest nodes in a node's status. `failures` has the counts of the last poll.
 fn blamed(
     name: &str,
     status: &Value,

@@ -1,5 +1,5 @@
-//! Attacks by what a node keeps: batches of very many logs that callers read over and over, and transactions that come one by one, so that
-//! each waits for the disk.
+//! Attacks by stored data: batches of very many logs that callers read over and over, and transactions sent one by one,
+//! so that each waits for the disk.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,20 +18,20 @@ use super::{
 pub(super) const READING: &[&dyn Attack] = &[&ReceiptBomb];
 pub(super) const SENDING: &[&dyn Attack] = &[&LoneTransactions];
 
-/// Creates a contract that emits empty logs until hardly any gas is left.
+/// Creates a contract that emits empty logs until its gas is almost used up.
 const LOGS_CODE: [u8; 20] = hex!("6b5b5f5fa06127105a115f57005f52600c6014f3");
-/// Calls of it that fill a batch where the machine is fast, each with all the gas that a transaction may have: 700,000 logs.
+/// Calls of it that fill a batch on a fast machine: 700,000 logs. Each uses a transaction's maximum of gas.
 const BOMBS: u64 = 17;
 const BOMB_GAS: u64 = 1 << 24;
 const CREATION_GAS: u64 = 200_000;
-/// Callers that read the batch at a time.
+/// Concurrent callers that read the batch.
 const READERS: usize = 12;
-/// How often, and with what pauses, is asked whether the batch is there.
+/// How many times, and with what pause, the attack polls for the batch.
 const LOOKS_MAX: usize = 400;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Senders of lone transactions: more than bodies are worked on at a time.
+/// Senders of lone transactions: more than the bodies that a node handles at a time.
 const LONE_SENDERS: usize = 64;
-/// Transactions that each of them sends with one look at its nonce.
+/// Transactions that each sender sends per query of its nonce.
 const LONE_TRANSACTIONS: u64 = 50;
 
 fn request(method: &str, params: &Value) -> String {
@@ -58,7 +58,7 @@ impl Attack for ReceiptBomb {
     }
 }
 
-/// Fills batches with logs. The requests that read the fullest: for the last receipt in it, and for its header.
+/// Fills batches with logs. Returns the requests that read the fullest one: for its last receipt, and for its header.
 async fn drop_bomb(field: &Field) -> Result<[String; 2]> {
     let rpc = field.target.rpc(0)?;
     let (money, account) =
@@ -96,8 +96,8 @@ async fn drop_bomb(field: &Field) -> Result<[String; 2]> {
     anyhow::bail!("the node executed no batch of logs in {:?}", LOOK_INTERVAL * LOOKS_MAX as u32)
 }
 
-/// The last of these transactions in the batch that holds most of them: batches are bound by time too, and a slow machine makes several.
-/// None while one is without a batch.
+/// Returns the last of these transactions in the batch that holds most of them. Time also bounds batches, so a slow
+/// machine makes several. Returns `None` while one has no batch.
 fn last_of_fullest(found: &[Value]) -> Option<&Value> {
     let mut batches: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     for transaction in found {

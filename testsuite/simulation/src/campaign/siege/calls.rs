@@ -1,5 +1,5 @@
-//! Attacks by requests over JSON-RPC: too much, too deep, too long, and by callers who do not wait for the answer, or for as long as they
-//! may.
+//! Attacks by JSON-RPC requests: too many, too deep, too long, and by callers that hang up early or wait as long as
+//! they may.
 
 use std::time::Duration;
 
@@ -30,11 +30,11 @@ pub(super) const ALL: &[&dyn Attack] = &[
 /// Init code that never ends: JUMPDEST, PUSH1 0, JUMP.
 const ENDLESS: &str = "0x5b600056";
 
-/// Callers of [`WaitingCalls`], each with an address of its own: more than strangers have places for calls.
+/// Callers of [`WaitingCalls`], each with its own address: more than the places that strangers have for calls.
 const WAITING: usize = 240;
-/// Calls in one of their bodies: together they take longer than a body may.
+/// Calls in one body: together they exceed a body's time limit.
 const ENDLESS_CALLS: usize = 200;
-/// Transactions in one of their bodies, each of which waits for a batch.
+/// Transactions in one body, each of which waits for a batch.
 const AWAITED: u64 = 20;
 
 fn request(method: &str, params: &Value) -> String {
@@ -105,7 +105,7 @@ impl Attack for LogBomb {
     }
 }
 
-/// As many topics as a position may have.
+/// Returns as many topics as a position may have.
 pub(super) fn topics(salt: usize) -> Vec<String> {
     (0..1_000).map(|topic| format!("0x{:064x}", topic * 1_000 + salt)).collect()
 }
@@ -210,7 +210,7 @@ impl Attack for WaitingCalls {
     }
 }
 
-/// Transactions of an account, each of which is answered with its receipt before the next one is sent.
+/// Returns a body of an account's transactions, each of which gets its receipt before the next one is sent.
 async fn awaited(field: &Field, index: usize) -> Result<String> {
     let key = field.target.accounts.get(index).context("there are fewer accounts than attackers")?;
     let account = Account::from_hex(key)?;

@@ -1,4 +1,4 @@
-//! Attacks by announcements of batches: old ones, ones of a far future, and forged ones.
+//! Attacks by announcements of batches: old, far-future and forged ones.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub(super) const ALL: &[&dyn Attack] = &[&Stale, &Future, &Forged, &Noise, &Unta
 /// The number of identities that announce.
 const CRIERS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(20);
-/// One announcement in so many has a long body.
+/// One announcement in this many has a long body.
 const HEAVY_EVERY: u64 = 10;
-/// The number of identities that take no broadcast, and of accounts that pay for what these do not take.
+/// The number of identities that accept no broadcast, and of accounts that pay for the batches that those refuse.
 const HOLDERS: usize = 40;
 const PAYERS: usize = 4;
 const PAYMENT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A true announcement of a batch that the node has, from its own answers, and its body.
+/// Returns a true announcement of a batch that the node has, from its own answers, and the batch's body.
 async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     let range = wire.batch(number).await?;
     let batch = range.batches.first().context("the victim serves no such batch")?;
@@ -41,8 +41,8 @@ async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     Ok((Announced { header: batch.header.clone(), certificate: range.certificate, plans }, body))
 }
 
-/// Announces under one identity until the node ends the connection. `change` alters true announcements; some get a body whose plan
-/// is unsigned.
+/// Announces under one identity until the node closes the connection. `change` alters true announcements; some get a
+/// body whose plan is unsigned.
 async fn cry(field: Field, index: usize, change: fn(&mut Announced, u64)) -> Result<()> {
     let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
     let (light, _) = truth(&wire, field.target.head).await?;
@@ -155,7 +155,7 @@ impl Attack for Untaken {
     }
 }
 
-/// Wants all that there is, and reads nothing of it. Half of them let the node begin no broadcast.
+/// Wants everything, and reads nothing. Half of the identities do not let the node open a broadcast.
 async fn take_nothing(field: &Field, index: usize) -> Result<()> {
     let broadcasts = [100, 0][index % 2];
     let manner = Manner { window: 1_000, window_of_all: 64_000, broadcasts };
@@ -167,7 +167,7 @@ async fn take_nothing(field: &Field, index: usize) -> Result<()> {
     Ok(())
 }
 
-/// Fills batches, so that there is much to take.
+/// Fills batches, so that the node has much to broadcast.
 async fn pay(field: &Field, payer: usize) -> Result<()> {
     let rpc = field.target.rpc(HOLDERS + payer)?;
     let account = field.target.accounts(PAYERS)?.swap_remove(payer);

@@ -1,4 +1,4 @@
-//! Attacks on the HTTP side by connections alone, whatever they ask: slow, half-open, and many.
+//! Attacks on the HTTP side by connections alone, whatever they request: slow, half-open, and many.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,11 +18,11 @@ use super::attack::{Attack, Face, Facts, Field};
 pub(super) const ALL: &[&dyn Attack] =
     &[&SlowHeaders, &SlowBody, &SlowReader, &HalfOpen, &ConnectionFlood, &EndlessHeaders, &PipelineUnread];
 
-/// Attackers of one attack, each with a connection: more than the node has seats for callers.
+/// Attackers of one attack, with one connection each: more than the node has places for callers.
 const MANY: usize = 400;
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection from an attacker's address.
+/// Opens a connection from an attacker's address.
 pub(super) async fn connect(to: SocketAddr, from: IpAddr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -33,14 +33,14 @@ pub(super) async fn connect(to: SocketAddr, from: IpAddr) -> Result<TcpStream> {
         .map_err(Into::into)
 }
 
-/// The head of a JSON-RPC request with a body of so many bytes.
+/// Returns the head of a JSON-RPC request with a body of `bytes` bytes.
 pub(super) fn post(bytes: usize) -> String {
     format!(
         "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n"
     )
 }
 
-/// Sends a JSON-RPC body and reads the answer's head, or all that comes in a while.
+/// Sends a JSON-RPC body and reads the head of the answer, and then all that comes within a while.
 pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> {
     let mut stream = connect(field.target.api, from).await?;
     stream.write_all(post(body.len()).as_bytes()).await?;
@@ -48,12 +48,12 @@ pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> 
     let mut answer = vec![0; 64 << 10];
     let status = timeout(PATIENCE, stream.read(&mut answer)).await.context("no answer in time")??;
     anyhow::ensure!(status > 0, "the node hung up");
-    // Reads on to the end of the next bytes, so that the answer is work well done and not one unread.
+    // Reads on until no more bytes come, so that the node has sent its answer to a reader.
     while let Ok(Ok(1..)) = timeout(Duration::from_millis(50), stream.read(&mut answer)).await {}
     Ok(())
 }
 
-/// Waits until the node hangs up, or long enough.
+/// Waits until the node hangs up, at most [`PATIENCE`].
 pub(super) async fn linger(stream: &mut TcpStream) {
     let mut rest = [0; 1024];
     let _ = timeout(PATIENCE, stream.read(&mut rest)).await;
@@ -104,7 +104,7 @@ impl Attack for SlowBody {
     }
 }
 
-/// A question with a long answer: a batch with all of its transactions.
+/// Returns a request with a long answer: a batch with all of its transactions.
 fn heavy_question(field: &Field) -> String {
     let number = field.target.heavy_batch;
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",true]}}"#)
@@ -149,7 +149,7 @@ impl Attack for PipelineUnread {
             let mut stream = connect(field.target.api, Field::address(index)).await?;
             let body = heavy_question(&field);
             let request = post(body.len()) + &body;
-            // The kernel takes so much; then the node does not read on.
+            // The kernel buffers this much; then the node does not read on.
             while let Ok(written) = timeout(PATIENCE, stream.write_all(request.as_bytes())).await {
                 written?;
                 field.tally.done();
@@ -194,7 +194,7 @@ impl Attack for ConnectionFlood {
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(40, Duration::from_millis(20), |field, index| async move {
             let stream = connect(field.target.api, Field::address(index)).await?;
-            // Resets rather than closes: attackers leave no port behind that waits.
+            // Resets instead of closing, so that no port of the attackers stays in TIME_WAIT.
             stream.set_zero_linger()?;
             Ok(())
         }))

@@ -1,11 +1,11 @@
-//! A process's use: its memory at most, and its CPU time.
+//! A process's resource use: its peak memory, and its CPU time.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 use slipnet::{cpu, memory};
 
-/// A process that is watched from a moment on. Linux keeps the peak of its memory, so that none is missed between two looks.
+/// A process that is measured from some moment on. Linux tracks the peak of its memory, so that no poll can miss it.
 pub(super) struct Meter {
     pid: u32,
     cpu_s: f64,
@@ -13,24 +13,25 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Begins to watch: the peak is from here on.
+    /// Starts measuring: the peak is reset.
     ///
     /// # Errors
-    /// If there is no such process, or it is another user's.
+    /// If no process has this id, or it belongs to another user.
     pub(super) fn start(pid: u32) -> Result<Meter> {
         let path = format!("/proc/{pid}/clear_refs");
-        // "5" sets the peak to the present memory of the process; see proc(5).
+        // "5" resets the peak to the current memory of the process; see proc(5).
         fs::write(&path, "5").with_context(|| format!("cannot reset the peak of memory in {path}"))?;
         Ok(Meter { pid, cpu_s: cpu::of_process(pid)?, mib: 0.0 })
     }
 
-    /// The most memory since the start, in MiB. Of a process that has ended: up to the last look.
+    /// Returns the peak memory since the start, in MiB. For a process that has exited it is the peak up to the last
+    /// poll.
     pub(super) fn peak_mib(&mut self) -> f64 {
         self.mib = self.mib.max(memory::peak_mib(self.pid).unwrap_or_default());
         self.mib
     }
 
-    /// CPU seconds since the start; none of a process that has ended.
+    /// Returns the CPU seconds since the start; 0 for a process that has exited.
     pub(super) fn cpu_s(&self) -> f64 {
         cpu::of_process(self.pid).map_or(0.0, |now| (now - self.cpu_s).max(0.0))
     }

@@ -3,17 +3,18 @@
 //! ```text
 //!  stage: validator ◀─ victim ◀─ follower      honest: wallet, reader, the follower's lag, all the time
 //!                        ▲
-//!  attackers: one process for each attack, addresses of their own (127.63.0.0 and up), QUIC and HTTP
+//!  attackers: one process per attack, with their own addresses (127.63.0.0 and up), over QUIC and HTTP
 //!
 //!  quiet ─▶ attack, attack, … of one face ─▶ quiet ─▶ the next face ─▶ … ─▶ table, JSON       each with a fresh victim
 //! ```
 //!
 //! Invariants:
-//! * An attack survives being measured: an endless wait counts with the time so far.
-//! * The node survives an attack if it is at the head afterwards, and honest nodes do not blame each other. Every transfer that it
-//!   acknowledged must have a receipt on the follower. Latency and memory are aims, which can be missed.
-//! * Each attack meets a victim that was just started, so that its memory and its queues are not those of the attack before.
-//! * Attackers are paced: an attack counts by its cost to the node, not by its makers' share of two cores.
+//! * Every wait counts: one that does not end counts with its time so far.
+//! * The node survives an attack if it is at the head afterwards, and honest nodes do not blame each other. Every
+//!   transfer that it acknowledged must have a receipt on the follower. Latency and memory are targets, which may be
+//!   missed.
+//! * Each attack meets a freshly started victim, whose memory and queues are free of the previous attack.
+//! * Attackers are paced: an attack counts by its cost to the node, not by the attackers' share of two cores.
 
 mod attack;
 mod attacker;
@@ -56,19 +57,19 @@ use self::{
     stage::{Ballast, Stage},
 };
 
-/// What to try, and where to write what came of it.
+/// What to try, and where to write the results.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SiegeCampaign {
     /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// A look, in two to three minutes: some attacks, shorter. Figures that are quoted come from a full run.
+    /// A quick look, in two to three minutes: fewer and shorter attacks. Quote only the figures of a full run.
     #[arg(long)]
     pub quick: bool,
-    /// These attacks and no others, whether quick or not; see --list.
+    /// Run only these attacks, whether quick or not; see --list.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
-    /// Print the attacks and end.
+    /// List the attacks and exit.
     #[arg(long)]
     pub list: bool,
     /// Keep the nodes' files and logs.
@@ -76,24 +77,24 @@ pub struct SiegeCampaign {
     pub keep: bool,
 }
 
-/// How long things take.
+/// The durations of a campaign's parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     ballast: Ballast,
-    /// A look without an attack.
+    /// A measurement without an attack.
     quiet: Duration,
-    /// Whether there is one behind each face, and not only at the beginning and the end.
+    /// Whether one follows each face, and not only at the beginning and the end.
     alternates: bool,
-    /// Long enough that one wait in a hundred is more than one or two.
+    /// An attack: long enough that the slowest hundredth of the waits is more than one or two.
     attack: Duration,
-    /// Until victim and follower must be at the head, and transfers there.
+    /// The time for victim and follower to reach the head, and for transfers to get their receipts.
     recover: Duration,
-    /// Until a joining node must be.
+    /// The time for a joining node to reach the head.
     join: Duration,
 }
 
 impl Pace {
-    /// That of figures that are quoted.
+    /// For figures that are quoted.
     pub const FULL: Pace = Pace {
         ballast: Ballast { heavy: 200, logs: 12, batches: 130, epochs: 70 },
         quiet: Duration::from_secs(10),
@@ -102,7 +103,7 @@ impl Pace {
         recover: Duration::from_secs(20),
         join: Duration::from_secs(40),
     };
-    /// That of a look.
+    /// For a quick look.
     pub const QUICK: Pace = Pace {
         ballast: Ballast { heavy: 150, logs: 2, batches: 130, epochs: 70 },
         quiet: Duration::from_secs(3),
@@ -111,7 +112,7 @@ impl Pace {
         recover: Duration::from_secs(10),
         join: Duration::from_secs(12),
     };
-    /// Shows that everything works, and measures nothing: for tests.
+    /// For tests: shows that everything works, and measures nothing.
     pub const BRIEF: Pace = Pace {
         ballast: Ballast { heavy: 3, logs: 1, batches: 3, epochs: 2 },
         quiet: Duration::from_millis(1_500),
@@ -122,17 +123,17 @@ impl Pace {
     };
 }
 
-/// The failed attempts at an attack before the campaign gives up: then the cause lies elsewhere.
+/// The number of failed attempts to start an attack, after which the campaign gives up: the cause is elsewhere.
 const UNTRIED_MAX: usize = 3;
 
-/// The attacks, for people.
+/// Lists the attacks, for people.
 pub fn list() -> String {
     let mut text = String::from("  * is in --quick too\n");
     for attack in attack::all() {
         let facts = attack.facts();
         let quick = if facts.quick { "*" } else { " " };
         let (name, face, about) = (facts.name, facts.face.name(), facts.about);
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = writeln!(text, "{quick} {name:<22} {face:<7} {about}");
     }
     text
@@ -141,14 +142,14 @@ pub fn list() -> String {
 /// Runs a campaign; `program` is the binary that has [`AttackerOptions`] as `campaign-child siege-attacker`.
 ///
 /// # Errors
-/// If the stage cannot be set, or an attacker fails for a reason of its own. An attack's effect on the node is no error: see
-/// [`Summary::lost_to`].
+/// If the stage cannot be set up, or an attacker fails for its own reasons. An attack's effect on the node is no error:
+/// see [`Summary::lost_to`].
 pub async fn run(options: &SiegeCampaign, program: &Path, progress: Progress) -> Result<Summary> {
     let pace = if options.quick { Pace::QUICK } else { Pace::FULL };
     run_at(options, &pace, program, progress).await
 }
 
-/// As [`run`], at a pace of its own.
+/// Runs a campaign as [`run`] does, at the given pace.
 ///
 /// # Errors
 /// As [`run`].
@@ -172,7 +173,7 @@ pub async fn run_at(
     let closed = stage.close().await;
     let summary = result?;
     if let Err(error) = closed {
-        // A victim that did not survive has been told of already.
+        // A victim that did not survive is already in the outcomes.
         progress.step(&format!("a node ended badly: {error:#}"));
     }
     if let Some(path) = &options.json {
@@ -189,7 +190,7 @@ fn chosen(options: &SiegeCampaign) -> Result<Vec<&'static dyn Attack>> {
     Ok(all.filter(|attack| !options.quick || attack.facts().quick).collect())
 }
 
-/// The attacks, face by face, with a look at the quiet node before and after each face.
+/// Runs the attacks, face by face, and measures the quiet node before and after each face.
 async fn wage(
     stage: &mut Stage,
     honest: &Honest,
@@ -231,7 +232,7 @@ async fn wage(
     Ok(summary)
 }
 
-/// A look at the honest without an attack, at a victim as fresh as those that are attacked.
+/// Measures the honest users without an attack, at a victim as fresh as under attacks.
 async fn look(
     stage: &mut Stage,
     honest: &Honest,
@@ -243,12 +244,12 @@ async fn look(
     let begin = Instant::now();
     tokio::time::sleep(pace.quiet).await;
     let window = (begin, Instant::now());
-    // The last waits end by themselves within a batch or two.
+    // The last waits end within a batch or two.
     tokio::time::sleep(Duration::from_millis(500)).await;
     Ok((User::ALL.map(|user| honest.waits(user, window)), honest.machine(window)))
 }
 
-/// A line for somebody who watches.
+/// Returns a line of progress about an outcome.
 fn told(outcome: &Outcome) -> String {
     let verdict = if outcome.survived() { "survived".to_owned() } else { outcome.failures().join("; ") };
     let p99 = |user: User| quantile(&outcome.waits[user as usize], 0.99).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! [`Outcome`]: the harm of an attack to the honest, and the campaign's words on all of them.
+//! [`Outcome`]: an attack's harm to the honest users, and the summary of all attacks.
 
 use std::fmt;
 
@@ -9,22 +9,23 @@ use slipnet::{
 
 use super::{attack::Facts, honest::User};
 
-/// The aims, as shared with the other benches: p99 of the honest over theirs without, memory of the node, attacks survived.
+/// The targets, as in the other benches: the honest users' p99 over that without an attack, the node's memory, and the
+/// share of attacks survived.
 const RATIO_MAX: f64 = 3.0;
 const MEMORY_MIB_MAX: f64 = 768.0;
 const SURVIVED_MIN: f64 = 1.0;
-/// Shares of the waits that are told.
+/// The reported quantiles of the waits.
 const SHARES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
 
 /// Waits of each honest user in milliseconds, sorted, in the order of [`User::ALL`].
 pub(super) type Waits = [Vec<f64>; 3];
 
-/// What the machine under all nodes does to the waits by itself: p99, in milliseconds.
+/// The machine's own contribution to the waits: p99, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Machine {
-    /// How late the honest were for want of a core of their own; in [`Outcome::waits`] too.
+    /// How late the honest users got a core; [`Outcome::waits`] includes it.
     pub(super) late_ms: f64,
-    /// How long a short write took until it was on the disk that all nodes share.
+    /// The duration of a short write to the disk that all nodes share.
     pub(super) disk_ms: f64,
 }
 
@@ -34,18 +35,18 @@ impl Machine {
     }
 }
 
-/// Looks at the honest without an attack, one after the other.
+/// The measurements of the honest users without an attack, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Quiet(Vec<Waits>);
 
 impl Quiet {
-    /// The value below which a share of one user's waits lay: the median of the looks. So a look while this machine was busy can
-    /// neither hide an attack nor invent one. `None` if the user had no waits.
+    /// Returns the quantile `share` of one user's waits: the median over the measurements. So a measurement on a busy
+    /// machine can neither hide an attack nor invent one. Returns `None` if the user had no waits.
     fn quantile(&self, user: User, share: f64) -> Option<f64> {
         let mut looks: Vec<f64> =
             self.0.iter().filter_map(|waits| quantile(&waits[user as usize], share)).collect();
         looks.sort_by(f64::total_cmp);
-        // Of an even number the lower one: in doubt the ratio is the greater.
+        // Of an even number, the lower middle one: in doubt the ratio is the greater.
         looks.get(looks.len().checked_sub(1)? / 2).copied()
     }
 }
@@ -54,32 +55,32 @@ impl Quiet {
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) facts: Facts,
-    /// While it went on.
+    /// The waits during the attack.
     pub(super) waits: Waits,
-    /// Meanwhile.
+    /// The machine's contribution during the attack.
     pub(super) machine: Machine,
-    /// The victim's memory at most, a joiner's if that is more.
+    /// The peak memory of the victim, or of a joiner if that is higher.
     pub(super) memory_mib: f64,
     /// CPU time of the victim and of the attackers, in cores.
     pub(super) victim_cores: f64,
     pub(super) attacker_cores: f64,
-    /// Seconds until victim and follower were at the head after it; `None` if they were late.
+    /// Seconds after the attack until victim and follower were at the head; `None` if they were late.
     pub(super) catch_up_s: Option<f64>,
-    /// Seconds that a fresh fullnode took to the head during the attack, if it was part of it; the inner `None` means that it was
-    /// late.
+    /// Seconds that a fresh fullnode took to the head during the attack. The outer `None` means that none joined, the
+    /// inner one that it was late.
     pub(super) join_s: Option<Option<f64>>,
     /// The complaints of honest nodes about each other.
     pub(super) blamed: Vec<String>,
-    /// Acknowledged transfers that the follower has no receipt of.
+    /// The number of acknowledged transfers for which the follower has no receipt.
     pub(super) lost: usize,
     /// How the victim's process ended, if it did.
     pub(super) ended: Option<String>,
-    /// Attempts of the attackers, and those that went as they want.
+    /// The attackers' attempts, and the successful ones.
     pub(super) tally: (u64, u64),
 }
 
 impl Outcome {
-    /// The reasons why the node lost; empty if it survived.
+    /// Returns the reasons why the node lost; empty if it survived.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if let Some(ended) = &self.ended {
@@ -102,7 +103,7 @@ impl Outcome {
         self.failures().is_empty()
     }
 
-    /// p99 with the attack over that without, of the honest user who suffered most.
+    /// Returns the p99 under attack over the p99 without, for the honest user that suffered most.
     pub(super) fn ratio(&self, quiet: &Quiet) -> f64 {
         let p99 = |user: User| quantile(&self.waits[user as usize], 0.99);
         let ratio = |user| Some(p99(user)? / quiet.quantile(user, 0.99)?.max(f64::MIN_POSITIVE));
@@ -145,19 +146,19 @@ impl Outcome {
 /// The result of a campaign.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Without an attack, before and after each face.
+    /// The measurements without an attack, before and after each face.
     pub(super) quiet: Quiet,
-    /// Meanwhile, the worst of all looks.
+    /// The machine's contribution to them: the worst of all measurements.
     pub(super) machine: Machine,
-    /// Seconds that a fresh fullnode takes to the head then, if that was looked at.
+    /// Seconds that a fresh fullnode took to the head without an attack, if measured.
     pub(super) join_s: Option<f64>,
     pub(super) outcomes: Vec<Outcome>,
-    /// Attacks that the attackers could not begin, and why.
+    /// Attacks that the attackers could not start, and why.
     pub(super) untried: Vec<(&'static str, String)>,
 }
 
 impl Summary {
-    /// After the first look without an attack.
+    /// Starts a summary with the first measurement without an attack.
     pub(super) fn new((quiet, machine): (Waits, Machine)) -> Summary {
         Summary {
             quiet: Quiet(vec![quiet]),
@@ -168,19 +169,19 @@ impl Summary {
         }
     }
 
-    /// Adds a further look without an attack.
+    /// Adds a further measurement without an attack.
     pub(super) fn add_quiet(&mut self, (more, machine): (Waits, Machine)) {
         self.machine = self.machine.worst(machine);
         self.quiet.0.push(more);
     }
 
-    /// The attacks that the node lost to, and those that could not be tried, whose end is unknown.
+    /// Returns the attacks that the node lost to, and those that could not be tried, whose outcome is unknown.
     pub fn lost_to(&self) -> Vec<&'static str> {
         let lost = self.outcomes.iter().filter(|outcome| !outcome.survived());
         lost.map(|outcome| outcome.facts.name).chain(self.untried.iter().map(|(name, _)| *name)).collect()
     }
 
-    /// All figures; the headline ones first, under the names of the aims.
+    /// Returns all figures; the headline ones first, under the names of their targets.
     pub fn report(&self) -> Report {
         let mut figures = self.headlines();
         for user in User::ALL {
@@ -269,7 +270,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The p50 and the p99 of the waits.
+/// Formats the p50 and the p99 of the waits.
 fn spread(wait: impl Fn(f64) -> Option<f64>) -> String {
     let [p50, p99] =
         SHARES.map(|(_, share)| wait(share).map_or_else(|| "-".to_owned(), |wait| format!("{wait:.0}")));
@@ -333,7 +334,8 @@ mod tests {
         }
     }
 
-    /// Goal: the worst attack decides, the user who suffered most decides of an attack, and one without a look before is left out.
+    /// Goal: the worst attack decides, and within an attack the user that suffered most; a user without quiet waits is
+    /// left out.
     #[test]
     fn the_worst_counts() {
         let summary = Summary { outcomes: vec![outcome(20.0), outcome(70.0)], ..summary() };
@@ -350,7 +352,7 @@ mod tests {
         assert!(text.contains("<= 3.00 MISSED") && text.contains("2 of 2 attacks survived"), "{text}");
     }
 
-    /// Goal: a look at a machine that had something else to do hides no attack.
+    /// Goal: a measurement on a busy machine hides no attack.
     #[test]
     fn one_bad_look_decides_nothing() {
         let mut summary = Summary { outcomes: vec![outcome(70.0)], ..summary() };

@@ -1,4 +1,5 @@
-//! Attacks by transactions: junk between peers, and pools filled over HTTP with transactions that are never executed or hardly pay.
+//! Attacks by transactions: junk from peers, and pools filled over HTTP with transactions that never execute or hardly
+//! pay.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +40,7 @@ const MESSAGE_MAX: usize = 2_048;
 const BODY_MAX: usize = 100;
 const SENDERS: usize = 320;
 
-/// The payload of protocol TRANSACTIONS, as docs/formats.md draws it.
+/// The payload of protocol TRANSACTIONS, as in docs/formats.md.
 #[derive(Serialize)]
 struct Message {
     transactions: BoundedVec<RawTransaction, MESSAGE_MAX>,
@@ -94,7 +95,7 @@ impl Attack for JunkTransactions {
     }
 }
 
-/// Sends transactions in one body; how many the node took.
+/// Sends transactions in one body; returns how many the node accepted.
 async fn submit(rpc: &Rpc, transactions: &[Signed]) -> Result<usize> {
     let params: Vec<_> = transactions.iter().map(|signed| json!([signed.raw])).collect();
     let answers = rpc.batch("eth_sendRawTransaction", &params).await?;
@@ -114,10 +115,10 @@ impl Sender {
     }
 }
 
-/// A round of a flood's senders: the transactions of one body.
+/// One turn of a flood's sender: the transactions of one body.
 type Round = fn(&mut Sender, u64) -> Vec<Signed>;
 
-/// Lets the funded accounts send, some at a time, body after body.
+/// Lets the funded accounts send body after body, `workers` accounts at a time.
 async fn flood(field: Field, workers: usize, pause: Duration, round: Round) -> Result<()> {
     let rpc = field.target.rpc(0)?;
     let accounts = field.target.accounts(SENDERS)?;
@@ -169,7 +170,7 @@ impl Attack for BadSignatures {
             let forge = |nonce| {
                 let signed = field.target.money().sign(&account, nonce, 1, sink());
                 let mut raw = signed.raw.to_vec();
-                // Inside of s, the last field: another signature, of somebody else or of nobody.
+                // Within s, the last field: the signature then recovers to a stranger or to no one.
                 let place = raw.len() - 8;
                 raw[place] ^= rand::random::<u8>() | 1;
                 Signed { raw: raw.into(), hash: B256::ZERO }
@@ -221,7 +222,7 @@ impl Attack for GasHogs {
     }
 }
 
-/// Transactions that follow each other, each with its tip.
+/// Returns consecutive transactions, each with its tip.
 fn in_order(sender: &mut Sender, count: u64, tip_wei: impl Fn(u64) -> u128) -> Vec<Signed> {
     let body = (0..count).map(|offset| sender.sign(offset, tip_wei(offset))).collect();
     sender.nonce += count;

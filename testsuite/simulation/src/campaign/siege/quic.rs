@@ -33,7 +33,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &BanEvasion,
 ];
 
-/// As long as an attack may take: held connections end with the process.
+/// Longer than any attack: held connections end with the process.
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 struct StalledHandshakes;
@@ -46,7 +46,7 @@ impl Attack for StalledHandshakes {
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(128, Duration::from_millis(100), |field, _| async move {
-            // The node gives each up after its own time; then the next begins.
+            // The node drops each after a timeout of its own; then the next one starts.
             let relay = Relay::stalls(&field.target.peer, Field::address(0)).await?;
             let _ = tokio::time::timeout(Duration::from_secs(5), relay.carry(|_| async { Ok(()) })).await;
             Ok(())
@@ -166,7 +166,7 @@ async fn hold(field: Field, address: IpAddr) -> Result<()> {
     keep_place(&field, wire).await
 }
 
-/// Asks for something, and keeps the connection.
+/// Sends a request, and keeps the connection.
 async fn speak(field: &Field, wire: Wire) -> Result<()> {
     wire.summary().await?;
     keep_place(field, wire).await
@@ -197,7 +197,7 @@ impl Attack for GarbageDatagrams {
                 let mut noise: [u8; 1_200] = std::array::from_fn(|_| rand::random());
                 for turn in 0..10 {
                     if turn % 2 == 0 {
-                        // An Initial packet of QUIC 1 with ids of eight bytes.
+                        // An Initial packet of QUIC 1, with connection ids of eight bytes.
                         noise[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
                         noise[14] = 8;
                         noise[6] = noise[6].wrapping_add(1);
@@ -230,7 +230,7 @@ impl Attack for BanEvasion {
             let protocols = [Protocol::SYNC, Protocol::CONSENSUS, Protocol::TRANSACTIONS, Protocol(200)];
             for turn in 0..400 {
                 field.tally.tried();
-                // Its request deserves a refusal; only the end of the connection ends it.
+                // The junk request gets a refusal; only a closed connection ends the loop.
                 if wire.ask(protocols[turn % protocols.len()], &junk).await.is_err()
                     && wire.connection.close_reason().is_some()
                 {
@@ -244,7 +244,7 @@ impl Attack for BanEvasion {
     }
 }
 
-/// Keeps the attacker's connections until the process ends.
+/// Keeps the attacker's connections until the process exits.
 pub(super) async fn keep<T>(held: T) {
     sleep(FOREVER).await;
     drop(held);

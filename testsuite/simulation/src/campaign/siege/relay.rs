@@ -1,5 +1,5 @@
-//! [`Relay`]: a client of QUIC whose packets somebody on the way holds back, or sends on from elsewhere, once the server has begun its
-//! part. The client's first words pass, also those that answer a Retry.
+//! [`Relay`]: a hop in front of a QUIC client that withholds its packets, or forwards them from another address, once
+//! the server has begun its part. The client's first packets pass, including the answer to a Retry.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -10,43 +10,44 @@ use tokio::net::UdpSocket;
 use super::wire::{Manner, Wire, fresh_key};
 
 const DATAGRAM_BYTES_MAX: usize = 2_048;
-/// The type of a packet with a long header, in QUIC 1 (RFC 9000, 17.2): bits 4 and 5 of the first byte.
+/// The Retry type of a packet with a long header, in QUIC 1 (RFC 9000, 17.2): bits 4 and 5 of the first byte.
 const RETRY: u8 = 3;
-/// Datagrams that leave from a forged address: the client sends again what is lost by that.
+/// Datagrams that leave from a forged address: the client retransmits what is lost by that.
 const FORGED: usize = 4;
 
 /// A relay in front of one client.
 pub(super) struct Relay {
-    /// Where the client speaks to.
+    /// The socket that the client sends to.
     near: UdpSocket,
-    /// Where the server sees the client.
+    /// The socket that the server sees as the client.
     far: UdpSocket,
     then: Then,
 }
 
-/// What becomes of the client's words once the server has begun its part.
+/// The handling of the client's packets once the server has begun its part.
 enum Then {
     Silence,
-    /// Its first words behind the handshake come from another address, right behind the end of the handshake: before the server has found
-    /// a place for the connection. What the server answers there is lost, as it is to whoever forges an address.
+    /// The first packets after the handshake come from another address, right behind the end of the handshake, before
+    /// the server has found a place for the connection. The server's answers to that address are lost, as for any
+    /// forger of addresses.
     Forge(Forgery),
 }
 
 struct Forgery {
     socket: UdpSocket,
-    /// The end of the handshake, until there are words behind it.
+    /// The end of the handshake, withheld until other packets follow it.
     held: Vec<Vec<u8>>,
-    /// Datagrams that still leave from there.
+    /// The number of datagrams that still leave from the forged address.
     left: usize,
 }
 
 impl Relay {
-    /// A relay that lets handshakes stall.
+    /// Makes a relay that stalls handshakes.
     pub(super) async fn stalls(target: &str, from: IpAddr) -> Result<Relay> {
         Relay::open(target, from, Then::Silence).await
     }
 
-    /// A relay whose connections move to the address of somebody else with their first words.
+    /// Makes a relay whose connections move to a forged address with their first packets.
     pub(super) async fn forges(target: &str, from: IpAddr, forged: IpAddr) -> Result<Relay> {
         let socket = connected(target, forged).await?;
         let forgery = Forgery { socket, held: Vec::new(), left: FORGED };
@@ -58,7 +59,7 @@ impl Relay {
         Ok(Relay { near, far: connected(target, from).await?, then })
     }
 
-    /// Connects a client through it, for which `meet` does its part. Ends with that, or with an error.
+    /// Connects a client through the relay, and runs `meet` for it. Ends with that, or with an error.
     pub(super) async fn carry<F: Future<Output = Result<()>>>(
         mut self,
         meet: impl FnOnce(Wire) -> F,
@@ -117,7 +118,7 @@ impl Relay {
     }
 }
 
-/// A socket of this address that speaks to the target.
+/// Returns a socket of this address that is connected to the target.
 async fn connected(target: &str, from: IpAddr) -> Result<UdpSocket> {
     let peer: PeerAddress = target.parse()?;
     let socket = UdpSocket::bind((from, 0)).await.with_context(|| format!("cannot bind {from}"))?;
@@ -125,7 +126,7 @@ async fn connected(target: &str, from: IpAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Whether a datagram begins with a packet of the handshake: only such ones have a long header.
+/// Whether a datagram begins with a packet of the handshake: only those have a long header.
 fn is_of_handshake(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0x80 != 0)
 }
@@ -138,7 +139,8 @@ fn is_retry(datagram: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Goal: the handshake comes from the client's own address, its end right before the first words, and these from another one.
+    /// Goal: the handshake comes from the client's own address, its end just before the first packets, and these from
+    /// another address.
     #[tokio::test]
     async fn first_words_come_from_elsewhere() {
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -1,4 +1,4 @@
-//! [`Round`]: one attack, from its beginning until everybody is at the head again.
+//! [`Round`]: one attack, from its start until all nodes are at the head again.
 
 use std::{
     path::Path,
@@ -26,7 +26,7 @@ use super::{
 };
 
 const POLL: Duration = Duration::from_millis(50);
-/// How long an attack goes on before a fullnode joins: attackers who take places have them by then.
+/// How long an attack runs before a fullnode joins: attackers that take connection slots have them by then.
 const HEAD_START: Duration = Duration::from_secs(1);
 
 /// One attack and its circumstances.
@@ -46,7 +46,7 @@ struct Joiner {
 }
 
 impl Joiner {
-    /// Starts a node behind the attackers that listen, and the victim.
+    /// Starts a node whose peers are the listening attackers and the victim.
     async fn start(
         stage: &mut Stage,
         mode: SyncMode,
@@ -62,7 +62,7 @@ impl Joiner {
         Ok(Joiner { index, meter, began, target, took: None })
     }
 
-    /// Notes how far it is; whether it is still to be waited for.
+    /// Notes its progress; returns whether to keep waiting for it.
     async fn is_joining(&mut self, stage: &Stage, patience: Duration) -> bool {
         if self.took.is_none() {
             self.meter.peak_mib();
@@ -75,7 +75,7 @@ impl Joiner {
     }
 }
 
-/// Seconds that a fresh fullnode takes to the head in peace; `None` if it is late.
+/// Returns the seconds that a fresh fullnode takes to the head without an attack; `None` if it is late.
 pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progress) -> Result<Option<f64>> {
     progress.step("a fullnode joins without an attack");
     let mut joiner = Joiner::start(stage, SyncMode::Auto, false, &[]).await?;
@@ -86,10 +86,10 @@ pub(super) async fn join_quietly(stage: &mut Stage, pace: &Pace, progress: Progr
 }
 
 impl Round<'_> {
-    /// Lets the attack go on for its time, ends it, and waits for everybody.
+    /// Runs the attack for its duration, ends it, and waits for all nodes.
     ///
     /// # Errors
-    /// If the attackers fail, or the stage does for another reason than the attack.
+    /// If the attackers fail, or the stage does for a reason other than the attack.
     pub(super) async fn run(&self, stage: &mut Stage, honest: &Honest) -> Result<Outcome> {
         stage.renew(&honest.wallet).await?;
         let target = stage.target().await?;
@@ -139,8 +139,9 @@ impl Round<'_> {
         })
     }
 
-    /// Looks on while the attack goes on: for its time, until a joining node is there or has had its time, and until the attackers have done
-    /// something. A node that joins quickly may ask a liar only afterwards, since it goes on asking every connected peer.
+    /// Watches the attack: for its duration, until a joining node is at the head or has had its time, and until the
+    /// attackers have done something. A node that joins quickly may ask a liar only later, because it keeps asking
+    /// every connected peer.
     async fn watch(
         &self,
         stage: &Stage,
@@ -163,7 +164,8 @@ impl Round<'_> {
         }
     }
 
-    /// Waits until victim and follower have the batch that the validator had when the attack ended; returns how long that took.
+    /// Waits until victim and follower have the validator's head of the end of the attack; returns how long that took
+    /// since `since`.
     async fn recover(&self, stage: &mut Stage, since: Instant) -> Option<f64> {
         let target = stage.head().await.ok()?;
         while since.elapsed() < self.pace.recover {
@@ -179,7 +181,7 @@ impl Round<'_> {
         None
     }
 
-    /// How many of these transfers have no receipt on a node, after all the time that they get.
+    /// Returns how many of these transfers still have no receipt on a node when their time is up.
     async fn lost(&self, follower: &Rpc, mut hashes: Vec<B256>) -> usize {
         let deadline = Instant::now() + self.pace.recover;
         loop {
@@ -192,7 +194,7 @@ impl Round<'_> {
     }
 }
 
-/// Those that the node has no receipt of, as far as it answers.
+/// Returns those for which the node has no receipt, as far as it answers.
 async fn without_receipt(rpc: &Rpc, hashes: Vec<B256>) -> Vec<B256> {
     let mut missing = Vec::new();
     for part in hashes.chunks(BATCH_CALLS_MAX) {
@@ -208,7 +210,7 @@ async fn without_receipt(rpc: &Rpc, hashes: Vec<B256>) -> Vec<B256> {
     missing
 }
 
-/// The honest nodes, as parties.
+/// Returns the honest nodes, as parties.
 fn parties(stage: &Stage, joiner: Option<&Joiner>) -> Vec<Party> {
     let party = |node: &Node| {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();

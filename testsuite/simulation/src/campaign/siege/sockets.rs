@@ -1,4 +1,5 @@
-//! Attacks over WebSocket: aborted upgrades, endless messages, pings, and subscribers that stop reading or want too much.
+//! Attacks over WebSocket: aborted upgrades, endless messages, pings, and subscribers that stop reading or subscribe to
+//! too much.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &ManySubscriptions,
 ];
 
-/// More than the node has sockets.
+/// More sockets than the node allows.
 const MANY: usize = 300;
 const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -36,10 +37,10 @@ const TEXT: u8 = 0x81;
 const FIRST_FRAGMENT: u8 = 0x01;
 const FRAGMENT: u8 = 0x00;
 const PING: u8 = 0x89;
-/// Bytes of a long message that the node takes by default.
+/// Bytes of a long message that the node accepts by default.
 const MESSAGE_BYTES: usize = 2 << 20;
 
-/// The head of a frame of so many bytes, masked with zeros.
+/// Returns the head of a frame of `len` bytes, masked with zeros.
 fn head(first: u8, len: usize) -> Vec<u8> {
     let mut head = vec![first];
     match len {
@@ -61,7 +62,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     [&head(first, payload.len()), payload].concat()
 }
 
-/// A socket from an attacker's address.
+/// Opens a socket from an attacker's address.
 async fn open(field: &Field, index: usize) -> Result<TcpStream> {
     let mut stream = connect(field.target.api, Field::address(index)).await?;
     stream.write_all(UPGRADE.as_bytes()).await?;
@@ -171,7 +172,7 @@ impl Attack for PingFlood {
     }
 }
 
-/// A question with a long answer: a batch with all of its transactions.
+/// Returns a request with a long answer: a batch with all of its transactions.
 fn heavy_question(field: &Field) -> String {
     let number = format!("{:#x}", field.target.heavy_batch);
     json!({ "jsonrpc": "2.0", "id": 2, "method": "eth_getBlockByNumber", "params": [number, true] })
@@ -219,7 +220,7 @@ impl Attack for UnreadNews {
                 stream.write_all(&subscribe(kind, &filter)).await?;
             }
             let block = frame(TEXT, heavy_question(&field).as_bytes());
-            // The kernel takes so much; then the node does not read on.
+            // The kernel buffers this much; then the node does not read on.
             while let Ok(written) = timeout(PATIENCE, stream.write_all(&block)).await {
                 written?;
                 field.tally.done();
@@ -266,7 +267,7 @@ impl Attack for ManySubscriptions {
 mod tests {
     use super::*;
 
-    /// The heads are those of the RFC, by its examples.
+    /// Goal: frame heads match the examples of the RFC.
     #[test]
     fn frames_have_the_three_lengths() {
         assert_eq!(frame(TEXT, b"Hi"), [0x81, 0x82, 0, 0, 0, 0, b'H', b'i']);

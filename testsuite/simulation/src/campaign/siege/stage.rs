@@ -1,4 +1,4 @@
-//! [`Stage`]: the nodes of a siege, and a chain with something in it.
+//! [`Stage`]: the nodes of a siege, and a chain that is not empty.
 //!
 //! ```text
 //!  validator ◀── victim ◀── follower         the victim: a fullnode, default configuration
@@ -26,19 +26,19 @@ use slipstream_types::validators_contract;
 
 use super::{attack::Target, honest::Wallet};
 
-/// Genesis accounts: the first are the wallet's, the others belong to attackers.
+/// Genesis accounts: the wallet's come first, then the attackers'.
 pub(super) const WALLET_ACCOUNTS: usize = 64;
 const ATTACKER_ACCOUNTS: usize = 320;
 const HEAD_DEADLINE: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(50);
-/// The time that a victim gets after its start before it is looked at.
+/// The time between a victim's start and its measurement.
 const SETTLE: Duration = Duration::from_millis(700);
-/// Bytes of call data of a heavy transaction, and its gas: 40 a byte, as EIP-7623 charges at most, and some more.
+/// Bytes of call data of a heavy transaction, and its gas: at most 40 a byte by EIP-7623, and some more.
 pub(super) const HEAVY_BYTES: usize = 120_000;
 pub(super) const HEAVY_GAS: u64 = 5_000_000;
 /// Heavy transactions in one body, below the node's limit of 5 MiB.
 const HEAVY_PER_BODY: usize = 6;
-/// Logs that one transaction writes: [`LOG_LOOP`] does 2,048 rounds.
+/// Gas of a transaction that writes 2,048 logs by [`LOG_LOOP`].
 const LOG_GAS: u64 = 2_000_000;
 /// Init code that writes an empty log 2,048 times: PUSH2 n; JUMPDEST; LOG0(0, 0); n - 1; DUP1; JUMPI; STOP.
 const LOG_LOOP: [u8; 18] = [
@@ -46,7 +46,8 @@ const LOG_LOOP: [u8; 18] = [
     0x00,
 ];
 
-/// Where the follower comes from, and nodes that join: as strange to the victim as the attackers, each from a network of its own.
+/// The addresses of the follower and of joining nodes: to the victim they are strangers, like the attackers, each with
+/// its own network.
 const FOLLOWS_FROM: Ipv4Addr = Ipv4Addr::new(127, 34, 0, 1);
 const JOINS_FROM: Ipv4Addr = Ipv4Addr::new(127, 33, 0, 1);
 
@@ -54,16 +55,17 @@ const VALIDATOR: usize = 0;
 const VICTIM: usize = 1;
 const FOLLOWER: usize = 2;
 
-/// How much there is in the chain before the first attack.
+/// The size of the chain before the first attack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ballast {
     /// Transactions with [`HEAVY_BYTES`] of random call data: 140 fill the longest range answer.
     pub(super) heavy: usize,
     /// Transactions with 2,048 logs.
     pub(super) logs: usize,
-    /// The chain's length: a joining node restores a snapshot only if there is one and it is far enough behind.
+    /// The chain's length in batches: a joining node restores a snapshot only if one exists and the node is far enough
+    /// behind.
     pub(super) batches: u64,
-    /// Epochs that have ended: more than 64 do not fit into one answer. At most as many as batches.
+    /// Epochs that have ended, at most as many as batches: more than 64 do not fit into one answer.
     pub(super) epochs: u64,
 }
 
@@ -76,7 +78,7 @@ pub(super) struct Stage {
     files: PathBuf,
 }
 
-/// The means of signing.
+/// The chain's parameters for signing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Money {
     pub(super) chain_id: u64,
@@ -84,7 +86,7 @@ pub(super) struct Money {
 }
 
 impl Money {
-    /// A transfer of one wei, or other work, that pays twice the base fee and this tip.
+    /// Signs a call with at most one wei, which pays up to twice the base fee and this tip.
     pub(super) fn sign(&self, account: &Account, nonce: u64, tip_wei: u128, call: Call) -> Signed {
         let max_fee_wei = 2 * u128::from(self.base_fee_wei) + tip_wei;
         let request = Request {
@@ -111,14 +113,14 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// A transfer of one wei.
+    /// Returns a transfer of one wei.
     pub(super) fn transfer(to: Address) -> Call {
         Call { to: to.into(), value: U256::from(1u8), gas_limit: 21_000, input: Bytes::new() }
     }
 }
 
 impl Stage {
-    /// Starts the nodes and fills the chain; files go below the directory.
+    /// Starts the nodes and fills the chain; its files are in `dir`.
     pub(super) async fn open(dir: &Path, ballast: Ballast) -> Result<Stage> {
         let accounts = u32::try_from(WALLET_ACCOUNTS + ATTACKER_ACCOUNTS).context("a constant")?;
         let mut devnet = Devnet::start(DevnetOptions {
@@ -150,7 +152,7 @@ impl Stage {
         &self.devnet.nodes()[FOLLOWER]
     }
 
-    /// The nodes that are there all the time.
+    /// Returns the nodes that run all the time.
     pub(super) fn residents(&self) -> &[Node] {
         &self.devnet.nodes()[..=FOLLOWER]
     }
@@ -163,21 +165,21 @@ impl Stage {
         self.devnet.accounts()[..WALLET_ACCOUNTS].to_vec()
     }
 
-    /// Starts the victim again, so that the next attack begins with a fresh process. Its follower starts again too: a node dials a
-    /// peer whose connections do not last ever more seldom. Waits until both follow; the wallet waits meanwhile. Nodes that joined end:
-    /// they share an address, whose places among a peer's connections the next one needs.
+    /// Restarts the victim, so that the next attack meets a fresh process. Its follower restarts too, because a node
+    /// dials a peer with short-lived connections more and more rarely. Waits until both follow, with the wallet paused.
+    /// Nodes that joined are killed: they share an address, and the next one needs its connection slots at a peer.
     pub(super) async fn renew(&mut self, wallet: &Wallet) -> Result<()> {
         wallet.pause().await;
         for index in FOLLOWER + 1..self.devnet.nodes().len() {
             let joiner = self.devnet.node_mut(index);
             joiner.kill();
-            // Data that stays behind goes with the campaign's directory.
+            // Data that cannot be removed goes with the campaign's directory.
             let _ = std::fs::remove_dir_all(joiner.dir().join("data"));
         }
         for node in [FOLLOWER, VICTIM] {
             let node = self.devnet.node_mut(node);
             if node.check_alive().is_ok() {
-                // One that does not stop in time is killed; the harm of an attack to it was seen before.
+                // A node that does not stop in time is killed; the harm of an attack to it was measured before.
                 let _ = node.stop().await;
             }
             node.kill();
@@ -189,7 +191,7 @@ impl Stage {
             node.wait_ready(deadline).await?;
         }
         wallet.resume();
-        // A batch that did not exist before: it came over the new connections.
+        // A new batch must have come over the new connections.
         let head = self.head().await? + 1;
         for node in [VICTIM, FOLLOWER] {
             self.devnet.node_mut(node).wait_head(head, deadline).await?;
@@ -198,12 +200,12 @@ impl Stage {
         Ok(())
     }
 
-    /// How the victim's process ended, if it has.
+    /// Returns how the victim's process ended, if it did.
     pub(super) fn victim_ended(&mut self) -> Option<String> {
         self.devnet.node_mut(VICTIM).check_alive().err().map(|error| format!("{error:#}"))
     }
 
-    /// Starts a fullnode with an empty disk behind these peers, by a waypoint if one is given; its place among the nodes.
+    /// Starts a fullnode with an empty disk and these peers, with a waypoint if one is given; returns its index.
     pub(super) async fn add_joiner(
         &mut self,
         mode: SyncMode,
@@ -215,7 +217,7 @@ impl Stage {
         self.devnet.add_fullnode_trusting(JOINS_FROM, &name, mode, peers, waypoint).await
     }
 
-    /// Where a node may begin to trust the validator.
+    /// Returns a waypoint of the validator.
     pub(super) async fn waypoint(&self) -> Result<String> {
         let status = self.validator().rpc().page("/v1/status").await?;
         Ok(status["waypoint"].as_str().context("the validator has no waypoint")?.to_owned())
@@ -225,12 +227,12 @@ impl Stage {
         &self.devnet.nodes()[index]
     }
 
-    /// The validator's last batch.
+    /// Returns the validator's last batch.
     pub(super) async fn head(&self) -> Result<u64> {
         self.validator().rpc().head().await
     }
 
-    /// The facts that the attackers are told.
+    /// Returns the facts for the attackers.
     pub(super) async fn target(&self) -> Result<Target> {
         let api: SocketAddr = self.victim().rpc().url().trim_start_matches("http://").parse()?;
         let keys = self.devnet.accounts()[WALLET_ACCOUNTS..].iter().map(Account::key_hex).collect();
@@ -253,12 +255,13 @@ impl Stage {
         self.devnet.stop().await
     }
 
-    /// Keeps the files, and says where they are.
+    /// Keeps the files, and returns their directory.
     pub(super) fn keep(&mut self) -> PathBuf {
         self.devnet.keep_directory()
     }
 
-    /// Puts transactions into the chain and waits until a snapshot is behind its head; a batch that holds many of them.
+    /// Fills the chain with transactions, and waits until its head has passed a snapshot; returns a batch with many of
+    /// them.
     async fn fill(&mut self, ballast: Ballast) -> Result<u64> {
         let rpc = self.validator().rpc().clone();
         let accounts = &self.devnet.accounts()[WALLET_ACCOUNTS..];
@@ -293,7 +296,8 @@ impl Stage {
             Some(signed) => mined(&rpc, signed.hash).await?,
             None => batch,
         };
-        // Empty batches come once a second: transactions bring the head up sooner. The first end an epoch each, with the same validators.
+        // Empty batches come once a second: transactions make more. The first of them end an epoch each, with unchanged
+        // validators.
         let deadline = Instant::now() + HEAD_DEADLINE;
         let owner = self.devnet.owner();
         for nonce in 0.. {
@@ -314,7 +318,7 @@ impl Stage {
     }
 }
 
-/// What the validators' owner says to end an epoch and change nothing: that none of them may fail.
+/// Returns the owner's call that ends an epoch and changes nothing: it sets the tolerated failures to zero.
 fn no_failures() -> Call {
     let selector = &keccak256("setFailures(uint256,uint256)")[..4];
     let input = [selector, &[0; 64]].concat().into();
@@ -328,7 +332,7 @@ async fn money(rpc: &Rpc) -> Result<Money> {
     Ok(Money { chain_id, base_fee_wei: quantity(&block["baseFeePerGas"])? })
 }
 
-/// Waits for a transaction, and tells its batch.
+/// Waits for a transaction, and returns its batch.
 async fn mined(rpc: &Rpc, hash: B256) -> Result<u64> {
     let deadline = Instant::now() + HEAD_DEADLINE;
     loop {

@@ -1,4 +1,4 @@
-//! Attacks by peers with a connection: requests whose answers stay unread, costly ones, and endless ones.
+//! Attacks by connected peers: requests whose answers are never read, expensive requests, and endless ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ pub(super) const ALL: &[&dyn Attack] = &[
     &TruncatedFrames,
 ];
 
-/// Requests at a time that a node takes of a peer, by default.
+/// Concurrent requests that a node accepts from a peer by default.
 const STREAMS: usize = 64;
 const READ_BYTES_MAX: usize = 64 << 20;
 
@@ -86,7 +86,7 @@ impl Attack for RangeDeltas {
     }
 }
 
-/// Asks all of it, as many at a time as the node takes, and reads the answers.
+/// Sends all requests, as many at a time as the node accepts, and reads the answers.
 async fn ask_all(field: &Field, wire: Wire, requests: Vec<Request>) -> Result<()> {
     let wire = Arc::new(wire);
     let mut asked = JoinSet::new();
@@ -184,7 +184,7 @@ impl Attack for OpenStreams {
         Box::pin(field.swarm(8, Duration::from_millis(200), |field, index| async move {
             let wire = Wire::dial(&field.target.peer, Field::address(index), Manner::default()).await?;
             let mut open = (Vec::new(), Vec::new());
-            // No more is granted: the rest waits until the node gives a stream up.
+            // The node grants no more streams until it gives one up.
             while let Ok(stream) = timeout(Duration::from_secs(1), wire.connection.open_bi()).await {
                 let (mut send, receive) = stream?;
                 field.tally.tried();
@@ -257,7 +257,7 @@ impl Attack for OversizedFrames {
                 let mut broadcast = wire.connection.open_uni().await?;
                 if turn % 8 == 0 {
                     broadcast.write_all(&length(48 << 20)).await?;
-                    // The rest never comes; the node may stop it at any time.
+                    // The rest never follows; the node may stop the stream at any time.
                     let _ = timeout(Duration::from_secs(2), broadcast.write_all(&vec![7; 24 << 20])).await;
                     tokio::spawn(keep(broadcast));
                 } else {
@@ -286,7 +286,7 @@ impl Attack for TruncatedFrames {
                 let (mut send, mut receive) = wire.connection.open_bi().await?;
                 send.write_all(&head(Protocol(1 + turn % 3), 1_000)[..1 + usize::from(turn % 9)]).await?;
                 send.finish()?;
-                // Any answer will do.
+                // Any answer counts.
                 let _ = timeout(Duration::from_secs(1), receive.read_to_end(1 << 20)).await;
                 let mut broadcast = wire.connection.open_uni().await?;
                 broadcast.write_all(&length(1_000)).await?;

@@ -1,4 +1,4 @@
-//! Attacks by peers that a joining node syncs from: they know the truth, and do with it what they like.
+//! Attacks by peers that a joining node syncs from: they fetch true answers, and alter or withhold them.
 
 mod changes;
 mod kinds;
@@ -35,18 +35,18 @@ use super::{
 };
 use crate::altered;
 
-/// The rest of an asker's deadline of 10 s.
+/// Almost an asking node's whole deadline of 10 s.
 const LATE: Duration = Duration::from_millis(9_500);
-/// The pause that a busy server asks for.
+/// The pause that a busy server requests.
 const BUSY: Duration = Duration::from_secs(1);
-/// Between the chunks of a dripping server: far below the 30 s after which a standing restore is given up.
+/// The pause between the chunks of a dripping server: far below the 30 s after which a stalled restore is given up.
 const DRIP_INTERVAL: Duration = Duration::from_secs(4);
 const DRIP_BYTES: u32 = 1 << 10;
-/// Keys that are tried for one that ranks first.
+/// The number of keys that are tried to find one that ranks first.
 const KEYS_GROUND: usize = 4_096;
 const OVERSIZED_BYTES: usize = 40 << 20;
 const GARBAGE_BYTES: usize = 64;
-/// Rows that are added to a range delta: the answer stays within what its asker takes.
+/// The bytes of rows added to a range delta: the answer stays within the asking node's limit.
 const PADDING_BYTES_MAX: u32 = 16 << 10;
 const UPSTREAM: RequestLimits =
     RequestLimits { deadline: Duration::from_secs(10), response_bytes_max: ANSWER_BYTES_MAX };
@@ -84,7 +84,8 @@ impl Attack for Liars {
     }
 }
 
-/// The key of many that comes first where equals are ordered by a number drawn from the asker's public key.
+/// Returns the key, out of many, that ranks first where the asking node orders equal peers by a number derived from its
+/// public key.
 fn ground_key(asker: &PublicKey) -> SecretKey {
     let seed = Digest::tagged("slipstream/exploration/1", &asker.0).0;
     let seed = seed.iter().fold(0, |seed, byte| u64::rotate_left(seed, 8) ^ u64::from(*byte));
@@ -92,7 +93,7 @@ fn ground_key(asker: &PublicKey) -> SecretKey {
     keys.min_by_key(|key| place(seed, &key.public())).unwrap_or_else(fresh_key)
 }
 
-/// Where a peer stands among equals, for a seed: SplitMix64 over the words of its key.
+/// Returns a peer's rank among equals for a seed: SplitMix64 over the words of its key.
 fn place(seed: u64, peer: &PublicKey) -> u64 {
     let (words, _) = peer.0.as_chunks::<8>();
     words.iter().fold(0, |mixed, word| {
@@ -104,7 +105,7 @@ fn place(seed: u64, peer: &PublicKey) -> u64 {
     })
 }
 
-/// Starts a liar that is connected with the truth.
+/// Starts a liar, and connects it with its source of true answers.
 async fn listen(
     field: &Field,
     (lie, crowd): (Lie, Crowded),
@@ -123,7 +124,7 @@ async fn listen(
     let listen = SocketAddr::from((Field::address(index), 0));
     let mut config = NetworkConfig { listen, peers: vec![upstream.into()], ..NetworkConfig::default() };
     if field.target.liars.is_some() {
-        // A scenario gives them to a node: they look for no other.
+        // A scenario passes the liars to a node: they dial no other node.
         config.outbound = 0;
     }
     let network = Network::start(&config, key, liar.clone()).await?;
@@ -135,24 +136,24 @@ async fn listen(
     tokio::time::timeout(CONNECT_DEADLINE, connected)
         .await
         .context("the liar does not reach the validator")?;
-    // It is set once, here.
+    // Set only here, once.
     let _ = liar.network.set(network.clone());
     let address = network.local_address();
     Ok((network, address))
 }
 
-/// The handler of one liar. It and its network hold each other: both last as long as the process.
+/// The handler of one liar. It and its network reference each other; both last as long as the process.
 struct Liar {
     lie: Lie,
     upstream: PeerId,
     network: OnceLock<Arc<Network>>,
     tally: Arc<Tally>,
-    /// No validator's.
+    /// The key of a stranger, which is no validator's.
     stranger: SecretKey,
     crowd: Crowded,
 }
 
-/// A false genesis, which all liars of the process make once.
+/// A false genesis, made once for all liars of the process.
 #[derive(Clone, Default)]
 struct Crowded(Arc<Mutex<Option<Blob>>>);
 
@@ -170,7 +171,7 @@ impl Liar {
     async fn respond(&self, peer: PeerId, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
         let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)
             .map_err(|error| Refusal::malformed(error.to_string()))?;
-        // Whoever gives it the truth would ban it for a lie, and leave it without.
+        // The node that supplies the truth would ban it for a lie, and so cut it off.
         if peer == self.upstream {
             return self.truth(&request).await.map_err(|error| Refusal::failed(error.to_string()));
         }
@@ -229,7 +230,7 @@ impl Liar {
             }
             _ => {
                 let truth = self.truth(&request).await?;
-                // Not every answer has what is to be changed.
+                // Not every answer has a place for the lie.
                 let Some(lie) = told(self.lie, &request, &truth, &self.stranger)? else { return Ok(truth) };
                 lie
             }
@@ -238,7 +239,7 @@ impl Liar {
         Ok(answer)
     }
 
-    /// An honest node's answer.
+    /// Returns an honest node's answer.
     async fn truth(&self, request: &Request) -> Result<Vec<u8>> {
         let network = self.network.get().context("the liar is not connected yet")?;
         let payload = codec::encode("sync request", request)?;
@@ -250,14 +251,15 @@ impl Liar {
         Ok(codec::decode("summary", &truth, ANSWER_BYTES_MAX)?)
     }
 
-    /// A true summary but for its snapshots.
+    /// Returns a true summary with other snapshots.
     async fn summary(&self, offers: fn(&Summary) -> Vec<SnapshotOffer>) -> Result<Vec<u8>> {
         let mut summary = self.true_summary().await?;
         summary.snapshots = BoundedVec::new(offers(&summary))?;
         Ok(codec::encode("summary", &summary)?)
     }
 
-    /// A range delta with rows of the same snapshot that did not change: whoever asks does not have them yet.
+    /// Returns a range delta with unchanged rows of the same snapshot, taken from there because the asking node does
+    /// not have them yet.
     async fn padded(&self, truth: &[u8], asked: RangeDeltaRequest) -> Result<Option<Vec<u8>>> {
         let RangeDeltaRequest { to, first, last, .. } = asked;
         let chunk = Request::Chunk { number: to, first, last, bytes_max: PADDING_BYTES_MAX };
@@ -289,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a scenario can give its nodes every kind of liar that there is, and no other.
+    /// Goal: a scenario can use exactly the existing kinds of liars.
     #[test]
     fn scenarios_know_all_liars() {
         let known: BTreeSet<&str> = PeerLie::ALL.iter().map(|lie| lie.of_program()).collect();

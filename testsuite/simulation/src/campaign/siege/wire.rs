@@ -1,5 +1,5 @@
-//! [`Wire`]: a peer without manners, on quinn itself. `slipstream_network` never does such things as leaving answers unread, so
-//! this needs the streams.
+//! [`Wire`]: a peer that breaks the protocol, built on quinn itself. `slipstream_network` cannot misbehave, for example
+//! by leaving answers unread, so this needs the raw streams.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -33,21 +33,21 @@ const ALPN: &[u8] = b"slipstream/2";
 const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 const PKCS8_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// Time for a handshake, and for an answer that is read.
+/// The time for a handshake, and for an answer that is read.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The bytes before an answer: its status and its length.
 const HEAD_BYTES: usize = 5;
-/// The status byte of an answer, as network's lib.rs draws it.
+/// The status byte of an answer, as in network's lib.rs.
 const ANSWER: u8 = 0;
 
-/// How an attacker speaks QUIC.
+/// An attacker's QUIC settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
-    /// Bytes that the other side may send on a stream before they are read.
+    /// The flow-control window of a stream, in bytes.
     pub(super) window: u32,
-    /// The same for all streams together.
+    /// The flow-control window of all streams together, in bytes.
     pub(super) window_of_all: u32,
-    /// Broadcasts that the other side may begin at a time.
+    /// Broadcasts that the other side may have open at a time.
     pub(super) broadcasts: u32,
 }
 
@@ -57,26 +57,26 @@ impl Default for Manner {
     }
 }
 
-/// A connection to a node under a key of its own.
+/// A connection to a node, with its own key.
 pub(super) struct Wire {
     pub(super) connection: Connection,
-    /// Kept: the connection ends with it.
+    /// Kept, because the connection ends with it.
     _endpoint: Endpoint,
 }
 
-/// A key that nobody had before.
+/// Returns a new random key.
 pub(super) fn fresh_key() -> SecretKey {
     SecretKey::from_seed(rand::random())
 }
 
 impl Wire {
-    /// Connects from an address under a fresh key.
+    /// Connects from an address with a fresh key.
     pub(super) async fn dial(target: &str, from: IpAddr, manner: Manner) -> Result<Wire> {
         let peer: PeerAddress = target.parse()?;
         Wire::dial_at(peer.address, from, &fresh_key(), manner).await
     }
 
-    /// Connects from an address to a node that listens at another one.
+    /// Connects from address `from` to a node at address `at`.
     pub(super) async fn dial_at(
         at: SocketAddr,
         from: IpAddr,
@@ -92,7 +92,7 @@ impl Wire {
         Ok(Wire { connection, _endpoint: endpoint })
     }
 
-    /// Opens a stream and writes a request to its end; the answer is there to be read.
+    /// Opens a stream and writes a whole request; the answer is left to be read.
     pub(super) async fn send(&self, protocol: Protocol, payload: &[u8]) -> Result<(SendStream, RecvStream)> {
         let (mut send, receive) = self.connection.open_bi().await?;
         send.write_all(&head(protocol, payload.len())).await?;
@@ -101,7 +101,7 @@ impl Wire {
         Ok((send, receive))
     }
 
-    /// Asks and reads the answer; an error if it is a refusal.
+    /// Sends a request and reads the answer; an error if it is a refusal.
     pub(super) async fn ask(&self, protocol: Protocol, payload: &[u8]) -> Result<Vec<u8>> {
         let asked = async {
             let (_send, mut receive) = self.send(protocol, payload).await?;
@@ -113,13 +113,13 @@ impl Wire {
         rest.get(HEAD_BYTES - 1..).map(<[u8]>::to_vec).ok_or_else(|| anyhow!("an answer without a length"))
     }
 
-    /// Asks for a node's summary.
+    /// Requests a node's summary.
     pub(super) async fn summary(&self) -> Result<Summary> {
         let answer = self.ask(Protocol::SYNC, &encoded(&Request::Summary)?).await?;
         Ok(codec::decode("summary", &answer, ANSWER_BYTES_MAX)?)
     }
 
-    /// Asks for one batch with its body.
+    /// Requests one batch with its body.
     pub(super) async fn batch(&self, number: u64) -> Result<Range> {
         let request = range(number, 1, Parts::BODY);
         let answer = self.ask(Protocol::SYNC, &encoded(&request)?).await?;
@@ -136,29 +136,29 @@ impl Wire {
     }
 }
 
-/// A range of the most bytes that a server puts into an answer.
+/// Returns a request for a range with the most bytes that a server puts into an answer.
 pub(super) fn range(first: u64, batches_max: u32, parts: Parts) -> Request {
     Request::Range(RangeRequest { first: BatchNumber::new(first), batches_max, bytes_max: u32::MAX, parts })
 }
 
-/// The bytes of a request of sync.
+/// Returns the bytes of a sync request.
 pub(super) fn encoded(request: &Request) -> Result<Vec<u8>> {
     Ok(codec::encode("sync request", request)?)
 }
 
-/// The bytes before a request, as network's lib.rs draws them. The attacker chooses the longest answer, so it is as long as
-/// allowed.
+/// Returns the bytes before a request, as in network's lib.rs. The attacker chooses the longest answer, and takes the
+/// maximum.
 pub(super) fn head(protocol: Protocol, bytes: usize) -> [u8; 9] {
     let ([a, b, c, d], [e, f, g, h]) = (length(ANSWER_BYTES_MAX), length(bytes));
     [protocol.0, a, b, c, d, e, f, g, h]
 }
 
-/// The bytes before a broadcast.
+/// Returns the bytes before a broadcast.
 pub(super) fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }
 
-/// A client that proves a key and takes any of the other side.
+/// Returns a client that proves its key and accepts any key of the other side.
 pub(super) fn client_config(key: &SecretKey, manner: Manner) -> Result<quinn::ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let pkcs8 = [PKCS8_PREFIX.as_slice(), &key.seed()].concat();
@@ -185,7 +185,7 @@ pub(super) fn client_config(key: &SecretKey, manner: Manner) -> Result<quinn::Cl
     Ok(config)
 }
 
-/// Attackers do not care who answers.
+/// A verifier that accepts any server: attackers do not care which node answers.
 #[derive(Debug)]
 struct AnyServer;
 

@@ -1,7 +1,7 @@
-//! Asks a store everything and compares each answer with the chain.
+//! Reads everything from a store and compares each answer with the chain.
 //!
-//! After a crash every answer must be there and right. After damage to its files a store may refuse, with an error; each answer
-//! must still be right.
+//! After a crash every answer must be present and right. After damage to its files a store may refuse with an error,
+//! but each answer must still be right.
 
 use std::fmt::Display;
 
@@ -14,12 +14,12 @@ use super::{
     life::{LATE_CERTIFICATE_INTERVAL, VOTE, snapshot_rows},
 };
 
-/// States of the past that are read: the oldest, the newest and some between. Right after a start they come from the log or the history,
-/// which one decides how far the sealing is.
+/// The number of past states that are read: the oldest, the newest and some between. Right after a start they come from
+/// the log or the history, depending on how far the sealing has come.
 const PAST_STATES: u64 = 8;
-/// Of the keys every so many is read by itself.
+/// One in this many keys is read individually.
 const PAST_KEY_STEP: usize = 16;
-/// Batches behind which states are kept: the default.
+/// The number of past batches whose states are kept: the default.
 const WINDOW: u64 = 256;
 /// Headers proved at once.
 const PROVED_HEADERS_MAX: u64 = 50;
@@ -28,27 +28,27 @@ const KINDS: [BlobKind; 4] = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delt
 /// The demands on a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Demand {
-    /// Its files were damaged: errors are allowed.
+    /// Whether its files were damaged, so that errors are allowed.
     pub damaged: bool,
-    /// It has every batch from the genesis on, and the votes.
+    /// Whether it must have every batch from the genesis on, and the votes.
     pub complete: bool,
 }
 
-/// How an audit ended well.
+/// The result of an audit that found nothing wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Audit {
-    /// The store's head; none if it is empty.
+    /// The store's head; `None` if it is empty.
     pub head: Option<BatchNumber>,
-    /// The right answers so far.
+    /// The number of right answers.
     pub right: u64,
-    /// Errors, where they are allowed.
+    /// The number of errors, where they are allowed.
     pub refused: u64,
 }
 
-/// Asks everything.
+/// Reads everything.
 ///
 /// # Errors
-/// If an answer is wrong, or there is none and there must be one.
+/// If an answer is wrong, or a required answer is missing.
 pub(super) fn audit(store: &Store, history: &mut History, demand: Demand) -> Result<Audit> {
     let mut auditor = Auditor { store, demand, audit: Audit::default() };
     let head = match store.head() {
@@ -82,7 +82,7 @@ struct Auditor<'a> {
 }
 
 impl Auditor<'_> {
-    /// An answer, none if it was refused and may be.
+    /// Returns an answer; `None` if it was refused and may be.
     fn ask<T>(&mut self, what: impl Display, answer: Result<T, StorageError>) -> Result<Option<T>> {
         match answer {
             Ok(answer) => {
@@ -97,7 +97,7 @@ impl Auditor<'_> {
         }
     }
 
-    /// An answer that must be this.
+    /// Checks that an answer equals `expected`.
     fn expect<T: PartialEq>(
         &mut self,
         what: impl Display,
@@ -109,7 +109,7 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// As [`Auditor::expect`]; there may be nothing if `optional`.
+    /// Checks an answer as [`Auditor::expect`] does; it may be absent if `optional`.
     fn expect_some<T: PartialEq>(
         &mut self,
         what: impl Display,
@@ -128,7 +128,7 @@ impl Auditor<'_> {
         }
     }
 
-    /// Every row that there may be, in bulk and one by one, and all code.
+    /// Checks every possible row, in bulk and one by one, and all code.
     fn state(&mut self, moment: &Moment, keys: &[StateKey]) -> Result<()> {
         let view = self.store.view()?;
         let expected: Vec<Option<StateValue>> =
@@ -157,7 +157,7 @@ impl Auditor<'_> {
         Ok(())
     }
 
-    /// States of the window behind the head, which a restart finds as they were.
+    /// Checks the states of the window below the head, which must survive a restart unchanged.
     fn past(&mut self, history: &mut History, head: BatchNumber) -> Result<()> {
         let Some(first) = self.ask("the first state that is known", self.store.states_from())? else {
             return Ok(());
@@ -226,7 +226,7 @@ impl Auditor<'_> {
         Ok(lowest.flatten())
     }
 
-    /// The newest headers, proved against the head's accumulator.
+    /// Checks the proof of the newest headers against the head's accumulator.
     fn proofs(&mut self, history: &mut History, moment: &Moment) -> Result<()> {
         let last = moment.header.number;
         let leaves = last.leaves();
@@ -255,7 +255,7 @@ impl Auditor<'_> {
         self.expect(format!("transaction {number}.0"), places, &Vec::new())
     }
 
-    /// Every snapshot serves exactly the rows of its batch, in chunks that verify, and their code.
+    /// Checks that every snapshot serves exactly the rows of its batch, in chunks that verify, and their code.
     fn snapshots(&mut self, history: &mut History) -> Result<()> {
         for info in self.store.snapshots() {
             let number = info.number;

@@ -1,4 +1,4 @@
-//! A chain that a seed decides, batch by batch: every store of the campaign must hold a prefix of it.
+//! A chain that a seed determines, batch by batch: every store of the campaign must hold a prefix of it.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use slipstream_types::{
 
 use super::naive;
 
-/// Accounts, and slots of each: few, so that rows are changed and deleted again.
+/// The number of accounts, and of slots of each: few, so that rows are changed and deleted again.
 const ACCOUNTS: u64 = 24;
 const SLOTS: u64 = 20;
-/// Changes of one batch.
+/// The number of changes in a batch.
 const CHANGES: usize = 40;
-/// A contract is created in every so many batches.
+/// One batch in this many creates a contract.
 const CREATION_INTERVAL: u64 = 5;
 
 /// State rows by key.
 pub(super) type State = BTreeMap<StateKey, StateValue>;
 
-/// The chain that the seed decides.
+/// The chain that the seed determines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
-    /// Decides keys, values and blobs.
+    /// Determines keys, values and blobs.
     pub seed: u64,
-    /// Random bytes in each body: how fast a disk fills.
+    /// Random bytes in each body, which decide how fast a disk fills.
     pub body_bytes: usize,
 }
 
@@ -42,14 +42,14 @@ pub(super) struct Made {
     pub delta: Delta,
     /// Its blobs: body, receipts, delta, hints.
     pub blobs: [(BlobKind, Blob); 4],
-    /// Hashes of its transactions.
+    /// The hashes of its transactions.
     pub hashes: Vec<B256>,
     /// The batch's certificate.
     pub certificate: Certificate,
 }
 
 impl Made {
-    /// All of it, for a commit.
+    /// Returns all of it, for a commit.
     pub(super) fn batch(&self) -> CommitBatch<'_> {
         let [body, receipts, delta_blob, hints] = &self.blobs;
         CommitBatch {
@@ -68,7 +68,7 @@ fn key() -> SecretKey {
     slipstream_testkit::key(7)
 }
 
-/// A transaction's hash: the storage layer takes it as given.
+/// Returns a transaction's hash; the storage layer does not check it.
 pub(super) fn transaction_hash(number: BatchNumber, index: u64) -> B256 {
     keccak256([number.get().to_be_bytes(), index.to_be_bytes()].concat())
 }
@@ -86,7 +86,7 @@ impl Chain {
         StateKey::Slot(self.address(index), B256::from(U256::from(slot)))
     }
 
-    /// The chain's batch 0.
+    /// Returns the chain's batch 0.
     pub(super) fn genesis(&self) -> Genesis {
         let rich = |i| {
             (self.address(i), GenesisAccount { balance: U256::from(1_000_000), ..GenesisAccount::default() })
@@ -97,7 +97,7 @@ impl Chain {
         }
     }
 
-    /// Every key that any batch may set.
+    /// Returns every key that any batch may set.
     pub(super) fn keys(&self) -> Vec<StateKey> {
         let of = |i| (0..SLOTS).map(move |slot| (i, Some(slot))).chain([(i, None)]);
         let all = (0..ACCOUNTS).flat_map(of).map(|(i, slot)| match slot {
@@ -107,13 +107,13 @@ impl Chain {
         all.collect()
     }
 
-    /// The code that batch `number` creates, if it does.
+    /// Returns the code that batch `number` creates, if any.
     pub(super) fn code(&self, number: u64) -> Option<Vec<u8>> {
         let mut rng = self.rng(number, 2);
         number.is_multiple_of(CREATION_INTERVAL).then(|| (0..200).map(|_| rng.random()).collect())
     }
 
-    /// The changes of batch `number` to the state.
+    /// Returns the changes of batch `number` to the state.
     pub(super) fn delta(&self, number: u64) -> Result<Delta> {
         let mut rng = self.rng(number, 1);
         let mut changes: BTreeMap<StateKey, Option<StateValue>> = BTreeMap::new();
@@ -142,7 +142,7 @@ impl Chain {
         Ok(Delta::new(entries, code.into_iter().collect())?)
     }
 
-    /// Batch `parent.number + 1`, whose state has that root.
+    /// Makes batch `parent.number + 1`, whose state has this root.
     pub(super) fn seal(
         &self,
         parent: &BatchHeader,
@@ -152,7 +152,7 @@ impl Chain {
         self.seal_delta(parent, accumulator, self.delta(parent.number.get() + 1)?, state_root)
     }
 
-    /// As [`Chain::seal`], with another delta than the chain's.
+    /// Makes a batch as [`Chain::seal`] does, with a delta other than the chain's.
     pub(super) fn seal_delta(
         &self,
         parent: &BatchHeader,
@@ -191,7 +191,7 @@ impl Chain {
         Ok(Made { header, delta, blobs, hashes, certificate })
     }
 
-    /// The one validator's certificate of a batch.
+    /// Returns the only validator's certificate of a batch.
     pub(super) fn certificate(&self, header: &BatchHeader, accumulator_root: Digest) -> Certificate {
         slipstream_testkit::sign(LedgerInfo::of(header, accumulator_root, None), &[key()])
     }
@@ -210,25 +210,25 @@ pub(super) fn apply(state: &mut State, delta: &Delta) {
 /// The contents that a store must have at one batch.
 #[derive(Clone)]
 pub(super) struct Moment {
-    /// The batch; none for the genesis.
+    /// The batch; `None` for the genesis.
     pub made: Option<Made>,
     /// The batch's header.
     pub header: BatchHeader,
-    /// Over all headers up to it.
+    /// The accumulator over all headers up to it.
     pub accumulator: Accumulator,
     /// The state after it.
     pub state: State,
 }
 
-/// The chain as it must be, with roots by [`naive`], computed as far as it is asked for.
+/// The expected chain, with roots by [`naive`], computed up to the highest requested batch.
 pub(super) struct History {
-    /// The chain whose moments these are.
+    /// The chain that these moments are from.
     pub chain: Chain,
     moments: Vec<Moment>,
 }
 
 impl History {
-    /// Of the genesis alone.
+    /// Makes a history of the genesis alone.
     pub(super) fn new(chain: Chain) -> Result<History> {
         let genesis = chain.genesis();
         let mut state = State::new();
@@ -240,7 +240,7 @@ impl History {
         Ok(History { chain, moments: vec![Moment { made: None, header, accumulator, state }] })
     }
 
-    /// The right contents after a batch.
+    /// Returns the expected contents after a batch.
     pub(super) fn at(&mut self, number: BatchNumber) -> Result<&Moment> {
         while self.moments.len() as u64 <= number.get() {
             let last = &self.moments[self.moments.len() - 1];

@@ -1,4 +1,4 @@
-//! Copies of a store, and the process that is asked about one.
+//! Copies of a store, and the process that examines one.
 
 use std::{
     fs,
@@ -10,10 +10,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A process that takes longer hangs.
+/// A process that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What another process says of a store: a database library may also crash over what it reads.
+/// Returns another process' verdict on a store: the database library may crash on the damaged files.
 pub(super) fn verdict(program: &Path, args: &[&str]) -> Result<String> {
     let mut child = Command::new(program)
         .arg("campaign-child")
@@ -40,7 +40,7 @@ pub(super) fn verdict(program: &Path, args: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// Copies a directory's files; those that are hard links to each other stay so.
+/// Copies a directory's files; hard links to the same file stay hard links.
 pub(super) fn copy_links(from: &Path, to: &Path) -> Result<()> {
     use std::{collections::BTreeMap, os::unix::fs::MetadataExt};
     fn copy(from: &Path, to: &Path, copied: &mut BTreeMap<u64, PathBuf>) -> Result<()> {

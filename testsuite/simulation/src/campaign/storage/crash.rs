@@ -1,4 +1,5 @@
-//! Kills lives at every named crash point and at random moments, and compares the stores that they leave with their words.
+//! Kills lives at every named crash point and at random moments, and compares the stores that they leave with their
+//! reports.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -20,14 +21,14 @@ use super::{
     naive,
 };
 
-/// A directory is given up at this head, so that audits stay short.
+/// The head at which a directory is replaced by a new one, so that audits stay short.
 const HEAD_MAX: u64 = 160;
-/// A kill falls within this time of the start: opening, committing, restoring.
+/// The latest kill after the start, in milliseconds: during opening, committing or restoring.
 const KILL_MS_MAX: u64 = 400;
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 
-/// Two stores on disk, the lives that they have had, and the words of those.
+/// Two stores on disk, with the heads that their lives reported.
 pub(super) struct Patient {
     program: PathBuf,
     dir: tempfile::TempDir,
@@ -38,7 +39,7 @@ pub(super) struct Patient {
 }
 
 impl Patient {
-    /// A new one below `parent`.
+    /// Makes a new one in a directory of `parent`.
     pub(super) fn new(program: PathBuf, parent: &std::path::Path, seed: u64) -> Result<Patient> {
         let dir = tempfile::Builder::new().prefix("crash-").tempdir_in(parent)?;
         let chain = Chain { seed, body_bytes: 300 };
@@ -47,18 +48,18 @@ impl Patient {
         Ok(Patient { program, dir, chain, history, leader: zero, follower: zero })
     }
 
-    /// Whether it has become slow to audit.
+    /// Whether audits of it have become slow.
     pub(super) fn is_old(&self) -> bool {
         self.leader.get() >= HEAD_MAX
     }
 
-    /// Keeps the directory for somebody who looks into a failure.
+    /// Keeps the directory for the analysis of a failure.
     pub(super) fn keep(mut self) -> PathBuf {
         self.dir.disable_cleanup(true);
         self.dir.path().to_owned()
     }
 
-    /// A life that aborts at the `passing`-th passing of a point.
+    /// Runs a life that aborts at the `passing`-th pass of a point.
     pub(super) fn abort_at(&mut self, point: CrashPoint, passing: u64) -> Result<()> {
         let status = self.life(Some((point, passing)), None)?;
         match status.signal() {
@@ -67,7 +68,7 @@ impl Patient {
         }
     }
 
-    /// A life that is killed at a random moment.
+    /// Runs a life that is killed at a random moment.
     pub(super) fn kill_after(&mut self, moment: Duration) -> Result<()> {
         let status = self.life(None, Some(moment))?;
         ensure!(status.signal() == Some(SIGKILL) || status.success(), "a life failed with {status}");
@@ -112,7 +113,7 @@ impl Patient {
         Ok(())
     }
 
-    /// Opens what is left, audits it, and goes on by a batch.
+    /// Opens what is left, audits it, and commits one more batch.
     fn examine(&mut self) -> Result<()> {
         let leader = Store::open(&config(true), &leader_dir(self.dir.path())).context("the leader")?;
         let strict = Demand { damaged: false, complete: true };
@@ -143,7 +144,7 @@ impl Patient {
         Ok(())
     }
 
-    /// A restore under way has stored exactly those rows that it neither requests nor still wants to check.
+    /// Checks that an unfinished restore has stored exactly the rows that it neither requests nor still has to check.
     fn restore_left(&mut self, leader: &Store, follower: &Store) -> Result<()> {
         let Some(target) = follower.recorded_restore()? else { return Ok(()) };
         let number = target.header.number;
@@ -161,7 +162,7 @@ impl Patient {
         Ok(())
     }
 
-    /// Pruning that was cut short comes to its end: of each kind the window is left, as far as it was there, and no more.
+    /// Checks that interrupted pruning completes: of each kind exactly the window is left, as far as it was present.
     fn prune_left(&mut self, follower: &Store, head: BatchNumber) -> Result<()> {
         let kinds = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints];
         let before = kinds.map(|kind| follower.lowest(kind));
@@ -186,7 +187,7 @@ impl Patient {
     }
 }
 
-/// The passing of a point to die at: as far in as one life reaches.
+/// Draws the pass of a point at which to crash, up to the most that one life reaches.
 pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
     let (CrashPoint::Before(step) | CrashPoint::After(step)) = point;
     let max = match step {
@@ -194,11 +195,11 @@ pub(super) fn random_passing(point: CrashPoint, rng: &mut impl Rng) -> u64 {
         Step::Initialize | Step::RestoreStart | Step::RestoreFinish | Step::DropSnapshot => 2,
         // The state is small: its rows are one run.
         Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => 2,
-        // Not every restore brings code that is new.
+        // Not every restore brings new code.
         Step::RestoreCode => 2,
-        // A start seals what the life before left in the log.
+        // A start seals what the previous life left in the log.
         Step::HistorySeal | Step::HistoryRows | Step::HistoryRecord | Step::HistoryDrop => 2,
-        // A restore leaves the windows' batches, two in a run.
+        // A restore leaves the windows' batches to the backfill, two per run.
         Step::Backfill => 3,
         Step::Open | Step::Reclaim | Step::MakeSnapshot | Step::FrontierSave | Step::PruneRecord => 3,
         Step::PutCertificate | Step::PruneDrop => 8,
@@ -212,7 +213,7 @@ pub(super) fn needs_new_store(point: CrashPoint) -> bool {
     matches!(point, CrashPoint::Before(Step::Initialize) | CrashPoint::After(Step::Initialize))
 }
 
-/// A moment at which to kill.
+/// Draws the moment of a kill.
 pub(super) fn random_moment(rng: &mut impl Rng) -> Duration {
     Duration::from_micros(rng.random_range(0..KILL_MS_MAX * 1_000))
 }

@@ -1,4 +1,5 @@
-//! Damages the files of a closed store, then asks it everything from another process, which may refuse but not lie.
+//! Damages the files of a closed store, then reads everything in another process, which may refuse but never answer
+//! wrongly.
 
 use std::{
     fs,
@@ -18,39 +19,39 @@ use super::{
     life::{self, config},
 };
 
-/// Batches of the store that is damaged; with snapshots, several files per column and a log that is not yet flushed.
+/// Batches of the damaged store; it has snapshots, several files per column, and a log that is not flushed yet.
 const BATCHES: u64 = 45;
 const LAST: BatchNumber = BatchNumber::new(BATCHES);
 const BODY_BYTES: usize = 3_000;
-/// Most bytes that a torn file loses.
+/// The most bytes that a torn file loses.
 const TORN_BYTES_MAX: u64 = 64 << 10;
 const FLIPS_MAX: usize = 8;
 
-/// How a damaged store ended, all of it well.
+/// The acceptable outcomes for a damaged store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
-    /// All is there and right.
+    /// Every answer is present and right.
     Unharmed,
-    /// Nothing wrong was answered, some of it was refused.
+    /// No answer is wrong, and some are refused.
     Refused,
-    /// The store does not open, and says why.
+    /// The store does not open, and reports why.
     Closed,
     /// The log ends early: an earlier batch is the head, and all up to it is right.
     Earlier,
 }
 
-/// Arguments of the process that asks.
+/// Arguments of the process that examines a store.
 #[derive(Clone, Debug, Args)]
 pub struct AuditOptions {
     /// The store.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Of the chain.
+    /// The chain's seed.
     #[arg(long)]
     pub seed: u64,
 }
 
-/// Asks a damaged store everything; prints the outcome.
+/// Reads everything from a damaged store; returns the outcome.
 ///
 /// # Errors
 /// If an answer is wrong.
@@ -69,7 +70,7 @@ pub(super) fn audit_damaged(options: &AuditOptions) -> Result<String> {
     })
 }
 
-/// A closed store of which copies are damaged.
+/// A closed store whose copies are damaged.
 pub(super) struct Victim {
     program: PathBuf,
     original: tempfile::TempDir,
@@ -78,7 +79,7 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    /// Commits a chain below `parent` and closes the store.
+    /// Commits a chain to a store in `parent`, and closes it.
     pub(super) fn new(program: PathBuf, parent: &Path, seed: u64) -> Result<Victim> {
         let original = tempfile::Builder::new().prefix("victim-").tempdir_in(parent)?;
         let chain = Chain { seed, body_bytes: BODY_BYTES };
@@ -91,7 +92,7 @@ impl Victim {
         Ok(Victim { program, original, copies: parent.to_owned(), seed })
     }
 
-    /// Cuts the end off the newest log or table file. A power cut leaves such a cut log: the store must open.
+    /// Truncates the newest log or table file. A power cut also truncates logs, so the store must still open then.
     pub(super) fn tear(&self, rng: &mut impl Rng) -> Result<Outcome> {
         let copy = self.copy()?;
         let log = rng.random();
@@ -118,7 +119,7 @@ impl Victim {
             bytes[at] ^= 1 << bit;
             what += &format!(" {at}.{bit}");
         }
-        // Snapshots are hard links: damage to a disk is damage to both.
+        // Written in place: snapshots are hard links, so that a damaged disk damages both.
         fs::write(file, bytes)?;
         self.ask(copy, &what)
     }
@@ -129,7 +130,7 @@ impl Victim {
         Ok(copy)
     }
 
-    /// The verdict of another process: a database library may also crash over what it reads.
+    /// Gets the verdict of another process: the database library may crash on the damaged files.
     fn ask(&self, mut copy: tempfile::TempDir, what: &str) -> Result<Outcome> {
         let verdict = self.verdict(copy.path());
         if verdict.is_err() {
@@ -151,7 +152,7 @@ impl Victim {
     }
 }
 
-/// All files that are not empty.
+/// Collects all files that are not empty.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_unstable_by_key(fs::DirEntry::file_name);
@@ -166,7 +167,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The newest file of a kind in the database itself: the one with the highest number.
+/// Returns the newest file of a kind in the database itself: the one with the highest number.
 fn newest(dir: &Path, extension: &str) -> Result<PathBuf> {
     let mut files = Vec::new();
     collect(&dir.join("db"), &mut files)?;

@@ -1,5 +1,5 @@
-//! Fills a small disk while a store commits: it must stop cleanly, lose nothing that it acknowledged, and go on once there
-//! is room again.
+//! Fills a small disk while a store commits. The store must stop cleanly, lose nothing that it acknowledged, and
+//! continue once space is free again.
 
 use std::{
     fs::{self, File},
@@ -18,23 +18,24 @@ use super::{
     life::{self, config},
 };
 
-/// Room for the log's preallocation, several memtables and their files.
+/// Enough for the log's preallocation, several memtables and their files.
 const DISK_MIB: u64 = 224;
-/// Left free at the first fill point, and at the last: too little to open, and enough for flushes and compactions.
+/// The free space at the first fill point (too little to open a store), and at the last (enough for flushes and
+/// compactions).
 const FREE_BYTES_MIN: f64 = 4_096.0;
 const FREE_BYTES_MAX: f64 = (96 << 20) as f64;
 const BODY_BYTES: usize = 400_000;
-/// Commits that a disk of [`DISK_MIB`] cannot take.
+/// More commits than a disk of [`DISK_MIB`] can hold.
 const COMMITS_MAX: u64 = 1_000;
-/// Batches before the disk fills, and after there is room again.
+/// Batches before the disk fills, and after space is free again.
 const BATCHES_BEFORE: u64 = 3;
 const BATCHES_AFTER: u64 = 10;
 
-/// A file system in memory, of a fixed size, as long as this is kept.
+/// A file system in memory of a fixed size, mounted as long as this value lives.
 pub(super) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// Mounts one below `parent`; `None` if this process may not mount.
+    /// Mounts one in `parent`; `None` if this process may not mount.
     pub(super) fn mount(parent: &Path) -> Result<Option<SmallDisk>> {
         let dir = tempfile::Builder::new().prefix("disk-").tempdir_in(parent)?;
         let size = std::ffi::CString::new(format!("size={DISK_MIB}m"))?;
@@ -50,18 +51,20 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Should a file still be open, the mount goes with it.
+        // Detaches, so that the mount disappears when the last open file is closed.
         let _ = unmount(self.0.path(), UnmountFlags::DETACH);
     }
 }
 
-/// How much is left free at point `index` of `points`: geometric, so that small rests are tried as often as large ones.
+/// Returns the free space at point `index` of `points`: geometric, so that small remainders are tried as often as large
+/// ones.
 pub(super) fn free_bytes(index: u32, points: u32) -> u64 {
     let share = f64::from(index) / f64::from(points.saturating_sub(1).max(1));
     (FREE_BYTES_MIN * (FREE_BYTES_MAX / FREE_BYTES_MIN).powf(share)) as u64
 }
 
-/// Commits with `free` bytes left until the disk is full, makes room, and goes on. Returns the head at which it was full.
+/// Commits with `free` bytes left until the disk is full, frees space, and continues. Returns the head at which it was
+/// full.
 pub(super) fn fill(disk: &SmallDisk, seed: u64, free: u64) -> Result<BatchNumber> {
     let root = disk.0.path();
     let (dir, filler) = (root.join("store"), root.join("filler"));
@@ -78,7 +81,7 @@ pub(super) fn fill(disk: &SmallDisk, seed: u64, free: u64) -> Result<BatchNumber
     ensure!(read.is_some(), "the header of batch {told} is gone while the disk is full");
     drop(store);
 
-    // A restart changes nothing, for better or worse.
+    // A restart must neither help nor harm.
     if let Ok(store) = Store::open(&config(true), &dir) {
         let head = store.head()?.header.number;
         ensure!(head >= told, "on the full disk the store is at {head}, it had acknowledged {told}");
@@ -113,7 +116,7 @@ fn fill_up(filler: &Path, free: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Commits until the store refuses, and checks how it does. Returns the last batch that it acknowledged.
+/// Commits until the store refuses, and checks the error. Returns the last batch that it acknowledged.
 fn commit_until_full(store: &Store, chain: &Chain) -> Result<BatchNumber> {
     for _ in 0..COMMITS_MAX {
         let before = store.head()?.header.number;

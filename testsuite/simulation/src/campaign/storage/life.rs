@@ -1,7 +1,8 @@
-//! The work of a process to kill: a leader and a follower. The leader commits the chain and makes snapshots. The follower restores
-//! from them, gives restores up, follows batch by batch, prunes and is reopened. Between them they pass every crash point.
+//! The work of a process to kill: a leader and a follower. The leader commits the chain and makes snapshots. The
+//! follower restores from them, abandons restores, follows batch by batch, prunes and is reopened. Together they pass
+//! every crash point.
 //!
-//! Each life goes on with the store that the one before it left, as a restarted node does.
+//! Each life continues with the store that the previous one left, like a restarted node.
 
 use std::{
     io::Write,
@@ -21,42 +22,43 @@ use super::chain::Chain;
 /// Batches between two snapshots.
 pub(super) const SNAPSHOT_INTERVAL: u64 = 8;
 pub(super) const SNAPSHOTS_KEPT: usize = 2;
-/// Every so many batches the certificate comes after the commit.
+/// For one batch in this many, the certificate comes after the commit.
 pub(super) const LATE_CERTIFICATE_INTERVAL: u64 = 3;
-/// The record that is set after every batch.
+/// The record that is written after every batch.
 pub(super) const VOTE: &str = "vote";
 /// Small chunks, so that a restore has many.
 const CHUNK_BYTES: usize = 2_000;
 const RESTORE_HEADERS: u64 = 4;
-/// Batches in one write of a backfill.
+/// Batches per write of a backfill.
 const BACKFILL_BATCHES: u64 = 2;
-/// The follower's windows: shorter than a round, and different for each kind. Of bodies, receipts, deltas and hints, in batches.
+/// The follower's windows of bodies, receipts, deltas and hints, in batches: shorter than a round, and different for
+/// each kind.
 pub(super) const WINDOWS: [u64; 4] = [1, 3, 5, 2];
 
-/// The settings of every store of the campaign, but for the follower's pruning.
+/// Returns the settings of all stores of the campaign, except for the follower's pruning.
 pub(super) fn config(fsync: bool) -> StorageConfig {
     StorageConfig {
         block_cache_mib: 8,
         snapshot_interval_batches: SNAPSHOT_INTERVAL,
         snapshots_kept: SNAPSHOTS_KEPT,
         fsync,
-        // The small disks of the campaign are below any sensible minimum.
+        // The campaign's small disks are below any sensible minimum.
         disk_free_min_mib: 0,
         ..StorageConfig::default()
     }
 }
 
-/// The settings of the follower's store.
+/// Returns the settings of the follower's store.
 pub(super) fn follower_config() -> StorageConfig {
     StorageConfig { prune: PruneConfig::of_batches(WINDOWS), ..config(true) }
 }
 
-/// The directory of the leader's store.
+/// Returns the directory of the leader's store.
 pub(super) fn leader_dir(dir: &FilePath) -> PathBuf {
     dir.join("leader")
 }
 
-/// The directory of the follower's store.
+/// Returns the directory of the follower's store.
 pub(super) fn follower_dir(dir: &FilePath) -> PathBuf {
     dir.join("follower")
 }
@@ -64,27 +66,27 @@ pub(super) fn follower_dir(dir: &FilePath) -> PathBuf {
 /// Arguments of the process that is killed.
 #[derive(Clone, Debug, Args)]
 pub struct LifeOptions {
-    /// Holds both stores.
+    /// The directory of both stores.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Of the chain.
+    /// The chain's seed.
     #[arg(long)]
     pub seed: u64,
-    /// Where to abort.
+    /// The crash point at which to abort.
     #[arg(long)]
     pub point: Option<CrashPoint>,
-    /// At which passing, from 1.
+    /// The pass of that point at which to abort, from 1.
     #[arg(long, default_value_t = 1)]
     pub passing: u64,
-    /// Rounds of one snapshot each, after which it ends by itself.
+    /// Rounds of one snapshot each, after which the process ends by itself.
     #[arg(long, default_value_t = 12)]
     pub rounds: u64,
 }
 
-/// Lives until it is killed. Tells on standard output what it may be held to.
+/// Runs until it is killed. Reports on standard output what it has acknowledged.
 ///
 /// # Errors
-/// If a store fails: it must not, whatever state the life before left.
+/// If a store fails: it must not, in whatever state the previous life left it.
 pub(super) fn live(options: &LifeOptions) -> Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none)
@@ -97,7 +99,7 @@ pub(super) fn live(options: &LifeOptions) -> Result<()> {
     Ok(())
 }
 
-/// One line that outlives the process.
+/// Prints one line that outlives the process.
 fn tell(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
@@ -126,7 +128,7 @@ impl Life {
         Ok(Life { chain, dir: options.dir.clone(), faults, leader, follower })
     }
 
-    /// A few batches, one of them with a snapshot, then the follower catches up in one of its ways, and prunes.
+    /// Commits a few batches, one of them with a snapshot. Then the follower catches up in one of its ways, and prunes.
     fn round(&mut self) -> Result<()> {
         let head = self.leader.head()?.header.number.get();
         let end = (head / SNAPSHOT_INTERVAL + 1) * SNAPSHOT_INTERVAL + 2;
@@ -142,7 +144,7 @@ impl Life {
         }
         self.follow()?;
         self.follower.prune()?;
-        // Opening frees a restore that was given up.
+        // Opening frees an abandoned restore.
         let dir = follower_dir(&self.dir);
         let gone = std::mem::replace(&mut self.follower, Store::memory(&config(false)));
         drop(gone);
@@ -163,7 +165,7 @@ impl Life {
         self.backfill()
     }
 
-    /// The batches of the windows from before the restored state, newest first.
+    /// Backfills the windows' batches from before the restored state, newest first.
     fn backfill(&self) -> Result<()> {
         while let Some((lowest, wanted_from)) = Backlog::missing(&self.follower.backlog()?) {
             let last = lowest.before(1);
@@ -197,7 +199,7 @@ impl Life {
         Ok(())
     }
 
-    /// Batch by batch, as stored by the leader.
+    /// Follows batch by batch, with the leader's stored parts.
     fn follow(&self) -> Result<()> {
         let end = self.leader.head()?.header.number;
         let mut number = self.follower.head()?.header.number;
@@ -223,7 +225,7 @@ impl Life {
     }
 }
 
-/// Commits the chain's next batch, its certificate now or after it, and the vote that goes with it.
+/// Commits the chain's next batch, its certificate with or after it, and then its vote.
 pub(super) fn step(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
     let delta = chain.delta(head.header.number.get() + 1)?;
@@ -238,7 +240,7 @@ pub(super) fn step(store: &Store, chain: &Chain) -> Result<()> {
     Ok(store.put_record(VOTE, &made.header.number.get().to_be_bytes())?)
 }
 
-/// Does the work that a kill between a commit and its vote left undone.
+/// Redoes what a kill between a commit and its vote left undone.
 pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     let head = store.head()?;
     let number = head.header.number;
@@ -251,7 +253,7 @@ pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
     Ok(())
 }
 
-/// The target of a follower's restore to `number`.
+/// Returns the target of a follower's restore to `number`.
 pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarget> {
     Ok(RestoreTarget {
         header: leader.header(number)?.context("the leader has all headers")?,
@@ -259,7 +261,7 @@ pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarge
     })
 }
 
-/// Checks what an older target left, adds up to `max` chunks, and then the code that is missing.
+/// Checks what an older target left, adds up to `max` chunks, and then the missing code.
 pub(super) fn add_chunks(restore: &Restore, snapshot: &Snapshot, max: usize) -> Result<()> {
     while let Some(span) = restore.unchecked(1)?.pop() {
         restore.check_range(span, &snapshot.range_proof(span.first, span.last)?)?;
@@ -275,7 +277,7 @@ pub(super) fn add_chunks(restore: &Restore, snapshot: &Snapshot, max: usize) -> 
     Ok(())
 }
 
-/// Ends a restore with the last headers.
+/// Finishes a restore with the last headers.
 pub(super) fn finish(restore: Restore, leader: &Store, number: BatchNumber) -> Result<()> {
     let count = RESTORE_HEADERS.min(number.get()) as usize;
     let first = number.next().before(count as u64);
@@ -285,7 +287,7 @@ pub(super) fn finish(restore: Restore, leader: &Store, number: BatchNumber) -> R
     Ok(restore.finish(&Ancestry { headers: &headers, proof: &proof, genesis_proof: &genesis_proof })?)
 }
 
-/// All rows of a snapshot, chunk by chunk, each verified.
+/// Returns all rows of a snapshot, chunk by chunk, each verified.
 pub(super) fn snapshot_rows(snapshot: &Snapshot) -> Result<super::chain::State> {
     let mut rows = super::chain::State::new();
     let mut next = Some(Path::MIN);

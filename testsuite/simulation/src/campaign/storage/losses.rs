@@ -1,6 +1,6 @@
-//! Takes files of a closed store away, cuts, renames and locks them, one at a time, or copies half of them; then starts and checks. Either
-//! everything acknowledged is there, or the store is refused as damaged, by the name of what is missing, and every file is as it was.
-//! Put back, the store is whole.
+//! Removes, truncates, renames and locks files of a closed store, one at a time, or copies half of them; then starts
+//! and checks. Either everything acknowledged is present, or the store is refused as damaged, with the name of what is
+//! missing and every file unchanged. With the file put back, the store is whole.
 
 use std::{
     collections::BTreeMap,
@@ -22,35 +22,35 @@ use super::{
     life::{self, config},
 };
 
-/// Batches of the store, and after how many it is opened again, which leaves tables and logs of several ages.
+/// Batches of the store, and the number after which it is reopened, which leaves tables and logs of several ages.
 const BATCHES: u64 = 26;
 const REOPEN_INTERVAL: u64 = 10;
 const BODY_BYTES: usize = 3_000;
-/// Begins a renamed file's name. RocksDB takes `OPTIONS-000007.aside` for a file of its own.
+/// The prefix of a renamed file: RocksDB would take `OPTIONS-000007.aside` for one of its own.
 const ASIDE: &str = "aside.";
 
-/// What may become of a file.
+/// The kinds of loss of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Loss {
     Removed,
     Emptied,
     Halved,
-    /// A byte shorter.
+    /// One byte is missing.
     Shortened,
     Renamed,
-    /// Another process holds locks of both kinds on it.
+    /// Another process holds both kinds of lock on it.
     Locked,
 }
 
 const LOSSES: [Loss; 6] =
     [Loss::Removed, Loss::Emptied, Loss::Halved, Loss::Shortened, Loss::Renamed, Loss::Locked];
 
-/// How a start ended, all of it well.
+/// The acceptable outcomes of a start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Outcome {
-    /// Everything acknowledged is there.
+    /// Everything acknowledged is present.
     Whole,
-    /// Everything is there but for a snapshot, which is refused by its name.
+    /// Everything is present except a snapshot, which is refused by its name.
     WithoutSnapshot,
     /// The store is refused as damaged.
     Refused,
@@ -58,13 +58,13 @@ pub(super) enum Outcome {
     InUse,
 }
 
-/// Arguments of the process that starts.
+/// Arguments of the process that starts the store.
 #[derive(Clone, Debug, Args)]
 pub struct ReopenOptions {
     /// The store.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Of the chain.
+    /// The chain's seed.
     #[arg(long)]
     pub seed: u64,
 }
@@ -73,10 +73,10 @@ fn chain(seed: u64) -> Chain {
     Chain { seed, body_bytes: BODY_BYTES }
 }
 
-/// Opens the store in each way that commands do, and asks it everything; prints the outcome.
+/// Opens the store in every way that commands do, and reads everything; returns the outcome.
 ///
 /// # Errors
-/// If something acknowledged is not there, or an answer is wrong.
+/// If something acknowledged is missing, or an answer is wrong.
 pub(super) fn reopen(options: &ReopenOptions) -> Result<String> {
     let config = config(true);
     let store = match Store::open(&config, &options.dir) {
@@ -113,18 +113,18 @@ pub(super) fn reopen(options: &ReopenOptions) -> Result<String> {
     })
 }
 
-/// A closed store with all kinds of files, of which copies lose some.
+/// A closed store with all kinds of files, whose copies lose some.
 pub(super) struct Losses {
     program: PathBuf,
     original: tempfile::TempDir,
     copies: PathBuf,
     seed: u64,
-    /// What to do to which file; the files that a start reads come first.
+    /// The trials: a file and its loss; the files that a start reads come first.
     trials: Vec<(PathBuf, Loss)>,
 }
 
 impl Losses {
-    /// Commits a chain below `parent`, closes the store, and plans a trial of each loss of each file.
+    /// Commits a chain to a store in `parent`, closes it, and plans a trial of each loss of each file.
     pub(super) fn new(program: PathBuf, parent: &Path, rng: &mut impl Rng) -> Result<Losses> {
         let original = tempfile::Builder::new().prefix("losses-").tempdir_in(parent)?;
         let seed = rng.random();
@@ -149,12 +149,12 @@ impl Losses {
         Ok(Losses { program, original, copies: parent.to_owned(), seed, trials })
     }
 
-    /// How many losses there are of one file at a time.
+    /// Returns the number of trials.
     pub(super) fn trials(&self) -> usize {
         self.trials.len()
     }
 
-    /// One file is lost in one way; then it is put back.
+    /// Loses one file in one way; then puts it back.
     pub(super) fn lose(&self, trial: usize) -> Result<Outcome> {
         let (file, loss) = &self.trials[trial];
         let what = format!("{} {loss:?}", file.display());
@@ -184,7 +184,7 @@ impl Losses {
         })
     }
 
-    /// Each file is copied or not.
+    /// Keeps each file with a probability of one half.
     pub(super) fn halve(&self, rng: &mut impl Rng) -> Result<Outcome> {
         let files = digests(self.original.path())?;
         let lost: Vec<_> = files.keys().filter(|_| rng.random()).collect();
@@ -205,7 +205,7 @@ impl Losses {
         outcome.with_context(|| format!("{what}; kept as {}", copy.path().display()))
     }
 
-    /// Starts in another process, and looks at what became of the files.
+    /// Starts the store in another process, and checks its files afterwards.
     fn start(&self, copy: &Path, lost: &str) -> Result<Outcome> {
         let before = digests(copy)?;
         let seed = self.seed.to_string();
@@ -223,7 +223,7 @@ impl Losses {
             Outcome::Refused | Outcome::InUse => {
                 ensure!(after == before, "it was refused, and files changed")
             }
-            // Tables and logs are rewritten, and what nothing needs goes. All else is somebody's.
+            // Tables and logs are rewritten, and obsolete files are removed. All other files must stay.
             Outcome::Whole | Outcome::WithoutSnapshot => {
                 for (file, digest) in before.iter().filter(|(file, _)| is_kept(file)) {
                     ensure!(after.get(file) == Some(digest), "{} is gone or another", file.display());
@@ -239,7 +239,7 @@ impl Losses {
     }
 }
 
-/// Locks of a file that are held as long as this is kept.
+/// Locks of a file, held as long as this value lives.
 #[derive(Default)]
 struct Locks(std::cell::RefCell<Vec<File>>);
 
@@ -253,23 +253,23 @@ impl Locks {
     }
 }
 
-/// Tables and what lies in snapshots: most files, and one is like another.
+/// Whether a file is a table or in a snapshot: most files are, and they are alike.
 fn is_bulk(file: &Path) -> bool {
     file.starts_with("snapshots") || file.extension().is_some_and(|extension| extension == "sst")
 }
 
-/// What no start may take: snapshots, and what somebody put there.
+/// Whether no start may change a file: snapshots, and files that an operator put there.
 fn is_kept(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     file.starts_with("snapshots") || name.starts_with(ASIDE)
 }
 
-/// The place of a renamed file.
+/// Returns the path of a renamed file.
 fn aside(path: &Path) -> PathBuf {
     path.with_file_name(format!("{ASIDE}{}", path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
-/// Digests of all files but of RocksDB's own log for people, by their paths in the directory.
+/// Returns the digests of all files except RocksDB's info logs, by their paths in the directory.
 fn digests(dir: &Path) -> Result<BTreeMap<PathBuf, Digest>> {
     fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, Digest>) -> Result<()> {
         for entry in fs::read_dir(dir)? {

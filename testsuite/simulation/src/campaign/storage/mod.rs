@@ -1,4 +1,4 @@
-//! `slipnet campaign storage`: tries to make storage lie, for minutes or hours.
+//! `slipnet campaign storage`: tries to make the store answer wrongly, for minutes or hours.
 //!
 //! ```text
 //!  chain (from a seed) ──▶ life: leader + follower, killed ──────▶ crash ─┐
@@ -8,8 +8,8 @@
 //!     naive roots     ──▶ random operations beside a map ──▶ model
 //! ```
 //!
-//! A failure names its seed and keeps its directory. Other processes run the parts that are killed or damaged: the program itself,
-//! started again with a hidden command.
+//! A failure names its seed and keeps its directory. The parts that are killed or damaged run in other processes: this
+//! program, started again with a hidden command.
 
 mod audit;
 mod chain;
@@ -44,70 +44,71 @@ use self::{
     model::Backend,
 };
 
-/// Damages done to copies of one store before another one is made.
+/// The number of trials on copies of one store before a new store is made.
 const COPIES_MAX: u32 = 100;
 
-/// One in this number of lost files is half a store.
+/// One trial of losses in this many keeps only half of the files.
 const HALF_INTERVAL: u32 = 10;
 
-/// One way to try the store.
+/// A way to test the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Phase {
-    /// Dies at every named crash point.
+    /// Crashes at every named crash point.
     CrashPoints,
-    /// Killed at random moments.
+    /// Kills at random moments.
     Kills,
-    /// The end of a log or of a table is missing.
+    /// Logs or tables with a truncated end.
     TornTails,
-    /// Random bits of random files are flipped.
+    /// Random bits of random files flipped.
     BitFlips,
-    /// The disk fills up.
+    /// A disk that fills up.
     DiskFull,
-    /// Random operations beside a map.
+    /// Random operations, compared with a map.
     Model,
-    /// Files are removed, emptied, cut, renamed and locked, one at a time, or half of them is copied.
+    /// Files removed, emptied, truncated, renamed and locked, one at a time, or only half of them copied.
     Losses,
 }
 
-/// What to try, and how often.
+/// What to try, and how many times.
 #[derive(Clone, Debug, Args)]
 pub struct StorageCampaign {
-    /// How often a process dies at each crash point. The rest grows with it: at 20 there are 1,000 random kills, 1,000 bit
-    /// flips, 400 torn tails, 1,000 lost files, 20 fill points of a small disk, and 4 million operations beside a model.
+    /// How many times a process crashes at each crash point. The rest is proportional: at 20 there are 1,000 random
+    /// kills, 1,000 bit flips, 400 torn tails, 1,000 lost files, 20 fill points of a small disk, and 4 million
+    /// operations beside a model.
     #[arg(long, default_value_t = 20)]
     pub runs: u32,
-    /// Decides everything but the moments of the kills. Without it: a new one, which is printed.
+    /// Determines everything except the times of the kills. By default a new one, which is printed.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Where stores are made and, but for failures, removed.
+    /// The directory for stores, which are removed except after failures.
     #[arg(long, default_value_os_t = std::env::temp_dir())]
     pub dir: PathBuf,
-    /// Try only these.
+    /// Try only these phases.
     #[arg(long, value_enum)]
     pub only: Vec<Phase>,
 }
 
-/// How often each phase tries.
+/// The number of trials of each phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Deaths at each crash point.
+    /// Crashes at each crash point.
     pub per_crash_point: u32,
-    /// Deaths at random moments.
+    /// Kills at random moments.
     pub kills: u32,
-    /// Files whose end is cut off.
+    /// Files whose end is truncated.
     pub torn_tails: u32,
     /// Files whose bits are flipped.
     pub bit_flips: u32,
-    /// Files that are lost, cut or locked; one in ten is half a store.
+    /// Trials with lost, truncated or locked files; one in ten keeps only half of the files.
     pub losses: u32,
     /// Fill points of a small disk.
     pub fill_points: u32,
-    /// Operations beside the model, on each backend.
+    /// Operations beside the model, for each backend.
     pub operations: u64,
 }
 
 impl Counts {
-    /// The number of trials of each phase for `--runs`.
+    /// Returns the number of trials of each phase for `--runs`.
     pub fn of(runs: u32) -> Counts {
         Counts {
             per_crash_point: runs,
@@ -121,22 +122,22 @@ impl Counts {
     }
 }
 
-/// What the processes do that a campaign starts.
+/// The commands of a campaign's child processes.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StorageChild {
     /// Commits, restores and follows until it is killed.
     Live(LifeOptions),
-    /// Asks a damaged store everything.
+    /// Reads everything from a damaged store.
     Audit(AuditOptions),
     /// Starts a store that may lack files.
     Reopen(ReopenOptions),
 }
 
 impl StorageChild {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// If the store breaks its promises.
+    /// If the store violates a guarantee.
     pub fn run(&self) -> Result<()> {
         match self {
             StorageChild::Live(options) => life::live(options),
@@ -155,15 +156,15 @@ fn say(outcome: &str) -> Result<()> {
 pub struct Line {
     /// The phase of these trials.
     pub phase: Phase,
-    /// How often, all of it well.
+    /// The number of trials; none found anything.
     pub runs: u64,
-    /// How it ended, in words.
+    /// The outcomes, in words.
     pub note: String,
-    /// Seconds that it took.
+    /// The seconds that the phase took.
     pub seconds: f64,
 }
 
-/// The trials of a campaign that found nothing.
+/// The results of a campaign that found nothing.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The seed, which repeats the campaign.
@@ -186,12 +187,12 @@ impl fmt::Display for Summary {
 /// Runs a campaign; `program` is the binary that has [`StorageChild`] as its command `campaign-child`.
 ///
 /// # Errors
-/// At the first lie, with the seed and the directory that shows it.
+/// At the first wrong answer, with the seed and the directory that shows it.
 pub fn run(options: &StorageCampaign, program: &Path, progress: Progress) -> Result<Summary> {
     run_counts(options, Counts::of(options.runs), program, progress)
 }
 
-/// As [`run`], with counts of its own instead of `options.runs`.
+/// Runs a campaign as [`run`] does, with `counts` instead of `options.runs`.
 ///
 /// # Errors
 /// As [`run`].
@@ -229,7 +230,7 @@ struct Campaign<'a> {
 impl Campaign<'_> {
     fn phase(&self, phase: Phase) -> Result<(u64, String)> {
         let counts = self.counts;
-        // Each phase has its own numbers, so that it can be repeated alone.
+        // Each phase has its own random numbers, so that it can be repeated alone.
         let mut rng = StdRng::seed_from_u64(self.seed ^ (phase as u64) << 48);
         match phase {
             Phase::CrashPoints => self.crash_points(&mut rng, counts.per_crash_point),

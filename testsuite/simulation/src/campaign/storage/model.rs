@@ -1,6 +1,6 @@
-//! Random operations on a store beside a map: commits, roll-backs, refused batches, reads, pruning, reopening, snapshots that
-//! are read, pruned and restored from. Roots are compared with [`naive`]'s. The tree has less memory than it would take, so that
-//! parts of it are dropped and come back from their rows all the time.
+//! Random operations on a store beside a map: commits, rollbacks, refused batches, reads, pruning, reopening, and
+//! snapshots that are read, pruned and restored. Roots are compared with [`naive`]'s. The tree has less memory than it
+//! needs, so that parts of it are constantly evicted and rebuilt from their rows.
 
 mod snapshots;
 
@@ -23,21 +23,21 @@ use super::{
     life, naive,
 };
 
-/// Two thirds of these keys have rows after a while: more than [`TREE_MEMORY_MIB`] is enough for.
+/// Two thirds of these keys have rows after a while: more than fit into [`TREE_MEMORY_MIB`].
 const ACCOUNTS: u64 = 500;
 const SLOTS: u64 = 30;
-/// The least there is: 8,400 keys.
+/// The minimum: it holds 8,400 keys.
 const TREE_MEMORY_MIB: u64 = 1;
-/// The windows of the blobs.
+/// The windows of the blobs, in batches.
 const WINDOWS: [u64; 4] = [3, 0, 7, 1];
-/// Batches whose blobs are compared, whether they are kept or not.
+/// The number of recent batches whose blobs are compared, whether they are kept or not.
 const RECENT_MAX: usize = 10;
-/// Most keys of one delta, and of one read.
+/// The most keys of one delta, and of one read.
 const KEYS_MAX: usize = 600;
-/// Every so many commits the root is computed naively; between, it is the speculation's.
+/// The number of commits between two naively computed roots; otherwise the speculation's root is used.
 const CHECKPOINT_INTERVAL: u64 = 4;
 
-/// The store to try.
+/// The store under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Backend {
     /// In memory; it is never reopened.
@@ -54,20 +54,20 @@ fn config() -> StorageConfig {
     }
 }
 
-/// How much was done.
+/// The amount of work done.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Done {
-    /// Keys written, rolled back or read.
+    /// The number of keys written, rolled back or read.
     pub operations: u64,
     /// The number of committed batches.
     pub commits: u64,
     /// Snapshots restored into another store.
     pub restores: u64,
-    /// Times that the store was reopened.
+    /// The number of times that the store was reopened.
     pub reopened: u64,
 }
 
-/// Runs until that many operations are done. `progress` hears of them now and then.
+/// Runs until `operations` operations are done, and reports the count to `progress` from time to time.
 ///
 /// # Errors
 /// At the first difference between store and map.
@@ -107,7 +107,7 @@ struct Model {
     head: BatchHeader,
     accumulator: Accumulator,
     codes: Vec<Vec<u8>>,
-    /// The batches committed last.
+    /// The last committed batches.
     recent: VecDeque<Made>,
     /// The states that snapshots were made of.
     frozen: BTreeMap<BatchNumber, State>,
@@ -189,7 +189,7 @@ impl Model {
         }
     }
 
-    /// Inserts, updates and deletions, a third of the last; now and then with new code.
+    /// Returns a delta of inserts, updates and deletions (one third), sometimes with new code.
     fn delta(&mut self) -> Result<Delta> {
         let mut changes = BTreeMap::new();
         let code: Option<Vec<u8>> =
@@ -256,7 +256,7 @@ impl Model {
         Ok(())
     }
 
-    /// A speculation that is dropped leaves no trace.
+    /// Checks that a dropped speculation leaves no trace.
     fn roll_back(&mut self) -> Result<()> {
         let delta = self.delta()?;
         let speculation = self.store.speculate(&delta)?;
@@ -271,7 +271,7 @@ impl Model {
         self.check_head()
     }
 
-    /// A batch that does not continue the head is refused without a trace.
+    /// Checks that a batch that does not continue the head is refused without a trace.
     fn refuse(&mut self) -> Result<()> {
         let delta = self.delta()?;
         let root = self.store.speculate(&delta)?.root();
@@ -318,7 +318,7 @@ impl Model {
         Ok(())
     }
 
-    /// Blobs within the windows are served unchanged. Others are gone, and the store says so.
+    /// Checks that blobs within the windows are served unchanged, and that the store reports the others as gone.
     fn prune(&mut self) -> Result<()> {
         self.store.prune()?;
         let windows = [

@@ -1,5 +1,5 @@
-//! The state root straight from docs/formats.md: recursive, slow, and with nothing of the code that it judges. It shares
-//! only the types of keys and values with it.
+//! The state root straight from docs/formats.md: recursive, slow, and independent of the code under test. It shares
+//! only the types of keys and values.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ type Hash = [u8; 32];
 
 const EMPTY: Hash = [0; 32];
 
-/// The root of a state.
+/// Returns the root of a state.
 pub(super) fn root(state: &BTreeMap<StateKey, StateValue>) -> Digest {
     let domains = Domains {
         leaf: tagged("slipstream/state-leaf/1", &[]),
@@ -35,7 +35,7 @@ pub(super) fn path(key: &StateKey) -> Hash {
     path
 }
 
-/// Key and value in BCS, written by hand.
+/// Returns key and value in BCS, encoded by hand.
 fn row(key: &StateKey, value: &StateValue) -> Vec<u8> {
     let mut bytes = match key {
         StateKey::Account(address) => [&[0][..], &address[..]].concat(),
@@ -62,7 +62,7 @@ fn row(key: &StateKey, value: &StateValue) -> Vec<u8> {
     bytes
 }
 
-/// SHA-256 over the tag's length (8 bytes, little-endian), the tag and `x`.
+/// Returns SHA-256 over the tag's length (8 bytes, little-endian), the tag and `x`.
 fn tagged(tag: &str, x: &[u8]) -> Hash {
     Sha256::digest([&(tag.len() as u64).to_le_bytes()[..], tag.as_bytes(), x].concat()).into()
 }
@@ -73,7 +73,8 @@ struct Domains {
 }
 
 impl Domains {
-    /// No leaf: zero. One leaf: that leaf's hash. Otherwise the two halves, joined; a lone leaf has moved up by then.
+    /// Returns zero for no leaf, the leaf's hash for one, and otherwise the two halves joined; a lone leaf therefore
+    /// moves up.
     fn subtree(&self, leaves: &[(Hash, Hash)], depth: usize) -> Hash {
         match leaves {
             [] => EMPTY,
@@ -88,7 +89,7 @@ impl Domains {
     }
 }
 
-/// One SHA-256 compression of 64 bytes under an initial value.
+/// Returns one SHA-256 compression of 64 bytes under an initial value.
 fn compress(domain: &Hash, left: &Hash, right: &Hash) -> Hash {
     let mut words = [0u32; 8];
     for (word, bytes) in words.iter_mut().zip(domain.chunks_exact(4)) {

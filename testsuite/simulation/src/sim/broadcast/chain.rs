@@ -1,4 +1,4 @@
-//! [`Chain`]: a genesis and certified batches with bodies of noise.
+//! [`Chain`]: a genesis and certified batches whose bodies are random bytes.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use slipstream_types::{
     accumulator::Accumulator, batch::content_digest, bounded::BoundedVec,
 };
 
-/// Bytes of one transaction of noise.
+/// Bytes of one random transaction.
 const NOISE_BYTES: usize = 10_000;
-/// Bytes of the longest body that is tried for a number of chunks.
+/// The longest body, in bytes, that is tried for a number of chunks.
 const SMALL_BYTES_MAX: usize = 8_192;
 
-/// The chain that the leader publishes, as the module describes.
+/// The chain that the leader publishes.
 pub(super) struct Chain {
-    /// Where nodes stand: at the genesis, and after each batch.
+    /// The nodes' heads: at the genesis, and after each batch.
     pub(super) heads: Vec<Head>,
     pub(super) batches: Vec<Certified>,
     pub(super) keys: Vec<SecretKey>,
@@ -31,7 +31,7 @@ pub(super) struct Certified {
     pub(super) body: Blob,
 }
 
-/// A body of noise that is sent as about so many bytes.
+/// Returns a body of random bytes whose encoding takes about `bytes` bytes.
 pub(super) fn body_of(bytes: usize, seed: u64) -> Blob {
     let mut rng = StdRng::seed_from_u64(seed + bytes as u64);
     let transaction = |bytes: usize| {
@@ -45,10 +45,10 @@ pub(super) fn body_of(bytes: usize, seed: u64) -> Blob {
     Blob::compress(BlobKind::Body, &content).expect("within its bounds")
 }
 
-/// A body so small that a payload of it has as many chunks as one of the real size.
+/// Returns a small body that has as many chunks as a payload of `payload_bytes` bytes.
 ///
 /// # Errors
-/// If there is none.
+/// If no small body has `chunks` chunks.
 pub(super) fn small_body(kind: CodecKind, payload_bytes: usize, chunks: usize) -> Result<Blob> {
     let parameters = Parameters::default_for(payload_bytes);
     let fits = |blob: &Blob| {
@@ -60,10 +60,10 @@ pub(super) fn small_body(kind: CodecKind, payload_bytes: usize, chunks: usize) -
 }
 
 impl Chain {
-    /// Of so many validators, at most 255, with these bodies.
+    /// Makes a chain of `validators` validators (at most 255), with these bodies.
     ///
     /// # Errors
-    /// If a blob is no body.
+    /// If a blob is not a body.
     pub(super) fn new(validators: usize, bodies: Vec<Blob>) -> Result<Chain> {
         let keys = slipstream_testkit::keys(1..=validators as u8);
         let set = slipstream_testkit::set(0, &keys, Address::ZERO);
@@ -95,12 +95,12 @@ impl Chain {
         Ok(())
     }
 
-    /// A header of batch 1 with this body.
+    /// Returns a header of batch 1 with this transactions root.
     pub(super) fn header(transactions_root: Digest) -> BatchHeader {
         BatchHeader { timestamp_ms: 1, transactions_root, ..slipstream_testkit::header(1, Digest([9; 32])) }
     }
 
-    /// The messages with which the leader publishes batch 1, coded as a payload of so many bytes.
+    /// Returns the messages with which the leader publishes batch 1, coded as a payload of `payload_bytes` bytes.
     ///
     /// # Errors
     /// If it cannot be coded.

@@ -1,5 +1,5 @@
-//! [`Costs`]: the work of a node's processor for a payload of the real size, measured with the real codecs before anything is
-//! simulated.
+//! [`Costs`]: a node's CPU time for a payload of the real size, measured with the real codecs before the simulation
+//! starts.
 
 use anyhow::Result;
 use slipstream_broadcast::{Done, Job, Part};
@@ -11,31 +11,31 @@ use super::{
     operations::{Operations, timed},
 };
 
-/// Handling a message beside its chunk: decoding, looking up, queueing.
+/// The time to handle a message apart from its chunk: decoding, lookups, queueing.
 const MESSAGE_US: f64 = 5.0;
-/// Runs, of which the median counts.
+/// Runs of each measurement; the median counts.
 const RUNS: usize = 5;
 
-/// Microseconds on one thread; and the weight of a chunk.
+/// CPU times in microseconds on one thread, and the size of a chunk.
 #[derive(Clone, Debug)]
 pub struct Costs {
     /// Coding at the source.
     pub encode_us: f64,
-    /// Taking a chunk, arithmetic aside.
+    /// Accepting a chunk, without the arithmetic.
     pub accept_us: f64,
     /// Making a chunk for a peer.
     pub next_us: f64,
-    /// Verifying one chunk, and each further one with it.
+    /// Verifying one chunk, and each further chunk of the same run.
     pub verify_us: (f64, f64),
-    /// Putting the payload together.
+    /// Decoding the payload.
     pub decode_us: f64,
-    /// Comparing all of it with its commitment.
+    /// Comparing the whole payload with its commitment.
     pub vouch_us: f64,
-    /// Comparing it with its header.
+    /// Comparing the body with its header.
     pub open_us: f64,
-    /// Bytes of a chunk as sent.
+    /// The bytes of a chunk on the wire.
     pub chunk_bytes: usize,
-    /// Chunks that are enough.
+    /// The chunks that suffice to decode.
     pub chunks_needed: usize,
 }
 
@@ -43,7 +43,7 @@ impl Costs {
     /// Measures one codec at one size.
     ///
     /// # Errors
-    /// If a codec fails at its work.
+    /// If a codec fails.
     pub fn measure(kind: CodecKind, payload_bytes: usize) -> Result<Costs> {
         let operations = Operations::measure(kind, payload_bytes, RUNS)?;
         let us = |name: &str| operations.median_us(name);
@@ -71,13 +71,13 @@ impl Costs {
         })
     }
 
-    /// Of a message that a node handles: whether it is a chunk, and how many chunks it sends on for it.
+    /// Returns the time to handle a message that may hold a chunk, and to make the chunks that it forwards.
     pub(super) fn message_us(&self, is_chunk: bool, chunks_sent: usize) -> f64 {
         let accept = if is_chunk { self.accept_us } else { 0.0 };
         MESSAGE_US + accept + chunks_sent as f64 * self.next_us
     }
 
-    /// The microseconds of a job.
+    /// Returns the time of a job, in microseconds.
     pub(super) fn job_us(&self, job: &Job) -> f64 {
         match job {
             Job::Open { .. } => self.open_us,
@@ -92,7 +92,7 @@ impl Costs {
     }
 }
 
-/// Comparing a body with its header.
+/// Measures the comparison of a body with its header.
 fn open_us(blob: &Blob) -> Result<f64> {
     let root = content_digest(BlobKind::Body, &blob.content(BlobKind::Body)?);
     let header = Chain::header(root);

@@ -1,38 +1,38 @@
-//! [`Habit`]: a node's way with others.
+//! [`Habit`]: a node's behaviour towards others.
 
 use slipstream_network::Bytes;
 
-/// The habit of a node, as the module describes.
+/// The behaviour of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Habit {
     /// It follows the protocol.
     Honest,
-    /// It is connected and says nothing.
+    /// It is connected and sends nothing.
     Silent,
     /// It changes every chunk.
     Forges,
-    /// It changes what a validator signed of how a payload is cut.
+    /// It changes the validator's signature on the plan of a payload.
     ForgesPlans,
-    /// It sends the same chunk to everybody, again and again.
+    /// It sends the same chunk to all peers, again and again.
     Repeats,
-    /// It tells of batches and sends no chunk.
+    /// It announces batches and sends no chunk.
     Withholds,
-    /// It sends chunks of payloads that nobody knows.
+    /// It sends chunks of unknown payloads.
     Invents,
 }
 
-/// Whether a message has a chunk: its first byte says so.
+/// Whether a message is a chunk, by its first byte.
 pub(super) fn is_chunk(message: &[u8]) -> bool {
     message.first() == Some(&1)
 }
 
 impl Habit {
-    /// Each kind of polluter in turn.
+    /// Returns each kind of polluter in turn.
     pub(super) fn polluter(number: usize) -> Habit {
         [Habit::Forges, Habit::ForgesPlans, Habit::Repeats, Habit::Withholds, Habit::Invents][number % 5]
     }
 
-    /// The message that it sends instead; `None` if it sends nothing.
+    /// Returns the message that it sends instead; `None` if it sends nothing.
     pub(super) fn twist(self, message: Bytes) -> Option<Bytes> {
         let changed = |at: usize| {
             let mut bytes = message.to_vec();
@@ -46,10 +46,10 @@ impl Habit {
             Habit::ForgesPlans if message.first() == Some(&0) => Some(changed(message.len() - 1)),
             Habit::ForgesPlans => Some(message),
             _ if !is_chunk(&message) => Some(message),
-            // The lowest byte of a chunk's last scalar, so that it still is one.
+            // The lowest byte of a chunk's last scalar, so that the scalar stays valid.
             Habit::Forges => Some(changed(message.len() - 32.min(message.len() - 34))),
             Habit::Withholds => None,
-            // In the payload's name.
+            // A byte of the payload's id.
             Habit::Invents => Some(changed(1)),
         }
     }

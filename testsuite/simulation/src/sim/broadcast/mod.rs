@@ -1,11 +1,12 @@
-//! `slipnet sim broadcast`: one batch among thousands of nodes, by two models.
+//! `slipnet sim broadcast`: the broadcast of one batch among thousands of nodes, by three models.
 //!
 //! * `rounds`: 10,000 nodes, round by round, as the paper on network coding counts hops and waste.
-//! * `world`: 2,000 nodes with the mesh that ships, links with latency and bandwidth, and processors that need what the codecs were measured to need.
-//! * `fabric`: 60 nodes with the mesh and the network that ship, on a wire in memory; `slipnet bench broadcast` has its table. It says how far the world can be
-//!   believed.
+//! * `world`: 2,000 nodes with the mesh that ships, links with latency and bandwidth, and processors with the measured
+//!   costs of the codecs.
+//! * `fabric`: 60 nodes with the mesh and the network that ship, on a wire in memory; `slipnet bench broadcast` prints
+//!   its table. It shows how accurate `world` is.
 //!
-//! A seed gives one run: rounds always, the others given the same costs.
+//! One seed is one run: always for `rounds`, and for equal costs otherwise.
 
 mod chain;
 mod costs;
@@ -36,19 +37,19 @@ pub use self::{
 };
 use self::{rounds::Sends, world::World};
 
-/// The paper's block, and a megabyte.
+/// The payload sizes: the paper's block, and a megabyte.
 const SIZES: [(&str, usize); 2] = [("119k", 121_600), ("1m", 1 << 20)];
-/// The up-links to try, in Mbit/s.
+/// The up-links that are simulated, in Mbit/s.
 const UPLINKS_MBIT: [u64; 3] = [25, 50, 200];
-/// The up-link of scenarios with nodes that are not honest, in Mbit/s.
+/// The up-link of scenarios with dishonest nodes, in Mbit/s.
 const ROUGH_MBIT: u64 = 50;
-/// The share of these.
+/// The share of dishonest nodes.
 const ROUGH_SHARE: f64 = 0.1;
-/// Nodes on the wire.
+/// Nodes of the fabric.
 const FABRIC_NODES: usize = 60;
 /// Nodes of the model in rounds.
 const ROUND_NODES: usize = 10_000;
-/// Seeds of each of its rows.
+/// Seeds of each row of the model in rounds.
 const ROUND_SEEDS: u64 = 3;
 
 /// What to simulate.
@@ -68,7 +69,7 @@ pub struct BroadcastSimOptions {
 /// Plays one scenario.
 ///
 /// # Errors
-/// If its batch cannot be coded.
+/// If the batch cannot be coded.
 pub fn play(scenario: &Scenario, costs: &Costs) -> Result<Outcome> {
     World::run(scenario, costs)
 }
@@ -113,7 +114,7 @@ fn by_rounds(progress: Progress) -> Vec<Figure> {
     figures
 }
 
-/// The paper's block on the wire, and how far from it the event simulation is.
+/// Runs the paper's block on the fabric, and compares the event simulation with it.
 fn by_fabric(seeds: u64, progress: Progress) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let (size, bytes) = SIZES[0];
@@ -151,7 +152,7 @@ struct Row {
     outcomes: Vec<Outcome>,
 }
 
-/// All scenarios of one size.
+/// All scenarios of one payload size.
 struct Table<'a> {
     size: &'static str,
     bytes: usize,
@@ -221,7 +222,7 @@ impl Table<'_> {
         figures
     }
 
-    /// The ratios that have aims, for the paper's block.
+    /// Returns the ratios that have targets, for the paper's block.
     fn aimed(&self) -> Vec<Figure> {
         use CodecKind::{Gossip, ReedSolomon};
         let p99 = |codec, mbit, trouble| self.of(codec, mbit, trouble, |outcome| outcome.p99_ms);
@@ -268,7 +269,7 @@ fn notes() -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Costs as round numbers, so that a test does not depend on the machine.
+    /// Returns round costs, so that a test does not depend on the machine.
     fn costs(codec: CodecKind) -> Costs {
         let (chunk_bytes, chunks_needed) = match codec {
             CodecKind::Gossip => (121_600, 1),
@@ -300,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Goal: on the wire, under the network that ships, the same seed gives the same datagrams at the same times, and another seed others.
+    /// Goal: on the fabric, the same seed sends the same datagrams at the same times, and another seed sends others.
     #[test]
     fn the_same_seed_sends_the_same_packets() {
         let trace = |seed| {
@@ -314,7 +315,7 @@ mod tests {
         assert_ne!(trace(1), trace(2));
     }
 
-    /// Goal: the event simulation can be believed: the network that ships takes as long, give or take a quarter.
+    /// Goal: the event simulation is accurate: its median is within a quarter of the fabric's.
     #[test]
     fn the_fabric_agrees_with_the_event_simulation() {
         let agree = |codec| {
@@ -329,8 +330,8 @@ mod tests {
         });
     }
 
-    /// Goal: with a tenth of silent nodes, or of polluters, all the others get the body by the mesh. Forgers are cut off, and only
-    /// they.
+    /// Goal: with a tenth of silent nodes, or of polluters, all the others get the body by the mesh. Only forgers are
+    /// cut off.
     #[test]
     fn a_tenth_of_bad_nodes_changes_little() {
         for codec in CodecKind::ALL {

@@ -15,7 +15,7 @@ use super::{
 /// Nanoseconds since the certificate.
 pub(super) type Time = u64;
 
-/// The name of a node.
+/// Returns the peer id of a node.
 pub(super) fn peer(node: usize) -> PeerId {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&(node as u64 + 1).to_le_bytes());
@@ -26,7 +26,7 @@ pub(super) fn index(peer: &PeerId) -> usize {
     peer.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) as usize) - 1
 }
 
-/// A message on its way.
+/// A message in flight.
 pub(super) struct Parcel {
     pub(super) from: usize,
     pub(super) to: usize,
@@ -41,9 +41,9 @@ pub(super) enum Task {
     Timeout,
 }
 
-/// The present work of a processor.
+/// The current work of a processor.
 pub(super) enum Current {
-    /// Handling something; these messages leave when it is done.
+    /// Handling a message or a timer; these messages leave when it is done.
     Handling(Vec<(Priority, Parcel)>),
     Job(JobId, Done),
 }
@@ -67,7 +67,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node at the genesis, without links. Its chunks stand for such of so many bytes.
+    /// Makes a node at the genesis, without links. Each of its chunks counts as one of `chunk_bytes` bytes.
     pub(super) fn new(wants: Wants, chain: &Chain, secret: [u8; 32], chunk_bytes: usize) -> Node {
         let mut mesh = Mesh::new(BroadcastConfig::default(), wants, chain.heads[0].clone(), secret);
         mesh.set_chunk_bytes(chunk_bytes);
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    /// The parcel that a node really sends.
+    /// Returns the parcel that a node's habit makes of it.
     pub(super) fn twist(&mut self, Parcel { from, to, message }: Parcel) -> Option<Parcel> {
         if is_chunk(&message) && self.habit == Habit::Repeats {
             let message = self.first_chunk.get_or_insert(message).clone();

@@ -1,4 +1,4 @@
-//! [`Samples`]: the cost of each operation of a codec, measured one after the other on one thread.
+//! [`Samples`]: the cost of each operation of a codec, measured one after another on one thread.
 
 use std::{sync::Arc, time::Instant};
 
@@ -7,17 +7,17 @@ use rand::{RngCore, SeedableRng, rngs::StdRng};
 use slipstream_coding::{Check, Codec, CodecKind, Parameters, Plan, Verifier, Work, encode, open, warm_up};
 use slipstream_types::PublicKey;
 
-/// Chunks of RLNC that are verified together.
+/// The numbers of RLNC chunks that are verified together.
 const BATCHES: [usize; 4] = [1, 5, 10, 40];
-/// How many peers send.
+/// The number of sending peers.
 const SENDERS: u8 = 200;
 
-/// Microseconds of each operation, one sample a run.
+/// Microseconds of each operation, one sample per run.
 #[derive(Default)]
 pub struct Samples(Vec<(String, Vec<f64>)>);
 
 impl Samples {
-    /// All operations with their samples, in the order in which they were first measured.
+    /// Returns all operations with their samples, in the order in which they were first measured.
     pub fn into_all(self) -> impl Iterator<Item = (String, Vec<f64>)> {
         self.0.into_iter()
     }
@@ -30,7 +30,7 @@ impl Samples {
         }
     }
 
-    /// The samples of one operation, in the order of the runs.
+    /// Returns the samples of one operation, in the order of the runs.
     ///
     /// # Errors
     /// If it was not measured.
@@ -39,10 +39,10 @@ impl Samples {
         found.map(|(_, samples)| samples.as_slice()).with_context(|| format!("{name} was not measured"))
     }
 
-    /// The sums of several operations, run by run.
+    /// Returns the sums of several operations, run by run.
     ///
     /// # Errors
-    /// If one was not measured.
+    /// If one of them was not measured.
     pub fn sum(&self, names: &[String]) -> Result<Vec<f64>> {
         let mut sums = self.of(&names[0])?.to_vec();
         for name in &names[1..] {
@@ -59,10 +59,10 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Measures them, so many times each, on a payload of noise.
+    /// Measures each operation `runs` times, on a payload of random bytes.
     ///
     /// # Errors
-    /// If a codec fails at its work.
+    /// If a codec fails.
     pub(super) fn measure(kind: CodecKind, payload_bytes: usize, runs: usize) -> Result<Operations> {
         let (mut samples, mut rng) = (Samples::default(), StdRng::seed_from_u64(1));
         warm_up(payload_bytes, &Parameters::default_for(payload_bytes));
@@ -75,7 +75,7 @@ impl Operations {
         Ok(Operations { kind, samples })
     }
 
-    /// The median of one, in microseconds.
+    /// Returns the median of an operation, in microseconds.
     ///
     /// # Errors
     /// If the codec has no such operation.
@@ -86,7 +86,7 @@ impl Operations {
     }
 }
 
-/// An operation's result, and its microseconds.
+/// Returns an operation's result, and its microseconds.
 pub fn timed<T>(operation: impl FnOnce() -> T) -> (T, f64) {
     let begin = Instant::now();
     let result = operation();
@@ -97,10 +97,10 @@ fn peer(number: u8) -> PublicKey {
     PublicKey([number; 32])
 }
 
-/// Measures a codec once: at the source, at a receiver, and at a relay. Names read `CODEC.OPERATION.SIZE`.
+/// Measures a codec once: at the source, at a receiver, and at a relay. Sample names are `CODEC.OPERATION.SIZE`.
 ///
 /// # Errors
-/// If the codec fails at its work.
+/// If the codec fails.
 pub fn measure(
     samples: &mut Samples,
     size: &str,
@@ -134,7 +134,7 @@ pub fn measure(
     Ok(())
 }
 
-/// As [`Result::transpose`] for a timed result.
+/// [`Result::transpose`] for a timed result.
 trait Swap<T> {
     fn swap(self) -> Result<(T, f64)>;
 }
@@ -145,7 +145,8 @@ impl<T, E: std::error::Error + Send + Sync + 'static> Swap<T> for (Result<T, E>,
     }
 }
 
-/// Enough chunks for any receiver. Of shards the last ones first: most of the decoded bytes have to be restored then.
+/// Returns enough chunks for any receiver. Of Reed-Solomon shards, the last come first: most of the decoded bytes must
+/// then be reconstructed.
 fn chunks(source: &mut dyn Codec, rng: &mut StdRng) -> Result<Vec<Vec<u8>>> {
     let chunk = |number| source.next_chunk(&peer(number), rng).context("the source has no chunk");
     let mut chunks = (0..SENDERS).map(chunk).collect::<Result<Vec<_>>>()?;
@@ -156,7 +157,7 @@ fn chunks(source: &mut dyn Codec, rng: &mut StdRng) -> Result<Vec<Vec<u8>>> {
     Ok(chunks)
 }
 
-/// Feeds chunks and runs what is to be checked after the first and after the last, as a node does that has a worker free.
+/// Feeds chunks and runs the pending checks after the first and after the last one, like a node with a free worker.
 fn receive(
     codec: &mut dyn Codec,
     chunks: &[Vec<u8>],
@@ -180,7 +181,7 @@ fn receive(
     Ok(accept_us)
 }
 
-/// A receiver gets just what it needs.
+/// Feeds a receiver exactly what it needs.
 fn receive_all(
     plan: &Plan,
     chunks: &[Vec<u8>],

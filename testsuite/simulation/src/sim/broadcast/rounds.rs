@@ -1,18 +1,18 @@
-//! A payload among very many nodes, round by round, as the paper on network coding counts it: hops until 99 % have it, and the
-//! waste.
+//! A payload among 10,000 nodes, round by round, as the paper on network coding counts it: hops until 99 % have it, and
+//! the waste.
 //!
-//! The model comes from ethresear.ch, "Faster block/blob propagation in Ethereum", section on simulations. Every node has `degree`
-//! others that it may send to, drawn at random. A message arrives at the end of the round in which it was sent. Whole payloads go
-//! to all of them, coded ones as one chunk to each, once, in the round after a node has got its first. A message of no use to its
-//! receiver is waste.
+//! The model comes from ethresear.ch, "Faster block/blob propagation in Ethereum", section on simulations. Every node
+//! may send to `degree` others, drawn at random. A message arrives at the end of the round in which it was sent. Whole
+//! payloads go to all of them. A coded payload goes as one chunk to each, once, in the round after a node gets its
+//! first chunk. A message that its receiver cannot use is waste.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 /// Pieces of a coded payload.
 const PIECES: usize = 10;
-/// The modulus of the coefficients: a Mersenne prime, so large that combinations are never dependent by chance.
+/// The modulus of the coefficients: a Mersenne prime, large enough that combinations are never dependent by chance.
 const PRIME: u64 = (1 << 61) - 1;
-/// Rounds after which nothing more will come.
+/// The number of rounds after which a run ends.
 const ROUNDS_MAX: usize = 64;
 
 /// The result of a run.
@@ -20,25 +20,25 @@ const ROUNDS_MAX: usize = 64;
 pub(super) struct Spread {
     /// Rounds until 99 % of the nodes have the payload.
     pub(super) hops: usize,
-    /// The payloads sent in vain until then.
+    /// The payloads wasted until then.
     pub(super) wasted: f64,
-    /// The share of the nodes that has it at the end.
+    /// The share of the nodes that have it at the end.
     pub(super) reached: f64,
 }
 
 /// How often a node sends its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sends {
-    /// In the round after it got it.
+    /// In the round after it got the payload.
     Once,
-    /// In every round from then on, as the paper's baseline does.
+    /// In every round after it got the payload, as in the paper's baseline.
     EveryRound,
 }
 
-/// The nodes to which each node may send.
+/// Draws the nodes to which each node may send.
 fn links(nodes: usize, degree: usize, rng: &mut StdRng) -> Vec<Vec<u32>> {
     let of = |node: usize, rng: &mut StdRng| {
-        // Of one fewer, and those behind the node itself one further.
+        // Drawn from one fewer, with a shift by one from the node itself on.
         let others = rand::seq::index::sample(rng, nodes - 1, degree);
         others.into_iter().map(|other| (other + usize::from(other >= node)) as u32).collect()
     };
@@ -49,7 +49,7 @@ fn is_enough(have: usize, nodes: usize) -> bool {
     have * 100 >= nodes * 99
 }
 
-/// The payload goes whole.
+/// Spreads the payload as a whole.
 pub(super) fn gossip(nodes: usize, degree: usize, sends: Sends, seed: u64) -> Spread {
     let links = links(nodes, degree, &mut StdRng::seed_from_u64(seed));
     let mut has = vec![false; nodes];
@@ -77,7 +77,7 @@ pub(super) fn gossip(nodes: usize, degree: usize, sends: Sends, seed: u64) -> Sp
 /// The coefficients of a combination.
 type Vector = [u64; PIECES];
 
-/// A node's combinations, each with a pivot that those below it lack.
+/// A node's combinations, each with a pivot at which the later ones are zero.
 #[derive(Clone, Default)]
 struct Space(Vec<(usize, Vector)>);
 
@@ -85,7 +85,7 @@ fn times(a: u64, b: u64) -> u64 {
     (u128::from(a) * u128::from(b) % u128::from(PRIME)) as u64
 }
 
-/// The inverse, by Fermat.
+/// Returns the inverse, by Fermat's little theorem.
 fn inverse(a: u64) -> u64 {
     let (mut power, mut square, mut exponent) = (1, a, PRIME - 2);
     while exponent > 0 {
@@ -98,7 +98,7 @@ fn inverse(a: u64) -> u64 {
     power
 }
 
-/// Adds a multiple of `vector`.
+/// Adds `factor` times `vector`.
 fn add(to: &mut Vector, vector: &Vector, factor: u64) {
     for (to, value) in to.iter_mut().zip(vector) {
         *to = (*to + times(factor, *value)) % PRIME;
@@ -106,7 +106,7 @@ fn add(to: &mut Vector, vector: &Vector, factor: u64) {
 }
 
 impl Space {
-    /// The space of the whole payload.
+    /// Returns the space of the whole payload.
     fn whole() -> Space {
         let unit = |at| (at, std::array::from_fn(|other| u64::from(other == at)));
         Space((0..PIECES).map(unit).collect())
@@ -116,7 +116,7 @@ impl Space {
         self.0.len() == PIECES
     }
 
-    /// Takes a combination. False if it adds nothing.
+    /// Inserts a combination. Returns false if it adds nothing.
     fn insert(&mut self, mut vector: Vector) -> bool {
         for (pivot, row) in &self.0 {
             let factor = (PRIME - vector[*pivot]) % PRIME;
@@ -129,7 +129,7 @@ impl Space {
         true
     }
 
-    /// A fresh combination of the node's own ones.
+    /// Returns a random combination of the node's own ones.
     fn combine(&self, rng: &mut StdRng) -> Vector {
         let mut vector = [0; PIECES];
         for (_, row) in &self.0 {
@@ -139,7 +139,7 @@ impl Space {
     }
 }
 
-/// The payload goes as combinations of its pieces.
+/// Spreads the payload as combinations of its pieces.
 pub(super) fn coded(nodes: usize, degree: usize, seed: u64) -> Spread {
     let mut rng = StdRng::seed_from_u64(seed);
     let links = links(nodes, degree, &mut rng);
@@ -174,8 +174,8 @@ pub(super) fn coded(nodes: usize, degree: usize, seed: u64) -> Spread {
 mod tests {
     use super::*;
 
-    /// Goal: every node gets the payload, in fewer hops if each sends to more. Nodes that send once waste all but one of the
-    /// payloads that each receives.
+    /// Goal: every node gets the payload, in fewer hops if each sends to more. If each node sends once, all but one of
+    /// the payloads that a node receives are wasted.
     #[test]
     fn whole_payloads_reach_everybody() {
         let narrow = gossip(1_000, 6, Sends::Once, 1);
@@ -187,7 +187,8 @@ mod tests {
         assert!(again.wasted > narrow.wasted && again.hops <= narrow.hops, "{narrow:?}, {again:?}");
     }
 
-    /// Goal: chunks that every node makes anew are of use until it has enough, so that a mesh of four times the pieces is enough.
+    /// Goal: chunks that every node recodes are useful until the receiver has enough. A mesh with four times as many
+    /// links as pieces suffices.
     #[test]
     fn coded_payloads_reach_everybody_sooner() {
         let (whole, coded) = (gossip(1_000, 8, Sends::Once, 2), coded(1_000, 40, 2));
@@ -195,7 +196,7 @@ mod tests {
         assert!(coded.wasted < whole.wasted, "{coded:?}, {whole:?}");
     }
 
-    /// Goal: a combination of the present ones adds nothing, and another one does.
+    /// Goal: a combination of the present ones adds nothing, and an independent one does.
     #[test]
     fn dependent_combinations_add_nothing() {
         let mut rng = StdRng::seed_from_u64(3);

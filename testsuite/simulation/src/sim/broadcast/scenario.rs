@@ -5,28 +5,28 @@ use slipstream_coding::CodecKind;
 /// One batch among many nodes.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// All nodes, validators among them.
+    /// The number of nodes, including validators.
     pub nodes: usize,
-    /// Of these, validators: they have the batch, one leads, the others lend.
+    /// The number of validators: all of them have the batch, one leads, and the others lend their up-links.
     pub validators: usize,
-    /// Connections that each node makes to others drawn at random; as many come in, on average.
+    /// Connections that each node opens to nodes drawn at random; it accepts as many on average.
     pub outbound: usize,
     /// How the leader codes the batch's body.
     pub codec: CodecKind,
-    /// Bytes of the body as it is sent.
+    /// Bytes of the encoded body.
     pub payload_bytes: usize,
-    /// Bits per second of each node's up-link. Down-links have twice as many.
+    /// Bits per second of each node's up-link. Down-links have twice that.
     pub uplink_bits_per_second: u64,
-    /// The share of the fullnodes that is connected and says nothing.
+    /// The share of the fullnodes that are connected and send nothing.
     pub silent: f64,
-    /// The share of the fullnodes that pollutes.
+    /// The share of the fullnodes that send polluted messages.
     pub polluters: f64,
-    /// Of places, neighbours, habits, and all nodes' secrets.
+    /// The seed of places, neighbours, habits, and all nodes' secrets.
     pub seed: u64,
 }
 
 impl Scenario {
-    /// So many nodes as an honest network has them.
+    /// An honest network of `nodes` nodes.
     pub fn honest(nodes: usize, codec: CodecKind, payload_bytes: usize, mbit: u64, seed: u64) -> Scenario {
         Scenario {
             nodes,
@@ -42,21 +42,21 @@ impl Scenario {
     }
 }
 
-/// The honest fullnodes' times.
+/// The honest fullnodes' results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// Milliseconds from the certificate until half of them had the body.
     pub p50_ms: f64,
-    /// And until 99 % had it.
+    /// Milliseconds until 99 % had it.
     pub p99_ms: f64,
-    /// Bytes that one of them sent, on average, in payloads.
+    /// Bytes that one of them sent on average, in payloads.
     pub sent_payloads: f64,
-    /// How many had to fetch it in the end.
+    /// How many of them had to fetch it from sync in the end.
     pub fetched: usize,
-    /// Times that one of them asked for missing chunks, on average.
+    /// How often one of them asked for missing chunks, on average.
     pub pulls: f64,
-    /// Honest nodes that were cut off by somebody.
+    /// Honest nodes that some node cut off.
     pub wronged: usize,
-    /// Polluters that were cut off by somebody.
+    /// Polluters that some node cut off.
     pub cut_off: usize,
 }

@@ -6,19 +6,19 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::scenario::Scenario;
 
-/// One way, between neighbours and between antipodes.
+/// The one-way latencies between neighbours and between antipodes.
 const LATENCY_MS: (f64, f64) = (10.0, 150.0);
 
-/// The nodes and their links, as the module describes.
+/// The nodes and their links.
 pub(super) struct Topology {
-    /// In a unit square.
+    /// Coordinates in the unit square.
     places: Vec<(f64, f64)>,
-    /// By node, the validators first.
+    /// The links by node, validators first.
     pub(super) links: Vec<BTreeSet<usize>>,
 }
 
 impl Topology {
-    /// Each node is connected to some others drawn at random, and all validators among each other.
+    /// Connects each node to some others drawn at random, and all validators to each other.
     pub(super) fn draw(scenario: &Scenario) -> Topology {
         let mut rng = StdRng::seed_from_u64(scenario.seed);
         let count = scenario.nodes;
@@ -35,7 +35,7 @@ impl Topology {
         Topology { places, links }
     }
 
-    /// From one node to another.
+    /// Returns the one-way latency between two nodes.
     pub(super) fn latency(&self, a: usize, b: usize) -> Duration {
         let ((ax, ay), (bx, by)) = (self.places[a], self.places[b]);
         let distance = (ax - bx).hypot(ay - by) / std::f64::consts::SQRT_2;

@@ -1,4 +1,4 @@
-//! [`Uplink`]: a node's messages, on their way out. Its peers take turns, as connections that share a link do.
+//! [`Uplink`]: a node's outgoing messages. Its peers take turns, like connections that share a link.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,19 +6,19 @@ use slipstream_network::Priority;
 
 use super::node::Parcel;
 
-/// Bytes that one peer is sent before it is another one's turn: some packets.
+/// Bytes sent to one peer before the next peer's turn: some packets.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// A part of a message on a link.
 pub(super) struct Piece {
     pub(super) to: usize,
-    /// The bytes that it takes on the link.
+    /// Its bytes on the link.
     pub(super) bytes: usize,
     /// The message, with its last part.
     pub(super) parcel: Option<Parcel>,
 }
 
-/// A node's up-link, as the module describes.
+/// A node's up-link.
 #[derive(Default)]
 pub(super) struct Uplink {
     lanes: BTreeMap<usize, Lane>,
@@ -26,7 +26,7 @@ pub(super) struct Uplink {
     turns: VecDeque<usize>,
 }
 
-/// The messages to one peer, one after the other, and how much of each is still to be sent.
+/// The messages to one peer in order, and how many bytes of each remain.
 #[derive(Default)]
 struct Lane {
     waiting: [VecDeque<(Parcel, usize)>; Priority::ALL.len()],
@@ -40,7 +40,7 @@ impl Lane {
 }
 
 impl Uplink {
-    /// A message of so many bytes waits to be sent.
+    /// Enqueues a message of `bytes` bytes.
     pub(super) fn push(&mut self, priority: Priority, parcel: Parcel, bytes: usize) {
         let lane = self.lanes.entry(parcel.to).or_default();
         if lane.is_empty() {
@@ -49,7 +49,7 @@ impl Uplink {
         lane.waiting[priority as usize].push_back((parcel, bytes));
     }
 
-    /// The next piece to send.
+    /// Returns the next piece to send.
     pub(super) fn next(&mut self) -> Option<Piece> {
         let to = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&to)?;

@@ -5,8 +5,9 @@
 //!    └─── Run ──────────────────────────────────────────────────────────────────────────────▶ processor ─┘
 //! ```
 //!
-//! A node has one processor, which takes messages and jobs one after the other and needs for them what was measured. Codecs are
-//! real and see a payload of as many chunks as the real one has, but small ones. Links count the weight of the real ones.
+//! A node has one processor, which handles messages and jobs one at a time and takes the measured costs for them. The
+//! codecs are real: they code a small payload that has as many chunks as the real one. Links count the size of the real
+//! chunks.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -26,9 +27,9 @@ use super::{
     uplink::Piece,
 };
 
-/// Bytes that a packet of QUIC over UDP and IP has beside its content, and its content.
+/// Bytes of a packet's overhead for QUIC, UDP and IP, and of its content.
 const PACKET_BYTES: (usize, usize) = (64, 1_350);
-/// The longest wait of a node, in milliseconds.
+/// The longest time that a node waits for the body, in milliseconds.
 const END_MS: u64 = 20_000;
 
 fn time_of(us: f64) -> Time {
@@ -38,7 +39,7 @@ fn time_of(us: f64) -> Time {
 enum Event {
     /// An up-link has sent a part of a message.
     Sent(usize),
-    /// The first bit of it is at its receiver.
+    /// The first bit of a part reaches its receiver.
     Arriving(Piece),
     Arrived(Parcel),
     /// A processor is free.
@@ -46,7 +47,7 @@ enum Event {
     Timer(usize),
 }
 
-/// A network of nodes, as the module describes.
+/// A network of nodes.
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
     costs: &'a Costs,
@@ -54,7 +55,7 @@ pub(super) struct World<'a> {
     base: Instant,
     now: Time,
     events: BinaryHeap<Reverse<(Time, u64)>>,
-    /// By number; those that have happened are empty.
+    /// By number; events that have happened are `None`.
     pending: Vec<Option<Event>>,
     waiting: usize,
     topology: Topology,
@@ -97,7 +98,8 @@ impl World<'_> {
         }
     }
 
-    /// All nodes know each other's wants; then the leader codes, and the other validators hear of the certificate and lend.
+    /// Tells all nodes each other's wants. Then the leader codes, and the other validators learn of the certificate and
+    /// lend.
     fn begin(&mut self, chain: &Chain) -> Result<()> {
         let wants = |index| Wants { body: index >= self.scenario.validators, hints: false };
         let wants: Vec<_> = (0..self.nodes.len()).map(wants).collect();
@@ -164,7 +166,7 @@ impl World<'_> {
                     self.nodes[node].tasks.push_back(Task::Timeout);
                     self.work(node);
                 }
-                // Of a timer that was set anew.
+                // From a timer that was set again.
                 Some(Event::Timer(_)) | None => {}
             }
         }
@@ -178,7 +180,7 @@ impl World<'_> {
         }
     }
 
-    /// Begins with the next task of an idle processor.
+    /// Starts the next task of an idle processor.
     fn work(&mut self, node: usize) {
         let at = self.instant();
         let it = &mut self.nodes[node];
@@ -208,8 +210,8 @@ impl World<'_> {
         self.act(node, Some(is_chunk));
     }
 
-    /// Takes a mesh's effects. The cause of the effects, maybe a chunk, keeps the processor busy; effects outside of a run do
-    /// nothing.
+    /// Carries out a mesh's effects. `handled`, if any, is whether the handled message was a chunk, and keeps the
+    /// processor busy. Effects that a run does not simulate are ignored.
     fn act(&mut self, node: usize, handled: Option<bool>) {
         let mut sent = Vec::new();
         while let Some(effect) = self.nodes[node].mesh.poll_effect() {
@@ -221,7 +223,7 @@ impl World<'_> {
                 Effect::Run { id, job } => it.tasks.push_back(Task::Job(id, job)),
                 Effect::GaveUp(_) => it.is_incomplete = true,
                 Effect::Expect { .. } | Effect::Heard { .. } | Effect::Credit { .. } => {}
-                // Nobody is to lead whose leader publishes at once.
+                // No stand-in leads, because the leader publishes at once.
                 Effect::Lead(_) => {}
                 Effect::Deliver(_) => {
                     if it.has_body_at.is_none()
@@ -243,7 +245,7 @@ impl World<'_> {
         self.wind(node);
     }
 
-    /// A processor has finished its work.
+    /// Ends a processor's work.
     fn finish(&mut self, node: usize) {
         match self.nodes[node].current.take() {
             Some(Current::Handling(sent)) => {
@@ -272,7 +274,7 @@ impl World<'_> {
         }
     }
 
-    /// Bytes that a message takes on a link.
+    /// Returns the bytes that a message takes on a link.
     fn weight(&self, message: &Bytes) -> usize {
         let content = match is_chunk(message) {
             true => self.costs.chunk_bytes + 40,
@@ -293,13 +295,13 @@ impl World<'_> {
         self.schedule(arrives, Event::Arriving(piece));
     }
 
-    /// The time that a part of a message takes on an up-link.
+    /// Returns the time that a part of a message takes on an up-link.
     fn takes(&self, piece: &Piece) -> Time {
         piece.bytes as u64 * 8_000_000_000 / self.scenario.uplink_bits_per_second
     }
 
-    /// A part of a message comes in over the down-link, which is twice as wide. It comes after its last bit was sent, and after the
-    /// parts in front of it.
+    /// Receives a part of a message over the down-link, which is twice as fast. It arrives after its last bit was sent,
+    /// and after the parts before it.
     fn receive(&mut self, piece: Piece) {
         let sent = self.takes(&piece);
         let it = &mut self.nodes[piece.to];
@@ -311,7 +313,7 @@ impl World<'_> {
         }
     }
 
-    /// A node bans another one.
+    /// Disconnects a node that another one bans.
     fn cut(&mut self, node: usize, other: usize) {
         self.nodes[other].was_banned = true;
         for (a, b) in [(node, other), (other, node)] {
@@ -350,7 +352,7 @@ impl World<'_> {
     }
 }
 
-/// The habit of each node; validators are honest.
+/// Draws the habit of each node; validators are honest.
 fn habits(scenario: &Scenario, rng: &mut StdRng) -> Vec<Habit> {
     let fullnodes = scenario.nodes - scenario.validators;
     let share = |share: f64| (share * fullnodes as f64).round() as usize;

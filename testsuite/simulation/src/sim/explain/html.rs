@@ -8,7 +8,7 @@ use slipnet::report::escaped;
 const STYLE: &str = include_str!("page.css");
 
 impl Explained {
-    /// The timeline as one self-contained HTML page: by day, by night, and on a telephone of 360 px.
+    /// Renders the timeline as one self-contained HTML page, for light and dark mode, and for a phone 360 px wide.
     pub fn to_html(&self) -> String {
         let title = escaped(&self.title);
         let kind = if self.failure.is_some() { "bad" } else { "good" };

@@ -1,4 +1,5 @@
-//! `slipnet explain SEED`: a simulated run as a timeline that a person can read: who lied, what each node thought, why it stood.
+//! `slipnet explain SEED`: a simulated run as a timeline for a person: which peers lied, what each node did and why,
+//! where it stood still.
 //!
 //! ```text
 //!  World ─▶ Trace ── note (routine), mark, tell ──▶ Recording ─┐
@@ -6,7 +7,7 @@
 //!                                                              └─▶ Explained ─▶ text, HTML
 //! ```
 //!
-//! A run that is explained is the run that failed: recording draws nothing from the seed and stays out of the digest.
+//! An explained run is the run that failed: recording draws nothing from the seed and stays out of the digest.
 
 mod html;
 mod text;
@@ -23,23 +24,24 @@ use super::{Scenario, validators, world::World};
 
 pub(super) use think::Thoughts;
 
-/// Events that a timeline holds; a page of more cannot be read. The first ones are kept: later ones follow from them.
+/// The most events of a timeline; a longer page is unreadable. The first ones are kept, because later ones follow from
+/// them.
 const EVENTS_MAX: usize = 20_000;
-/// Routine events that are kept: the last ones, which lead to the failure.
+/// The number of routine events that are kept: the last ones, which lead to the failure.
 const ROUTINE_MAX: usize = 400;
 
 /// The kind of a timeline's event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Requests, answers and jobs, of which a run has thousands.
+    /// Requests, answers and jobs; a run has thousands.
     Routine,
-    /// Faults: processes, power, connections, the end of all trouble.
+    /// Faults: processes, power, connections, the end of all faults.
     World,
     /// Something false was sent.
     Lie,
-    /// A node's work, or its reason, changed.
+    /// A node changed its work, or its reason.
     Thought,
-    /// A node will not talk to a peer any more.
+    /// A node banned a peer.
     Ban,
 }
 
@@ -62,20 +64,20 @@ pub(super) struct Event {
     at: u64,
     kind: Kind,
     pub(super) text: String,
-    /// Routine events since the one before.
+    /// The number of routine events left out since the previous event.
     folded: u64,
 }
 
 /// The part of a trace that is for a reader.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// In their order; routine is folded.
+    /// The events in order, without routine ones.
     pub(super) events: Vec<Event>,
     /// The last routine events.
     routine: VecDeque<Event>,
-    /// Routine events since the last one that is kept.
+    /// Routine events since the last kept event.
     folded: u64,
-    /// Events that found no room.
+    /// Events beyond the limit.
     left_out: u64,
 }
 
@@ -96,23 +98,23 @@ impl Recording {
     }
 }
 
-/// How a node stood when the run ended.
+/// A node's state when the run ended.
 #[derive(Clone, Debug)]
 pub(super) struct Stand {
-    /// The node, and its work.
+    /// The node's name, and its current work.
     pub(super) what: String,
-    /// How far it is, since when, and the thing that it waits for.
+    /// Its head, since when, and what it waits for.
     pub(super) facts: Vec<String>,
-    /// Each peer as the node sees it, and what it is.
+    /// Each peer as the node sees it, with its real habit.
     pub(super) peers: Vec<String>,
 }
 
 /// One run with its explanation.
 #[derive(Debug)]
 pub struct Explained {
-    /// The seed and the kind of its world.
+    /// The seed and its scenario.
     pub(super) title: String,
-    /// The fault that an oracle found.
+    /// The fault that an oracle found; `None` if the run went well.
     pub(super) failure: Option<String>,
     /// The virtual time of the run.
     pub(super) took: Duration,
@@ -122,12 +124,12 @@ pub struct Explained {
     pub(super) recording: Recording,
 }
 
-/// What `slipnet explain` is given.
+/// The arguments of `slipnet explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainOptions {
     /// The seed, as the failed run printed it.
     pub seed: u64,
-    /// The scenario, as the failed run printed it; without it the one that the seed picks.
+    /// The scenario, as the failed run printed it; by default the one that the seed picks.
     #[arg(long, value_enum)]
     pub scenario: Option<Scenario>,
     /// The seed is one of `slipnet sim validators`.
@@ -136,13 +138,13 @@ pub struct ExplainOptions {
     /// Also write the timeline to this file, as one HTML page.
     #[arg(long)]
     pub html: Option<PathBuf>,
-    /// Leave one defence out, as the failed run did.
+    /// Disable one defence, as the failed run did.
     #[arg(long, hide = true)]
     pub planted: Option<String>,
 }
 
 impl ExplainOptions {
-    /// Runs the seed again and tells what happened.
+    /// Runs the seed again and prints what happened.
     ///
     /// # Errors
     /// If the world cannot be built, or the output cannot be written. A failed run is no error: it is the subject.
@@ -159,12 +161,12 @@ impl ExplainOptions {
     }
 }
 
-/// The defence of this name, of either simulation.
+/// Parses the name of a defence, of either simulation.
 fn planted<T: FromStr<Err: fmt::Display>>(name: Option<&str>) -> Result<Option<T>> {
     name.map(|name| name.parse::<T>().map_err(|error| anyhow!("--planted {name}: {error}"))).transpose()
 }
 
-/// Runs one seed again and keeps the parts that a person needs to understand it.
+/// Runs one seed again and records what a person needs to understand it.
 ///
 /// # Errors
 /// If the world cannot be built.
@@ -188,7 +190,7 @@ pub fn explain(seed: u64, scenario: Option<Scenario>, planted: Option<Planted>) 
 }
 
 impl Explained {
-    /// The fault that an oracle found; `None` if the run went well.
+    /// Returns the fault that an oracle found; `None` if the run went well.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -1,4 +1,4 @@
-//! The thoughts of a world's nodes, and their state at its end.
+//! The nodes' thoughts (their work and its reason), and their state at the end of a run.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::sim::{
     world::World,
 };
 
-/// Each node's last thought, while somebody reads along.
+/// Each node's last thought, while a recording runs.
 #[derive(Debug, Default)]
 pub(in crate::sim) struct Thoughts(BTreeMap<usize, Thought>);
 
@@ -21,12 +21,12 @@ struct Thought {
     /// The node's work and its reason, without the numbers, which change with every batch.
     shape: String,
     head: u64,
-    /// When its head came to be this.
+    /// When it reached this head.
     since: Moment,
 }
 
 impl World {
-    /// The participants, each with its real habit.
+    /// Returns the participants, each with its real habit.
     pub(super) fn cast(&self) -> Vec<String> {
         let servers = self.servers.iter().enumerate().map(|(place, server)| describe(place, server));
         let nodes = self.nodes.iter().enumerate().map(|(index, node)| {
@@ -44,7 +44,7 @@ impl World {
         servers.chain(nodes).collect()
     }
 
-    /// Tells a reader of each node that does something else than before, or for another reason.
+    /// Records each node that changed its work or its reason.
     pub(in crate::sim) fn think(&mut self) {
         if !self.trace.is_recorded() {
             return;
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// How each node stands now.
+    /// Returns each node's current state.
     pub(in crate::sim) fn stands(&self) -> Vec<Stand> {
         let now = self.instant();
         let stand = |index: usize| {
@@ -97,7 +97,7 @@ impl World {
         (0..self.nodes.len()).map(stand).collect()
     }
 
-    /// A peer as a node sees it, and its real habit.
+    /// Describes a peer as a node sees it, with its real habit.
     fn seen(&self, peer: &PeerStatus) -> String {
         let place = self.place(&peer.id);
         let who = match place.as_ref().map(|place| (*place, self.servers.get(*place))) {
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// A node's work, and its reason.
+/// Describes a node's work and its reason.
 fn thought(status: &SyncStatus) -> String {
     let waiting = status.waiting.as_ref().map(|waiting| format!("; waits: {}", waiting.reason));
     format!("{}, {}{}", status.phase, status.reason, waiting.unwrap_or_default())
@@ -140,7 +140,7 @@ fn describe(place: usize, server: &Server) -> String {
     text
 }
 
-/// A server's habit, in the words of docs/simulation.md.
+/// Describes a server's habit, in the words of docs/simulation.md.
 fn habit(habit: &Habit) -> String {
     match habit {
         Habit::Honest => "honest".to_owned(),

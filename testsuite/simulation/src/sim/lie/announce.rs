@@ -1,4 +1,4 @@
-//! Announcements that are wrong, and those that nobody needs.
+//! False announcements, and useless ones.
 
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng};
@@ -7,7 +7,8 @@ use slipstream_types::{BatchNumber, Epoch, codec};
 
 use super::{super::chain::Chain, expired, tell::flip};
 
-/// An announcement that is wrong, for nodes that all know the validators of `known`; and whether it is under expired keys.
+/// Makes a false announcement for nodes that all know the validators of `known`. The flag is whether it uses expired
+/// keys.
 pub(in super::super) fn announcement(
     number: BatchNumber,
     known: Epoch,
@@ -28,8 +29,8 @@ pub(in super::super) fn announcement(
     Ok((codec::encode("announcement", &announcement)?, is_expired))
 }
 
-/// One message of a flood: an old batch, a future batch with another header or body under its own certificate, or one of an unknown
-/// epoch.
+/// Makes one message of a flood: an old batch, a recent batch with another header or body under its own certificate, or
+/// one of an unknown epoch.
 pub(in super::super) fn junk(certified: BatchNumber, rng: &mut StdRng) -> Result<Vec<u8>> {
     let old = BatchNumber::new(rng.random_range(1..=certified.get()));
     let late = certified.before(rng.random_range(0..8)).max(BatchNumber::new(1));

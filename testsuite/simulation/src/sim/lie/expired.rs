@@ -1,7 +1,7 @@
-//! Lies under good signatures: the keys of validators whose epoch is over, which nobody guards any more.
+//! Lies under valid signatures of validators whose epoch is over, and whose keys may have leaked.
 //!
-//! They are told only to nodes that know that the epoch is over. A node that has just the genesis takes any ledger that its
-//! validators signed, which is what waypoints are for.
+//! Only nodes that know that the epoch is over get them. A node that has just the genesis accepts any ledger that its
+//! validators signed; waypoints guard against that.
 
 use anyhow::{Context, Result};
 use slipstream_sync::protocol::{ANSWER_BYTES_MAX, Announcement, Range, Summary};
@@ -12,7 +12,8 @@ use slipstream_types::{
 
 use super::super::chain::{Chain, epoch, signers};
 
-/// The last epoch that is over, both for a node that knows the validators of `known` and for a batch; `None` before the first.
+/// Returns the last epoch that is over, both for a node that knows the validators of `known` and for a batch; `None`
+/// before the first.
 fn over(known: Epoch, number: BatchNumber) -> Option<Epoch> {
     known.min(epoch(number)).0.checked_sub(1).map(Epoch)
 }
@@ -22,7 +23,7 @@ fn sign(info: LedgerInfo) -> Certificate {
     slipstream_testkit::sign(info, &signers)
 }
 
-/// Another header in the place of a batch, and the certificate of the ledger that ends with it.
+/// Replaces a batch's header, and returns the certificate of the ledger that ends with it.
 fn replace(header: &mut BatchHeader, over: Epoch) -> Result<Certificate> {
     header.epoch = over;
     header.gas_used += 1;
@@ -34,7 +35,7 @@ fn replace(header: &mut BatchHeader, over: Epoch) -> Result<Certificate> {
     Ok(sign(LedgerInfo::of(header, accumulator.root(), None)))
 }
 
-/// A head far ahead.
+/// Forges a head far ahead.
 pub(super) fn summary(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     let mut summary: Summary = codec::decode("summary", honest, ANSWER_BYTES_MAX)?;
     let Some(head) = &mut summary.head else { return Ok(None) };
@@ -46,7 +47,7 @@ pub(super) fn summary(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     Ok(Some(codec::encode("summary", &summary)?))
 }
 
-/// A range whose last batch is another one, in a ledger that ends with it.
+/// Forges a range whose last batch is another one, in a ledger that ends with it.
 pub(super) fn range(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     let mut range: Range = codec::decode("range", honest, ANSWER_BYTES_MAX)?;
     let mut batches = range.batches.to_vec();
@@ -60,7 +61,7 @@ pub(super) fn range(honest: &[u8], known: Epoch) -> Result<Option<Vec<u8>>> {
     Ok(Some(codec::encode("range", &range)?))
 }
 
-/// Makes another batch of an announced one. False if no epoch is over for it.
+/// Replaces an announced batch. Returns false if no epoch is over for it.
 pub(super) fn announce(announcement: &mut Announcement, known: Epoch) -> Result<bool> {
     let Some(over) = over(known, announcement.header.number) else { return Ok(false) };
     announcement.certificate = replace(&mut announcement.header, over)?;

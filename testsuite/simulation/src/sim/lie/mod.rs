@@ -11,7 +11,7 @@ use slipstream_types::{BatchNumber, Epoch};
 pub(super) use self::announce::{announcement, junk};
 use super::fault::Fault;
 
-/// A request to a liar, an honest peer's answer, and the knowledge of both sides.
+/// A request to a liar, an honest peer's answer to it, and what both sides know.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     pub(super) request: &'a Request,
@@ -22,50 +22,50 @@ pub(super) struct Question<'a> {
     pub(super) known: Epoch,
 }
 
-/// A way to lie.
+/// A kind of lie.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Lie {
-    /// A head far ahead under signatures of another one.
+    /// A head far ahead, under the signatures of an older one.
     ForgedHead,
     /// A head with too few signatures.
     NoQuorum,
-    /// Another genesis beside a good head.
+    /// Another genesis beside a valid head.
     ForeignChain,
-    /// Keeps everything, has every snapshot.
+    /// The promise to have all batches and every snapshot.
     Promises,
-    /// Bits of a body flipped.
+    /// A body with bits flipped.
     Body,
-    /// Bits of a delta flipped.
+    /// A delta with bits flipped.
     Delta,
-    /// A delta that gives somebody money.
+    /// A delta that adds money to an account.
     Money,
-    /// Fewer batches than are due.
+    /// Fewer batches than requested.
     Short,
     /// An answer without batches.
     Empty,
-    /// Batches from the next one on.
+    /// Batches that start one too late.
     Shifted,
-    /// The receipts of another batch beside a true body.
+    /// Another batch's receipts beside a true body.
     Receipts,
-    /// A part left out that was asked for.
+    /// A requested part left out.
     Missing,
     /// Batches with a changed header.
     Header,
-    /// Forged batches under a good certificate.
+    /// Forged batches under a valid certificate.
     Grafted,
     /// Forged batches under the strangers' certificate.
     Stranger,
-    /// A range's certificate without its quorum.
+    /// A range's certificate with one signature less than a quorum.
     RangeNoQuorum,
     /// Missing hints, or empty ones.
     UselessHints,
     /// As many hints as the protocol allows.
     HugeHints,
-    /// Hints that tell other rows than there were.
+    /// Hints with false values.
     FalseValues,
     /// An offer with another state root.
     Offer,
-    /// An offer that differs where its certificate does not look.
+    /// An offer that differs in a field that its certificate does not cover.
     SubtleOffer,
     /// Changed headers before a snapshot.
     Headers,
@@ -73,28 +73,28 @@ pub(super) enum Lie {
     HiddenRow,
     /// A chunk with a changed row.
     ChangedRow,
-    /// Siblings of another state.
+    /// Another state's siblings.
     Siblings,
     /// Other code than was requested.
     Code,
     /// Range deltas with bits flipped.
     RangeDelta,
-    /// Validators that nobody appointed.
+    /// Validators that were never appointed.
     Epochs,
-    /// Good signatures of validators whose epoch is over.
+    /// Valid signatures of validators whose epoch is over.
     Expired,
-    /// Net changes that name rows which did not change.
+    /// Range deltas that name unchanged rows.
     Padded,
-    /// Parts that are as long as their content.
+    /// Uncompressed parts.
     Literal,
-    /// Hints beside parts that were asked for without.
+    /// Hints that were not requested, beside the requested parts.
     UnaskedHints,
     /// Random bytes as an answer.
     Garbage,
 }
 
 impl Lie {
-    /// The lies about snapshots' and range deltas' beginnings and rows. Range deltas are asked for least.
+    /// The lies about the offers and rows of snapshots and range deltas. Range deltas are requested least.
     pub(super) const ABOUT_SNAPSHOTS: [Lie; 9] = [
         Lie::Offer,
         Lie::SubtleOffer,
@@ -107,8 +107,8 @@ impl Lie {
         Lie::RangeDelta,
     ];
 
-    /// Lies about the same: a liar that is found out by one could not tell another. Subjects that are requested seldom stand here
-    /// more than once.
+    /// Lies grouped by subject. A liar tells one of each group, because one that is found out could not tell another.
+    /// Subjects that are rarely requested occur more than once.
     pub(super) const GROUPS: [&[Lie]; 18] = [
         &[Lie::ForgedHead, Lie::NoQuorum, Lie::ForeignChain, Lie::Promises, Lie::Epochs],
         &[Lie::Epochs],
@@ -170,7 +170,7 @@ impl Lie {
         }
     }
 
-    /// The kind of trouble that it is.
+    /// The kind of fault that it counts as.
     pub(super) fn fault(self) -> Fault {
         match self {
             Lie::ForgedHead | Lie::NoQuorum | Lie::ForeignChain => Fault::FalseSummary,
@@ -195,8 +195,9 @@ impl Lie {
         }
     }
 
-    /// Whether a check of the answer must see it. The others cost time at most: promises and hints are advice. A short answer may
-    /// be all that its maker had shown. Offers and siblings are judged by the rows after them. Wasteful answers are true.
+    /// Whether a check of the answer must detect it. The others cost time at most: promises and hints are advisory. A
+    /// short answer may be all that its sender had. The rows that follow reveal false offers and siblings. Wasteful
+    /// answers are true.
     pub(super) fn is_provable(self) -> bool {
         !matches!(
             self,

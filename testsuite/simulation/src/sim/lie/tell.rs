@@ -1,4 +1,4 @@
-//! Each lie's change of an honest answer.
+//! Each lie's change to an honest answer.
 
 use anyhow::Result;
 use rand::{Rng, rngs::StdRng, seq::IndexedMutRandom};
@@ -15,7 +15,7 @@ use super::{super::chain::Chain, Lie, Question, expired, waste};
 use crate::altered::{self, RowLie};
 
 impl Lie {
-    /// The lie in place of an honest answer; `None` if the answer has no place for it.
+    /// Turns an honest answer into the lie; `None` if the answer has no place for it.
     pub(in super::super) fn tell(self, question: Question<'_>, rng: &mut StdRng) -> Result<Option<Vec<u8>>> {
         let Question { request, honest, head, known } = question;
         match (self, request) {
@@ -151,7 +151,7 @@ impl Lie {
                 let Some(forged) = other_answer(&Chain::forged().store, request) else { return Ok(None) };
                 let forged: Range = codec::decode("range", &forged, ANSWER_BYTES_MAX)?;
                 let last = forged.batches.last().map(|batch| batch.header.number);
-                // Not under a certificate of its own last batch: fields that a certificate repeats would betray it.
+                // Not under its last batch's own certificate: the fields that a certificate repeats would reveal it.
                 let chain = Chain::canonical();
                 let later = last.and_then(|last| chain.batch(last.next()));
                 let Some(later) = later else { return Ok(None) };
@@ -195,20 +195,21 @@ impl Lie {
     }
 }
 
-/// Hints that name nothing, or of an unknown version.
+/// Returns hints that name nothing, or hints of an unknown version.
 fn useless_hints(rng: &mut StdRng) -> Result<Blob> {
     let version = if rng.random() { HINTS_VERSION } else { rng.random() };
     Ok(Blob::compress(BlobKind::Hints, &[version])?)
 }
 
-/// What is no quorum's: those who sign these ledgers are a quorum and no more.
+/// Drops one signature, which breaks the quorum: these ledgers have the fewest signers that make one.
 fn one_signature_less(certificate: &Certificate) -> Result<Certificate> {
     let mut signatures = certificate.signatures.to_vec();
     signatures.pop();
     Ok(Certificate { signatures: BoundedVec::new(signatures)?, ..certificate.clone() })
 }
 
-/// The receipts of the next batch that has others; `None` if there is none. Batches of as many like transactions have the same.
+/// Returns the next receipts that differ from `own`; `None` if all are equal. Batches with the same number of similar
+/// transactions have equal receipts.
 fn receipts_of_another(number: BatchNumber, own: Option<&Blob>) -> Result<Option<Blob>> {
     let store = &Chain::canonical().store;
     for other in number.next().through(store.head()?.header.number) {
@@ -220,7 +221,7 @@ fn receipts_of_another(number: BatchNumber, own: Option<&Blob>) -> Result<Option
     Ok(None)
 }
 
-/// Another store's answer.
+/// Returns another store's answer.
 fn other_answer(store: &slipstream_storage::Store, request: &Request) -> Option<Vec<u8>> {
     answer(store, &codec::encode("sync request", request).ok()?).ok()
 }

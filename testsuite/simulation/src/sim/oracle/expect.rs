@@ -1,4 +1,4 @@
-//! The right answers, batches, rows and code, compared with the ledger.
+//! Comparisons of answers, batches, rows and code with the ledger.
 
 use anyhow::{Context, Result, ensure};
 use slipstream_storage::{Span, Store, VerifiedChunk};
@@ -10,7 +10,7 @@ use slipstream_types::{BatchNumber, Blob, BlobKind, Delta, Digest, StateKey, cod
 
 use super::super::chain::Chain;
 
-/// A range that passed its check is as long as it has to be, and all of it is the ledger's.
+/// Checks that a verified range is as long as required, and equals the ledger.
 pub(super) fn expect_range(range: &VerifiedRange, asked: Option<(&RangeRequest, u64)>) -> Result<()> {
     expect_certificate(&range.certificate().info)?;
     let batches = range.batches();
@@ -58,7 +58,7 @@ pub(super) fn expect_parts(batch: &RangeBatch) -> Result<()> {
     Ok(())
 }
 
-/// The content is the ledger's; how it is compressed is for its maker to say.
+/// Checks that the content is the ledger's; its compression is up to the sender.
 pub(super) fn expect_blob(kind: BlobKind, number: BatchNumber, blob: &Blob) -> Result<()> {
     let made = Chain::canonical().store.blob(kind, number)?.context("the ledger has all blobs")?;
     let is_same = made == *blob || made.content(kind)? == blob.content(kind)?;
@@ -66,7 +66,7 @@ pub(super) fn expect_blob(kind: BlobKind, number: BatchNumber, blob: &Blob) -> R
     Ok(())
 }
 
-/// Every part of a batch in a store is the ledger's.
+/// Checks that every stored part of a batch is the ledger's.
 pub(super) fn expect_batch(store: &Store, number: BatchNumber) -> Result<()> {
     if let Some(header) = store.header(number)? {
         ensure!(header == Chain::canonical().header(number)?, "batch {number} has another header");
@@ -85,7 +85,7 @@ pub(super) fn expect_batch(store: &Store, number: BatchNumber) -> Result<()> {
     Ok(())
 }
 
-/// The keys that batches after one, up to another, touched.
+/// Returns the keys that the batches after `after`, up to `last`, touched.
 pub(super) fn changed(after: BatchNumber, last: BatchNumber) -> Result<Vec<StateKey>> {
     let chain = Chain::canonical();
     let mut keys = Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn changed(after: BatchNumber, last: BatchNumber) -> Result<Vec<State
     Ok(keys)
 }
 
-/// The rows of these keys are the ledger's, and the root over all rows is.
+/// Checks that the rows of these keys, and the root over all rows, are the ledger's.
 pub(super) fn expect_rows(store: &Store, number: BatchNumber, keys: &[StateKey]) -> Result<()> {
     let chain = Chain::canonical();
     let state = chain.state(number);

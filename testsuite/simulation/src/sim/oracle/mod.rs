@@ -1,13 +1,14 @@
-//! The oracles: faults that no run may ever show, whatever the peers do.
+//! The oracles: invariants that every run must keep, whatever the peers do.
 //!
 //! Safety, after every check, commit, restore and start:
-//! * what a check let pass is the ledger's;
-//! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored behind the certified head;
-//! * lies earn no credit, and honest peers stay ([`World::act`]);
-//! * a batch that was committed survives every crash;
-//! * a node serves the ledger's data, and everything that it believes in is certified.
+//! * whatever passed a check is the ledger's;
+//! * headers, certificates, blobs, rows and root of a store are the ledger's, and nothing is stored past the certified
+//!   head;
+//! * lies earn no credit, and honest peers are never banned ([`World::act`]);
+//! * a committed batch survives every crash;
+//! * a node serves the ledger's data, and every target that it accepts is certified.
 //!
-//! Liveness is in [`super::world`]: some time after the last fault every node is caught up.
+//! Liveness is in [`super::world`]: every node catches up within a fixed time after the last fault.
 
 mod expect;
 mod served;
@@ -34,12 +35,12 @@ use super::{
     world::{Place, To, World},
 };
 
-/// The first server: honest, always there, and with all that any node of its world needs.
+/// The first server: honest, always connected, and with all that any node of its world needs.
 pub(super) const ANCHOR: Place = 0;
 
-/// The subject of a job, as far as the ledger can judge its result.
+/// The subject of a job, for judging its result by the ledger.
 pub(super) enum Claim {
-    /// A range that was asked for.
+    /// A requested range, and the number of batches due.
     Range(RangeRequest, u64),
     /// Rows of a range.
     Chunk(Vec<u8>, Span),
@@ -95,7 +96,7 @@ impl World {
                 }
                 Ok(())
             }
-            // A simulated disk stays whole, so rows that miss the root were never checked.
+            // A simulated disk has no bit rot, so rows that miss the root were never checked.
             (
                 _,
                 Done::Restored(Err(SyncError::Storage(
@@ -112,13 +113,13 @@ impl World {
             .with_context(|| format!("safety: a check of node {node} let pass data that is not the ledger's"))
     }
 
-    /// Compares the store's additions since the last time with the ledger.
+    /// Compares the store's new content with the ledger.
     pub(super) fn check_state(&mut self, index: usize) -> Result<()> {
         let chain = Chain::canonical();
         let (certified, seen) = (self.certified, self.nodes[index].seen);
         let Some(up) = &self.nodes[index].up else { return Ok(()) };
         let store = &up.store;
-        // A store that failed as planned answers nothing any more; its contents are checked when it is opened again.
+        // A store that failed as planned refuses every call; the check is made when it is opened again.
         if up.has_failed() {
             return Ok(());
         }
@@ -147,7 +148,7 @@ impl World {
         Ok(())
     }
 
-    /// No peer has more credit than answers that may be true earned it.
+    /// Checks that no peer has more credit than its possibly true answers earned.
     pub(super) fn check_credit(&mut self, to: To) -> Result<()> {
         let now = self.instant();
         let node = to.node;
@@ -164,8 +165,8 @@ impl World {
         Ok(())
     }
 
-    /// A peer whose summary is a lie is out at once, unless its epoch is behind the node's knowledge, where lies cannot be told
-    /// apart.
+    /// Checks that a peer with a false summary is banned at once. A summary of an epoch that the node does not know yet
+    /// is exempt: the node cannot tell whether it is false.
     pub(super) fn check_disbelief(&mut self, to: To, peer: Place, key: &PeerId, told: &[u8]) -> Result<()> {
         let Some(up) = self.process(to) else { return Ok(()) };
         let known = epoch(up.engine.head());
@@ -178,7 +179,7 @@ impl World {
         self.fail(&format!("safety: node {} believes a false summary of server {peer}", to.node))
     }
 
-    /// The conditions at the end of a run.
+    /// Checks the conditions at the end of a run.
     pub(super) fn check_end(&mut self) -> Result<()> {
         let now = self.instant();
         for index in 0..self.nodes.len() {

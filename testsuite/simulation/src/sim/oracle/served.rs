@@ -17,7 +17,7 @@ use super::{
 };
 
 impl World {
-    /// A node that pruned keeps its windows, and nothing below them can be had of it.
+    /// Checks that a node that pruned keeps its windows, and serves nothing below them.
     pub(in super::super) fn check_pruned(&mut self, to: To) -> Result<()> {
         let node = to.node;
         let prune = self.nodes[node].plan.storage.prune;
@@ -29,7 +29,7 @@ impl World {
     }
 }
 
-/// A store's answers are the ledger's.
+/// Checks that a store's answers are the ledger's.
 pub(super) fn expect_served(store: &Store) -> Result<()> {
     let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;
@@ -62,7 +62,8 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// The past states that a store knows are the ledger's. Each is looked at where its own batch and the next changed it.
+/// Checks that a store's past states are the ledger's. Each is compared at the keys that its own batch and the next one
+/// changed.
 pub(super) fn expect_states(store: &Store) -> Result<()> {
     let ledger = &Chain::canonical().store;
     let head = store.head()?.header.number;
@@ -84,7 +85,7 @@ fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
     anyhow::anyhow!("it refuses batches that it promises: {refusal}")
 }
 
-/// The served batches begin with the windows, to the batch.
+/// Checks that the served batches begin exactly at the windows.
 fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
     let ask = |request: &Request| answer(store, &codec::encode("sync request", request)?).map_err(refused);
     let summary: Summary = codec::decode("summary", &ask(&Request::Summary)?, ANSWER_BYTES_MAX)?;

@@ -1,4 +1,4 @@
-//! Checks that a node asks another peer instead of waiting for a silent one, and that it keeps what it has.
+//! Checks that a node asks another peer instead of waiting for a silent one, and that it keeps its restore.
 
 use anyhow::{Result, ensure};
 use slipstream_sync::{Phase, engine::RequestId, protocol::Request};
@@ -13,13 +13,13 @@ use super::{
     ANCHOR,
 };
 
-/// A peer that never answers is given so long at most, where its deadline is later.
+/// The longest that a node may wait for a silent peer alone, if the request's deadline is later.
 const HAND_OVER: Moment = 6_000_000;
-/// So long before that somebody else must have been free to ask.
+/// How long another peer must have been free to ask by then.
 const FREE: Moment = 1_000_000;
 
 impl World {
-    /// Has a request to a silent peer looked at after some time.
+    /// Schedules a check of a request to a silent peer.
     pub(in super::super) fn expect_hand_over(&mut self, to: To, id: RequestId, place: Place) {
         let deadline = self.nodes[to.node].plan.sync.request_deadline_ms.get() * 1_000;
         let is_silent = self.servers.get(place).is_some_and(|server| server.habit == Habit::Stalling);
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// A silent peer's debt was requested of another one by now, if the first server has been idle for a while.
+    /// Checks that a silent peer's request went to another peer by now, if the first server has been idle for a while.
     pub(in super::super) fn check_handed_over(&mut self, to: To, id: RequestId) -> Result<()> {
         let (now, instant, anchor) = (self.now, self.instant(), self.servers[ANCHOR].id);
         let keeps_all = self.servers[ANCHOR].keeps == Keeps::ALL;
@@ -37,7 +37,7 @@ impl World {
         let Some(asked) = up.requests.get(&id).copied() else { return Ok(()) };
         let Some(thing) = asked.thing else { return Ok(()) };
         let is_asked = up.requests.iter().any(|(other, it)| *other != id && it.thing == Some(thing));
-        // An answer of somebody else is being checked, or was wrong.
+        // Another peer's answer is being checked, or was wrong.
         let came = up.came.get(&thing).is_some_and(|at| *at >= asked.at);
         let is_free = up.free_since.is_some_and(|since| since + FREE < now);
         let (head, offered) = &up.offered;
@@ -62,21 +62,21 @@ impl World {
         Ok(())
     }
 
-    /// A request that an engine wants to send. A restarted node goes on with its restore, while it knows that the first server,
-    /// whom it may ask, serves it.
+    /// Checks a request that an engine wants to send. A restarted node must continue its restore while it knows that
+    /// the first server serves it and may be asked.
     pub(in super::super) fn check_request(&mut self, to: To, request: &Request) -> Result<()> {
-        // Headers are asked for beside the offer, and may leave first.
+        // Headers are requested beside the offer, and may leave first.
         let (Request::Offer { number, .. } | Request::Headers { last: number, .. }) = request else {
             return Ok(());
         };
         let (now, anchor) = (self.instant(), self.servers[ANCHOR].id);
         let Some(up) = self.process(to) else { return Ok(()) };
-        // It is chosen once, for its rows or for a range delta to it; its later fate is another matter.
+        // The snapshot is chosen again once, for its rows or as the end of a range delta; what follows is not checked.
         if up.begun == Some(*number) {
             up.begun = None;
         }
         let status = up.engine.status(now);
-        // Only this phase is about a restore's rows: a range delta works without them, and a survey is about other things.
+        // Only this phase fetches a restore's rows: range deltas and surveys do not need them.
         if status.phase != Phase::Snapshot {
             return Ok(());
         }

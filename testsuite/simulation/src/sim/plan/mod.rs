@@ -19,38 +19,39 @@ use super::{
     server::Server,
 };
 
-/// What goes wrong in a world.
+/// The kind of faults in a world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum Scenario {
-    /// Nothing but distance: the ledger grows, some peers are far away.
+    /// Only distance: the ledger grows, some peers are far away.
     Calm,
-    /// Messages are lost and late, the network falls apart for a while.
+    /// Messages are lost or late, and the network splits for a while.
     Lossy,
     /// Peers that lie in every way.
     Liars,
-    /// Peers that never answer, or just before the deadline.
+    /// Peers that never answer, or only just before the deadline.
     Stallers,
     /// More peers than are honest show the same forged ledger.
     Collusion,
     /// Nodes die at every point of their store and at random moments.
     Crash,
-    /// Peers and nodes forget what they had, and snapshots go while they are restored.
+    /// Peers and nodes prune, and snapshots vanish while they are restored.
     Pruning,
     /// Connections come and go.
     Flapping,
     /// Nodes begin from snapshots, and some peers lie about those.
     Snapshot,
-    /// Peers that say and send nothing false, and waste everybody's time.
+    /// Peers whose messages are all true, and which waste time.
     Siege,
-    /// Any of it at once.
+    /// Any of these together.
     Everything,
-    /// Peers that promise what they do not send, before a node of mode `auto`: it is held to the time of the best way among honest peers.
+    /// Peers promise what they do not send, to a node of mode `auto`. Its deadline derives from the best way among
+    /// honest peers.
     Promises,
 }
 
 impl Scenario {
-    /// The scenario of a seed without a given one: every other seed has everything, and snapshots come more often than the rest.
-    /// Their faults need the most coincidences. Promises are for seeds of their own: each is five worlds.
+    /// Returns a seed's scenario if none is given. Every other seed has everything. Snapshots come more often than the
+    /// rest, because their faults need the most coincidences. Promises are left out: each of their runs is five worlds.
     pub fn of(seed: u64) -> Scenario {
         let snapshots = [Scenario::Snapshot; 5];
         let mut named = [Scenario::value_variants(), &snapshots].concat();
@@ -62,29 +63,29 @@ impl Scenario {
     }
 }
 
-/// A node that follows.
+/// A node that follows, before the world begins.
 #[derive(Clone, Debug)]
 pub(super) struct NodePlan {
     pub(super) id: PeerId,
     pub(super) sync: SyncConfig,
     pub(super) storage: StorageConfig,
     pub(super) executor: ExecutorConfig,
-    /// The batch that it has when the world begins.
+    /// The node's head when the world begins.
     pub(super) head: BatchNumber,
     pub(super) waypoint: Option<Waypoint>,
-    /// The waypoint is of another ledger: the node must refuse to pass it.
+    /// Whether the waypoint is of another ledger: the node must refuse to pass it.
     pub(super) is_misled: bool,
-    /// How long its work takes, as a multiple of a good machine's.
+    /// The time that its work takes, as a multiple of a fast machine's.
     pub(super) slowness: f64,
-    /// Equal work takes it equal time.
+    /// Whether equal work always takes equal time.
     pub(super) is_steady: bool,
-    /// Moments at which it dies.
+    /// The times at which it crashes.
     pub(super) crashes: Vec<Moment>,
-    /// How often its power goes right after a commit.
+    /// How many times its power fails right after a commit.
     pub(super) cuts: u32,
-    /// Where its store fails, life by life: at which passing.
+    /// The crash point of its store in each life, and the pass at which it fires.
     pub(super) points: Vec<(CrashPoint, u64)>,
-    /// Between two rounds of pruning; never if it keeps all.
+    /// The time between two rounds of pruning; `None` if it keeps all.
     pub(super) prune_interval: Option<Moment>,
 }
 
@@ -93,22 +94,22 @@ pub(super) struct NodePlan {
 pub(super) struct Plan {
     pub(super) servers: Vec<Server>,
     pub(super) nodes: Vec<NodePlan>,
-    /// Share of the messages that are lost on their first way.
+    /// The probability that a message is lost on its first way.
     pub(super) loss: f64,
-    /// From when to when the network is apart.
+    /// The start and the end of the network's split.
     pub(super) partition: Option<(Moment, Moment)>,
-    /// Between two ends of a flapping peer's connections, about.
+    /// The approximate time between two disconnections of a flapping peer.
     pub(super) flap_interval: Moment,
-    /// Certified when the world begins, and at its end.
+    /// The certified head when the world begins.
     pub(super) certified: BatchNumber,
     pub(super) end: BatchNumber,
     /// The time between two batches.
     pub(super) batch_interval: Moment,
-    /// From then on new faults and new batches stop.
+    /// When new faults and new batches stop.
     pub(super) quiet_at: Moment,
 }
 
-/// The troubles of a world.
+/// The faults that are enabled in a world.
 struct Troubles {
     lossy: bool,
     liars: bool,
@@ -152,7 +153,7 @@ impl Plan {
         }
         let troubles = Troubles::draw(scenario, rng);
         let quiet_at = rng.random_range(4 * SECOND..10 * SECOND);
-        // Where snapshots are to go while they are restored, the ledger grows fast.
+        // The ledger grows fast where snapshots must vanish while they are restored.
         let (latest, least) = if troubles.snapshots { (60, 40) } else { (100, 4) };
         let certified = rng.random_range(3..latest);
         let end = BATCHES.min(certified + rng.random_range(least..60));
@@ -174,7 +175,7 @@ impl Plan {
     }
 }
 
-/// The one source of a world's decisions.
+/// Returns the only source of a world's randomness.
 pub(super) fn rng(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
 }

@@ -16,7 +16,7 @@ use super::{
     NodePlan, SECOND, Troubles,
 };
 
-/// Where a store that only follows and restores can die.
+/// The steps at which a store that only follows and restores can crash.
 const STEPS: [Step; 12] = [
     Step::Open,
     Step::Commit,
@@ -54,7 +54,7 @@ pub(super) fn node(
     let is_pinned = !troubles.pruning && matches!(sync.mode, Mode::Replay | Mode::Delta);
     let head = if rng.random_bool(0.3) && !troubles.snapshots { rng.random_range(1..=certified) } else { 0 };
     let named = rng.random_range(head..=certified).max(1);
-    // Every mode of a node has to pass the waypoint.
+    // A node of any mode must pass the waypoint.
     let is_misled = named > head && rng.random_bool(if is_pinned { 0.4 } else { 0.1 });
     let is_told = is_misled || rng.random_bool(0.2);
     let waypoint = is_told.then(|| waypoint(BatchNumber::new(named), is_misled));
@@ -66,7 +66,7 @@ pub(super) fn node(
         executor: ExecutorConfig {
             prefetch_threads: 0,
             hints,
-            // More would run in an order that no seed decides.
+            // With more threads, the scheduler and not the seed would decide the order.
             threads: 1,
             hot_cache_mib: rng.random_range(0..2),
             ..ExecutorConfig::default()
@@ -74,7 +74,7 @@ pub(super) fn node(
         head: BatchNumber::new(head),
         waypoint,
         is_misled,
-        // A slow restore is one whose snapshot is gone before its end.
+        // A restore is slow enough if its snapshot vanishes before it ends.
         slowness: if troubles.snapshots { [4.0, 60.0, 200.0] } else { [1.0, 4.0, 20.0] }
             [rng.random_range(0..3)],
         is_steady: false,
@@ -85,10 +85,10 @@ pub(super) fn node(
     }
 }
 
-/// How it follows.
+/// Draws a node's sync configuration.
 fn sync(troubles: &Troubles, rng: &mut StdRng) -> SyncConfig {
     let modes: &[Mode] = match (troubles.pruning, troubles.snapshots) {
-        // Only a node that leaps meets the half of a siege that is about leaps.
+        // Half of a siege's faults concern leaps, which only a node that leaps meets.
         _ if troubles.siege && rng.random() => &[Mode::Snapshot, Mode::RangeDelta],
         // A gap that all servers have pruned can only be passed by a snapshot.
         (true, _) => &[Mode::Auto, Mode::Snapshot, Mode::RangeDelta, Mode::RangeDelta],
@@ -97,7 +97,7 @@ fn sync(troubles: &Troubles, rng: &mut StdRng) -> SyncConfig {
         _ => &[Mode::Auto, Mode::Auto, Mode::Replay, Mode::Delta, Mode::Snapshot, Mode::RangeDelta],
     };
     let mode = modes[rng.random_range(0..modes.len())];
-    // Where peers are silent, a deadline is so late that it shows which node waits for it.
+    // Where peers are silent, deadlines are so late that they show which node waits for them.
     let deadlines = if troubles.stallers { [1_000, 10_000, 10_000] } else { [1_000, 2_500, 5_000] };
     SyncConfig {
         mode,
@@ -118,9 +118,9 @@ fn hints(rng: &mut StdRng) -> HintsMode {
     }
 }
 
-/// The moments at which it dies, and the steps of its store at which it does.
+/// Draws the times and the store's steps at which a node crashes.
 fn deaths(quiet_at: Moment, rng: &mut StdRng) -> (Vec<Moment>, Vec<(CrashPoint, u64)>) {
-    // The first seconds are those of restores and of the most commits.
+    // Restores and most commits are in the first seconds.
     let end = |rng: &mut StdRng| if rng.random() { 2 * SECOND } else { quiet_at };
     let moment = |rng: &mut StdRng| {
         let end = end(rng);
@@ -142,7 +142,7 @@ fn waypoint(number: BatchNumber, is_wrong: bool) -> Waypoint {
 
 fn point(rng: &mut StdRng) -> (CrashPoint, u64) {
     let step = STEPS[rng.random_range(0..STEPS.len())];
-    // An event that happens once in a life happens at its first passing.
+    // A step that occurs once in a life crashes at its first pass.
     let passing = match step {
         Step::Commit | Step::RestoreSeal | Step::RestoreRows | Step::RestoreChunk => rng.random_range(1..8),
         _ => 1,

@@ -1,4 +1,5 @@
-//! A world of promises: a node of mode `auto`, honest peers who keep different things, and liars of one kind who promise and do not send.
+//! A world of promises: a node of mode `auto`, honest peers that keep different things, and liars of one kind that
+//! promise and do not send.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -20,14 +21,14 @@ use super::{
 
 /// Batches that are certified while the node catches up.
 const GROWTH: u64 = 3;
-/// Gaps that are worth a leap.
+/// The shortest gap that is worth a leap.
 const GAP_MIN: u64 = 80;
 
 pub(super) fn plan(rng: &mut StdRng) -> Plan {
     let certified = rng.random_range(GAP_MIN + 10..BATCHES - GROWTH);
     let head = if rng.random() { 0 } else { rng.random_range(1..=certified - GAP_MIN) };
     let servers = servers(rng);
-    // A history that nobody keeps would leave a node that applies deltas nobody to ask.
+    // If no peer kept the history, a node that applies deltas could not fetch it.
     let history = servers[0].keeps.bodies == 0 && rng.random();
     let nodes = vec![node(BatchNumber::new(head), history, rng)];
     Plan {
@@ -61,14 +62,15 @@ fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
         executor: ExecutorConfig {
             prefetch_threads: 0,
             hints: HintsMode::Keys,
-            // More would run in an order that no seed decides.
+            // With more threads, the scheduler and not the seed would decide the order.
             threads: 1,
             ..ExecutorConfig::default()
         },
         head,
         waypoint: None,
         is_misled: false,
-        // A slow machine loses much by a wrong choice. On a slower one a restore's end, which no price knows, takes longest.
+        // A wrong choice costs a slow machine much. On a still slower one the end of a restore, which no price
+        // includes, would dominate.
         slowness: [20.0, 60.0, 100.0][rng.random_range(0..3)],
         is_steady: true,
         crashes: Vec::new(),
@@ -78,9 +80,9 @@ fn node(head: BatchNumber, history: bool, rng: &mut StdRng) -> NodePlan {
     }
 }
 
-/// Honest peers first; the first of them has a way to the head.
+/// Draws the servers: honest peers first, the first of which can bring a node to the head.
 fn servers(rng: &mut StdRng) -> Vec<Server> {
-    // A window of one batch keeps what nobody who is behind can use.
+    // A window of one batch is useless to a node that is behind.
     let anchors = [
         Keeps::ALL,
         Keeps { snapshots: 0, ..Keeps::ALL },
@@ -92,7 +94,7 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
     for _ in 0..rng.random_range(0..3) {
         habits.push((Habit::Honest, anchors[rng.random_range(0..anchors.len())]));
     }
-    // One kind of liar: what a lie can cost once is what it costs the node to find them out.
+    // One kind of liar, so that one lie's cost is the cost of finding out that kind.
     let lies = [
         Lie::Promises,
         Lie::Offer,
@@ -109,12 +111,12 @@ fn servers(rng: &mut StdRng) -> Vec<Server> {
         4 => Habit::Stalling,
         _ => Habit::Lying(lies.choose(rng).copied().into_iter().collect()),
     };
-    // Who vouches for another makes his promise count.
+    // A promise counts for more if other peers repeat it.
     for _ in 0..rng.random_range(1..5) {
         habits.push((liar.clone(), Keeps::ALL));
     }
     let habits = habits.into_iter().enumerate();
-    // A liar under a new key would be another one.
+    // A renamed liar would count as another one.
     let server =
         |(index, (habit, keeps))| Server { lag: 0, renames: false, ..server(index, habit, keeps, rng) };
     habits.map(server).collect()

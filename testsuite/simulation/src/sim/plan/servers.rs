@@ -1,4 +1,4 @@
-//! The servers of a world, and their manners.
+//! The servers of a world, and their habits.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use slipstream_types::PublicKey;
@@ -11,10 +11,10 @@ use super::{
     Troubles, WINDOW,
 };
 
-/// Peers of a siege that vouch for each other.
+/// Peers of a siege that make equal offers, so that they confirm each other.
 const ALIKE: usize = 3;
 
-/// The first server is honest, always there, and has everything that a node of the world needs.
+/// Draws the servers. The first is honest, always connected, and has everything that a node of the world needs.
 pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
     let anchor = match troubles.pruning {
         true => {
@@ -46,8 +46,8 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         }
     }
     if troubles.snapshots {
-        // One lie each: a liar that is found out has no chance to tell another. Code, siblings and range deltas are asked for
-        // seldom.
+        // One lie each: a liar that is found out cannot tell another. Code, siblings and range deltas are rarely
+        // requested.
         let code = [Lie::Code, Lie::Code, Lie::Siblings];
         let range_deltas = [Lie::RangeDelta, Lie::RangeDelta, Lie::Padded, Lie::Padded];
         let rows = [Lie::Offer, Lie::HiddenRow, Lie::ChangedRow];
@@ -61,8 +61,8 @@ pub(super) fn servers(troubles: &Troubles, rng: &mut StdRng) -> Vec<Server> {
         for habit in [Habit::Pretending, Habit::Busy, Habit::Flooding] {
             more(habit, usize::from(rng.random_bool(0.7)), rng);
         }
-        // Several alike: a lone stranger's offer is left alone while two peers offer something else, and range deltas are asked for
-        // seldom.
+        // Several peers of each kind: a lone stranger's offer is ignored while two peers offer something else, and
+        // range deltas are rarely requested.
         for habit in [Habit::Trickling, Habit::Lying(vec![Lie::Padded])] {
             more(habit, if rng.random_bool(0.7) { ALIKE } else { 0 }, rng);
         }

@@ -1,4 +1,4 @@
-//! [`Trouble`]: the faults among validators, and in how many worlds each came about.
+//! [`Trouble`]: the faults among validators, and [`Table`]: in how many worlds each of them occurred.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use super::super::fault::is_rare;
 
-/// A kind of trouble.
+/// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Trouble {
     /// A message was lost.
@@ -16,25 +16,25 @@ pub enum Trouble {
     Repetition,
     /// A message overtook an earlier one of the same link.
     Overtaking,
-    /// The network fell apart for a while.
+    /// The network split for a while.
     Partition,
     /// A process died at a random moment.
     Crash,
     /// A process died right before or after a write of its store.
     CrashPoint,
-    /// The power of all machines went at once.
+    /// The power of all machines failed at once.
     Blackout,
     /// A validator lost its data.
     Wipe,
-    /// A clock was wrong by more than is borne.
+    /// A clock was off by more than the protocol tolerates.
     WrongClock,
     /// A machine executed a batch wrongly.
     WrongExecution,
-    /// A machine began to execute a batch that takes it longer than the view bears.
+    /// A machine began to execute a batch that takes longer than the view allows.
     SlowExecution,
     /// A machine dropped a transaction that takes longer than any batch may.
     TooSlow,
-    /// A batch was fetched from others, because its outcome was another here or none.
+    /// A machine fetched a batch from others, because its own outcome differed or was missing.
     Fetched,
     /// A primary was replaced.
     NewView,
@@ -48,26 +48,26 @@ pub enum Trouble {
     TwoOrders,
     /// A validator voted twice.
     TwoVotes,
-    /// A validator told an outcome that did not come of the batch.
+    /// A validator reported an outcome that its batch does not have.
     FalseOutcome,
-    /// An order came with another body than the one that it names.
+    /// An order came with a body other than the one that it names.
     FalseBody,
-    /// A primary ordered a time that nobody's clock shows.
+    /// A primary ordered a batch with a time that no clock shows.
     FalseTime,
-    /// A validator showed another outcome than the one that was asked for.
+    /// A validator showed an outcome other than the requested one.
     FalseShown,
-    /// A validator hid what it had seen prepared.
+    /// A validator hid that it had seen an outcome prepared.
     Hidden,
     /// A validator complained without end.
     Complaints,
-    /// A validator kept silent.
+    /// A validator stayed silent.
     Silence,
     /// A validator was convicted.
     Conviction,
 }
 
 impl Trouble {
-    /// Every kind of trouble.
+    /// Every kind of fault.
     pub const ALL: [Trouble; 27] = [
         Trouble::Loss,
         Trouble::Repetition,
@@ -99,10 +99,10 @@ impl Trouble {
     ];
 }
 
-/// The troubles that came about in one world.
+/// The faults that occurred in one world.
 pub(super) type Troubles = BTreeSet<Trouble>;
 
-/// In how many worlds each kind came about.
+/// The number of worlds in which each kind occurred.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Table {
     runs: u64,
@@ -117,7 +117,7 @@ impl Table {
         }
     }
 
-    /// The kinds that came about in no more worlds than chance would explain if their share were
+    /// Returns the kinds that occurred in no more worlds than chance would explain if their share were
     /// [`SHARE_MIN`](super::super::SHARE_MIN).
     pub fn missing(&self) -> Vec<Trouble> {
         Trouble::ALL.into_iter().filter(|trouble| is_rare(self.worlds(*trouble), self.runs)).collect()

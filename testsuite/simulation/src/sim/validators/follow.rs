@@ -1,4 +1,4 @@
-//! A machine's sync: the engine and the worker that ship, driven as `sync`'s own driver does it, in virtual time.
+//! A machine's sync: the engine and the worker that ship, driven as by `sync`'s own driver, in virtual time.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,20 +20,20 @@ use tokio::{
 
 use super::{machine::Up, port::Port, world::World};
 
-/// How often it looks at its peers and its head.
+/// The interval at which it checks its peers and its head.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a new batch is left to consensus, as `node` has it.
+/// How long a new batch is left to consensus, as in `node`.
 const DECISION_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a job takes at most, in milliseconds.
+/// The longest duration of a job, in milliseconds.
 const JOB_MS_MAX: u64 = 8;
 
-/// The end of a task beside the engine.
+/// The end of a task that runs beside the engine.
 enum Ended {
     Request(RequestId, Result<Vec<u8>, NetworkError>),
     Job(JobId, Box<Done>, Duration),
 }
 
-/// A machine's follower, as the module describes.
+/// A machine's follower.
 struct Follower {
     world: Arc<World>,
     up: Arc<Up>,
@@ -95,7 +95,7 @@ pub(super) async fn run(
 }
 
 impl Follower {
-    /// Tells the engine what nobody else tells it.
+    /// Tells the engine what changed outside it: peers and head.
     fn look(&mut self) -> Result<()> {
         let now = Instant::now();
         let peers = self.port.peers();

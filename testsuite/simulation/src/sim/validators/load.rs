@@ -1,5 +1,5 @@
-//! [`Load`]: wallets that send transfers to every machine, again and again until they are executed. Beside them is the owner of the
-//! validators contract, who changes the validators, and accounts of an attacker, whose transactions need not get in.
+//! [`Load`]: wallets that send transfers to every machine, again and again until they are executed. The owner of the
+//! validators contract changes the validators. An attacker's accounts send transactions that need not be included.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -27,30 +27,31 @@ use super::{
     world::World,
 };
 
-/// Wallets. The account behind them is the owner of the validators contract, and those behind that are an attacker's.
+/// The number of wallets. The next account is the owner of the validators contract, and the ones after it are the
+/// attacker's.
 const WALLETS: usize = 3;
-/// Accounts of the attacker. Each sends one transaction, so that none waits for another.
+/// The number of the attacker's accounts. Each sends one transaction, so that none waits for another.
 pub(super) const ATTACKERS: usize = 8;
-/// How often wallets send again what is not executed.
+/// How often wallets resend transactions that are not executed.
 const AGAIN_EVERY: Duration = Duration::from_millis(900);
-/// Transactions of one wallet that are sent again at a time.
+/// The most transactions of one wallet that are resent at once.
 const AGAIN_MAX: usize = 24;
-/// Share of the machines that a wallet reaches while faults last.
+/// The share of the machines that a wallet reaches during faults.
 const REACHED: f64 = 0.6;
-/// How long a transaction is on its way at most, in milliseconds.
+/// The longest delay of a transaction to a machine, in milliseconds.
 const WAY_MS_MAX: u64 = 40;
 /// The gas limit of a change of the validators.
 const CHANGE_GAS: u64 = 500_000;
 /// The gas of a transfer.
 const TRANSFER_GAS: u64 = 21_000;
-/// The gas limit of a heavy transfer: enough for its price to be learned.
+/// The gas limit of a heavy transfer: high enough that machines learn its price.
 const HEAVY_GAS: u64 = 200_000;
-/// The gas limit of an endless one.
+/// The gas limit of an endless transfer.
 const ENDLESS_GAS: u64 = 5_000_000;
-/// What an attacker pays for each gas, to come before everybody.
+/// The attacker's tip per gas, which puts it before all others.
 const ATTACK_TIP_WEI: u128 = 1_000;
 
-/// The load of a world, as the module describes.
+/// The load of a world.
 #[derive(Default)]
 pub(super) struct Load {
     /// The sent transactions, by account and nonce.
@@ -65,7 +66,7 @@ pub(super) fn accounts() -> &'static [Account] {
     })
 }
 
-/// The account that may change the validators.
+/// Returns the account that may change the validators.
 pub(super) fn owner() -> Address {
     accounts()[WALLETS].address
 }
@@ -88,7 +89,7 @@ impl World {
         }
     }
 
-    /// Sends what takes too long, also after the last fault.
+    /// Sends endless transactions, also after the last fault.
     pub(super) async fn attack(self: Arc<World>) {
         let attacks = self.plan.slowness.as_ref().map_or(0, |slowness| slowness.attacks);
         for attacker in WALLETS + 1..=WALLETS + attacks {
@@ -106,7 +107,7 @@ impl World {
         }
     }
 
-    /// Asks for other validators.
+    /// Sends a transaction that adds or removes a validator.
     pub(super) fn change(self: &Arc<World>, change: Change) -> Result<()> {
         let input = match change {
             Change::Join(machine) => add_call(&Validator {
@@ -127,7 +128,7 @@ impl World {
         input: Bytes,
     ) -> Result<()> {
         let nonce = self.load.lock().sent[account].len() as u64;
-        // Of every other transaction the fee's cap decides what the proposer gets, of the others the tip's.
+        // For every other transaction the fee cap decides the proposer's reward; for the others the tip does.
         let (above_base_wei, tip_wei) = if nonce.is_multiple_of(2) { (1, 3) } else { (3, 1) };
         let fees =
             Fees { max_fee_wei: u128::from(self.genesis.chain.base_fee_wei) + above_base_wei, tip_wei };
@@ -138,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// The first transfer of nothing of an account.
+    /// Returns an account's first transfer, of value 0.
     fn request(&self, to: TxKind, tip_wei: u128) -> Request {
         let ChainConfig { chain_id, base_fee_wei, .. } = self.genesis.chain;
         let fees = Fees { max_fee_wei: u128::from(base_fee_wei) + tip_wei, tip_wei };
@@ -152,7 +153,7 @@ impl World {
         Ok(Transaction::decode(&signed.raw, &self.genesis.chain)?)
     }
 
-    /// Wallets do not know what became of their transactions.
+    /// Resends unexecuted transactions: wallets do not know what happened to them.
     pub(super) async fn send_again(self: Arc<World>) {
         loop {
             sleep(AGAIN_EVERY).await;
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// Brings a transaction to the machines, or to most of them.
+    /// Sends a transaction to all machines, or during faults to most of them.
     fn give(self: &Arc<World>, transaction: &Transaction) {
         let calm = self.is_calm();
         for machine in 0..self.machines.len() {
@@ -181,26 +182,26 @@ impl World {
             let (world, transaction) = (self.clone(), transaction.clone());
             tokio::spawn(async move {
                 sleep(Duration::from_millis(way_ms)).await;
-                // It may be there, or executed.
+                // The pool may have it already, or it is executed.
                 _ = world.machines[machine].up().map(|up| up.pool.add(transaction));
             });
         }
     }
 
-    /// The account's next nonce in a store.
+    /// Returns the account's next nonce in a store.
     fn executed(&self, store: &Store, account: usize) -> Option<u64> {
         let view = store.view().ok()?;
         Some(view.account(&accounts()[account].address).ok()??.nonce)
     }
 
-    /// Accounts of which something that was sent is not executed there.
+    /// Returns the accounts that sent transactions that the store has not executed.
     pub(super) fn waiting(&self, store: &Store) -> Vec<usize> {
         let sent = |account: usize| self.load.lock().sent[account].len() as u64;
         (0..=WALLETS).filter(|account| self.executed(store, *account) != Some(sent(*account))).collect()
     }
 }
 
-/// The account that gets the fees of a machine's batches.
+/// Returns the account that gets the fees of a machine's batches.
 pub(super) fn recipient(machine: usize) -> Address {
     Address::repeat_byte(0xf0 + machine as u8)
 }

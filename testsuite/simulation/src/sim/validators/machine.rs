@@ -1,4 +1,4 @@
-//! [`Machine`]: a disk that outlives its process, and the process: a node's consensus and sync, under a clock of its own.
+//! [`Machine`]: a disk that outlives the process, and the process: a node's consensus and sync, with its own clock.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use tokio::{
 
 use super::{fault::Trouble, follow, plan::MachinePlan, seat, world::World};
 
-/// The beginning of a world's clocks, in milliseconds.
+/// The time at which a world's clocks begin, in milliseconds.
 pub(super) const BEGINS_MS: u64 = 1_800_000_000_000;
-/// Announcements that wait for a machine.
+/// The most announcements that wait for a machine.
 const ANNOUNCEMENTS_MAX: usize = 16;
-/// How long a process takes to come back, at most, in milliseconds.
+/// The longest time until a process restarts, in milliseconds.
 const DOWN_MS_MAX: u64 = 2_500;
 
 /// A machine with its disk.
@@ -35,10 +35,10 @@ pub(super) struct Machine {
 }
 
 struct State {
-    /// The number of its processes so far.
+    /// The number of processes that ran so far.
     life: u64,
     process: Option<Process>,
-    /// How far its clock is wrong, in milliseconds.
+    /// The error of its clock, in milliseconds.
     skew_ms: i64,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Up {
     pub(super) chain: ChainConfig,
     pub(super) validator: Mutex<Option<Validator>>,
     pub(super) announcements: mpsc::Sender<(PeerId, Vec<u8>)>,
-    /// A fault of its store is to come.
+    /// Whether a fault of its store is armed.
     is_armed: bool,
 }
 
-/// A machine's idea of the time.
+/// A machine's clock, with its error.
 pub(super) struct SkewedClock {
     pub(super) world: Arc<World>,
     pub(super) machine: usize,
@@ -74,7 +74,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// Everything that a run does is done on its own thread.
+/// Keeps all of a run's work on its own thread.
 fn executor() -> ExecutorConfig {
     ExecutorConfig {
         prefetch_threads: 0,
@@ -95,7 +95,7 @@ impl Machine {
         Machine { id: key.public(), key, plan, disk: Mutex::default(), state: Mutex::new(state) }
     }
 
-    /// The process that runs on it.
+    /// Returns the running process.
     pub(super) fn up(&self) -> Option<Arc<Up>> {
         self.state.lock().process.as_ref().map(|process| process.up.clone())
     }
@@ -104,7 +104,7 @@ impl Machine {
         self.state.lock().process.is_some()
     }
 
-    /// Whether that process still runs.
+    /// Whether the process with this life still runs.
     pub(super) fn is_in(&self, life: u64) -> bool {
         let state = self.state.lock();
         state.life == life && state.process.is_some()
@@ -116,13 +116,13 @@ impl Machine {
 }
 
 impl World {
-    /// Whether a process still runs. A dead one may take another step before its tasks end, and nothing that it then writes is on a disk.
-    /// It says nothing more, and the oracle looked at it for the last time when it died.
+    /// Whether a process still runs. A dead one may take another step before its tasks end, but nothing that it then
+    /// writes reaches a disk. It sends nothing more, and the oracle checked it for the last time when it died.
     pub(super) fn lives(&self, up: &Up) -> bool {
         self.machines[up.machine].is_in(up.life)
     }
 
-    /// The oracle looks at what a process has committed.
+    /// Lets the oracle check what a process has committed.
     pub(super) fn look_at_ledger(&self, up: &Up) {
         if self.lives(up) {
             let checked = self.oracle.lock().check_ledger(up, self.now_ms());
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// A process begins on the store that the last one left.
+    /// Starts a process on the store that the last one left.
     pub(super) fn start(self: &Arc<World>, index: usize) -> Result<()> {
         let machine = &self.machines[index];
         if machine.is_up() {
@@ -171,13 +171,13 @@ impl World {
         Ok(())
     }
 
-    /// A process dies; unless it was the power, a part of its unsynced writes may go with it.
+    /// Kills a process. In a power cut nothing unsynced is kept; otherwise a random part may be.
     pub(super) fn fall(self: &Arc<World>, index: usize, trouble: Trouble) -> Result<()> {
         let machine = &self.machines[index];
         let Some(Process { up, tasks }) = machine.state.lock().process.take() else { return Ok(()) };
         self.mark(format_args!("machine {index} dies: {trouble:?}"));
         self.fire(trouble);
-        // Only acknowledged batches may be missed: the next process finds the rest of a failed write.
+        // After a failed write the next process finds the rest: only acknowledged batches must be present.
         if trouble != Trouble::CrashPoint {
             self.oracle.lock().check_ledger(&up, self.now_ms())?;
         }
@@ -190,7 +190,7 @@ impl World {
             };
             (if trouble == Trouble::Blackout { 0 } else { kept }, rng.random_range(20..DOWN_MS_MAX))
         };
-        // Before the handles go: their later writes do not reach the disk.
+        // Before the handles are dropped, so that their later writes do not reach the disk.
         let mut disk = machine.disk.lock();
         disk.crash(kept);
         if trouble == Trouble::Wipe {
@@ -209,14 +209,14 @@ impl World {
     }
 }
 
-/// The life of a process.
+/// Runs the tasks of a process until one of them ends.
 async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<u8>)>) {
     let mut tasks = JoinSet::new();
     tasks.spawn(seat::run(world.clone(), up.clone()));
     tasks.spawn(follow::run(world.clone(), up.clone(), heard));
     let Some(ended) = tasks.join_next().await else { return };
     let stopped = match ended {
-        // Nobody told it to.
+        // No task may end by itself.
         Ok(Ok(())) => Err(anyhow!("a task of machine {} ends", up.machine)),
         Ok(Err(error)) if up.is_armed && has_failed(&up) => {
             world.mark(format_args!("machine {} stops: {error}", up.machine));
@@ -228,7 +228,7 @@ async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<
     world.hold(stopped);
 }
 
-/// Whether its store failed as planned: it takes nothing any more.
+/// Whether its store failed as planned, and refuses every write.
 fn has_failed(up: &Up) -> bool {
     up.store.put_record("sim/probe", &[]).is_err()
 }
@@ -242,7 +242,7 @@ mod tests {
         *,
     };
 
-    /// Does something within a world of `machines` machines, which live until somebody ends them. Their network loses nothing.
+    /// Runs `deed` in a world of `machines` machines without crash points. Their network loses nothing.
     fn within<T>(machines: usize, deed: impl AsyncFnOnce(Arc<World>) -> T) -> T {
         let is_it = |seed: &u64| {
             let plan = plan::Plan::draw(&mut plan::rng(*seed));
@@ -259,7 +259,7 @@ mod tests {
         })
     }
 
-    /// The oracle's false alarm: "had committed batch 9 and lost it", of a machine whose disk was new.
+    /// Goal: the oracle raises no false alarm ("had committed batch 9 and lost it") for a machine that was wiped.
     #[test]
     fn a_wiped_machine_is_not_asked_for_what_its_dead_process_shows() {
         within(1, async |world| {
@@ -275,7 +275,8 @@ mod tests {
         });
     }
 
-    /// A statement after death is on no disk: the next process could contradict it, and would be called a liar.
+    /// Goal: a dead process sends nothing. Its statements would be on no disk, so the next process could contradict
+    /// them and be convicted.
     #[test]
     fn a_dead_process_says_nothing() {
         within(2, async |world| {

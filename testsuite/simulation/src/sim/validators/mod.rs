@@ -1,4 +1,5 @@
-//! `slipnet sim validators`: whole validators that ship, over a network that loses and delays, on machines that die, beside one that lies.
+//! `slipnet sim validators`: the whole validators that ship, over a lossy and slow network, on machines that crash,
+//! with one Byzantine validator.
 //!
 //! ```text
 //!  seed ─▶ Plan ─▶ World: machines ── seat: Driver + Core + Pool + Session ─┐
@@ -7,7 +8,7 @@
 //!                    └─▶ trace hash, or the seed and what is wrong
 //! ```
 //!
-//! A run is one thread with a runtime of its own. Its clock stands still while there is anything to do, so the same seed gives the
+//! A run is one thread with its own runtime. Its clock stands still while any work is ready, so the same seed gives the
 //! same trace hash. See docs/simulation.md.
 
 mod fault;
@@ -41,27 +42,27 @@ use super::{COVERED_RUNS_MIN, SHARE_MIN, Seeds, campaign, digest_of, explain::Ex
 /// What to simulate.
 #[derive(Clone, Debug, Args)]
 pub struct ValidatorsOptions {
-    /// Seeds to run, as `A..B` without B, or one seed.
+    /// Seeds to run: `A..B` (without B), or one seed.
     #[arg(long, default_value = "0..200")]
     pub seeds: Seeds,
-    /// Tell every event on standard error.
+    /// Print every event to standard error.
     #[arg(long)]
     pub verbose: bool,
-    /// Leave one defence out, by its name: some run has to fail then.
+    /// Disable one defence, by its name: some run must then fail.
     #[arg(long, hide = true)]
     pub planted: Option<Planted>,
 }
 
-/// The deeds of a run without failure.
+/// The result of a run without failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ran {
-    /// Of everything that happened.
+    /// The hash of all events.
     pub trace: [u8; 32],
     /// The virtual time of the run.
     pub took: Duration,
     /// Batches of its ledger.
     pub batches: u64,
-    /// Virtual time from the last fault until everybody had gone on.
+    /// The virtual time from the last fault until all machines had recovered.
     pub recovered: Duration,
     troubles: Troubles,
 }
@@ -69,10 +70,10 @@ pub struct Ran {
 /// Runs one seed.
 ///
 /// # Errors
-/// The fault that an oracle found, with the seed.
+/// If an oracle found a fault; the error names the seed.
 pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ran> {
     let defences = Defences::without(planted)?;
-    // All of a run's work is done by its own thread, so that nothing depends on how threads are scheduled.
+    // One thread does all work of a run, so that nothing depends on how threads are scheduled.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
     let run = || -> Result<Ran> {
         defences.plant();
@@ -90,7 +91,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
     })
 }
 
-/// Runs one seed again and keeps the parts that a person needs to understand it.
+/// Runs one seed again and records what a person needs to understand it.
 ///
 /// # Errors
 /// If the world cannot be built.
@@ -117,7 +118,7 @@ pub fn explain(seed: u64, planted: Option<Planted>) -> Result<Explained> {
     })
 }
 
-/// A campaign in which nothing was found.
+/// The report of a campaign that found nothing.
 #[derive(Clone, Debug)]
 pub struct ValidatorsReport {
     /// The number of runs.
@@ -128,11 +129,11 @@ pub struct ValidatorsReport {
     pub simulated: Duration,
     /// Batches of all runs.
     pub batches: u64,
-    /// The longest time from the last fault until everybody had gone on, and in which seed it was.
+    /// The longest time from the last fault until all machines had recovered, and its seed.
     pub slowest: (Duration, u64),
-    /// Over the traces of all runs, in the order of their seeds.
+    /// The hash over the traces of all runs, in the order of their seeds.
     pub trace: String,
-    /// The troubles that came about, by kind.
+    /// The faults that occurred, by kind.
     pub table: Table,
 }
 
@@ -149,10 +150,10 @@ impl fmt::Display for ValidatorsReport {
     }
 }
 
-/// Runs seeds, on as many threads as the machine has.
+/// Runs the seeds, on as many threads as the machine has.
 ///
 /// # Errors
-/// The first failure by seed, with the command that repeats it; or that a kind of trouble came about too seldom.
+/// The first failure by seed, with the command that repeats it; or that a kind of fault occurred too rarely.
 pub fn run(options: &ValidatorsOptions, progress: Progress) -> Result<ValidatorsReport> {
     load::accounts();
     let began = std::time::Instant::now();

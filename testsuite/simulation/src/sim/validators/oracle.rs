@@ -1,5 +1,5 @@
-//! [`Oracle`]: the rules that hold whatever goes wrong. There is one history, statements are on the disk before they are said,
-//! transactions stay, and the honest stay unconvicted.
+//! [`Oracle`]: the rules that hold whatever goes wrong. All machines share one history, statements are on disk before
+//! they are sent, transactions stay, and honest validators are never convicted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,31 +20,31 @@ use slipstream_types::{
 
 use super::{machine::Up, words::Words};
 
-/// How far a batch's time may be ahead of the true one: the tolerance of honest clocks, and their error.
+/// How far a batch's time may be ahead of the true time: the tolerance of honest clocks, plus their error.
 const AHEAD_MS_MAX: u64 = 10_000 + 2_000;
-/// A conviction that was shown for so long is on the disk.
+/// A conviction that was shown for this long must be on disk.
 const KEPT_AFTER: Duration = Duration::from_secs(3);
 
-/// The rules and the evidence, as the module describes.
+/// The rules and the evidence.
 pub(super) struct Oracle {
     genesis: Digest,
     machines: Vec<PublicKey>,
     traitor: Option<usize>,
-    /// It lost its data, and may contradict what it said before.
+    /// The machine that lost its data, and may contradict its earlier statements.
     wiped: Option<usize>,
     pub(super) sets: BTreeMap<Epoch, ValidatorSet>,
-    /// The first header that anybody had of each batch.
+    /// The first header that any machine had for each batch.
     ledger: BTreeMap<BatchNumber, Digest>,
-    /// The batches that are certified, or would be if somebody counted.
+    /// The batches that are certified, or whose commits amount to a certificate.
     certified: BTreeMap<BatchNumber, Digest>,
     /// The validators that committed to each outcome.
     commits: BTreeMap<(Epoch, u64, BatchNumber, Digest), BTreeSet<u16>>,
     pub(super) words: Words,
-    /// Convictions that machines showed, and since when.
+    /// The convictions that machines showed, and since when.
     convicted: BTreeMap<(usize, Epoch), Vec<(Conviction, Duration)>>,
     /// The highest head that each machine acknowledged.
     seen: BTreeMap<usize, BatchNumber>,
-    /// How far each machine's ledger was looked at.
+    /// Up to which batch each machine's ledger was checked.
     checked: BTreeMap<usize, BatchNumber>,
     executed: BTreeSet<B256>,
 }
@@ -69,40 +69,40 @@ impl Oracle {
         })
     }
 
-    /// The domain of signatures in an epoch.
+    /// Returns the signature domain of an epoch.
     pub(super) fn domain(&self, set: &ValidatorSet) -> Digest {
         domain(self.genesis, set)
     }
 
-    /// The set of an epoch and the machine's seat in it.
+    /// Returns the set of an epoch and the machine's seat in it.
     pub(super) fn seat(&self, machine: usize, epoch: Epoch) -> Option<(&ValidatorSet, u16)> {
         let set = self.sets.get(&epoch)?;
         Some((set, set.index_of(&self.machines[machine])?))
     }
 
-    /// The highest batch that anybody has.
+    /// Returns the highest batch that any machine has.
     pub(super) fn head(&self) -> BatchNumber {
         self.ledger.last_key_value().map(|(number, _)| *number).unwrap_or_default()
     }
 
-    /// The machine executes that batch wrongly.
+    /// Notes that the machine executes this batch wrongly.
     pub(super) fn note_error(&mut self, machine: usize, number: BatchNumber) {
         self.words.erred.insert((machine, number));
     }
 
-    /// A machine loses its data.
+    /// Notes that a machine loses its data.
     pub(super) fn forget(&mut self, machine: usize) {
         self.wiped = Some(machine);
         self.seen.remove(&machine);
         self.checked.remove(&machine);
     }
 
-    /// Whether what a machine says binds it.
+    /// Whether a machine's statements bind it.
     pub(super) fn is_bound(&self, machine: usize) -> bool {
         self.traitor != Some(machine) && self.wiped != Some(machine)
     }
 
-    /// Certificates and evidence in a message.
+    /// Checks the certificates and the evidence in a message.
     pub(super) fn hear_proofs(&mut self, epoch: Epoch, message: &Message) -> Result<()> {
         match message {
             Message::Decided(certificate) => self.certify(certificate),
@@ -114,7 +114,7 @@ impl Oracle {
         }
     }
 
-    /// Nobody honest can be convicted.
+    /// Checks that evidence convicts no honest validator.
     fn judge(&self, epoch: Epoch, evidence: &Evidence) -> Result<()> {
         let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
         if evidence.is_valid(set, &self.domain(set)) {
@@ -131,7 +131,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A valid certificate is one of the ledger.
+    /// Checks that a valid certificate is one of the ledger.
     fn certify(&mut self, certificate: &Certificate) -> Result<()> {
         let LedgerInfo { epoch, number, .. } = certificate.info;
         let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
@@ -151,7 +151,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A commit is part of a certificate, also of one that nobody gets together.
+    /// Counts a commit towards its certificate, even if no machine assembles it.
     pub(super) fn count(&mut self, machine: usize, epoch: Epoch, ballot: Ballot) -> Result<()> {
         let Some((set, seat)) = self.seat(machine, epoch) else { return Ok(()) };
         let quorum = set.quorum();
@@ -161,17 +161,17 @@ impl Oracle {
         if voters.len() >= quorum { self.decide(number, token) } else { Ok(()) }
     }
 
-    /// A process has begun on the store that the one before it left.
+    /// Checks the store on which a process has started.
     pub(super) fn check_start(&mut self, up: &Up) -> Result<()> {
         let (machine, head) = (up.machine, up.store.head()?.header.number);
         let seen = self.seen.get(&machine).copied().unwrap_or_default();
         for number in head.next().through(seen) {
-            // A commit that was not synced yet goes with the power; the outcome that it was made of stays.
+            // A commit that was not synced may be lost with the power; the outcome that it was made from must stay.
             let kept = kept(&up.store, number)?;
             let is_kept = self.certified.get(&number).is_some_and(|token| kept.contains(token));
             ensure!(is_kept, "machine {machine} had committed batch {number} and lost it: it has {head}");
         }
-        // What it commits again is looked at again.
+        // Batches that it commits again are checked again.
         let checked = self.checked.entry(machine).or_default();
         *checked = head.min(*checked);
         if !self.is_bound(machine) {
@@ -189,7 +189,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// A machine shows this evidence. Evidence that it has shown for a while it shows again after a start.
+    /// Checks a machine's evidence. Evidence that it showed for a while must be there again after a restart.
     pub(super) fn check_evidence(
         &mut self,
         up: &Up,
@@ -213,7 +213,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Looks at a machine's commits since the last look.
+    /// Checks a machine's commits since the last check.
     pub(super) fn check_ledger(&mut self, up: &Up, now_ms: u64) -> Result<BatchNumber> {
         let head = up.store.head()?.header.number;
         let checked = self.checked.get(&up.machine).copied().unwrap_or_default();
@@ -248,7 +248,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The checks for which one machine is enough.
+    /// Checks a batch once, on the first machine that has it.
     fn check_first(&mut self, store: &Store, header: &BatchHeader, now_ms: u64) -> Result<()> {
         let number = header.number;
         ensure!(

@@ -9,7 +9,7 @@ use slipstream_types::Failures;
 
 use super::{slow::Slowness, traitor::Habit};
 
-/// Validators, failures of any kind and failures of commission of the sets that worlds begin with.
+/// The initial sets: their number of validators, and the failures of any kind and of commission that they tolerate.
 const SIZES: [(usize, u16, u16); 12] = [
     (4, 1, 1),
     (4, 1, 1),
@@ -25,88 +25,89 @@ const SIZES: [(usize, u16, u16); 12] = [
     (1, 0, 0),
 ];
 
-/// The writes of a validating process.
+/// The store's steps at which a validating process can crash.
 const STEPS: [Step; 4] = [Step::PutRecord, Step::PutRecord, Step::PutRecord, Step::Commit];
 
-/// Changes of the validators.
+/// A change of the validators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Change {
     /// The machine becomes a validator.
     Join(usize),
-    /// The machine is none any longer.
+    /// The machine stops being a validator.
     Leave(usize),
 }
 
-/// The event of a moment.
+/// The event at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Happening {
     /// The process of a machine dies.
     Crash(usize),
-    /// The power of all machines goes.
+    /// The power of all machines fails.
     Blackout,
     /// A machine comes back without its data.
     Wipe(usize),
-    /// Machines are on the side that is named; with all on one side the network is whole.
+    /// Splits the machines between two sides; with all on one side the network is whole.
     Partition(Vec<bool>),
-    /// The clock of a machine is wrong by so many milliseconds from now on.
+    /// The clock of a machine is off by this many milliseconds from now on.
     Clock(usize, i64),
-    /// The owner of the validators contract asks for a change.
+    /// The owner of the validators contract requests a change.
     Change(Change),
 }
 
-/// The troubles of a network.
+/// The faults of a network.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Weather {
-    /// The least time of a message, in milliseconds.
+    /// The least delay of a message, in milliseconds.
     pub(super) delay_ms: u64,
-    /// The most that may be added to that.
+    /// The most jitter on top of it, in milliseconds.
     pub(super) jitter_ms: u64,
-    /// Share of messages that are lost.
+    /// The share of messages that are lost.
     pub(super) loss: f64,
-    /// Share of commits and certificates that are lost besides: views end between a decision and its news.
+    /// The share of commits and certificates that are lost in addition, so that views end between a decision and its
+    /// news.
     pub(super) news_loss: f64,
-    /// Share of prepares that are lost besides.
+    /// The share of prepares that are lost in addition.
     pub(super) prepare_loss: f64,
-    /// Share of messages that come twice.
+    /// The share of messages that arrive twice.
     pub(super) repeats: f64,
 }
 
 /// The plan of a machine.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct MachinePlan {
-    /// How far its clock is wrong in the beginning, in milliseconds.
+    /// The initial error of its clock, in milliseconds.
     pub(super) skew_ms: i64,
-    /// Share of its executions that go wrong, unless they are sequential.
+    /// The share of its executions that go wrong, unless they are sequential.
     pub(super) errs: f64,
-    /// How long its disk takes at most, in milliseconds.
+    /// The longest delay of its disk, in milliseconds.
     pub(super) disk_ms: u64,
-    /// At which step of its store each of its processes dies.
+    /// The crash point of its store for each of its processes, and the pass at which it fires.
     pub(super) points: Vec<(CrashPoint, u64)>,
 }
 
-/// The plan of a world, as the module describes.
+/// The plan of a world.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Plan {
-    /// The first validators; machines behind them follow, and may join.
+    /// The number of initial validators; the machines after them follow, and may join.
     pub(super) validators: usize,
     pub(super) failures: Failures,
     pub(super) machines: Vec<MachinePlan>,
     pub(super) traitor: Option<(usize, Habit)>,
     pub(super) consensus: ConsensusConfig,
     pub(super) weather: Weather,
-    /// How long executions take, if they take any time.
+    /// The durations of executions, if they take any time.
     pub(super) slowness: Option<Slowness>,
     /// The epoch ends with a batch whose number is a multiple of this.
     pub(super) epoch_batches: u64,
-    /// In the order of their times, in milliseconds.
+    /// The events in order of time, in milliseconds.
     pub(super) happenings: Vec<(u64, Happening)>,
-    /// The time between two transactions, in milliseconds.
+    /// The mean time between two transactions, in milliseconds.
     pub(super) load_ms: u64,
-    /// When the last fault is over, in milliseconds.
+    /// When the last fault ends, in milliseconds.
     pub(super) calm_ms: u64,
 }
 
-/// The random numbers of a seed.
+/// Returns the random numbers of a seed.
 pub(super) fn rng(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed ^ 0x51ee_7e5e)
 }
@@ -117,7 +118,7 @@ impl Plan {
         let failures = Failures { any, commission };
         let joiners = if rng.random_bool(0.5) { rng.random_range(1..=2) } else { 0 };
         let calm_ms = rng.random_range(8_000..16_000);
-        // So many may be wrong about what comes of a batch, and about the time.
+        // The number of machines that may be wrong about a batch's outcome or about the time.
         let mut wrong = usize::from(any.max(commission)).min(validators.saturating_sub(1));
         let lies = commission > 0 && any > 0 && rng.random_bool(0.5);
         let traitor = lies.then(|| (rng.random_range(0..validators), Habit::draw(rng)));
@@ -144,7 +145,7 @@ impl Plan {
             plan.let_change(joiners, rng);
         }
         if lies && any < 2 {
-            // A joiner that comes late to its epoch is silent for two batches: beside a liar, one failure too many.
+            // A joiner that enters its epoch late is silent for two batches: beside a liar, one failure too many.
             plan.happenings.retain(|(_, happening)| !matches!(happening, Happening::Change(_)));
         }
         plan.happenings.sort_by_key(|(at, _)| *at);
@@ -152,7 +153,7 @@ impl Plan {
         plan
     }
 
-    /// Whether a machine may do anything at all.
+    /// Whether the machine is the traitor.
     pub(super) fn is_traitor(&self, machine: usize) -> bool {
         self.traitor.is_some_and(|(traitor, _)| traitor == machine)
     }
@@ -165,7 +166,8 @@ impl Plan {
         rng.random_range(300..self.calm_ms - 500)
     }
 
-    /// Machines that execute wrongly, or whose clock is wrong. Together with the traitor they are too few to agree on it.
+    /// Draws machines that execute wrongly, or whose clock is wrong. Together with the traitor they are too few to
+    /// agree on a wrong outcome.
     fn let_err(&mut self, wrong: usize, rng: &mut StdRng) {
         let mut others: Vec<usize> = (0..self.validators).filter(|it| !self.is_traitor(*it)).collect();
         for _ in 0..wrong {
@@ -206,15 +208,15 @@ impl Plan {
         }
     }
 
-    /// A validator without its data counts as one that lies, and is silent for a while. Meanwhile there are no other liars, some
-    /// machines stay up, and joiners wait, because one that comes late to its epoch is silent as well.
+    /// Draws a validator that loses its data. It counts as a liar, and is silent for a while. Meanwhile there is no
+    /// other liar, some machines stay up, and joiners wait, because a late joiner is silent as well.
     fn let_forget(&mut self, rng: &mut StdRng) {
         self.happenings.retain(|(_, happening)| *happening != Happening::Blackout);
         let (at, machine) = (self.moment(rng), rng.random_range(0..self.validators));
         self.happenings.push((at, Happening::Wipe(machine)));
     }
 
-    /// Validators join and leave. The world's faults stay within those that the set bears.
+    /// Draws validators that join and leave. The world's faults stay within what the set tolerates.
     fn let_change(&mut self, joiners: usize, rng: &mut StdRng) {
         let mut members: Vec<usize> = (0..self.validators).collect();
         let mut waiting: Vec<usize> = (self.validators..self.validators + joiners).collect();

@@ -1,4 +1,4 @@
-//! [`Port`]: a machine's connection to the others: late, lossy, cut, and gone with its process.
+//! [`Port`]: a machine's connection to the others: slow, lossy, split at times, and gone with its process.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use super::{super::explain, fault::Trouble, machine::Up, traitor::Traitor, world
 /// The receiver of a request's answer; it stays empty if the request is lost.
 type Answer = oneshot::Sender<Result<Vec<u8>, NetworkError>>;
 
-/// A machine's network, as the module describes.
+/// A machine's network.
 pub(super) struct Port {
     world: Arc<World>,
     machine: usize,
@@ -33,10 +33,10 @@ pub(super) struct Port {
     up: Weak<Up>,
 }
 
-/// When the last message of each link arrives, to see which one overtakes it.
+/// When the last message of each link arrives, to detect overtaking.
 pub(super) type Arrivals = BTreeMap<(usize, usize), Instant>;
 
-/// A message on its way.
+/// A message in flight.
 struct Letter {
     world: Arc<World>,
     from: usize,
@@ -44,7 +44,7 @@ struct Letter {
     to: usize,
     protocol: Protocol,
     payload: Vec<u8>,
-    /// It is still in a buffer of its sender, and goes with it.
+    /// Whether it is still in a buffer of its sender, and is lost if that dies.
     is_held: bool,
     delay: Duration,
 }
@@ -54,7 +54,7 @@ impl Port {
         Port { world, machine: up.machine, life: up.life, up: Arc::downgrade(up) }
     }
 
-    /// What a dead process would say is on no disk.
+    /// Whether the process still runs: a dead one must send nothing, because its statements are on no disk.
     fn lives(&self) -> bool {
         self.world.machines[self.machine].is_in(self.life)
     }
@@ -91,7 +91,7 @@ impl Port {
         }
     }
 
-    /// The messages that leave a machine: its own, or a traitor's version of them.
+    /// Returns the messages that leave a machine: its own, or a traitor's version of them.
     fn say(&self, up: &Up, to: usize, payload: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let request = decode_request(&payload)?;
         let mut oracle = self.world.oracle.lock();
@@ -127,7 +127,7 @@ impl Port {
 }
 
 impl Port {
-    /// Tells every other machine of a batch.
+    /// Announces a batch to every other machine.
     pub(super) fn announce(&self, payload: &[u8]) {
         (0..self.world.machines.len()).for_each(|to| self.tell(to, payload));
     }
@@ -142,7 +142,7 @@ impl Port {
             tokio::spawn(async move {
                 sleep(delay).await;
                 if let Some(up) = world.machines[to].up().filter(|_| world.reaches(from, to)) {
-                    // Too many wait: sync fetches the batch.
+                    // If too many wait, it is dropped, and sync fetches the batch.
                     _ = up.announcements.try_send((id, payload));
                 }
             });
@@ -263,7 +263,7 @@ async fn answer_consensus(
     }
 }
 
-/// The kind of a message, for those who read along.
+/// Names the kind of a message, for the readers of a recording.
 fn about(request: &Request) -> &'static str {
     let Request::Say(_, message) = request else {
         return if matches!(request, Request::Order(_)) { "an order" } else { "a question" };
@@ -278,7 +278,7 @@ fn about(request: &Request) -> &'static str {
     }
 }
 
-/// Whether a message is one that others learn of a decision by, or a prepare.
+/// Returns whether a message spreads a decision, or is a prepare.
 fn kind(payload: &[u8]) -> Option<Kind> {
     let Ok(Request::Say(_, message)) = decode_request(payload) else { return None };
     match *message {
@@ -296,7 +296,7 @@ enum Kind {
 }
 
 impl World {
-    /// When a message arrives, each time that it does; never if it is lost.
+    /// Returns the delay of each copy of a message that arrives; none if it is lost.
     fn fate(&self, from: usize, to: usize, protocol: Protocol, payload: &[u8]) -> Vec<Duration> {
         let weather = self.plan.weather;
         let calm = self.is_calm();

@@ -1,4 +1,4 @@
-//! A machine's place among the validators, from epoch to epoch, as `node` has it: the driver that ships, one for each epoch.
+//! A machine's place among the validators, from epoch to epoch, as in `node`: the driver that ships, one per epoch.
 
 use std::{
     sync::{Arc, Weak},
@@ -24,16 +24,16 @@ use super::{
     world::World,
 };
 
-/// How often a seat looks whether its epoch is over, and the oracle at its evidence.
+/// How often a seat checks whether its epoch is over, and the oracle checks its evidence.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Decided batches that wait to be announced.
+/// The most decided batches that wait to be announced.
 const DECIDED_MAX: usize = 16;
-/// One piece of work in so many takes as long as anything may.
+/// One piece of work in this many is slow.
 const SLOW_ONE_IN: u32 = 40;
-/// So long, in milliseconds.
+/// The longest time of slow work, in milliseconds.
 const SLOW_MS_MAX: u64 = 600;
 
-/// The work of a machine, in virtual time.
+/// The duration of a machine's work, in virtual time.
 struct Pace {
     world: Weak<World>,
     machine: usize,
@@ -43,7 +43,7 @@ impl Machine for Pace {
     fn pace(&self, work: &'static str) -> [Duration; 2] {
         let Some(world) = self.world.upgrade() else { return [Duration::ZERO; 2] };
         let most = world.machines[self.machine].plan.disk_ms;
-        // Building waits for nothing but the processor.
+        // Building and executing need only the processor.
         let most = if work == "build" || work == "execute" { most.min(10) } else { most };
         let calm = world.is_calm();
         let rng = &mut world.chance.lock().rng;
@@ -104,7 +104,7 @@ pub(super) async fn run(world: Arc<World>, up: Arc<Up>) -> Result<()> {
             over = over => over?,
             announced = announcing => return announced,
         }
-        // The next term must find everything that this one was writing.
+        // The next driver must find everything that this one was writing.
         token.cancel();
         running.await?;
         *up.validator.lock() = None;
@@ -135,7 +135,7 @@ fn validator(
     Ok(made)
 }
 
-/// Waits until the machine's part may be another, and looks at its evidence meanwhile.
+/// Waits until the machine's role may change, and checks its evidence meanwhile.
 async fn until_over(
     world: &Arc<World>,
     up: &Up,
@@ -178,12 +178,12 @@ async fn until_over(
     }
 }
 
-/// Transactions that the machine dropped because they alone take longer than a batch may.
+/// Returns the number of transactions that the machine dropped because one alone takes longer than a batch may.
 fn refused_as_slow(up: &Up) -> u64 {
     up.pool.refused().filter(|(reason, _)| *reason == Refused::TooSlow).map(|(_, count)| count).sum()
 }
 
-/// Tells everybody of decided batches.
+/// Announces decided batches to all machines.
 async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<Decided>) -> Result<()> {
     let port = Port::new(world.clone(), up);
     while let Some(Decided { leads, header, certificate, body, hints }) = decided.recv().await {
@@ -192,6 +192,6 @@ async fn announce(world: &Arc<World>, up: &Arc<Up>, mut decided: mpsc::Receiver<
         }
         port.announce(&announcement(header, certificate, body, hints)?);
     }
-    // The driver ends first, and has told why.
+    // The driver ends first, and has reported why.
     std::future::pending().await
 }

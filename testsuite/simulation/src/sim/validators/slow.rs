@@ -1,8 +1,9 @@
-//! [`Slowness`]: how long executions take, from a tenth of what a view bears to twenty times that.
+//! [`Slowness`]: how long executions take, from a tenth of a view's patience to twenty times that.
 //!
-//! Who slows a chain down cannot be told from its gas: all of these transactions are transfers. *Heavy* ones are honest. Each alone fits
-//! the batch of the slowest machine, and many do not. *Endless* ones belong to an attacker, and need not get in. A *standing* machine
-//! takes long for a batch that is nothing to others, and for the same batch again.
+//! Gas does not show which transactions slow a chain down: all of these are transfers. *Heavy* ones are honest. Each
+//! alone fits a batch of the slowest machine, but many do not. *Endless* ones belong to an attacker, and need not be
+//! included. A *standing* machine takes long for a batch that others execute fast, and takes as long for the same batch
+//! again.
 
 use std::time::Duration;
 
@@ -15,27 +16,28 @@ use super::{load::ATTACKERS, plan::Plan};
 
 /// The callee of heavy transfers.
 pub(super) const HEAVY: Address = Address::repeat_byte(0xea);
-/// The callee of endless ones.
+/// The callee of endless transfers.
 pub(super) const ENDLESS: Address = Address::repeat_byte(0xed);
-/// What the heavy transfers of a world take at the slowest machine, all together, in milliseconds: they are executed soon after its end.
+/// The total time of a world's heavy transfers on the slowest machine, in milliseconds: they are executed soon after
+/// the faults end.
 const HEAVY_MS_MAX: f64 = 2_500.0;
-/// The times that an execution may take, in the patience of a view.
+/// The range of an endless execution's time, in units of a view's patience.
 const LEAST: f64 = 0.1;
 const MOST: f64 = 20.0;
 
-/// The slowness of a world, as the module describes. Times are in the patience of a view.
+/// The slowness of a world. Times are in units of a view's patience.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Slowness {
     seed: u64,
-    /// The share of the slowest machine's time that each takes.
+    /// Each machine's execution time as a share of the slowest one's.
     machines: Vec<f64>,
-    /// What a heavy transfer takes at the slowest machine.
+    /// The time of a heavy transfer on the slowest machine.
     heavy: f64,
     /// The share of transfers that are heavy.
     pub(super) heavy_share: f64,
-    /// Endless transactions.
+    /// The number of endless transactions.
     pub(super) attacks: usize,
-    /// The share of batches for which a machine stands, while there are faults.
+    /// The share of batches for which a machine stands, during faults.
     stands: f64,
 }
 
@@ -54,7 +56,7 @@ impl Slowness {
         }
     }
 
-    /// How long a machine takes for transactions, in the patience of a view.
+    /// Returns a machine's time for transactions, in units of a view's patience.
     pub(super) fn share(&self, machine: usize, work: Work, transactions: &[Transaction], calm: bool) -> f64 {
         let own: f64 = transactions.iter().map(|transaction| self.share_of(machine, transaction)).sum();
         if calm || work == Work::Build || self.stands == 0.0 {
@@ -67,7 +69,7 @@ impl Slowness {
         own + if rng.random_bool(self.stands) { between(LEAST, MOST, &mut rng) } else { 0.0 }
     }
 
-    /// A machine's speed, for people.
+    /// Describes a machine's speed.
     pub(super) fn of(&self, machine: usize) -> String {
         format!("takes {:.0} % of the slowest machine's time", self.machines[machine] * 100.0)
     }
@@ -78,7 +80,7 @@ impl Slowness {
             Some(ENDLESS) => between(LEAST, MOST, &mut self.rng(content_of(transaction))),
             _ => return 0.0,
         };
-        // The same transaction is not as slow everywhere: caches differ.
+        // The same transaction is not equally slow on all machines: caches differ.
         let luck = self.rng(content_of(transaction) ^ machine as u64).random_range(0.5..1.0);
         most * luck * self.machines[machine]
     }
@@ -89,7 +91,7 @@ impl Slowness {
 }
 
 impl Plan {
-    /// How long a machine takes for transactions.
+    /// Returns a machine's time for transactions.
     pub(super) fn takes(
         &self,
         machine: usize,
@@ -101,13 +103,13 @@ impl Plan {
         self.patience().mul_f64(self.slowness.as_ref().map_or(0.0, share))
     }
 
-    /// The patience of a view after a batch.
+    /// Returns the patience of a view after a batch.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(self.consensus.view_timeout_ms.get())
     }
 }
 
-/// As often in each order of magnitude.
+/// Draws a log-uniform number, so that each order of magnitude is equally likely.
 fn between(least: f64, most: f64, rng: &mut StdRng) -> f64 {
     rng.random_range(least.ln()..most.ln()).exp()
 }

@@ -1,4 +1,4 @@
-//! The thoughts of validators, and their state, for `slipnet explain SEED --validators`.
+//! The thoughts of validators (their current work), and their final state, for `slipnet explain SEED --validators`.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::{
     world::World,
 };
 
-/// The last thought of each machine's validator, while somebody reads along.
+/// The last thought of each machine's validator, while a recording runs.
 pub(super) type Thoughts = BTreeMap<usize, String>;
 
 impl World {
-    /// The participants, and which of them is a traitor.
+    /// Describes the participants, and names the traitor.
     pub(super) fn cast(&self) -> Vec<String> {
         let machine = |index: usize| {
             let plan = &self.machines[index].plan;
@@ -41,7 +41,7 @@ impl World {
         (0..self.machines.len()).map(machine).collect()
     }
 
-    /// Tells a reader if a machine's validator does something else than before.
+    /// Records a machine's validator whose work changed.
     pub(super) fn think(&self, index: usize) {
         if !self.is_recorded() {
             return;
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// How each machine stands now.
+    /// Returns each machine's current state.
     pub(super) fn stands(&self) -> Vec<Stand> {
         let stand = |index: usize| {
             let Some(up) = self.machines[index].up() else {
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// A validator's work, of which only events change anything.
+/// Describes a validator's work in terms that only events change.
 fn thought(status: &ConsensusStatus) -> String {
     let ConsensusStatus {
         view,

@@ -1,5 +1,5 @@
-//! [`Habit`]: the words of a validator with a key and without honesty. It runs the code that all run; its messages are twisted as
-//! they leave.
+//! [`Habit`]: the messages of a Byzantine validator. It runs the code that all run; its messages are altered as they
+//! leave.
 
 use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use serde::Serialize;
@@ -12,37 +12,37 @@ use slipstream_types::{
 
 use super::fault::{Trouble, Troubles};
 
-/// Share of its messages with which a traitor of any habit does something.
+/// The share of messages that a traitor of habit `Anything` alters.
 const ANYTHING: f64 = 0.3;
-/// Share of the outcomes that it shows wrongly.
+/// The share of outcomes that it alters when it shows them.
 const SHOWN: f64 = 0.7;
-/// How far the order of a false time is ahead, in milliseconds.
+/// How far ahead a false time is, in milliseconds.
 const FALSE_TIME_MS: u64 = 3_600_000;
 
-/// The traitor's way with its duties.
+/// How the traitor breaks the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Habit {
-    /// Orders another batch for everybody.
+    /// Orders a different batch for each validator.
     Orders,
     /// Votes for every order.
     Votes,
-    /// Tells other outcomes than its own.
+    /// Reports outcomes other than its own.
     Outcomes,
-    /// Sends other bodies than it ordered.
+    /// Sends bodies other than those that it ordered.
     Bodies,
-    /// Orders times of the future.
+    /// Orders times in the future.
     Times,
-    /// Shows other outcomes than those that it is asked for.
+    /// Shows outcomes other than the requested ones.
     Shows,
-    /// Hides what it saw prepared and decided.
+    /// Hides what it saw prepared or decided.
     Forgets,
-    /// Invents what was prepared.
+    /// Invents a prepared outcome.
     Invents,
-    /// Complains endlessly.
+    /// Complains without end.
     Complains,
-    /// Says nothing at all.
+    /// Sends nothing at all.
     Silent,
-    /// Any of these, now and then.
+    /// Any of these, at random.
     Anything,
 }
 
@@ -61,7 +61,7 @@ impl Habit {
         Habit::Anything,
     ];
 
-    /// Every other traitor does anything.
+    /// Draws a habit; every other traitor does anything.
     pub(super) fn draw(rng: &mut StdRng) -> Habit {
         match rng.random_bool(0.5) {
             true => Habit::Anything,
@@ -69,7 +69,7 @@ impl Habit {
         }
     }
 
-    /// The habit for this request; `None` if it is honest this time.
+    /// Returns the habit for this request; `None` if it is honest this time.
     fn now(self, request: &Request, rng: &mut StdRng) -> Option<Habit> {
         match self {
             Habit::Anything if rng.random_bool(ANYTHING) => habits_for(request).choose(rng).copied(),
@@ -79,7 +79,7 @@ impl Habit {
     }
 }
 
-/// The habits that fit a request.
+/// Returns the habits that fit a request.
 fn habits_for(request: &Request) -> &'static [Habit] {
     let Request::Say(_, message) = request else {
         return &[Habit::Orders, Habit::Bodies, Habit::Times, Habit::Silent];
@@ -93,18 +93,18 @@ fn habits_for(request: &Request) -> &'static [Habit] {
     }
 }
 
-/// Somebody with a validator's key.
+/// A traitor with a validator's key.
 pub(super) struct Traitor<'a> {
     pub(super) key: &'a SecretKey,
     pub(super) seat: u16,
-    /// Of what is signed in the epoch.
+    /// The signature domain of the epoch.
     pub(super) domain: Digest,
     pub(super) rng: &'a mut StdRng,
     pub(super) troubles: &'a mut Troubles,
 }
 
 impl Traitor<'_> {
-    /// The traitor's messages to one validator in place of this one.
+    /// Returns the messages that the traitor sends to one validator instead of `request`.
     pub(super) fn twist(&mut self, habit: Habit, target: u64, request: Request) -> Vec<Request> {
         let Some(habit) = habit.now(&request, self.rng) else { return vec![request] };
         if habit == Habit::Silent {
@@ -121,7 +121,7 @@ impl Traitor<'_> {
         }
     }
 
-    /// The traitor's answer in place of this one.
+    /// Returns the answer that the traitor gives instead of `response`.
     pub(super) fn show(&mut self, habit: Habit, response: Response) -> Response {
         let lies = match habit {
             Habit::Anything => self.rng.random_bool(SHOWN),
@@ -130,7 +130,8 @@ impl Traitor<'_> {
         match response {
             Response::Outcome(mut parts) if lies => {
                 self.troubles.insert(Trouble::FalseShown);
-                // All of it fits together but for the agreed outcome; or the receipts of a batch without transactions stand beside a true body.
+                // Either all parts fit together but differ from the agreed outcome, or empty receipts stand beside a
+                // true body.
                 let none = Blob::seal(BlobKind::Receipts, &Receipts::default());
                 match none.ok().filter(|none| *none != parts.receipts && self.rng.random()) {
                     Some(none) => parts.receipts = none,
@@ -178,7 +179,7 @@ impl Traitor<'_> {
                 vec![Message::Commit(self.commit(ballot)), Message::Commit(vote)]
             }
             (Habit::Votes, Message::Verify(verify)) => {
-                // It agrees to prepare and to commit whatever anybody executed.
+                // It votes to prepare and to commit every outcome that it hears of.
                 let (view, number) = (verify.order.order.view, verify.info.number);
                 let ballot = Ballot { view, number, token: verify.info.digest() };
                 let votes = [Message::Prepare(self.prepare(ballot)), Message::Commit(self.commit(ballot))];
@@ -235,7 +236,7 @@ impl Traitor<'_> {
     }
 }
 
-/// A body with one transaction less; `None` of an empty one.
+/// Returns the body without its last transaction; `None` if it is empty.
 fn without_the_last(body: &Blob) -> Option<Blob> {
     let opened: Body = body.open(BlobKind::Body).ok()?;
     let mut transactions = opened.transactions.to_vec();

@@ -1,4 +1,5 @@
-//! The statements of machines, and the writes that must be on their disks before: the part of the oracle that hears every message.
+//! The machines' statements, and the writes that must precede them on disk: the part of the oracle that checks every
+//! message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use slipstream_types::{BatchNumber, Digest, Epoch};
 
 use super::{machine::Up, oracle::Oracle};
 
-/// The statements that validators may make once about a number in a view of an epoch.
+/// The statements that a validator may make only once per number, view and epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Statement {
     Order,
@@ -17,25 +18,25 @@ enum Statement {
     Commit,
 }
 
-/// Where something is said: by what machine, in what epoch and view, of what batch.
+/// The subject of a statement: machine, epoch, view, and batch.
 type Place = (usize, Epoch, u64, BatchNumber);
 
 /// The statements so far.
 #[derive(Default)]
 pub(super) struct Words {
     said: BTreeMap<(Statement, Place), Digest>,
-    /// The views that machines said to have left for, and the records that bound them then.
+    /// The view that each machine said it went to, and the record that bound it then.
     left: BTreeMap<(usize, Epoch), (u64, Record)>,
-    /// The outcome of an order on the batch before.
+    /// The outcome of an order on the batch before it.
     outcomes: BTreeMap<(Digest, Digest), Digest>,
-    /// Machines whose execution of a batch went wrong.
+    /// The machines that executed a batch wrongly, with the batch.
     pub(super) erred: BTreeSet<(usize, BatchNumber)>,
-    /// The outcomes that machines promised to show.
+    /// The outcomes that machines reported, and must be able to show.
     pub(super) told: BTreeMap<(usize, BatchNumber), BTreeSet<Digest>>,
 }
 
 impl Oracle {
-    /// A machine sends a message: checks that it may say so, and that the record is on its disk before.
+    /// Checks that a machine may send this message, and that its record is on disk first.
     pub(super) fn hear(&mut self, up: &Up, request: &Request) -> Result<()> {
         let machine = up.machine;
         let honest = self.is_bound(machine);
@@ -113,7 +114,7 @@ impl Oracle {
         }
     }
 
-    /// The record that binds the votes of that epoch; `None` if the machine is in a later one.
+    /// Returns the record that binds the votes of this epoch; `None` if the machine is in a later one.
     fn record(&self, up: &Up, epoch: Epoch) -> Result<Option<Record>> {
         let record = votes(&up.store)?.filter(|record| record.epoch >= epoch);
         let record = record.with_context(|| format!("machine {} votes without a record", up.machine))?;
@@ -150,7 +151,8 @@ impl Oracle {
     }
 }
 
-/// Whether the record keeps its validator from preparing anything else there. Forgotten statements are of a lower view or number.
+/// Whether the record keeps its validator from preparing anything else for this ballot. A forgotten statement has a
+/// lower view or number.
 fn remembers_prepare(record: &Record, ballot: &Ballot) -> bool {
     let last = record.prepare.map(|it| (it.view, it.number));
     let adopted = record.adopted.as_ref().map(|it| (record.view, it.info.number, it.info.digest()));
@@ -160,7 +162,7 @@ fn remembers_prepare(record: &Record, ballot: &Ballot) -> bool {
         || last > Some((ballot.view, ballot.number))
 }
 
-/// Whether the record makes its validator tell a later view of its commit.
+/// Whether the record makes its validator report its commit to a later view.
 fn remembers_commit(record: &Record, ballot: &Ballot) -> bool {
     let prepared = record.prepared.as_ref();
     let is_later = |number: BatchNumber, view| (number, view) >= (ballot.number, ballot.view);

@@ -1,4 +1,4 @@
-//! [`World`]: one run: machines, the network between them and a clock, all of them from one seed.
+//! [`World`]: one run: machines, the network between them and a clock, all drawn from one seed.
 
 use std::{
     collections::BTreeMap,
@@ -37,16 +37,17 @@ use super::{
     think::Thoughts,
 };
 
-/// Within so much time after the last fault every machine has [`PROGRESS`] more batches, and every transaction is executed.
+/// Within this time after the last fault every machine must gain [`PROGRESS`] batches, and every transaction must be
+/// executed.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 /// The number of batches for [`PROGRESS_WITHIN`].
 const PROGRESS: u64 = 5;
-/// How often that is looked at.
+/// The interval at which progress is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// So long after the last fault nothing new is sent any more.
+/// How long after the last fault the load ends.
 const LOAD_ENDS_AFTER: Duration = Duration::from_secs(2);
 
-/// The draws of a world, and the troubles that came of them.
+/// The random numbers of a world, and the faults that they caused.
 pub(super) struct Chance {
     pub(super) rng: StdRng,
     pub(super) troubles: Troubles,
@@ -54,13 +55,13 @@ pub(super) struct Chance {
 }
 
 impl Chance {
-    /// Both parts at once.
+    /// Returns both parts at once.
     pub(super) fn both(&mut self) -> (&mut StdRng, &mut Troubles) {
         (&mut self.rng, &mut self.troubles)
     }
 }
 
-/// A world of validators, as the module describes.
+/// A world of validators.
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) genesis: Genesis,
@@ -72,21 +73,21 @@ pub(super) struct World {
     begun: Instant,
     trace: Mutex<Trace>,
     pub(super) thoughts: Mutex<Thoughts>,
-    /// On which side each machine is.
+    /// The side of each machine in a split.
     sides: Mutex<Vec<bool>>,
     calm: AtomicBool,
     failed: Mutex<Option<Error>>,
     stop: Notify,
 }
 
-/// The remains of a run without failure.
+/// The result of a run without failure.
 pub(super) struct Outcome {
     pub(super) trace: [u8; 32],
     pub(super) troubles: Troubles,
     /// The virtual time of the run.
     pub(super) took: Duration,
     pub(super) batches: u64,
-    /// Virtual time between the last fault and the moment at which everybody had gone on.
+    /// The virtual time from the last fault until all machines had recovered.
     pub(super) recovered: Duration,
 }
 
@@ -112,7 +113,7 @@ fn genesis(plan: &Plan, machines: &[Machine]) -> Result<Genesis> {
 }
 
 impl World {
-    /// A world, within the runtime that it runs on.
+    /// Makes a world, within the runtime that it runs on.
     pub(super) fn new(mut rng: StdRng, defences: Defences, verbose: bool) -> Result<Arc<World>> {
         let plan = Plan::draw(&mut rng);
         let machine = |(index, plan): (usize, &MachinePlan)| {
@@ -142,42 +143,42 @@ impl World {
         Ok(Arc::new(world))
     }
 
-    /// The time since the world's beginning.
+    /// Returns the time since the world began.
     pub(super) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// The true time, in milliseconds.
+    /// Returns the true time, in milliseconds.
     pub(super) fn now_ms(&self) -> u64 {
         BEGINS_MS + self.elapsed().as_millis() as u64
     }
 
-    /// Whether all faults are over, but for a traitor's.
+    /// Whether all faults are over, except a traitor's.
     pub(super) fn is_calm(&self) -> bool {
         self.calm.load(Relaxed)
     }
 
-    /// Records that a trouble came about.
+    /// Records that a fault occurred.
     pub(super) fn fire(&self, trouble: Trouble) {
         self.chance.lock().troubles.insert(trouble);
     }
 
-    /// Takes down what happens.
+    /// Adds an event to the trace.
     pub(super) fn note(&self, what: fmt::Arguments<'_>, bytes: &[u8]) {
         self.trace.lock().note(self.elapsed().as_micros() as u64, what, bytes);
     }
 
-    /// As [`World::note`], of an event that changes how a run goes on.
+    /// Adds an event that changes the course of a run, as [`World::note`] does.
     pub(super) fn mark(&self, what: fmt::Arguments<'_>) {
         self.trace.lock().mark(self.elapsed().as_micros() as u64, Kind::World, what);
     }
 
-    /// Tells a reader what no machine can see. It is not part of the trace's digest.
+    /// Records something for the reader that no machine can see. It is not part of the trace's digest.
     pub(super) fn tell(&self, kind: Kind, what: fmt::Arguments<'_>) {
         self.trace.lock().tell(self.elapsed().as_micros() as u64, kind, what);
     }
 
-    /// Keeps from now on the events that a person is to read.
+    /// Starts the recording for a human reader.
     pub(super) fn record(&self) {
         self.trace.lock().record();
     }
@@ -190,7 +191,7 @@ impl World {
         self.trace.lock().take_recording()
     }
 
-    /// The first failure ends the run.
+    /// Ends the run with its first failure.
     pub(super) fn hold(&self, result: Result<()>) {
         if let Err(error) = result {
             self.failed.lock().get_or_insert(error);
@@ -198,7 +199,7 @@ impl World {
         }
     }
 
-    /// Whether a process on one machine reaches one on another.
+    /// Whether a process on one machine can reach one on another.
     pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
         let is_whole = {
             let sides = self.sides.lock();
@@ -207,7 +208,7 @@ impl World {
         from != to && is_whole && self.machines[to].is_up()
     }
 
-    /// Runs it to its end.
+    /// Runs the world to its end.
     pub(super) async fn run(self: Arc<World>) -> Result<Outcome> {
         (0..self.machines.len()).try_for_each(|machine| self.start(machine))?;
         tokio::spawn(self.clone().load());
@@ -220,7 +221,7 @@ impl World {
         };
         let failed = self.failed.lock().take();
         match (failed, played) {
-            // A reader sees how the machines stood in words.
+            // A reader of a recording sees how the machines stood.
             (Some(error), _) | (None, Err(error)) if self.is_recorded() => Err(error),
             (Some(error), _) | (None, Err(error)) => Err(anyhow!("{error:#}\n{}", self.picture())),
             (None, Ok(())) => {
@@ -273,7 +274,7 @@ impl World {
         }
     }
 
-    /// Waits until everybody has gone on.
+    /// Waits until all machines have recovered.
     async fn progress(self: &Arc<World>) -> Result<()> {
         let target = self.oracle.lock().head().after(PROGRESS);
         let until = Instant::now() + PROGRESS_WITHIN;
@@ -299,7 +300,7 @@ impl World {
         Ok(true)
     }
 
-    /// Everything is looked at once more.
+    /// Checks everything once more.
     fn end(&self) -> Result<()> {
         let mut oracle = self.oracle.lock();
         for up in self.machines.iter().filter_map(|machine| machine.up()) {
@@ -325,7 +326,7 @@ impl World {
         Ok(())
     }
 
-    /// How everybody stands, for somebody who reads a failure.
+    /// Describes all machines, for the reader of a failure.
     fn picture(&self) -> String {
         let line = |(index, machine): (usize, &Machine)| {
             let Some(up) = machine.up() else { return format!("machine {index}: down") };

@@ -1,4 +1,4 @@
-//! What a liar says of what it hears.
+//! A liar's reactions to what it hears.
 
 use slipstream_consensus::simulated::decode_request;
 use slipstream_eve::{Evidence, Order, SignedOrder};
@@ -15,7 +15,7 @@ fn validators() -> (Vec<SecretKey>, ValidatorSet) {
     (keys, set)
 }
 
-/// The message of view 0's primary about batch 5.
+/// Returns the message of view 0's primary about batch 5.
 fn verify(key: &SecretKey) -> Message {
     let info = info(0, 5);
     let order = Order {
@@ -43,14 +43,14 @@ fn said(requests: &[Said]) -> Vec<Message> {
     said.collect()
 }
 
-/// The only message.
+/// Returns the only message.
 fn only(requests: &[Said]) -> Message {
     let said = said(requests);
     let [message] = &said[..] else { panic!("{said:?}") };
     message.clone()
 }
 
-/// Goal: two prepares convict it, each of them is validly signed, and it says them once.
+/// Goal: two prepares convict it; each is validly signed, and it sends them once.
 #[test]
 fn two_votes_convict_the_liar() {
     let (keys, set) = validators();
@@ -68,7 +68,7 @@ fn two_votes_convict_the_liar() {
     assert!(liar.hear(&Message::Prepare(first)).unwrap().is_empty());
 }
 
-/// Goal: outcomes are made up with the primary's true order, and no two liars make up the same.
+/// Goal: made-up outcomes carry the primary's true order, and no two liars make up the same one.
 #[test]
 fn made_up_outcomes_stand_on_true_orders() {
     let (keys, set) = validators();
@@ -85,7 +85,7 @@ fn made_up_outcomes_stand_on_true_orders() {
     assert!(roots.len() == 2 && !roots.contains(&info(0, 5).state_root));
 }
 
-/// Goal: a liar of anything tells each of the lies, as whoever tells that one alone.
+/// Goal: a liar of `Anything` tells each lie exactly as a liar of that kind does.
 #[test]
 fn anything_is_each_lie_in_turn() {
     let (keys, _) = validators();
@@ -114,7 +114,8 @@ fn garbage_is_no_message_and_no_vote() {
     assert!(!Evidence::Prepares(3, Box::new([forged, other])).is_valid(&set, &DOMAIN));
 }
 
-/// Goal: each other validator hears one prepare and one commit, half of them for an outcome that nobody has. Who hears both has proof.
+/// Goal: each other validator receives one prepare and one commit, half of them for an outcome that no validator has. A
+/// node that receives both has proof.
 #[test]
 fn a_split_vote_is_one_vote_for_each_hearer() {
     let (keys, set) = validators();
@@ -131,7 +132,7 @@ fn a_split_vote_is_one_vote_for_each_hearer() {
     assert_eq!(heard_at(2), some);
 }
 
-/// Goal: it complains of each batch once, and always of a status; in the view that the others are in.
+/// Goal: it complains of each batch once, and of every status, in the others' view.
 #[test]
 fn complaints_have_no_end() {
     let (keys, _) = validators();
@@ -147,7 +148,8 @@ fn complaints_have_no_end() {
     }
 }
 
-/// Goal: what it hides is validly signed and shows nothing; what it invents is its own word, and has no quorum's signatures.
+/// Goal: a view change that hides something is validly signed and shows nothing; an invented prepare lacks a quorum's
+/// signatures.
 #[test]
 fn view_changes_hide_and_invent() {
     let (keys, set) = validators();
@@ -171,8 +173,8 @@ fn view_changes_hide_and_invent() {
     }
 }
 
-/// Goal: a censor begins its view with the words of a quorum, and orders one empty batch after the other behind what is decided, until
-/// another view begins. In a view of somebody else it says nothing.
+/// Goal: a censor begins its view with a quorum's view changes, and orders one empty batch after another, from the last
+/// decided one, until another view begins. In another primary's view it is silent.
 #[test]
 fn a_censor_orders_empty_batches_in_its_turn() {
     let (keys, set) = validators();

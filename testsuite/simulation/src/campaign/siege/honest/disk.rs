@@ -1,5 +1,5 @@
-//! The disk that all nodes of a stage share: how long a short write takes until it is there. A transfer waits for several: of the node
-//! that takes it, of the validator, and of every node that commits it.
+//! The disk that all nodes of a stage share: the duration of a short synced write. A transfer waits for several: on the
+//! node that accepts it, on the validator, and on every node that commits it.
 
 use std::{
     fs::File,
@@ -12,12 +12,12 @@ use tokio::time::MissedTickBehavior;
 
 use super::Waits;
 
-/// Seldom enough to be no load beside the nodes.
+/// Rare enough not to load the disk.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// About a transfer in a journal.
+/// About the size of a transfer in a journal.
 const BYTES: usize = 512;
 
-/// Writes until it is stopped. A write that fails is one that does not end.
+/// Writes until it is stopped. A failed write counts as one that does not end.
 pub(super) async fn watch(path: PathBuf, waits: Waits) {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -31,7 +31,7 @@ pub(super) async fn watch(path: PathBuf, waits: Waits) {
     }
 }
 
-/// Appends to a file, and returns when that is on the disk.
+/// Appends to a file, and returns when the data is on disk.
 fn write(path: &Path) -> io::Result<()> {
     let mut file = File::options().create(true).append(true).open(path)?;
     file.write_all(&[0; BYTES])?;
@@ -42,7 +42,7 @@ fn write(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Goal: writes that end are short waits, and a disk that refuses them is not a fast one.
+    /// Goal: writes that end are short waits, and a disk that refuses them does not count as fast.
     #[tokio::test]
     async fn writes_count_until_they_are_on_the_disk() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The follower's lag: from the moment at which the validator was first seen with a batch until the follower was.
+//! The follower's lag: the time from when the validator was first seen with a batch until the follower was.
 
 use std::{
     collections::VecDeque,
@@ -10,10 +10,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::Waits;
 
-/// How often both are asked: the error of a lag.
+/// The polling interval of both: the error of a lag.
 const POLL: Duration = Duration::from_millis(15);
 
-/// Batches that the follower does not have, and the last that the validator has.
+/// The batches that the follower lacks, and the validator's last one.
 #[derive(Default)]
 struct Ahead {
     last: Option<u64>,
@@ -34,7 +34,7 @@ impl Ahead {
     }
 }
 
-/// Watches the validator and the follower until it is stopped. A node that does not answer is asked again.
+/// Watches the validator and the follower until it is stopped. A node that does not answer is polled again.
 pub(super) async fn run(nodes: [Rpc; 2], waits: Waits) {
     let mut ahead = Ahead::default();
     let mut ticks = tokio::time::interval(POLL);

@@ -1,4 +1,4 @@
-//! [`Honest`]: a wallet, a reader and a follower that go on through the whole campaign, and how long each had to wait.
+//! [`Honest`]: a wallet, a reader and a follower that run through the whole campaign, and how long each had to wait.
 
 mod disk;
 mod follower;
@@ -20,23 +20,24 @@ pub(super) use wallet::Wallet;
 
 use super::{outcome::Machine, stage::Stage};
 
-/// The address of the wallet and of the reader. A node takes callers from 127.0.0.1 for its operator. Those two are strangers as
-/// the attackers are, with an address of their own.
+/// The addresses of the wallet and the reader. A node treats callers from 127.0.0.1 as its operator. These two are
+/// strangers, like the attackers, with their own addresses.
 const WALLET: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 0, 1));
 const READER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 32, 1, 1));
 
-/// How often the honest look whether they have a core when they want one.
+/// How often the honest users check how late they get a core.
 const LATENESS_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits of one honest user, by when each began. One that goes on counts with the time so far: an endless wait is not left out.
+/// Waits of one honest user, by their beginning. An open wait counts with its time so far, so that endless ones are not
+/// left out.
 #[derive(Clone, Default)]
 pub(super) struct Waits(Arc<Mutex<Vec<Wait>>>);
 
-/// When a wait began, and when it ended.
+/// When a wait began, and when it ended if it did.
 type Wait = (Instant, Option<Instant>);
 
 impl Waits {
-    /// Notes that a wait begins; its place for [`Waits::end`].
+    /// Notes that a wait begins; returns its index for [`Waits::end`].
     fn begin(&self, at: Instant) -> usize {
         let mut waits = self.0.lock();
         waits.push((at, None));
@@ -49,7 +50,7 @@ impl Waits {
         }
     }
 
-    /// Those that began within a time, in milliseconds, sorted.
+    /// Returns the sorted waits that began within `window`, in milliseconds.
     pub(super) fn between(&self, window: (Instant, Instant), now: Instant) -> Vec<f64> {
         let waits = self.0.lock();
         let within = waits.iter().filter(|(begin, _)| (window.0..window.1).contains(begin));
@@ -61,14 +62,14 @@ impl Waits {
     }
 }
 
-/// The honest party that waits.
+/// An honest user that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum User {
-    /// From the time at which a transfer should leave to its receipt.
+    /// From the scheduled time of a transfer to its receipt.
     Wallet,
-    /// From the time at which a question should leave to its answer.
+    /// From the scheduled time of a request to its answer.
     Reader,
-    /// From the validator's having a batch to the follower's.
+    /// From the validator's having a batch to the follower's having it.
     Follower,
 }
 
@@ -87,9 +88,9 @@ impl User {
 /// The honest users of a stage.
 pub(super) struct Honest {
     waits: [Waits; 3],
-    /// How late this process is for its own sake.
+    /// How late this process runs for its own reasons.
     lateness: Waits,
-    /// How long the disk takes that all nodes share.
+    /// The durations of writes to the disk that all nodes share.
     disk: Waits,
     pub(super) wallet: Arc<Wallet>,
     stop: CancellationToken,
@@ -118,12 +119,12 @@ impl Honest {
         Ok(Honest { waits, lateness, disk, wallet, stop, tasks })
     }
 
-    /// The waits of one of them that began within a time, in milliseconds, sorted.
+    /// Returns the sorted waits of one user that began within `window`, in milliseconds.
     pub(super) fn waits(&self, user: User, window: (Instant, Instant)) -> Vec<f64> {
         self.waits[user as usize].between(window, Instant::now())
     }
 
-    /// What the honest users waited for that was this machine's matter, and not the node's.
+    /// Returns the delays that are due to this machine, and not to the node.
     pub(super) fn machine(&self, window: (Instant, Instant)) -> Machine {
         let p99 = |waits: &Waits| quantile(&waits.between(window, Instant::now()), 0.99).unwrap_or_default();
         Machine { late_ms: p99(&self.lateness), disk_ms: p99(&self.disk) }
@@ -136,7 +137,7 @@ impl Honest {
     }
 }
 
-/// Wakes up again and again, and notes how late.
+/// Wakes up periodically, and notes how late.
 async fn watch_lateness(lateness: Waits) {
     let mut ticks = tokio::time::interval(LATENESS_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! The reader: fifty questions a second of four kinds, every other one over a new connection.
+//! The reader: fifty requests a second of four kinds, every other one over a new connection.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{READER, Waits};
 
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Before a question that was not answered is asked again.
+/// The time until a failed request is sent again.
 const RETRY: Duration = Duration::from_millis(100);
-/// Questions at a time; when as many wait for an answer, nobody is there to ask more.
+/// The most requests in flight; beyond it no new ones are sent.
 const WAITING_MAX: usize = 256;
 
-/// Asks until it is stopped.
+/// Sends requests until it is stopped.
 pub(super) async fn run(url: String, waits: Waits, tasks: TaskTracker, stop: CancellationToken) {
     let Ok(kept) = Rpc::from_address(READER, &url) else { return };
     let waiting = std::sync::Arc::new(tokio::sync::Semaphore::new(WAITING_MAX));

@@ -1,4 +1,4 @@
-//! The wallet: twenty transfers a second, each over a connection of its own, from schedule to receipt.
+//! The wallet: twenty transfers a second, each over its own connection, measured from schedule to receipt.
 
 use std::{
     collections::VecDeque,
@@ -25,40 +25,40 @@ use super::{WALLET, Waits};
 use crate::campaign::siege::stage::{Call, Money};
 
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Between two looks for a receipt.
+/// The time between two polls for a receipt.
 const POLL: Duration = Duration::from_millis(20);
-/// Before a transfer that was refused is sent again.
+/// The time until a refused transfer is sent again.
 const RETRY: Duration = Duration::from_millis(200);
-/// A transfer without a receipt is given up after this.
+/// The time after which a transfer without a receipt is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For transfers under way when the wallet pauses.
+/// The wait for transfers in flight when the wallet pauses.
 const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
-/// Share of the base fee that the wallet tips, as wallets do.
+/// The wallet tips the base fee divided by this, like real wallets.
 const TIP_DIVISOR: u64 = 10;
 
-/// An account without a transfer under way, and its next nonce.
+/// An account without a transfer in flight, and its next nonce.
 struct Purse {
     account: Account,
     nonce: u64,
 }
 
-/// A wallet with many accounts, so that one slow transfer does not hold the next.
+/// A wallet with many accounts, so that one slow transfer does not delay the next.
 pub(in crate::campaign::siege) struct Wallet {
     url: String,
     money: Money,
     waits: Waits,
-    /// One for each account without a transfer under way.
+    /// One permit for each account without a transfer in flight.
     idle: Semaphore,
     accounts: usize,
-    /// While the node is started again, nothing is sent.
+    /// While the node restarts, nothing is sent.
     is_paused: AtomicBool,
     purses: Mutex<VecDeque<Purse>>,
-    /// Transfers that the node accepted, by when it said so.
+    /// The transfers that the node accepted, and when.
     acknowledged: Mutex<Vec<(Instant, B256)>>,
 }
 
 impl Wallet {
-    /// A wallet of these accounts at one node.
+    /// Makes a wallet of these accounts at one node.
     pub(super) async fn new(
         accounts: Vec<Account>,
         money: Money,
@@ -82,7 +82,7 @@ impl Wallet {
         }))
     }
 
-    /// Sends until it is stopped.
+    /// Sends transfers until it is stopped.
     pub(super) async fn run(self: Arc<Self>, tasks: TaskTracker, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
@@ -100,13 +100,13 @@ impl Wallet {
         }
     }
 
-    /// Hashes of the transfers that were accepted within a time.
+    /// Returns the hashes of the transfers that were accepted within `window`.
     pub(in crate::campaign::siege) fn acknowledged(&self, window: (Instant, Instant)) -> Vec<B256> {
         let all = self.acknowledged.lock();
         all.iter().filter(|(at, _)| (window.0..window.1).contains(at)).map(|(_, hash)| *hash).collect()
     }
 
-    /// Sends nothing any more, and waits for a while until what is under way has arrived.
+    /// Stops sending, and waits a while for the transfers in flight.
     pub(in crate::campaign::siege) async fn pause(&self) {
         self.is_paused.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + PAUSE_PATIENCE;
@@ -115,12 +115,12 @@ impl Wallet {
         }
     }
 
-    /// Lets the wallet send again.
+    /// Starts sending again.
     pub(in crate::campaign::siege) fn resume(&self) {
         self.is_paused.store(false, Ordering::Relaxed);
     }
 
-    /// One transfer; whether it got its receipt.
+    /// Makes one transfer; returns whether it got its receipt.
     async fn transfer(&self) -> bool {
         let Ok(_idle) = self.idle.acquire().await else { return false };
         let purse = self.purses.lock().pop_front();
@@ -138,15 +138,15 @@ impl Wallet {
         received
     }
 
-    /// The chain's nonce of an account whose last transfer has an unknown end.
+    /// Queries the chain's nonce of an account whose last transfer has an unknown fate.
     async fn nonce(&self, account: &Account) -> Result<u64> {
         let rpc = Rpc::from_address(WALLET, &self.url)?;
         quantity(&rpc.call("eth_getTransactionCount", json!([account.address, "latest"])).await?)
     }
 
-    /// Sends until it is accepted, then asks until there is a receipt.
+    /// Sends the transfer until it is accepted, then polls until it has a receipt.
     async fn bring(&self, signed: &Signed) {
-        // A wallet opens its page, sends and closes. To such a wallet, a node that refuses new connections is gone.
+        // A wallet opens its page, sends and closes. For such a wallet, a node that refuses new connections is down.
         let Ok(mut rpc) = Rpc::from_address(WALLET, &self.url) else { return std::future::pending().await };
         loop {
             let sent: Result<B256> = rpc.call("eth_sendRawTransaction", json!([signed.raw])).await;
@@ -155,7 +155,7 @@ impl Wallet {
                 Err(error) => error,
             };
             match refusal.downcast_ref::<RpcError>() {
-                // An earlier attempt arrived, whose answer did not.
+                // An earlier attempt arrived, but its answer did not.
                 Some(known) if known.message.contains("already known") => break,
                 Some(used) if used.message.contains("nonce too low") => break,
                 Some(_) => {}

@@ -1,4 +1,4 @@
-//! What liars make of true answers. Pure functions.
+//! The liars' changes to true answers, as pure functions.
 
 use anyhow::Result;
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,19 +19,19 @@ const HINTED_BATCHES: usize = 8;
 /// How far a forged head is ahead of the true one.
 const FORGED_BATCHES: u64 = 1_000;
 
-/// Snapshots of the newest batches, which only the liar has: they are free to fetch and endless.
+/// Returns offers of snapshots of the newest batches, which no other peer has: free to fetch, and with endless rows.
 pub(super) fn lures(summary: &Summary) -> Vec<SnapshotOffer> {
     let head = summary.head.as_ref().map_or(BatchNumber::GENESIS, |head| head.info.number);
     let newest = (0..SNAPSHOTS_MAX as u64).map(|behind| head.before(behind));
     newest.map(|number| SnapshotOffer { number, rows: u64::MAX, bytes: 0 }).collect()
 }
 
-/// The true ones, for nothing.
+/// Returns the true offers, at a size of one byte.
 pub(super) fn bargains(summary: &Summary) -> Vec<SnapshotOffer> {
     summary.snapshots.iter().map(|offer| SnapshotOffer { bytes: 1, ..*offer }).collect()
 }
 
-/// The lie in place of a true answer; `None` if the answer has no place for it.
+/// Turns a true answer into the lie; `None` if the answer has no place for it.
 pub(super) fn told(
     lie: Lie,
     request: &Request,
@@ -84,7 +84,7 @@ pub(super) fn told(
     }
 }
 
-/// A decoded answer with a change; `None` if the change finds nothing to change.
+/// Returns a decoded answer with a change; `None` if the change finds nothing to change.
 fn edited<T: Serialize + DeserializeOwned>(
     what: &'static str,
     truth: &[u8],
@@ -96,7 +96,7 @@ fn edited<T: Serialize + DeserializeOwned>(
     Ok(any.then_some(told))
 }
 
-/// Tells of another head, or of more than there is; whether it did.
+/// Changes the head of a summary, or its promises; returns whether it did.
 fn other_summary(summary: &mut Summary, lie: Lie) -> Result<bool> {
     match (lie, &mut summary.head) {
         (Lie::Forged, Some(head)) => head.info.number = head.info.number.after(FORGED_BATCHES),
@@ -111,7 +111,8 @@ fn other_summary(summary: &mut Summary, lie: Lie) -> Result<bool> {
     Ok(true)
 }
 
-/// Puts a stranger into the first seat of the validators that the last of these epochs names; whether there is one.
+/// Puts a stranger into the first seat of the validators that the last of these epoch ends names; returns whether it
+/// names any.
 fn seat(ends: &mut EpochEnds, stranger: &SecretKey) -> Result<bool> {
     let mut certificates = ends.certificates.to_vec();
     let Some(next) = certificates.last_mut().and_then(|end| end.info.next_validators.as_mut()) else {
@@ -125,7 +126,7 @@ fn seat(ends: &mut EpochEnds, stranger: &SecretKey) -> Result<bool> {
     Ok(true)
 }
 
-/// Tells each end over and over, or the last one first; whether there are enough for that.
+/// Repeats each epoch end, or reverses their order; returns whether there are enough for that.
 fn disorder(ends: &mut EpochEnds, lie: Lie) -> Result<bool> {
     let mut certificates = ends.certificates.to_vec();
     if lie == Lie::ReversedEpochs {
@@ -140,7 +141,7 @@ fn disorder(ends: &mut EpochEnds, lie: Lie) -> Result<bool> {
     Ok(is_other)
 }
 
-/// A range with its batches changed, or what signs them; `None` if it has nothing to change.
+/// Changes the batches of a range, or its certificate; returns `None` if it has nothing to change.
 fn changed(answer: &[u8], lie: Lie, parts: Parts, stranger: &SecretKey) -> Result<Option<Vec<u8>>> {
     let mut range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
     let mut batches = range.batches.to_vec();
@@ -154,7 +155,7 @@ fn changed(answer: &[u8], lie: Lie, parts: Parts, stranger: &SecretKey) -> Resul
             let middle = batches.len() / 2;
             batches.iter_mut().skip(middle).take(1).for_each(|batch| batch.header.gas_used += 1);
         }
-        // Hints that nobody asked for are another lie.
+        // Hints that were not requested are another lie.
         Lie::UselessHints | Lie::HugeHints if !parts.has(Parts::HINTS) => any = false,
         _ => {
             any = false;
@@ -168,7 +169,7 @@ fn changed(answer: &[u8], lie: Lie, parts: Parts, stranger: &SecretKey) -> Resul
     Ok(any.then_some(told))
 }
 
-/// Changes one batch of a range; whether it did.
+/// Changes one batch of a range; returns whether it did.
 fn other_batch(index: usize, batch: &mut RangeBatch, lie: Lie) -> Result<bool> {
     match lie {
         Lie::Hints if index < HINTED_BATCHES => batch.hints = Some(noise()?),
@@ -198,13 +199,13 @@ fn other_batch(index: usize, batch: &mut RangeBatch, lie: Lie) -> Result<bool> {
     Ok(true)
 }
 
-/// A chunk of a snapshot with another row in its middle, or without it; `None` if it has no rows.
+/// Returns a snapshot's chunk whose middle row is changed or left out; `None` if it has no rows.
 fn other_row(chunk: &[u8], lie: Lie) -> Result<Option<Vec<u8>>> {
     let lie = if lie == Lie::HiddenRows { RowLie::Hidden } else { RowLie::Changed };
     altered::row(chunk, lie, |rows| rows / 2)
 }
 
-/// Hints of random bytes.
+/// Returns hints of random bytes.
 fn noise() -> Result<Blob> {
     let noise: Vec<u8> = (0..HINT_BYTES / 8).flat_map(|_| rand::random::<u64>().to_le_bytes()).collect();
     Ok(Blob::compress(BlobKind::Hints, &noise)?)
@@ -234,7 +235,7 @@ mod tests {
         Request::Range(RangeRequest { first, batches_max: 2, bytes_max: 1 << 20, parts })
     }
 
-    /// Goal: a lie about signatures or headers changes just these, and one about parts that are not there is not told.
+    /// Goal: a lie about signatures or headers changes only these, and a lie about missing parts is not told.
     #[test]
     fn a_range_is_changed_where_the_lie_is() {
         let truth = range();
@@ -260,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Goal: a summary tells another head, fewer signatures or more promises, and of a chain without a head nothing is made up.
+    /// Goal: a summary gets another head, fewer signatures or more promises; without a head it stays as it is.
     #[test]
     fn summaries_are_changed_where_the_lie_is() {
         let summary = |head| Summary {
@@ -291,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Goal: the end of an epoch names a stranger in a validator's seat; an answer without one stays as it is.
+    /// Goal: the end of an epoch names a stranger in a validator's seat; an answer without such an end stays as it is.
     #[test]
     fn a_stranger_is_seated() {
         let validators = keys(0..4);
@@ -309,7 +310,7 @@ mod tests {
         assert_eq!(next.validators.len(), 4);
         assert_eq!(told(None), None);
     }
-    /// Goal: ends that are told again, or the last one first, are true each and out of order; of too few nothing is made up.
+    /// Goal: repeated or reversed epoch ends are each true but out of order; too few ends stay as they are.
     #[test]
     fn ends_of_epochs_are_told_out_of_order() {
         let validators = keys(0..1);

@@ -1,4 +1,4 @@
-//! The kinds of liars: names, what each does, and how many there are.
+//! The kinds of liars: names, behaviours, and numbers.
 
 use slipnet::devnet::SyncMode;
 
@@ -8,32 +8,32 @@ pub(in super::super) fn all() -> impl Iterator<Item = &'static dyn Attack> {
     ALL.iter().map(|liars| liars as &dyn Attack)
 }
 
-/// A liar's way with requests.
+/// A liar's behaviour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lie {
-    /// Offers a snapshot that is free and endless, holds every request, and is busy then.
+    /// Offers a snapshot that is free and endless, holds every request, and then refuses it as busy.
     Lure,
     /// Serves the snapshot in pieces of a kibibyte, one every few seconds.
     Drip,
-    /// Tells the truth about what it has, and answers nothing else.
+    /// Sends a true summary, and never answers anything else.
     Stall,
-    /// Adds hints that nobody asked for.
+    /// Adds hints that were not requested.
     Hints,
-    /// Answers 40 MiB of zeros to every request.
+    /// Answers every request with 40 MiB of zeros.
     Oversized,
-    /// Sends true parts with their compression undone.
+    /// Sends true parts uncompressed.
     Literal,
     /// Changes a byte of every chunk and part.
     Corrupt,
-    /// Tells of a head far ahead, under the signatures of the true one.
+    /// Announces a head far ahead, under the signatures of the true one.
     Forged,
-    /// Answers random bytes to every request.
+    /// Answers every request with random bytes.
     Garbage,
-    /// Tells of another chain's genesis, and the truth otherwise.
+    /// Claims another chain's genesis, and is otherwise truthful.
     ForeignGenesis,
-    /// Puts a stranger's signatures under ranges.
+    /// Replaces the signatures of ranges by a stranger's.
     StrangeSignatures,
-    /// Sends other headers, each on the one before, under the true certificate.
+    /// Sends other headers, each linked to its predecessor, under the true certificate.
     GraftedBatches,
     /// Sends deltas that give every account one wei more.
     ChangedMoney,
@@ -43,15 +43,15 @@ pub(super) enum Lie {
     ChangedRows,
     /// Adds a false value of each key to hints.
     FalseHints,
-    /// Tells of the true head with too few of its signatures.
+    /// Announces the true head with too few of its signatures.
     UnsignedHeads,
-    /// Promises to keep everything, and snapshots that it has not.
+    /// Promises to keep everything, and offers snapshots that it does not have.
     EmptyPromises,
     /// Sends half of the batches.
     ShortRanges,
     /// Sends no batch.
     EmptyRanges,
-    /// Sends the batches behind the first one.
+    /// Sends the batches after the first one.
     ShiftedRanges,
     /// Leaves out bodies and deltas.
     MissingParts,
@@ -65,13 +65,13 @@ pub(super) enum Lie {
     HugeHints,
     /// Offers snapshots of another state.
     FalseOffers,
-    /// Changes an offered header where no certificate looks.
+    /// Changes an offered header in a field that no certificate covers.
     SubtleOffers,
     /// Changes a header before each snapshot.
     ChangedAncestry,
-    /// Swaps the siblings of both ends of a range of rows.
+    /// Swaps the siblings of the two ends of a range of rows.
     SwappedSiblings,
-    /// Sends other code than was asked for.
+    /// Sends code other than what was requested.
     OtherCode,
     /// Changes a byte of each range delta.
     CorruptRangeDeltas,
@@ -79,21 +79,21 @@ pub(super) enum Lie {
     PaddedRangeDeltas,
     /// Puts a stranger among the validators of the next epoch.
     FalseValidators,
-    /// Tells each end of an epoch over and over.
+    /// Repeats each epoch end.
     RepeatedEpochs,
-    /// Tells the ends of epochs from the last to the first.
+    /// Sends epoch ends in reverse order.
     ReversedEpochs,
-    /// Sends a genesis with 100,000 more accounts beside the true ledger.
+    /// Sends a genesis with 100,000 extra accounts beside the true ledger.
     FalseGenesis,
-    /// Holds each true answer but summaries until just before the deadline.
+    /// Holds each true answer, except summaries, until just before the deadline.
     LateAnswers,
-    /// Is busy for all but summaries.
+    /// Refuses all requests except summaries as busy.
     BusyServers,
 }
 
 impl Lie {
-    /// How a node joins that it shows best in: lies about ranges where ranges are the only way, and so on. Range deltas take a mode that
-    /// no node joins with here.
+    /// Returns the sync mode in which the lie matters most: for lies about ranges one that only fetches ranges, and so
+    /// on. Range deltas need a mode that no node joins with here.
     pub(super) fn shows_in(self) -> SyncMode {
         match self {
             Lie::ChangedMoney => SyncMode::Delta,
@@ -111,7 +111,7 @@ impl Lie {
         }
     }
 
-    /// Whether it changes the batches of a range, or what signs them.
+    /// Whether it changes the batches of a range, or its certificate.
     pub(super) fn is_about_ranges(self) -> bool {
         matches!(
             self,
@@ -132,7 +132,7 @@ impl Lie {
     }
 }
 
-/// So many peers that lie alike.
+/// The `count` peers that tell the same lie.
 pub(super) struct Liars {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
@@ -145,7 +145,7 @@ const fn liars(name: &'static str, about: &'static str, lie: Lie, count: usize) 
     Liars { name, about, lie, count, is_ground: false }
 }
 
-/// In the order in which a list shows them.
+/// In the order in which `--list` shows them.
 static ALL: [Liars; 40] = [
     liars(
         "snapshot-lure",

@@ -1,4 +1,5 @@
-//! What a store keeps of earlier states: snapshots that it makes, and views and snapshots that somebody holds while the head moves on.
+//! The earlier states that a store keeps: snapshots that it makes, and views and snapshots that are held while the head
+//! moves on.
 
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -7,11 +8,11 @@ use slipstream_storage::Store;
 use super::{Model, config, naive};
 use crate::campaign::storage::life::{SNAPSHOT_INTERVAL, add_chunks, finish, snapshot_rows, target};
 
-/// Views and snapshots that are kept while the head moves on.
+/// The most views, and snapshots, that are held while the head moves on.
 const HELD_MAX: usize = 3;
 
 impl Model {
-    /// Snapshots appear on time, and the old ones are pruned.
+    /// Checks that snapshots appear on time, and that the old ones are pruned.
     pub(super) fn check_snapshots(&mut self) -> Result<()> {
         let number = self.head.number;
         if number.get().is_multiple_of(SNAPSHOT_INTERVAL) {
@@ -38,7 +39,7 @@ impl Model {
         Ok(())
     }
 
-    /// A held state shows its own moment, even if it was pruned since.
+    /// Checks that a held state still shows its own moment, even if it was pruned since.
     pub(super) fn check_held(&mut self) -> Result<()> {
         let keys = self.keys();
         for (view, state) in &self.views {
@@ -62,7 +63,7 @@ impl Model {
         Ok(())
     }
 
-    /// Restores the newest snapshot into a fresh store of either kind, in two goes.
+    /// Restores the newest snapshot into a fresh store of either kind, in two steps.
     pub(super) fn restore(&mut self) -> Result<()> {
         let Some((number, state)) = self.frozen.last_key_value() else { return Ok(()) };
         let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;

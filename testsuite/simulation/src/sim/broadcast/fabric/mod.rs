@@ -1,8 +1,8 @@
-//! The network and the mesh that ship, on a wire in memory, in virtual time: same seed, same packets.
+//! The network and the mesh that ship, on a wire in memory, in virtual time: the same seed sends the same packets.
 //!
-//! Nodes stand where the event simulation has them and have its links, latencies, bandwidths and processors. The parts that it
-//! leaves out are here: QUIC with its handshakes, acknowledgements, windows, losses where an up-link overflows, and its own order
-//! of messages.
+//! Nodes have the places, links, latencies, bandwidths and CPU times of the event simulation. The fabric adds what that
+//! one leaves out: QUIC with its handshakes, acknowledgements, windows and message order, and packet loss on a full
+//! up-link.
 
 mod node;
 mod wire;
@@ -27,39 +27,39 @@ use super::{
     topology::Topology,
 };
 
-/// Batches of one run: the first ones of a connection find its windows small.
+/// Batches of one run; the first ones meet the small windows of new connections.
 const BATCHES: usize = 4;
-/// From one to the next.
+/// The time between two batches.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Until everybody is connected.
+/// The time for connecting all nodes.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// The fullnodes' times.
+/// The fullnodes' results.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// Milliseconds from each batch's certificate until half of them had the body.
+    /// Milliseconds from each batch's certificate until half of the fullnodes had its body.
     pub p50_ms: f64,
-    /// And until 99 % had it.
+    /// Milliseconds until 99 % had it.
     pub p99_ms: f64,
-    /// Bytes that a node sent for a batch, everything counted, in payloads.
+    /// All bytes that a node sent per batch, in payloads.
     pub sent_payloads: f64,
-    /// Milliseconds that a node's processor worked for a batch.
+    /// Milliseconds of CPU time that a node used per batch.
     pub busy_ms: f64,
-    /// Bodies that did not come.
+    /// Bodies that never arrived.
     pub missing: usize,
     /// Batches that a mesh gave up.
     pub gave_up: u64,
-    /// Times that a node asked for missing chunks, for a batch.
+    /// How often a node asked for missing chunks, per batch.
     pub pulls: f64,
-    /// Of all datagrams, those that were lost on an up-link.
+    /// The share of all datagrams that an up-link dropped.
     pub lost: f64,
-    /// How many batches there were.
+    /// The number of batches.
     pub batches: usize,
-    /// Names what was sent when.
+    /// A hash of all datagrams and their times.
     pub trace: u64,
 }
 
-/// Plays a scenario: by the mesh, or, without a codec, by the flood that it replaced.
+/// Plays a scenario: by the mesh, or, without a codec, by flooding, which the mesh replaced.
 ///
 /// # Errors
 /// If a node cannot be started.
@@ -102,7 +102,7 @@ async fn play(scenario: &Scenario, codec: Option<CodecKind>, costs: &Costs) -> R
     Ok(run)
 }
 
-/// The leader has a batch at once, the other validators when its certificate may be with them.
+/// Gives the leader the batch at once, and the other validators when its certificate may have reached them.
 async fn decide(scenario: &Scenario, wire: &Wire, nodes: &[Node], number: usize) {
     let certified = Instant::now();
     let mut order: Vec<_> = (0..scenario.validators).collect();

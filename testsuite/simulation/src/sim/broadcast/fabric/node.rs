@@ -1,4 +1,5 @@
-//! One node on the wire: the network that ships, and behind it the mesh that ships, or the flood that it replaced.
+//! One node on the wire: the network that ships, and behind it the mesh that ships, or flooding, which the mesh
+//! replaced.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ use super::{
     wire::{Wire, address},
 };
 
-/// How new batches are spread.
+/// How new batches spread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spreading {
     /// Nodes spread batches by the mesh.
@@ -35,7 +36,7 @@ pub(super) enum Spreading {
     Flood,
 }
 
-/// The secret key of a node.
+/// Returns the secret key of a node.
 pub(super) fn key(chain: &Chain, node: usize) -> SecretKey {
     let of_fullnode = || SecretKey::from_seed([node as u8 + 100; 32]);
     chain.keys.get(node).cloned().unwrap_or_else(of_fullnode)
@@ -45,7 +46,7 @@ pub(super) fn key(chain: &Chain, node: usize) -> SecretKey {
 pub(super) struct Held {
     chain: Arc<Chain>,
     head: watch::Sender<BatchNumber>,
-    /// When each body was here.
+    /// When each body arrived.
     got: Mutex<BTreeMap<BatchNumber, Instant>>,
     gave_up: Mutex<u64>,
 }
@@ -97,7 +98,7 @@ impl Ledger for Held {
     }
 }
 
-/// One processor that needs for its work what was measured, and does one thing after the other.
+/// A processor that does one thing at a time, and takes the measured time for it.
 pub(super) struct Processor {
     costs: Costs,
     free_at: Mutex<Instant>,
@@ -105,7 +106,7 @@ pub(super) struct Processor {
 }
 
 impl Processor {
-    /// How long it worked.
+    /// Returns its total busy time.
     pub(super) fn busy(&self) -> Duration {
         *self.busy.lock()
     }
@@ -139,7 +140,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// A batch is its number and its body. Its first receiver sends it on, to all but its sender.
+    /// Takes a batch: its number, then its body. Forwards a new one to all peers except the sender.
     fn take(&self, from: Option<PeerId>, batch: Bytes) {
         let Some(number) = batch.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
         else {
@@ -167,7 +168,7 @@ impl Handler for Inlet {
     }
 }
 
-/// A node of the fabric, as the module describes.
+/// A node of the fabric.
 pub(super) struct Node {
     pub(super) network: Arc<Network>,
     pub(super) held: Arc<Held>,
@@ -177,7 +178,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Starts a node at the genesis, which dials its neighbours.
+    /// Starts a node at the genesis, and lets it dial its neighbours.
     pub(super) async fn start(
         index: usize,
         (chain, wire): (&Arc<Chain>, &Arc<Wire>),
@@ -229,7 +230,7 @@ impl Node {
         Ok(Node { network, held, processor, broadcaster, inlet })
     }
 
-    /// This node has a batch from consensus.
+    /// Gives the node a batch from consensus.
     pub(super) fn decide(&self, number: usize, leads: bool) {
         let batch = &self.held.chain.batches[number - 1];
         if let Some(flood) = self.inlet.flood.get() {

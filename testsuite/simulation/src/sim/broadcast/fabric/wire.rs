@@ -1,7 +1,7 @@
 //! [`Wire`]: datagrams between nodes in virtual time, and the [`Plug`] that quinn takes for a socket.
 //!
 //! ```text
-//!  try_send ─▶ up-link: one after the other, what would wait too long is dropped ─▶ latency ─▶ down-link ─▶ poll_recv
+//!  try_send ─▶ up-link: one at a time, drops what would wait too long ─▶ latency ─▶ down-link ─▶ poll_recv
 //! ```
 //!
 //! Everything follows from the order of calls, which a runtime of one thread under a paused clock repeats.
@@ -30,13 +30,13 @@ use tokio::{
 
 use super::super::{scenario::Scenario, topology::Topology};
 
-/// Bytes of IPv4 and UDP before a datagram.
+/// Bytes of the IPv4 and UDP headers of a datagram.
 const HEADER_BYTES: usize = 28;
-/// The queue of an up-link, in time: a little more than the longest way there and back.
+/// The longest wait in an up-link's queue: a little more than the longest round trip.
 const QUEUE: Duration = Duration::from_millis(350);
 const PORT: u16 = 9_000;
 
-/// The address of a node: each in a network of its own, as nodes of the world are.
+/// Returns the address of a node: each is in its own network, as in the real world.
 pub(super) fn address(node: usize) -> SocketAddr {
     (Ipv4Addr::new(20 + node as u8, 7, 7, 7), PORT).into()
 }
@@ -66,7 +66,7 @@ struct End {
 #[derive(Default)]
 struct Inner {
     ends: Vec<End>,
-    /// Datagrams under way, by the time of their arrival.
+    /// Datagrams in flight, by arrival time.
     ways: BinaryHeap<Reverse<(Instant, u64)>>,
     datagrams: std::collections::BTreeMap<u64, (Datagram, bool)>,
     count: u64,
@@ -74,7 +74,7 @@ struct Inner {
     trace: DefaultHasher,
 }
 
-/// The wires between all nodes, as the module describes.
+/// The wires between all nodes.
 pub(super) struct Wire {
     topology: Topology,
     uplink_bits_per_second: u64,
@@ -103,23 +103,23 @@ impl Wire {
         &self.topology
     }
 
-    /// Bytes that a node sent so far.
+    /// Returns the bytes that a node sent so far.
     pub(super) fn bytes_sent(&self, node: usize) -> u64 {
         self.inner.lock().ends[node].bytes_sent
     }
 
-    /// A digest of everything that passed: equal for two runs in which the same datagrams left at the same times.
+    /// Returns a digest of all traffic: equal for two runs that sent the same datagrams at the same times.
     pub(super) fn trace(&self) -> u64 {
         self.inner.lock().trace.finish()
     }
 
-    /// Datagrams that were sent, and those of them that an up-link had no room for.
+    /// Returns the number of sent datagrams, and how many of them an up-link dropped.
     pub(super) fn counts(&self) -> (u64, u64) {
         let inner = self.inner.lock();
         (inner.count, inner.dropped)
     }
 
-    /// Carries datagrams, for ever.
+    /// Carries datagrams forever.
     pub(super) async fn carry(self: Arc<Wire>) {
         loop {
             let next = self.move_on(Instant::now());
@@ -159,7 +159,7 @@ impl Wire {
         self.changed.notify_one();
     }
 
-    /// Does the work that is due, and says when there is more.
+    /// Does the work that is due, and returns when more is due.
     fn move_on(&self, now: Instant) -> Option<Instant> {
         let inner = &mut *self.inner.lock();
         while let Some(Reverse((at, number))) = inner.ways.peek().copied() {
@@ -204,7 +204,7 @@ impl AsyncUdpSocket for Plug {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        // A datagram to a missing node is lost in silence, as any.
+        // A datagram to a missing node is silently lost, as on a real network.
         let there = node_of(transmit.destination).filter(|to| self.wire.inner.lock().ends.len() > *to);
         if let Some(to) = there {
             self.wire.send(Datagram { from: self.node, to, content: transmit.contents.to_vec() });
