@@ -1,11 +1,11 @@
-//! Times as people write them, and a start that processes have in common.
+//! Times as people write them, and a start time that processes share.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Reads 30s, 500ms, 5m, 1.5h, or a number of seconds.
+/// Parses 30s, 500ms, 5m, 1.5h, or a number of seconds.
 ///
 /// # Errors
-/// Says what was expected. Negative times are none.
+/// If the text is no such time, or is negative. The error says what was expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -21,7 +21,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
-/// So many milliseconds, as [`duration`] reads them.
+/// Formats milliseconds for [`duration`].
 pub(crate) fn short(ms: u64) -> String {
     match ms % 1_000 {
         0 => format!("{}s", ms / 1_000),
@@ -29,18 +29,19 @@ pub(crate) fn short(ms: u64) -> String {
     }
 }
 
-/// Counts from a start that several processes know, each by its machine's time of day when it begins. Later changes of that do not matter.
+/// A clock that counts from a start time shared by several processes. Each process reads its machine's wall clock once,
+/// at the beginning; later changes of the wall clock do not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct StartClock {
     begun: Instant,
-    /// Of the time after the start, what had passed when it begun.
+    /// How long after the start the clock was made; zero if before it.
     passed: Duration,
-    /// How long it was until the start when it begun.
+    /// How long before the start the clock was made; zero if after it.
     ahead: Duration,
 }
 
 impl StartClock {
-    /// From this second since 1970 on; without it from now on.
+    /// Starts at this second since 1970; at the present if `None`.
     pub fn new(start: Option<u64>) -> StartClock {
         let now = since_1970();
         StartClock::seen(start.map_or(now, Duration::from_secs), now, Instant::now())
@@ -50,24 +51,25 @@ impl StartClock {
         StartClock { begun, passed: now.saturating_sub(start), ahead: start.saturating_sub(now) }
     }
 
-    /// The time since the start; none before it.
+    /// Returns the time since the start; `None` before it.
     pub fn passed(&self) -> Option<Duration> {
         self.passed_at(Instant::now())
     }
 
-    /// The time from the start to this moment; none before it.
+    /// Returns the time from the start to `now`; `None` before it.
     pub(crate) fn passed_at(&self, now: Instant) -> Option<Duration> {
         (now.saturating_duration_since(self.begun) + self.passed).checked_sub(self.ahead)
     }
 
-    /// Waits until so long after the start; not at all if that is past.
+    /// Waits until `moment` after the start. Returns at once if that is past.
     pub async fn wait_until(&self, moment: Duration) {
         let wait = moment.saturating_add(self.ahead).saturating_sub(self.passed);
         tokio::time::sleep(wait.saturating_sub(self.begun.elapsed())).await;
     }
 }
 
-/// Milliseconds since 1970 by this machine's clock: for ages of batches, whose times are of day.
+/// Returns the milliseconds since 1970 by this machine's clock, for the ages of batches, which have wall-clock
+/// timestamps.
 pub fn now_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
@@ -84,7 +86,7 @@ fn since_1970() -> Duration {
 mod tests {
     use super::*;
 
-    /// Goal: who begins before the common start and who begins after it agree on when something is due.
+    /// Goal: a process that begins before the common start and one that begins after it agree on when something is due.
     #[tokio::test]
     async fn a_start_is_the_same_for_who_is_early_and_who_is_late() {
         let (begun, second) = (Instant::now(), Duration::from_secs);
@@ -93,7 +95,7 @@ mod tests {
         assert_eq!(early.passed_at(begun + second(9)), None);
         assert_eq!(early.passed_at(begun + second(15)), Some(second(5)));
         assert_eq!(late.passed_at(begun + second(15)), Some(second(45)));
-        // What is past is not waited for.
+        // A moment in the past is not waited for.
         late.wait_until(second(20)).await;
         assert!(begun.elapsed() < second(10));
     }
