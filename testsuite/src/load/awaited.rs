@@ -1,4 +1,5 @@
-//! Waiting for the nodes of a load: all of them where they start with it, one where a scenario may have taken others down.
+//! Waits for the nodes of a load: for all of them if they start together with it, for one if a scenario may have taken
+//! others down.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 use super::LoadOptions;
 use crate::rpc::Rpc;
 
-/// How often a node that is waited for is asked.
+/// The interval between two checks of a node.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Waits until each node of a load answers and has a batch.
 ///
 /// # Errors
-/// With the first one that has none in time, and why.
+/// If a node has none in time; names the first such node and the reason.
 pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> {
     let begin = Instant::now();
     let followers = options.followers.iter().map(|(_, rpc)| rpc);
@@ -26,10 +27,10 @@ pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> 
     Ok(())
 }
 
-/// Waits until one of the nodes that take transactions answers and has a batch.
+/// Waits until one of the nodes that accept transactions answers and has a batch.
 ///
 /// # Errors
-/// With the first of them, if none has any in time, and why.
+/// If none has one in time; names the first node and the reason.
 pub(super) async fn one(options: &LoadOptions, longest: Duration) -> Result<()> {
     let begin = Instant::now();
     loop {
@@ -46,7 +47,7 @@ pub(super) async fn one(options: &LoadOptions, longest: Duration) -> Result<()> 
     }
 }
 
-/// What a node lacks for a load to begin; none if it answers and has a batch.
+/// Returns why a load cannot begin with a node; `None` if it answers and has a batch.
 async fn lacks(rpc: &Rpc) -> Option<String> {
     match rpc.head().await {
         Ok(0) => Some("it has no batch yet".to_owned()),
@@ -74,7 +75,7 @@ mod tests {
         LoadOptions { submit, ..LoadOptions::default() }
     }
 
-    /// A node that nobody can reach: bound, so that nobody else gets the port, and not listened at.
+    /// Returns an unreachable node. Its port is bound, so that nobody else gets it, but nobody listens.
     fn closed() -> (TcpSocket, Rpc) {
         let held = TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -82,7 +83,7 @@ mod tests {
         (held, rpc)
     }
 
-    /// A node that has no batch when it is asked first, if it is to be new.
+    /// Starts a node. If `is_new`, it has no batch when it is asked for the first time.
     async fn node(is_new: bool) -> (JoinHandle<()>, Rpc) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
@@ -101,7 +102,7 @@ mod tests {
         (server, rpc)
     }
 
-    /// Goal: a load that is to wait names the node that never came, and what was wrong with it.
+    /// Goal: a load with `--wait` names the node that never answered, and why.
     #[tokio::test]
     async fn a_load_waits_for_its_nodes() {
         let (_held, gone) = closed();
@@ -112,7 +113,7 @@ mod tests {
         assert!(begin.elapsed() >= longest);
     }
 
-    /// Goal: a node that answers and has no batch yet is asked again, until it has one.
+    /// Goal: a node that answers but has no batch yet is asked again until it has one.
     #[tokio::test]
     async fn a_load_begins_once_its_nodes_have_a_batch() {
         let (server, rpc) = node(true).await;
@@ -122,8 +123,8 @@ mod tests {
         server.abort();
     }
 
-    /// Goal: a load whose first node a fault of its scenario holds down begins with the next one, also if its follower is down. If all are
-    /// down the first is named.
+    /// Goal: if a fault of the scenario holds the first node down, the load begins with the next one, even if its
+    /// follower is down too. If all are down, the error names the first.
     #[tokio::test]
     async fn a_load_of_a_scenario_waits_for_one_node() {
         let (server, rpc) = node(false).await;

@@ -23,99 +23,105 @@ use crate::{
     time::{StartClock, duration},
 };
 
-/// A load that begins later than this after its time says so: what happens to the nodes meanwhile may be over.
+/// A load that begins later than its time by more than this says so: the scenario's events for it may be over.
 const LATE: Duration = Duration::from_secs(1);
-/// How long a judge is looked for.
+/// How long a load tries to reach its judge.
 const JUDGE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends transactions and reads at the times of a schedule, and tells how long they took.
+/// Sends transactions and reads by a schedule, and reports their latencies.
 #[derive(Args, Debug)]
 pub struct LoadCommand {
-    /// What the transactions do.
+    /// The kind of transactions.
     #[arg(long, value_enum, default_value_t = Workload::Transfers)]
     workload: Workload,
-    /// Several workloads by weight, in place of one: transfers=7,erc20=2,amm=1.
+    /// Several kinds by weight, instead of one: transfers=7,erc20=2,amm=1.
     #[arg(long, conflicts_with = "workload")]
     mix: Option<Mix>,
-    /// Transactions per second; where the rate moves, that of the start.
+    /// Transactions per second; for a ramp, those at the start.
     #[arg(long, default_value_t = 500)]
     tps: u32,
-    /// The rate moves in a straight line to this one.
+    /// Changes the rate linearly to this one.
     #[arg(long, conflicts_with_all = ["burst", "saturate"])]
     ramp_to: Option<u32>,
     /// Peaks above --tps: PEAK:PERIOD:LENGTH, such as 5000:10s:1s.
     #[arg(long, value_parser = burst, conflicts_with = "saturate")]
     burst: Option<Burst>,
-    /// Search the highest rate that the chain sustains, from --tps on; --duration is that of a step.
+    /// Searches for the highest rate that the chain sustains, from --tps on; --duration is that of a step.
     #[arg(long)]
     saturate: bool,
-    /// With --saturate: a step whose 99th percentile of commit latency is higher is not sustained, in milliseconds.
+    /// With --saturate: the highest 99th percentile of commit latency of a sustained step, in milliseconds.
     #[arg(long, default_value_t = Rule::default().p99_ms_max, requires = "saturate", value_parser = milliseconds)]
     p99_max_ms: f64,
-    /// How long: 30s, 5m, or a number of seconds.
+    /// The duration of the load: 30s, 5m, or a number of seconds.
     #[arg(long, default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// With --saturate: the search ends after so long at the latest.
+    /// With --saturate: the longest duration of the search.
     #[arg(long, requires = "saturate", value_parser = duration)]
     search_for: Option<Duration>,
-    /// From when --at counts, in seconds since 1970, so that several loads and relays agree; without it, from now.
+    /// The time from which --at counts, in seconds since 1970, so that several loads and relays agree; the present if
+    /// not given.
     #[arg(long)]
     start: Option<u64>,
-    /// When the load begins, with its preparation, after --start.
+    /// When the load begins, including its preparation, after --start.
     #[arg(long, default_value = "0s", value_parser = duration)]
     at: Duration,
-    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain; with --start until one of --api
-    /// does, because others may be down by then. Without it, the load ends if none of --api answers.
+    /// Waits up to this long until each node answers and has a batch, for a load that starts together with its chain.
+    /// With --start, one node of --api is enough, because others may be down by then. Without --wait, the load fails if
+    /// no node of --api answers.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
-    /// Reads per second at each node, half over HTTP and half over WebSocket, beside a subscription to its heads.
+    /// Reads per second at each node, half over HTTP and half over WebSocket; also subscribes to its heads.
     #[arg(long, default_value_t = 0)]
     reads: u32,
     /// A directory of access lists (NUMBER.rlp.gz), for the workload access-lists.
     #[arg(long)]
     access_lists: Option<PathBuf>,
-    /// manifest.json of a devnet, for its nodes and accounts.
+    /// The manifest.json of a devnet, which names its nodes and accounts.
     #[arg(long, conflicts_with = "api")]
     manifest: Option<PathBuf>,
-    /// API of a node; the first gets the commits read, the last, if there are several and no --follower, is the follower.
+    /// The API of a node; may be repeated. Commits are read from the first one. Without --follower, the last of several
+    /// is the follower.
     #[arg(long)]
     api: Vec<String>,
-    /// API of a follower, in place of the last --api; once for each. It takes transactions only if it is an --api too.
+    /// The API of a follower, instead of the last --api; may be repeated. It receives transactions only if it is also
+    /// an --api.
     #[arg(long, requires = "api")]
     follower: Vec<String>,
-    /// Sending accounts.
+    /// The number of sending accounts.
     #[arg(long, default_value_t = 200)]
     accounts: u32,
-    /// Accounts before them, which this load leaves to others.
+    /// Skips this many accounts of the seed, which other loads use.
     #[arg(long, default_value_t = 0, conflicts_with = "manifest")]
     skip_accounts: u32,
-    /// Where accounts come from when there is no manifest.
+    /// The seed of the accounts if there is no manifest.
     #[arg(long, default_value = DEFAULT_SEED)]
     seed: String,
-    /// The random choices come from this number: receivers, amounts, and which workload comes when.
+    /// The seed of all random choices: receivers, amounts, and the order of the workloads.
     #[arg(long, default_value_t = 1)]
     random: u64,
     /// Connections; each has one batch in flight.
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// Processes that generate; without it, one for every four cores.
+    /// Generator processes; one for every four cores if not given.
     #[arg(long)]
     generators: Option<usize>,
-    /// Batches behind the head from which receipts are audited while the load goes on; less than the nodes keep, if they prune.
+    /// Receipts are audited this many batches behind the head while the load goes on. If the nodes prune, it must be
+    /// less than they keep.
     #[arg(long, default_value_t = LoadOptions::default().audit_behind)]
     audit_behind: u64,
-    /// Also write the figures to this file.
+    /// Also writes the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Also send the figures to the `slipnet judge` that listens at this HOST:PORT, as those of --phase, with the secret in SLIPNET_JUDGE_SECRET.
+    /// Also sends the figures to the `slipnet judge` at this HOST:PORT, as those of --phase. The secret is in
+    /// SLIPNET_JUDGE_SECRET.
     #[arg(long, requires = "phase", value_name = "HOST:PORT")]
     judge: Option<String>,
-    /// The phase of the scenario that this load is.
+    /// The name of this load's phase in the scenario.
     #[arg(long, requires = "judge", value_name = "NAME")]
     phase: Option<String>,
 }
 
-/// Peak rate, period and length of a peak.
+/// The rate, period and length of peaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Burst {
     peak: u32,
@@ -124,10 +130,10 @@ struct Burst {
 }
 
 impl LoadCommand {
-    /// Sends the load, and prints what came of it; a judge is told before.
+    /// Runs the load and prints its result; a judge gets the result first.
     ///
     /// # Errors
-    /// If the load cannot run, commits nothing, or leaves receipts or balances that are not what they must be.
+    /// If the load cannot run, commits nothing, or leaves receipts or balances that differ from the expected ones.
     pub async fn run(self, progress: Progress) -> Result<()> {
         let (ending, failed) = match self.perform(progress).await {
             Ok(ending) => (ending, None),
@@ -154,7 +160,7 @@ impl LoadCommand {
                 let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
                 ensure!(is_clean, "the audit of a step found differences: --json lists them");
             }
-            // Its error was returned; orders are no load's.
+            // The error was returned above; the other two are not endings of a load.
             Ending::Failed(_) | Ending::Taken { .. } | Ending::Orders { .. } => {}
         }
         Ok(())
@@ -188,7 +194,8 @@ impl LoadCommand {
         Ok(Ending::Run { begin_ms: begin_ms(&summary), summary })
     }
 
-    /// Tells the judge how the load ended. One that cannot be told says itself that it missed these figures.
+    /// Sends the ending to the judge. A failure is only printed: the judge reports by itself that these figures are
+    /// missing.
     async fn deliver(&self, ending: Ending) -> Ending {
         let (Some(judge), Some(phase)) = (&self.judge, &self.phase) else { return ending };
         let delivery = Delivery { from: Source::Phase(phase.clone()), ending };
@@ -198,7 +205,7 @@ impl LoadCommand {
         delivery.ending
     }
 
-    /// Waits until the load is to begin; one that is late begins at once, and says so.
+    /// Waits until the load's time. A late load begins at once, and says so.
     async fn wait_for_start(&self, clock: &StartClock) {
         let late = clock.passed().and_then(|passed| passed.checked_sub(self.at));
         if let Some(late) = late.filter(|late| *late >= LATE) {
@@ -252,7 +259,7 @@ impl LoadCommand {
     }
 }
 
-/// Prints a result, and writes it to a file if there is one.
+/// Prints a result, and writes it as JSON to a file if one is given.
 fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result<()> {
     output::print(&result.to_string())?;
     let Some(path) = json else { return Ok(()) };
@@ -297,7 +304,7 @@ mod tests {
         assert_eq!(options.followers[0].0, "http://b:2");
     }
 
-    /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
+    /// Goal: parallel loads have separate accounts, and a follower named as such receives no transactions.
     #[test]
     fn a_load_leaves_accounts_and_the_follower_to_others() {
         let text = "--api a:1 --api b:2 --follower c:3 --follower d:4 --accounts 2 --skip-accounts 3 --seed s --at 65s --start 7";

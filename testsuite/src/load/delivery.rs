@@ -1,5 +1,5 @@
-//! [`Delivery`]: what a load came to, or the orders of a node, sent to whoever judges the scenario: one JSON value over a connection of its
-//! own, behind a line with the judge's secret, and a line back.
+//! [`Delivery`]: the result of a load, or of a node's orders, for the judge of the scenario. Over its own connection go
+//! a line with the judge's secret and then one JSON value; a line comes back.
 
 use std::{
     fmt,
@@ -15,33 +15,33 @@ use tokio::{
 
 use super::{LoadSummary, Saturation};
 
-/// The longest delivery: a search of sixty steps with all that was read at sixty nodes is a few MiB.
+/// The longest delivery. A search of sixty steps with all reads at sixty nodes has a few MiB.
 pub(crate) const DELIVERY_BYTES_MAX: usize = 32 << 20;
-/// The variable with the judge's secret: what is told without it is refused.
+/// The environment variable with the judge's secret: the judge refuses deliveries without it.
 pub(crate) const JUDGE_SECRET: &str = "SLIPNET_JUDGE_SECRET";
-/// What the judge answers to a delivery that it keeps.
+/// The judge's answer to a delivery that it accepts.
 pub(crate) const TAKEN: &str = "taken";
-/// The longest answer that is read.
+/// The most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 1_024;
-/// A judge that is there answers within this time.
+/// The timeout of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// Between two attempts: the judge's container may be starting.
+/// The delay between two attempts: the judge's container may be starting.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a part of a scenario came to.
+/// The result of one part of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Delivery {
     pub(crate) from: Source,
     pub(crate) ending: Ending,
 }
 
-/// A part of a scenario that has something to tell, by its name.
+/// A part of a scenario that reports to the judge, by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
     /// The load of a phase.
     Phase(String),
-    /// What does to a node what the scenario says.
+    /// The operator of a node, which applies the scenario's events.
     Node(String),
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// How it ended. Times are in ms after the start that all containers have in common.
+/// How the part ended. Times are in ms after the start time that all containers share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ending {
@@ -64,31 +64,31 @@ pub(crate) enum Ending {
         summary: Box<LoadSummary>,
     },
     Search {
-        /// The same of each step.
+        /// The same for each step.
         begins_ms: Vec<u64>,
         saturation: Box<Saturation>,
     },
-    /// The load could not go on, and why.
+    /// The load failed, with this error.
     Failed(String),
-    /// No ending yet: a node takes this order to the primary, which the judge is to know before it is carried out.
+    /// Not an ending: the node's operator will apply this order to the primary, and announces it to the judge first.
     Taken { order: String },
-    /// The last order to a node is over.
+    /// The node's last order is over.
     Orders {
-        /// What could not be carried out of them, if anything.
+        /// What could not be carried out, if anything.
         failed: Option<String>,
     },
 }
 
-/// The judge's secret, as the environment has it; empty where it has none.
+/// Returns the judge's secret from the environment, or an empty text.
 pub(crate) fn given_secret() -> String {
     std::env::var_os(JUDGE_SECRET).unwrap_or_default().to_string_lossy().trim().to_owned()
 }
 
 impl Delivery {
-    /// Sends it, behind the secret, to the judge at `HOST:PORT`, again and again for so long.
+    /// Sends the secret and the delivery to the judge at `HOST:PORT`, and retries until `patience` has passed.
     ///
     /// # Errors
-    /// If it is too long, nobody takes it in time, or the judge refuses it.
+    /// If the delivery is too long, no judge accepts it in time, or the judge refuses it.
     pub(crate) async fn send(&self, judge: &str, secret: &str, patience: Duration) -> Result<()> {
         let mut text = format!("{secret}\n").into_bytes();
         let begin = text.len();
@@ -119,7 +119,7 @@ impl Delivery {
 async fn attempt(judge: &str, text: &[u8]) -> Result<String> {
     let mut stream = TcpStream::connect(judge).await?;
     stream.write_all(text).await?;
-    // The end of what is sent is the end of the value.
+    // Closing the write side marks the end of the value.
     stream.shutdown().await?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).await?;
@@ -137,7 +137,7 @@ mod tests {
         Delivery { from, ending: Ending::Failed("no node answers".to_owned()) }
     }
 
-    /// Goal: a judge that comes late, or that hangs up, is asked again; what it is sent is the value, whole.
+    /// Goal: delivery is retried if the judge starts late or hangs up; the judge receives the whole value.
     #[tokio::test]
     async fn a_delivery_is_sent_until_it_is_taken() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -158,7 +158,7 @@ mod tests {
         assert!(matches!(delivery.ending, Ending::Failed(why) if why == "no node answers"));
     }
 
-    /// Goal: who refuses is not asked again, and who is not there is named.
+    /// Goal: a judge that refuses is not asked again, and an absent one is named in the error.
     #[tokio::test]
     async fn a_refusal_and_an_absence_are_told() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -172,7 +172,7 @@ mod tests {
         let refused = failed().send(&judge, "", Duration::from_secs(60)).await.unwrap_err().to_string();
         assert!(refused.contains("refused: no such phase"), "{refused}");
         server.await.unwrap();
-        // Bound, so that nobody else gets the port, and not listened at.
+        // The port is bound, so that nobody else gets it, but nobody listens.
         let held = tokio::net::TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = held.local_addr().unwrap().to_string();
