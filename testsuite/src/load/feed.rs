@@ -1,7 +1,8 @@
 //! [`HeadFeed`]: the heads that a node announces by `eth_subscribe` over WebSocket, in addition to those that
 //! [`super::track`] polls.
 //!
-//! A head is due when any node of the load first shows its batch. If the announcement comes before the next poll, its latency is zero. A broken connection is reopened; heads announced meanwhile are missed.
+//! A head is due when any node of the load first shows its batch. If the announcement comes before the next poll, its
+//! latency is zero. A broken connection is reopened; heads announced meanwhile are missed.
 
 use std::{
     collections::BTreeMap,

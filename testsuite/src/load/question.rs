@@ -1,6 +1,7 @@
 //! [`Questions`]: the queries that a wallet makes to a node, in turn, based on earlier answers. Sans-I/O.
 //!
-//! Logs and receipts are requested only for batches that this node has shown to this reader. A node that shows a transaction but has no receipt of it has failed the read.
+//! Logs and receipts are requested only for batches that this node has shown to this reader. A node that shows a
+//! transaction but has no receipt of it has failed the read.
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use anyhow::{Context, Result, ensure};

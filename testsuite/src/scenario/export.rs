@@ -1,7 +1,7 @@
-//! [`write_files`]: a scenario's nodes, loads and faults as files for other machines.
+//! [`write_files`]: writes a scenario's nodes, loads and faults as files for other machines.
 //!
-//! Loads, faults of links and most faults of nodes follow the scenario's clock by themselves. What nothing does is told by its name:
-//! nothing is left out in silence.
+//! Loads, link faults and most node faults follow the scenario's clock by themselves. Anything that the files cannot do
+//! is reported by name: nothing is left out silently.
 
 mod config;
 mod taker;
@@ -41,10 +41,11 @@ use crate::{
     time,
 };
 
-/// Writes the files that run a scenario for a target into a directory. Compose publishes the nodes' APIs from `base_port` up.
+/// Writes the files that run a scenario on a target into a directory. Compose publishes the nodes' APIs from
+/// `base_port` up.
 ///
 /// # Errors
-/// If the scenario has more of something than the files can have, or a file cannot be written.
+/// If the scenario exceeds a limit of the files, or a file cannot be written.
 pub fn write_files(
     target: Target,
     scenario: &Scenario,
@@ -54,7 +55,7 @@ pub fn write_files(
     target::write_blueprint(target, &blueprint(scenario, dir, base_port, target.has_lists())?)
 }
 
-/// What is written where loads have their access lists, or do not.
+/// Builds the target's input. `has_lists` says whether loads have their access lists there.
 fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>, has_lists: bool) -> Result<Blueprint> {
     let names = Names::of(scenario);
     let events = plan(scenario);
@@ -82,7 +83,7 @@ fn blueprint(scenario: &Scenario, dir: &Path, base_port: Option<u16>, has_lists:
     })
 }
 
-/// The scenario as whoever judges it reads it.
+/// Formats the scenario for its judge.
 fn text(scenario: &Scenario) -> Result<String> {
     let value = serde_json::to_value(scenario).context("the scenario is no YAML")?;
     let text = target::yaml(&value).context("the scenario is no YAML")?;
@@ -94,7 +95,7 @@ fn text(scenario: &Scenario) -> Result<String> {
     Ok(text)
 }
 
-/// What no target does, by its name.
+/// Describes the parts that no target can do.
 fn left_out(scenario: &Scenario, has_lists: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for group in &scenario.topology.groups {
@@ -121,7 +122,7 @@ fn member(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
     let has_relays = has_relays(scenario);
     let peers = peers(scenario, names, place);
     let orders = orders(scenario, names, events, place);
-    // Attackers beside a node come from addresses of loopback, and reach another node through the sidecar alone.
+    // Attackers beside a node connect from loopback addresses, and reach another node only through the sidecar.
     let group = names.group(place).map(|group| &scenario.topology.groups[group]);
     let among = group.filter(|group| !group.waypoint).and_then(|group| group.among.clone());
     let has_sidecar = has_relays || among.is_some() || orders.iter().any(|order| order.what.has_attackers());
@@ -149,24 +150,25 @@ fn member(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
     })
 }
 
-/// The first validator tells a fullnode its waypoint.
+/// Returns the node that gives a fullnode its waypoint: the first validator.
 fn waypoint_from(scenario: &Scenario, names: &Names, place: Place) -> Option<usize> {
     let group = &scenario.topology.groups[names.group(place)?];
     (group.waypoint && group.part == Part::Fullnode).then_some(0)
 }
 
-/// The program that a node starts with, if that is another one than the current.
+/// Returns the program that a node starts with, if it is not the current one.
 fn other_program<'a>(scenario: &'a Scenario, names: &'a Names, place: Place) -> Option<&'a str> {
     program_of(scenario, names, place).filter(|program| *program != CURRENT)
 }
 
-/// When a node starts, in ms after the clock does.
+/// Returns when a node starts, in ms after the clock does.
 fn starts_ms(scenario: &Scenario, names: &Names, place: Place) -> u64 {
     let joins = names.group(place).and_then(|group| scenario.topology.groups[group].joins);
     joins.map_or(0, |joins| joins.ms())
 }
 
-/// Whom a node dials: those that it is behind, else everybody who was there before it. Validators dial each other.
+/// Returns the nodes that a node dials: those of `behind`, or else all that started before it. Validators dial each
+/// other.
 fn peers(scenario: &Scenario, names: &Names, place: Place) -> Vec<Place> {
     let validators = scenario.topology.validators as usize;
     let group = names.group(place).map(|group| &scenario.topology.groups[group]);
@@ -180,7 +182,7 @@ fn peers(scenario: &Scenario, names: &Names, place: Place) -> Vec<Place> {
     }
 }
 
-/// What the plan does to the link by which one node dials another.
+/// Returns the changes that the plan makes to the link from one node to another.
 fn changes(scenario: &Scenario, events: &[Event], from: Place, to: Place) -> impl Iterator<Item = Change> {
     events.iter().filter_map(move |event| {
         let Action::Links { pairs, shape } = &event.action else { return None };
@@ -194,7 +196,8 @@ fn changes(scenario: &Scenario, events: &[Event], from: Place, to: Place) -> imp
     })
 }
 
-/// What the plan does to a node. Whoever may be the primary has the orders to it: the node that is primary then takes them.
+/// Returns the plan's orders for a node. Orders for the primary go to every node that may be primary; the one that is
+/// primary at that time carries them out.
 fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) -> Vec<Order> {
     let meets = |event: &&Event| match &event.action {
         Action::Join(node)
@@ -213,7 +216,7 @@ fn orders(scenario: &Scenario, names: &Names, events: &[Event], place: Place) ->
     events.iter().filter(meets).filter_map(|event| order(scenario, event)).collect()
 }
 
-/// The nodes that something runs which tells what came of their orders.
+/// Returns the nodes whose operator reports to the judge.
 pub(super) fn operated(scenario: &Scenario, names: &Names) -> Vec<Place> {
     let events = plan(scenario);
     let has_orders = |place: Place| !orders(scenario, names, &events, place).is_empty();
@@ -225,16 +228,17 @@ pub(super) fn operated(scenario: &Scenario, names: &Names) -> Vec<Place> {
     names.all().filter(is_operated).collect()
 }
 
-/// When an event ends: with the scenario at the latest, as on one machine.
+/// Returns when an event ends: at the latest with the scenario, as on one machine.
 pub(super) fn until_ms(scenario: &Scenario, event: &Event) -> Option<u64> {
     let end_ms = scenario.duration.ms();
-    // Programs beside a node end with it even if nothing ends them, so that somebody sees whether they lasted until then.
+    // Programs beside a node end with the scenario even if nothing ends them, so that somebody sees whether they lasted
+    // until then.
     let is_beside = matches!(event.action, Action::LyingPeers { .. } | Action::Attack { .. });
     let until_ms = event.until_ms.or((is_beside && event.at_ms < end_ms).then_some(end_ms));
     until_ms.map(|until| if event.at_ms < end_ms { until.min(end_ms) } else { until })
 }
 
-/// Whether a phase is among the loads of files that give loads their access lists, or do not.
+/// Whether the files include the load of a phase. `has_lists` says whether loads have their access lists there.
 pub(super) fn has_load(scenario: &Scenario, name: &str, has_lists: bool) -> bool {
     scenario.workload.iter().any(|phase| phase.name == name && (has_lists || !takes_lists(phase)))
 }
@@ -243,12 +247,12 @@ fn takes_lists(phase: &Phase) -> bool {
     phase.mix.contains_key(Workload::AccessLists.name())
 }
 
-/// Whether the files do it.
+/// Whether the files carry out the event.
 pub(super) fn is_done(scenario: &Scenario, event: &Event) -> bool {
     matches!(event.action, Action::Links { .. }) || order(scenario, event).is_some()
 }
 
-/// An event as an order to the node that it meets; none if nothing in a container does it.
+/// Converts an event to an order for the affected node; `None` if nothing in a container can carry it out.
 fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     let index = |place: &Place| u32::try_from(place.0).ok();
     let key = |index: u32| accounts::node_key(&scenario.seed, index).public();
@@ -274,7 +278,7 @@ fn order(scenario: &Scenario, event: &Event) -> Option<Order> {
     Some(Order { from: Duration::from_millis(event.at_ms), until, what, to_primary })
 }
 
-/// The order of which the node that takes it tells the judge, as it tells it; none if it does not.
+/// Returns the order's text as its node reports it to the judge; `None` if the node does not report it.
 pub(super) fn told_order(scenario: &Scenario, event: &Event) -> Option<String> {
     order(scenario, event).filter(Order::is_told).map(|order| order.to_string())
 }
@@ -302,7 +306,7 @@ fn jobs(
     (has_lists, left_out): (bool, &mut Vec<String>),
 ) -> Result<Vec<Job>> {
     let phases = &scenario.workload;
-    // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
+    // Each phase has its own accounts: phases may overlap, and two loads would take each other's nonces.
     let share = (scenario.topology.accounts as usize / phases.len().max(1)).max(1);
     let mut jobs = Vec::with_capacity(phases.len());
     for (index, phase) in phases.iter().enumerate() {
@@ -325,7 +329,7 @@ fn jobs(
     Ok(jobs)
 }
 
-/// The directory of a phase's access lists, wherever the files are.
+/// Returns the full path of a phase's access lists.
 fn access_lists(phase: &Phase) -> Result<Option<PathBuf>> {
     let dir = phase.access_lists.as_ref().filter(|_| takes_lists(phase)).map(PathBuf::from);
     let found = dir.map(|dir| {
@@ -371,7 +375,7 @@ fn arguments(scenario: &Scenario, phase: &Phase, skipped: usize, accounts: usize
     arguments
 }
 
-/// Events that nothing in the files does, a line for each.
+/// Describes the events that the files cannot carry out, one per line.
 fn undone(scenario: &Scenario, names: &Names, events: &[Event]) -> Vec<String> {
     let told = |event: &Event| {
         let who = match &event.action {

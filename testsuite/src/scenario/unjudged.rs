@@ -1,4 +1,4 @@
-//! [`unjudged`]: the criteria that nobody can judge who sees a scenario's nodes from outside alone, and why.
+//! [`unjudged`]: the criteria that cannot be judged from outside the scenario's nodes, and why.
 
 use super::{
     criteria::{Criterion, counts_liars, names_of},
@@ -10,7 +10,8 @@ use super::{
 };
 use crate::report::Unjudged;
 
-/// Of the files that other machines run a scenario with, whose loads have their access lists, or do not. What is missing in them has no figures, and would fail for want of these.
+/// Returns the unjudged criteria of the files for other machines. `has_lists` says whether loads have their access
+/// lists there. Parts that the files leave out have no figures, and their criteria would fail for that reason alone.
 pub(super) fn unjudged(scenario: &Scenario, has_lists: bool) -> Vec<Unjudged> {
     let names = Names::of(scenario);
     let (done, undone): (Vec<Event>, Vec<Event>) =
@@ -24,13 +25,13 @@ pub(super) fn unjudged(scenario: &Scenario, has_lists: bool) -> Vec<Unjudged> {
     named.filter_map(|(criterion, name)| Some(Unjudged { name, why: why(criterion)? })).collect()
 }
 
-/// The scenario with those criteria alone that are judged, and those loads that are there.
+/// Returns the scenario with only the criteria that are judged, and the loads that the files include.
 pub(super) fn judged(scenario: &Scenario, has_lists: bool) -> Scenario {
     let unjudged = unjudged(scenario, has_lists);
     let whole = scenario;
     let mut scenario = whole.clone();
     scenario.workload.retain(|phase| export::has_load(whole, &phase.name, has_lists));
-    // Those of one name are judged together or not at all: what is left keeps its names.
+    // Criteria with the same name are judged together or not at all, so the rest keep their names.
     let mut names = names_of(&whole.criteria).into_iter();
     scenario.criteria.retain(|_| names.next().is_some_and(|name| unjudged.iter().all(|it| it.name != name)));
     scenario
@@ -72,7 +73,7 @@ fn why(
     }
 }
 
-/// A node that is given liars of one kind while it has those of another: from outside nobody could tell them apart.
+/// Returns a node that gets liars of one kind while it has liars of another: from outside they cannot be told apart.
 /// The primary may be any validator.
 fn two_kinds_at_once(scenario: &Scenario, names: &Names, done: &[Event]) -> Option<Place> {
     let given = |event: &Event| {
@@ -144,7 +145,8 @@ criteria:
 - no_alarm
 ";
 
-    /// Goal: whatever needs what the files leave out is told by its name and its reason, and the rest is judged.
+    /// Goal: every criterion that depends on a part left out is reported with its name and reason, and the rest are
+    /// judged.
     #[test]
     fn what_is_left_out_is_not_judged() {
         let scenario = Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
@@ -166,7 +168,7 @@ criteria:
         assert!(judged(&scenario, true).criteria.iter().any(|it| it.name() == "commit p50 of main"));
     }
 
-    /// Goal: liars of two kinds are told apart by nobody, also where one kind comes to whoever is primary.
+    /// Goal: liars of two kinds are not judged, even if one kind comes to whichever node is primary.
     #[test]
     fn the_primary_may_be_any_validator() {
         let text = |peers: &str| {
@@ -184,7 +186,7 @@ criteria:
         }
     }
 
-    /// Goal: most of what ships asks for is judged wherever it runs.
+    /// Goal: most criteria of the built-in scenarios are judged wherever they run.
     #[test]
     fn most_of_what_ships_is_judged() {
         let (mut all, mut unseen) = (0, 0);
