@@ -1,4 +1,4 @@
-//! What a node of other machines is told by its node.yaml, without paths, ports, the role and peers.
+//! The node.yaml of a node on another machine, without paths, ports, the role and peers.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(super) fn names_dir(scenario: &Scenario) -> bool {
     values.any(|value| value.to_string().contains(DIR))
 }
 
-/// Of a node, with the directory that all share in place of `{dir}`.
+/// Returns a node's configuration. The shared directory replaces `{dir}`.
 pub(super) fn of(scenario: &Scenario, names: &Names, place: Place) -> Value {
     let topology = &scenario.topology;
     let defaults = DevnetOptions::default();
@@ -35,7 +35,7 @@ pub(super) fn of(scenario: &Scenario, names: &Names, place: Place) -> Value {
         "log": { "filter": defaults.log_filter },
     });
     if has_relays(scenario) {
-        // What peers tell of lies behind the relays.
+        // Announced addresses bypass the relays.
         config["network"]["outbound"] = json!(0);
     }
     if let Some(interval) = topology.batch_interval_ms {

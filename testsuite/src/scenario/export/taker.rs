@@ -1,4 +1,5 @@
-//! Who takes a transaction of the chain's owner: a node that stays what it is, and that no fault keeps from the chain then.
+//! Chooses the node that submits a transaction of the chain's owner: one that is not part of the change, and that no
+//! fault keeps from the chain at that time.
 
 use super::starts_ms;
 use crate::scenario::{
@@ -8,13 +9,14 @@ use crate::scenario::{
     plan::{Action, Event, Harm, Who},
 };
 
-/// How long such a transaction may wait for its batch: a fault within this time may keep its taker from telling of it.
+/// How long such a transaction may wait for its batch: a fault within this time may keep its node from reporting the
+/// result.
 const TAKES_MS: u64 = 60_000;
-/// What a node takes to answer, and to know the newest batches, once it is started or let go.
+/// How long a node takes to answer, and to know the newest batches, after its start or release.
 const BACK_MS: u64 = 10_000;
 
-/// The node that takes a change of the validators about this one at this moment. If events meet all others meanwhile, the first that is
-/// there then, or else the first; none if there is no other.
+/// Returns the node that submits a change of validator `node` at `at_ms`. If events affect all others meanwhile, it is
+/// the first that is up then, or else the first; `None` if there is no other.
 pub(super) fn taker(
     scenario: &Scenario,
     names: &Names,
@@ -27,7 +29,7 @@ pub(super) fn taker(
     free(TAKES_MS).or_else(|| free(0)).or_else(|| others().next())
 }
 
-/// Whether no event keeps a node from the chain for as long as a change that it takes at this moment may wait for its batch.
+/// Whether no event keeps a node from the chain while a change that it submits at this moment may wait for its batch.
 pub(in crate::scenario) fn stays_free(
     scenario: &Scenario,
     names: &Names,
@@ -54,7 +56,7 @@ fn is_free(
     is_there && !events.iter().filter(goes_on).any(|event| keeps_away(scenario, names, event, place))
 }
 
-/// When an event lets a node go; none if it never does.
+/// Returns when an event releases a node; `None` if it never does.
 fn lets_go_ms(event: &Event) -> Option<u64> {
     match &event.action {
         Action::Node { harm, .. } if is_moment(harm, event.until_ms.is_some()) => Some(event.at_ms),
@@ -63,11 +65,12 @@ fn lets_go_ms(event: &Event) -> Option<u64> {
     }
 }
 
-/// Whether an event keeps a node from the chain, as far as the plan says: whoever is primary then is nobody's name. Two changes that are
-/// close to each other are about none of those that take them: one node takes both, and knows the number of the owner's next transaction.
+/// Whether an event keeps a node from the chain, as far as the plan says; events for the primary name no node. A change
+/// also counts for the node that it is about: so one node submits both of two close changes, and knows the owner's next
+/// nonce.
 fn keeps_away(scenario: &Scenario, names: &Names, event: &Event, place: Place) -> bool {
     match &event.action {
-        // It runs on with these.
+        // The node keeps running with these.
         Action::Node { harm: Harm::SlowDisk(_) | Harm::ClockJump(_), .. } => false,
         Action::Node { who: Who::Node(node), .. }
         | Action::AddValidator(node)
@@ -101,7 +104,8 @@ mod tests {
         taker(&scenario, &names, &plan(&scenario), (Place(0), at_s * 1_000)).map(|place| place.0)
     }
 
-    /// Goal: a change is brought by a node that is neither down nor cut off meanwhile, and by the first where no other is left.
+    /// Goal: a change is submitted by a node that is neither down nor cut off meanwhile, and by the first if there is
+    /// no other.
     #[test]
     fn who_is_away_brings_no_change() {
         assert_eq!(taker_at("", 100), Some(1));
@@ -115,8 +119,8 @@ mod tests {
         assert_eq!(taker_at(all, 100), Some(1), "the last one is not there yet");
     }
 
-    /// Goal: what a node was over with long ago does not keep it from bringing a change, nor does what it runs on with. One that is down
-    /// for good brings none, though all others are restarted meanwhile.
+    /// Goal: a node may submit a change if its faults ended long ago, or if it keeps running with them. A node that is
+    /// down for good may not, even if all others are restarted meanwhile.
     #[test]
     fn who_is_back_brings_a_change() {
         let moments = "- { at: 5s, what: { restart: { nodes: [validator-1] } } }\n\
@@ -132,7 +136,7 @@ mod tests {
         assert_eq!(taker_at(&format!("{gone}{rest}"), 100), Some(2), "the first that is there");
     }
 
-    /// Goal: whom the next change is about takes none, so that one node takes both.
+    /// Goal: the validator that the next change is about does not submit one, so that one node submits both.
     #[test]
     fn one_node_takes_changes_that_are_close() {
         let next = "- { at: 120s, what: { remove_validator: validator-1 } }\n";

@@ -1,4 +1,4 @@
-//! Blueprints of scenarios, and what their files say.
+//! Tests blueprints of scenarios, and the contents of their files.
 
 mod judged;
 
@@ -55,7 +55,7 @@ faults:
 criteria: [equal_roots, no_alarm]
 ";
 
-/// Goal: nodes are those of the scenario: who they are, whom they dial, how far that is, and what node.yaml says.
+/// Goal: the nodes are those of the scenario: their names, the nodes that they dial, the links to them, and node.yaml.
 #[test]
 fn nodes_are_those_of_the_scenario() {
     let scenario = parsed(TEXT);
@@ -109,7 +109,7 @@ fn faults_of_links_become_changes() {
     assert!(blueprint.members[0].changes.is_empty(), "a validator does not dial a fullnode");
 }
 
-/// Goal: each phase is a load with accounts, nodes, rate and time of its own.
+/// Goal: each phase is a load with its own accounts, nodes, rate and time.
 #[test]
 fn phases_become_loads() {
     let blueprint = blueprint_of(&parsed(TEXT));
@@ -137,7 +137,7 @@ fn phases_become_loads() {
     assert_ne!(of(flat, "--random"), of(peaks, "--random"));
 }
 
-/// Goal: what the files do not do is told by name, also in the files.
+/// Goal: everything that the files leave out is reported by name, including in the files.
 #[test]
 fn nothing_is_left_out_in_silence() {
     let scenario = parsed(TEXT);
@@ -165,8 +165,8 @@ fn nothing_is_left_out_in_silence() {
     assert_eq!(texts[0], texts[1]);
 }
 
-/// Goal: nodes run the programs that the scenario names, in an image that has these, and are upgraded from one to another. All others keep
-/// their image.
+/// Goal: nodes run the programs that the scenario names, in an image with these, and upgrades change between them. All
+/// others keep their image.
 #[test]
 fn programs_have_names_and_an_image() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -219,7 +219,8 @@ fn programs_have_names_and_an_image() {
     }
 }
 
-/// Goal: who stays what it is takes the transactions about other validators: one node takes both, and its account's numbers follow.
+/// Goal: a node that is not part of the changes submits them all, so that the nonces of the owner's account are
+/// consecutive.
 #[test]
 fn another_node_takes_a_change_of_the_validators() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -240,8 +241,8 @@ fn another_node_takes_a_change_of_the_validators() {
     assert!([0, 2, 3, 4].into_iter().all(|place| orders(place).is_empty()));
 }
 
-/// Goal: every scenario that ships has files for both targets, and every event of its plan is in them or told: on a link, as an order to a
-/// node, or among what is left out.
+/// Goal: every built-in scenario has files for both targets. Every event of its plan is in them or reported: on a link,
+/// as an order to a node, or as left out.
 #[test]
 fn all_that_ship_can_be_written() {
     for shipped in shipped::ALL {
@@ -269,8 +270,8 @@ fn all_that_ship_can_be_written() {
     }
 }
 
-/// Goal: a node with attackers beside it dials its peers through its sidecar, by which liars hear the truth, and attackers have accounts that
-/// no load uses.
+/// Goal: a node with attackers beside it dials its peers through its sidecar, from which liars get true data; attackers
+/// have accounts that no load uses.
 #[test]
 fn attackers_have_a_way_and_accounts() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\ntopology:\n  accounts: 90\n  groups:\n  - { name: near }\n\
@@ -286,7 +287,8 @@ fn attackers_have_a_way_and_accounts() {
     assert!(text.contains("5000ms..14000ms,attack=gas-hogs") && text.contains("--skip-accounts"), "{text}");
 }
 
-/// Goal: lies of the primary, and liars among its peers, are orders to each validator, and nothing of them is left out or not judged.
+/// Goal: lies of the primary, and liars among its peers, are orders to each validator; none of them is left out or
+/// unjudged.
 #[test]
 fn whoever_is_primary_takes_orders_to_lie() {
     let text = "name: a\ndescription: b\nduration: 60s\n\
@@ -316,7 +318,7 @@ fn whoever_is_primary_takes_orders_to_lie() {
     assert!(blueprint.members[4].orders.is_empty());
 }
 
-/// Goal: attackers stand among the peers of a node that joins, and it has the way to the truth that they need.
+/// Goal: attackers are among the peers of a node that joins, and have the access to true data that they need.
 #[test]
 fn attackers_stand_among_peers() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -331,7 +333,7 @@ fn attackers_stand_among_peers() {
     assert!(text.contains("--among-api") && text.contains("http://validator-0:8545"), "{text}");
 }
 
-/// Goal: a node that trusts a waypoint is told it by the first validator, wherever it runs.
+/// Goal: a node that trusts a waypoint gets it from the first validator, on both targets.
 #[test]
 fn a_waypoint_is_told_by_a_validator() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -350,7 +352,7 @@ fn a_waypoint_is_told_by_a_validator() {
     }
 }
 
-/// Goal: where nodes share a directory, what is exported there is what others are told of.
+/// Goal: if nodes share a directory, an export goes to the same path that others read.
 #[test]
 fn nodes_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
@@ -374,7 +376,7 @@ fn nodes_share_a_directory() {
     }
 }
 
-/// Goal: what lasts longer than the scenario ends with it, at nodes and on links.
+/// Goal: a fault that is planned to last longer ends with the scenario, at nodes and on links.
 #[test]
 fn what_lasts_longer_ends_with_the_scenario() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -386,7 +388,7 @@ fn what_lasts_longer_ends_with_the_scenario() {
     assert_eq!(member.changes[0].until, Some(Duration::from_secs(30)));
 }
 
-/// Goal: names that a target has no room for are refused by what is wrong with them.
+/// Goal: names that do not fit a target are refused, with the reason.
 #[test]
 fn names_that_collide_or_are_too_long_are_refused() {
     let refused = |target, group: &str| {

@@ -1,4 +1,5 @@
-//! What is asked once the clock is over, of nodes of other machines: states, epochs, and how far back they can tell.
+//! The questions to nodes on other machines after the clock has ended: their states, epochs, and how far back their
+//! history goes.
 
 use std::{
     collections::BTreeSet,
@@ -20,19 +21,20 @@ use crate::{
     },
 };
 
-/// One that stands does not answer, and keeps nobody from being asked.
+/// The timeout of an answer: a node that hangs must not delay the others.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(100);
 
-/// A node that is asked.
+/// A node to audit.
 pub(super) struct Asked<'a> {
     pub(super) place: Place,
     pub(super) name: &'a str,
     pub(super) rpc: &'a Rpc,
 }
 
-/// Of these nodes, those that answer within this time, and the names of those that do not: what ended with the clock lets some of them begin
-/// again. So many of those that may be silent keep nobody waiting.
+/// Waits until these nodes answer, at most `within`: nodes whose fault ended with the clock start again. Returns those
+/// that answer, and the names of the silent ones. The wait ends early if at most `silent_max` nodes are silent and all
+/// of them may be.
 pub(super) async fn answering<'a>(
     nodes: Vec<Asked<'a>>,
     (silent_max, may_be_silent): (usize, impl Fn(&str) -> bool),
@@ -59,7 +61,7 @@ pub(super) async fn answering<'a>(
     (there, silent)
 }
 
-/// Looks at nodes. One that does not answer is missing in what was found.
+/// Audits nodes. A node that does not answer is missing from the findings.
 pub(super) async fn audit(scenario: &Scenario, names: &Names, nodes: &[Asked<'_>], findings: &mut Findings) {
     compare(nodes, findings).await;
     for node in nodes {
@@ -91,7 +93,7 @@ async fn compare(nodes: &[Asked<'_>], findings: &mut Findings) {
     findings.compared_at = first.map(|_| number);
 }
 
-/// The root of the state after a batch, once the node has it.
+/// Waits until the node has a batch, and returns the state root after it.
 async fn root_at(rpc: &Rpc, number: u64, deadline: Instant) -> Result<B256> {
     loop {
         let last = match head(rpc).await {

@@ -1,4 +1,4 @@
-//! The judge's way through the scenario's time: what happens to nodes excuses them while it does.
+//! The judge's clock: while an event affects a node, it excuses the node.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{Judge, inbox::Inbox, meeting::SKEW_MS};
 use crate::scenario::engine::LOOK;
 
 impl Judge<'_> {
-    /// Lets what happens to nodes excuse them while it does, until the scenario's time is over.
+    /// Runs until the scenario's time is over, and registers each event's excuses while it affects nodes.
     pub(super) async fn pass(&mut self, inbox: &Inbox) -> Result<()> {
         let mut agenda: BTreeSet<(u64, bool, usize)> = BTreeSet::new();
         for (index, meeting) in self.story.meetings().iter().enumerate() {
@@ -32,7 +32,7 @@ impl Judge<'_> {
         if meeting.is_join {
             meeting.whom.iter().try_for_each(|place| self.join(*place))?;
         }
-        // Whoever takes an order of which it tells is met then.
+        // If nodes report who carries out the order, only these nodes are affected.
         for place in meeting.whom.iter().filter(|_| meeting.told.is_none()) {
             self.meet(index, self.names.name(*place));
         }
@@ -55,7 +55,7 @@ impl Judge<'_> {
         for (node, order) in inbox.taken() {
             self.heard.entry(order.clone()).or_default().insert(node.clone());
             for (index, meeting) in self.story.meetings().iter().enumerate() {
-                // Whoever tells of it once it is over would be excused for ever.
+                // A report after the end would excuse the node forever.
                 if meeting.told.as_ref() != Some(&order) || meeting.is_over(now_ms) {
                     continue;
                 }
@@ -68,7 +68,8 @@ impl Judge<'_> {
         }
     }
 
-    /// What starts a process is over once that answers: its container, and its store, take their time.
+    /// Ends a meeting. One that starts a process ends only when the process answers: its container and its store take
+    /// time.
     fn end(&mut self, index: usize) {
         let meeting = &self.story.meetings()[index];
         if meeting.liars.is_some() {

@@ -1,8 +1,9 @@
-//! [`Inbox`]: where loads of other containers leave what they came to, and nodes what came of their orders.
+//! [`Inbox`]: receives the results of loads in other containers, and of nodes' orders.
 //!
-//! One connection brings one [`Delivery`] and is answered in a line. What comes is bounded: two long ones at a time, each of a known source that
-//! has brought nothing yet, and all of them together. Nodes may tell before that they take an order, each one that is known once. What they
-//! tell is short, and waits for nobody who is slow. Whoever does not begin with the judge's secret is refused, and nothing of it is kept.
+//! Each connection brings one [`Delivery`], and gets one line as the answer. The inbox is bounded. It reads two long
+//! deliveries at a time, only from known sources without a result so far, and it limits the total size. Before that,
+//! nodes may announce once which order they carry out. These announcements are short, and slow connections do not delay
+//! them. A delivery without the judge's secret is refused and discarded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,22 +25,22 @@ use tokio::{
 
 use crate::load::{DELIVERY_BYTES_MAX, Delivery, Ending, JUDGE_SECRET, Source, TAKEN};
 
-/// Connections at a time, each of which brings something short: all loads and nodes of a scenario may come at once.
+/// The most connections at a time, each with a short delivery: all loads and nodes of a scenario may connect at once.
 const CONNECTIONS_MAX: usize = 384;
-/// More than that is long, as the figures of a load are; a node's orders are shorter.
+/// The limit of a short delivery. A load's figures are longer; a node's orders are shorter.
 const SHORT_BYTES_MAX: usize = 8 << 10;
-/// How long a connection may take to bring what is short. Whoever brings nothing has its place for no longer.
+/// The timeout of a short delivery, and of an idle connection.
 const SHORT_WITHIN: Duration = Duration::from_secs(5);
-/// Long deliveries that are read at a time: each may fill the memory of one.
+/// The most long deliveries that are read at a time: each may take the memory of the longest.
 const LONG_AT_A_TIME: usize = 2;
-/// All deliveries together, as text: a scenario has 256 phases at most, and what nodes bring is short.
+/// The limit of all deliveries together, as text. A scenario has at most 256 phases, and nodes' deliveries are short.
 const ALL_BYTES_MAX: usize = 256 << 20;
-/// How long a long delivery may wait for its place, and how long it may take then.
+/// How long a long delivery may wait for its turn, and how long its transfer may then take.
 const READ_WITHIN: Duration = Duration::from_secs(15);
-/// After an accept that failed: file handles may be short for a moment.
+/// The delay after a failed accept: file descriptors may be short for a moment.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Takes deliveries until it is dropped.
+/// Accepts deliveries until it is dropped.
 pub(super) struct Inbox {
     shelf: Arc<Shelf>,
     address: SocketAddr,
@@ -47,29 +48,29 @@ pub(super) struct Inbox {
 }
 
 struct Shelf {
-    /// What stands in the first line of whoever is heard; empty where everybody is.
+    /// The required first line of a delivery; any first line is accepted if this is empty.
     secret: String,
     held: Mutex<Held>,
-    /// How many have brought nothing yet.
+    /// The number of sources without a delivery so far.
     missing: watch::Sender<usize>,
 }
 
 struct Held {
-    /// None until it comes.
+    /// The ending of each source; `None` until it arrives.
     endings: BTreeMap<Source, Option<Ending>>,
     bytes_left: usize,
-    /// Orders that nodes may tell that they take.
+    /// The orders that nodes may announce.
     orders: BTreeSet<String>,
-    /// Which nodes took which of them, and those that nobody has asked for yet.
+    /// The announced pairs of node and order, and those of them that have not been read yet.
     taken: BTreeSet<(String, String)>,
     new: Vec<(String, String)>,
 }
 
 impl Inbox {
-    /// Listens for what these bring behind the secret, and for which nodes take these orders.
+    /// Listens for the deliveries of these sources with this secret, and for announcements of these orders.
     ///
     /// # Errors
-    /// If nobody may listen there.
+    /// If the address cannot be bound.
     pub(super) async fn open(
         listen: SocketAddr,
         secret: String,
@@ -94,23 +95,23 @@ impl Inbox {
         Ok(Inbox { shelf, address, task })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The nodes that took orders since this was asked last, with the orders.
+    /// Returns the nodes and orders announced since the last call.
     pub(super) fn taken(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.shelf.held.lock().new)
     }
 
-    /// Waits until all have brought theirs, or this moment.
+    /// Waits until all sources have delivered, or until the deadline.
     pub(super) async fn wait(&self, deadline: Instant) {
         let mut missing = self.shelf.missing.subscribe();
         let _ = timeout_at(deadline, missing.wait_for(|missing| *missing == 0)).await;
     }
 
-    /// Waits until all have brought theirs, or this moment; then what came.
+    /// Waits until all sources have delivered, or until the deadline; returns the deliveries.
     pub(super) async fn close(self, deadline: Instant) -> BTreeMap<Source, Option<Ending>> {
         self.wait(deadline).await;
         std::mem::take(&mut self.shelf.held.lock().endings)
@@ -134,7 +135,7 @@ async fn serve(listener: TcpListener, shelf: Arc<Shelf>) {
         };
         let (shelf, long) = (shelf.clone(), long.clone());
         tokio::spawn(async move {
-            // Who brings nothing in time, or hangs up, is not answered; it tries again.
+            // A connection that sends nothing in time, or hangs up, gets no answer; its sender retries.
             let _ = take(stream, &shelf, &long).await;
             drop(place);
         });
@@ -155,7 +156,7 @@ async fn take(mut stream: TcpStream, shelf: &Shelf, long: &Semaphore) -> Result<
             shelf.put(&text[begin..]).err().unwrap_or_else(|| TAKEN.to_owned())
         }
         None => {
-            // Who still sends hears no answer: a connection that is closed before all of it is read ends without one.
+            // The rest is read first: if a connection is closed with unread data, its sender gets no answer.
             let mut rest = (&mut stream).take(DELIVERY_BYTES_MAX as u64);
             let _ = timeout(SHORT_WITHIN, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
             format!("it does not begin with the judge's secret: give it in {JUDGE_SECRET}")
@@ -166,20 +167,21 @@ async fn take(mut stream: TcpStream, shelf: &Shelf, long: &Semaphore) -> Result<
     Ok(())
 }
 
-/// Reads until this text has so many bytes, or nothing more comes.
+/// Reads until `text` has this many `bytes`, or the input ends.
 async fn read_up_to(stream: &mut TcpStream, bytes: usize, text: &mut Vec<u8>) -> io::Result<()> {
     let left = bytes.saturating_sub(text.len()) as u64;
     stream.take(left).read_to_end(text).await.map(drop)
 }
 
 impl Shelf {
-    /// Where the delivery begins, behind the secret; none without that. Where nobody needs a secret, any may be given.
+    /// Returns where the delivery begins, after the secret; `None` if the secret is wrong. If no secret is required,
+    /// any is accepted.
     fn begin(&self, text: &[u8]) -> Option<usize> {
         let end = text.iter().position(|byte| *byte == b'\n')?;
         (self.secret.is_empty() || text[..end] == *self.secret.as_bytes()).then_some(end + 1)
     }
 
-    /// Keeps a delivery; or says why not.
+    /// Stores a delivery, or says why not.
     fn put(&self, text: &[u8]) -> Result<(), String> {
         let length = text.len();
         if length > DELIVERY_BYTES_MAX {
@@ -244,7 +246,7 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// Goal: what each load brings is kept once, and nobody waits longer than for the last of them.
+    /// Goal: each load's delivery is stored once, and the wait ends with the last of them.
     #[tokio::test]
     async fn each_phase_brings_its_figures_once() {
         let inbox = open(&["main", "peaks"]).await;
@@ -265,7 +267,8 @@ mod tests {
         }
     }
 
-    /// Goal: a node tells of its orders, and of nothing else; nobody else speaks for it, and a load of its name is another one.
+    /// Goal: a node delivers only its own orders' results. Nobody else delivers for it, and a load of the same name is
+    /// a different source.
     #[tokio::test]
     async fn a_node_brings_what_came_of_its_orders() {
         let near = || Source::Node("near".to_owned());
@@ -291,7 +294,7 @@ mod tests {
             assert!(refused.contains(part), "{refused}");
         }
         assert!(inbox.taken().is_empty());
-        // It asks again where its answer got lost.
+        // A node whose answer was lost asks again.
         (0..2).for_each(|_| put(near(), taken("1ms..,lie=garbage,primary")).unwrap());
         assert_eq!(inbox.taken(), [("near".to_owned(), "1ms..,lie=garbage,primary".to_owned())]);
         assert!(inbox.taken().is_empty());
@@ -301,7 +304,7 @@ mod tests {
         assert!(matches!(&came[&near()], Some(Ending::Orders { failed: Some(why) }) if why == "no room"));
     }
 
-    /// Goal: whoever does not give the secret is refused, also where it is a part of what is given, and has brought nothing.
+    /// Goal: a delivery without the exact secret is refused, even if one contains the other, and counts as missing.
     #[tokio::test]
     async fn nobody_is_heard_without_the_secret() {
         let inbox = open(&["main"]).await;
@@ -311,7 +314,7 @@ mod tests {
                 failed("main", "forged").send(&judge, wrong, patience).await.unwrap_err().to_string();
             assert!(refused.contains("does not begin with the judge's secret"), "{wrong}: {refused}");
         }
-        // Longer than what lies between the two ends of a connection.
+        // Longer than the buffers between the two ends of a connection.
         let long = failed("main", &"x".repeat(DELIVERY_BYTES_MAX / 4));
         let refused = long.send(&judge, "another", patience).await.unwrap_err().to_string();
         assert!(refused.contains("does not begin with the judge's secret"), "{refused}");
@@ -320,7 +323,7 @@ mod tests {
         assert!(matches!(&came[&phase("main")], Some(Ending::Failed(why)) if why == "no node"));
     }
 
-    /// Goal: a judge that has no secret hears everybody, also who was given one.
+    /// Goal: a judge without a secret accepts everybody, including a sender with a secret.
     #[tokio::test]
     async fn everybody_is_heard_where_there_is_no_secret() {
         let sources = [phase("main"), phase("peaks")].into_iter();
@@ -332,7 +335,8 @@ mod tests {
         assert!(inbox.close(in_a_minute()).await.values().all(Option::is_some));
     }
 
-    /// Goal: a load that brings nothing is missing once the time is over; what is no delivery is refused with a reason.
+    /// Goal: a load that delivers nothing is missing once the time is over; an invalid delivery is refused with a
+    /// reason.
     #[tokio::test]
     async fn who_brings_nothing_is_missing() {
         let inbox = open(&["main"]).await;
@@ -346,7 +350,7 @@ mod tests {
         assert!(came[&phase("main")].is_none());
     }
 
-    /// Goal: connections that bring nothing, or begin something long and stand, keep nobody with something short waiting.
+    /// Goal: connections that send nothing, or hang within a long delivery, do not delay short deliveries.
     #[tokio::test]
     async fn who_stands_keeps_nobody_waiting() {
         let inbox = open(&["main", "peaks"]).await;
@@ -363,7 +367,7 @@ mod tests {
         failed("main", "no node").send(&judge, SECRET, Duration::ZERO).await.unwrap();
         assert!(begin.elapsed() < SHORT_WITHIN, "it waited for those that stand");
         drop(standing);
-        // What is long has its place once they have gone.
+        // A long delivery gets its turn once they have gone.
         let long = "x".repeat(3 * SHORT_BYTES_MAX);
         failed("peaks", &long).send(&judge, SECRET, Duration::from_secs(60)).await.unwrap();
         let came = inbox.close(in_a_minute()).await;

@@ -1,4 +1,4 @@
-//! From what loads and nodes brought to what phases and orders came to.
+//! Converts the deliveries of loads and nodes to results of phases and orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// What a load came to, with the names of nodes in place of their addresses; or why it could not go on.
+/// Returns the result of a phase, with names of nodes instead of their addresses. The error says why the load failed.
 pub(super) fn phase_end(
     phase: &Phase,
     names: &Names,
@@ -23,7 +23,7 @@ pub(super) fn phase_end(
     let planned = planned.map_or("", |place| names.name(place));
     let followers = names.find_all(&phase.followers);
     let named = |summary: &mut LoadSummary| {
-        // The first may have been down when the load began: then another one was read.
+        // The planned node may have been down when the load began: then commits were read from another.
         let first = urls.get(summary.commits_from.as_str()).copied().unwrap_or(planned);
         let follows_itself = followers.iter().any(|place| names.name(*place) == first);
         rename(summary, urls);
@@ -43,7 +43,7 @@ pub(super) fn phase_end(
     }
 }
 
-/// What was not done to a node, as far as it tells.
+/// Returns the failure that a node reports, or that its report is missing.
 pub(super) fn undone(node: &Source, ending: Option<Ending>) -> Option<String> {
     match ending {
         Some(Ending::Orders { failed }) => failed.map(|why| format!("{node}: {why}")),
@@ -51,7 +51,7 @@ pub(super) fn undone(node: &Source, ending: Option<Ending>) -> Option<String> {
     }
 }
 
-/// Orders to the primary that not exactly one node took, of those of which nodes tell.
+/// Returns the announced orders to the primary that not exactly one node carried out.
 pub(super) fn not_taken_once(
     orders: &BTreeSet<String>,
     heard: &BTreeMap<String, BTreeSet<String>>,
@@ -67,7 +67,7 @@ pub(super) fn not_taken_once(
     orders.iter().filter_map(told).collect()
 }
 
-/// Loads know nodes by the addresses of their APIs.
+/// Replaces the addresses of APIs, by which loads know nodes, with names.
 fn rename(summary: &mut LoadSummary, urls: &BTreeMap<&str, &str>) {
     let name = |url: &str| urls.get(url).copied().unwrap_or(url).to_owned();
     summary.reads.iter_mut().for_each(|reads| reads.node = name(&reads.node));

@@ -1,4 +1,4 @@
-//! [`Meeting`]: one event of a scenario, and what it makes of which nodes. Pure.
+//! [`Meeting`]: one event of a scenario, with the nodes that it affects and how. Pure.
 
 use crate::scenario::{
     engine::{
@@ -11,41 +11,42 @@ use crate::scenario::{
     plan::{Action, Event, Harm, Who},
 };
 
-/// Clocks of machines that keep time differ by less: what comes about by this much sooner than it should is no surprise.
+/// The largest difference between synchronised machine clocks. An effect that comes this much too early is no surprise.
 pub(super) const SKEW_MS: u64 = 1_000;
 
-/// One event, and whom it meets.
+/// One event, with the nodes that it affects.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Meeting {
     pub(super) from_ms: u64,
-    /// When what it does is over; its beginning, if it is done at once. None if it lasts.
+    /// When its effect is over; the beginning, if it takes effect at once. `None` if nothing ends it.
     pub(super) until_ms: Option<u64>,
-    /// All that it may meet.
+    /// All nodes that it may affect.
     pub(super) whom: Vec<Place>,
     pub(super) cause: Cause,
-    /// Whether another process runs afterwards.
+    /// Whether a new process runs afterwards.
     pub(super) restarts: bool,
-    /// When the same event had started a process before this one. That may come as late as this one: it waits for a copy.
+    /// When the same event started an earlier process. That process may come as late as this one, because it waits for
+    /// a copy.
     pub(super) before_ms: Option<u64>,
-    /// Whether the node does not run, or not as it should, meanwhile.
+    /// Whether the node is down or impaired during the event.
     pub(super) holds: bool,
-    /// Whether links are slow meanwhile, and nothing else.
+    /// Whether it only makes links slow.
     pub(super) is_slow_link: bool,
-    /// Whether it meets one of `whom` alone, whoever is the primary then.
+    /// Whether it affects only one node of `whom`: the one that is primary at that time.
     pub(super) is_drawn: bool,
     pub(super) is_join: bool,
-    /// How the peers lie that it gives them, if it does nothing else.
+    /// The lie of the peers that it gives to nodes, if it does nothing else.
     pub(super) liars: Option<String>,
-    /// The order of which the node that takes it tells: it meets that one alone.
+    /// The order, if the node that carries it out reports that: only that node is affected.
     pub(super) told: Option<String>,
 }
 
 impl Meeting {
-    /// From when on it is over, whatever the clocks of machines.
+    /// Returns when it is certainly over, despite the skew of clocks.
     pub(super) fn over_ms(&self) -> Option<u64> {
         self.until_ms.map(|until| match &self.liars {
             None => until.saturating_add(SKEW_MS),
-            // What a node thinks of liars that have left comes from their leaving.
+            // The node's opinions of liars after their departure come from the departure.
             Some(_) => until.saturating_sub(SKEW_MS),
         })
     }
@@ -54,14 +55,16 @@ impl Meeting {
         self.over_ms().is_some_and(|over_ms| over_ms <= now_ms)
     }
 
-    /// Of when the processes of a node were first seen, the one that this started.
+    /// Returns the start of the process that this event started, among the times at which the node's processes were
+    /// first seen.
     pub(super) fn started(&self, seen: &[u64]) -> Option<u64> {
         let before = self.before_ms.and_then(|before_ms| first_since(seen, before_ms));
         let mut others = seen.iter().copied().filter(|seen_ms| Some(*seen_ms) != before);
         others.find(|seen_ms| is_since(*seen_ms, self.from_ms))
     }
 
-    /// The same once nothing more will be seen: of two processes that an event starts within a moment the first may never be seen.
+    /// As [`Meeting::started`], once no more processes will be seen. If an event starts two processes in quick
+    /// succession, the first may never be seen.
     pub(super) fn started_at_last(&self, seen: &[u64]) -> Option<u64> {
         self.started(seen).or_else(|| first_since(seen, self.from_ms))
     }
@@ -75,8 +78,8 @@ fn is_since(seen_ms: u64, from_ms: u64) -> bool {
     seen_ms.saturating_add(SKEW_MS) >= from_ms
 }
 
-/// What an event makes of nodes. Data are copied at the beginning and put back at the end, with a start of the node at both times: until the
-/// end it is honest.
+/// Returns the effects of an event on nodes. For old data, the copy at the beginning and its return at the end each
+/// restart the node; until the end it is honest.
 pub(super) fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec<Meeting> {
     let all = meeting(scenario, names, event);
     match (all, &event.action) {
@@ -96,7 +99,7 @@ pub(super) fn meetings(scenario: &Scenario, names: &Names, event: &Event) -> Vec
     }
 }
 
-/// What an event makes of nodes while it lasts; none if it does nothing that others could hold against one.
+/// Returns the effect of an event on nodes while it lasts; `None` if it gives no cause for accusations.
 fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting> {
     let all = Meeting {
         from_ms: event.at_ms,
@@ -155,7 +158,7 @@ fn meeting(scenario: &Scenario, names: &Names, event: &Event) -> Option<Meeting>
     }
 }
 
-/// Whether another process runs after this harm.
+/// Whether a new process runs after this harm.
 fn restarts(harm: &Harm) -> bool {
     match harm {
         Harm::Kill | Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) | Harm::Liar(_) => true,

@@ -1,20 +1,21 @@
-//! `slipnet judge`: watches a scenario's nodes on other machines, by the clock that all containers have in common, and judges its
-//! criteria at the end.
+//! `slipnet judge`: watches a scenario's nodes on other machines, by the clock that all containers share, and judges
+//! its criteria at the end.
 //!
 //! ```text
-//!  scenario.yaml ─▶ Story (who is met when) ─┐
+//!  scenario.yaml ─▶ Story (nodes and times) ─┐
 //!  nodes' APIs ───▶ Collector, Watch, audit ─┼─▶ judge ─▶ RunReport, exit code
 //!  loads, orders ─▶ Inbox ───────────────────┘
 //! ```
 //!
-//! It sees what anybody sees who may ask the nodes. What needs more is not judged, and told by its name: see
-//! [`unjudged`](crate::scenario::unjudged).
+//! It sees only what any client of the nodes' APIs sees. Criteria that need more are not judged, and are reported by
+//! name: see [`unjudged`](crate::scenario::unjudged).
 //!
 //! Invariants:
-//! * What was not seen is not met: a scenario of which nothing can be judged, a load without figures, orders of which nobody tells, an order to lie
-//!   that not exactly one node took, a node that never answered, a judge that came late.
-//! * A fault excuses the nodes that it may meet. Of an order to the primary those are all that may be primary then. An order to lie excuses
-//!   whoever tells that it took it, and nobody else.
+//! * Whatever was not seen counts as not met: a scenario without a criterion that can be judged, a load without
+//!   figures, orders without a report, an order to lie that not exactly one node carried out, a node that never
+//!   answered, a judge that started late.
+//! * A fault excuses the nodes that it may affect. For an order to the primary, these are all that may be primary at
+//!   that time. An order to lie excuses only the node that reports that it carries it out.
 
 mod audit;
 mod clock;
@@ -62,35 +63,36 @@ use crate::{
     time::StartClock,
 };
 
-/// A judge that begins later than this after the clock did not see what came before.
+/// A judge that starts later than this after the clock has missed earlier events.
 const LATE: Duration = Duration::from_secs(1);
-/// What a load that has ended takes to bring its figures.
+/// The time limit for a load that has ended to deliver its figures.
 const BRINGS_WITHIN: Duration = Duration::from_secs(20);
-/// Beside every figure of memory.
+/// The note on every figure of memory.
 const SAMPLED: &str = "; by samples of the node's own figure: a peak between two of them is not seen";
 
-/// `slipnet judge`.
+/// The arguments of `slipnet judge`.
 #[derive(Args, Clone, Debug)]
 pub struct JudgeOptions {
-    /// The scenario, as `slipnet up --target compose|kubernetes --scenario` wrote it beside its files.
+    /// The scenario, as written by `slipnet up --target compose|kubernetes --scenario` beside its files.
     #[arg(long)]
     pub scenario: PathBuf,
     /// The API of a node, as NAME=URL; once for each node of the scenario.
     #[arg(long = "node", value_name = "NAME=URL", value_parser = node)]
     pub nodes: Vec<(String, String)>,
-    /// When the scenario's clock starts, in seconds since 1970, as for all containers.
+    /// When the scenario's clock starts, in seconds since 1970; the same for all containers.
     #[arg(long)]
     pub start: u64,
-    /// Where loads bring their figures, and nodes what came of their orders, with the secret in SLIPNET_JUDGE_SECRET if that is set.
+    /// The address at which loads deliver their figures and nodes the results of their orders, with the secret in
+    /// SLIPNET_JUDGE_SECRET if that is set.
     #[arg(long, default_value = "0.0.0.0:9100")]
     pub listen: SocketAddr,
-    /// Loads have their access lists; without it, those of the kind `access-lists` are not waited for.
+    /// Loads have their access lists. Without it, loads of the kind `access-lists` are not expected.
     #[arg(long)]
     pub access_lists: bool,
-    /// Where report.json, report.md and report.html go.
+    /// The directory of report.json, report.md and report.html.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Also print the report as Markdown.
+    /// Also prints the report as Markdown.
     #[arg(long)]
     pub markdown: bool,
 }
@@ -102,23 +104,23 @@ fn node(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), url.to_owned()))
 }
 
-/// Who looks on.
+/// The observer of a run.
 struct Judge<'a> {
     scenario: &'a Scenario,
     /// Whether loads have their access lists.
     has_lists: bool,
     names: &'a Names,
     story: Story<'a>,
-    /// By the places of the nodes.
+    /// The nodes' APIs, by place.
     nodes: Vec<Rpc>,
     begin: Instant,
     collector: Collector,
     watch: Watch,
-    /// Meetings that are over once another process runs: until when at the latest.
+    /// Meetings that are over once a new process runs, with the latest time for it.
     awaited: BTreeMap<usize, u64>,
-    /// Who told that it takes the order of a meeting that has not begun.
+    /// The nodes that announced an order whose meeting has not begun.
     takers: BTreeMap<usize, BTreeSet<String>>,
-    /// Who told that it took an order, of each that anybody took.
+    /// The nodes that announced each order.
     heard: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -126,7 +128,8 @@ impl JudgeOptions {
     /// Watches until the scenario's clock is over, judges, and writes the report.
     ///
     /// # Errors
-    /// If the scenario cannot be read or is of other nodes, the report cannot be written, or a criterion fails; then the message names it.
+    /// If the scenario cannot be read or has other nodes, the report cannot be written, or a criterion fails; then the
+    /// message names it.
     pub async fn run(&self, progress: Progress) -> Result<()> {
         let scenario = Scenario::load(&self.scenario)?;
         let names = Names::of(&scenario);
@@ -165,7 +168,7 @@ impl JudgeOptions {
         }
         let failed = names_failed(&report);
         ensure!(failed.is_empty(), "failed: {}", failed.join("; "));
-        // Beside them is what no scenario asks for.
+        // The other one is `nothing_ended`, which every run has.
         ensure!(
             report.criteria.len() > 1,
             "none of the scenario's criteria can be judged from outside: the report says why"
@@ -173,7 +176,7 @@ impl JudgeOptions {
         Ok(())
     }
 
-    /// The APIs of all nodes, by their places.
+    /// Returns the APIs of all nodes, by place.
     fn rpcs(&self, names: &Names) -> Result<Vec<Rpc>> {
         let urls: BTreeMap<&str, &str> =
             self.nodes.iter().map(|(name, url)| (name.as_str(), url.as_str())).collect();
@@ -215,7 +218,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// From the clock's start to the report.
+    /// Runs from the clock's start to the report.
     async fn perform(mut self, inbox: Inbox, mut ended: Vec<String>) -> Result<RunReport> {
         let started_ms = now_ms().saturating_sub(self.elapsed_ms());
         let joins: BTreeSet<Place> = self
@@ -261,17 +264,17 @@ impl<'a> Judge<'a> {
         u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Reads one more node from now on.
+    /// Starts to watch one more node.
     fn look_at(&mut self, place: Place) -> Result<()> {
         let (name, rpc) = (self.names.name(place), &self.nodes[place.0]);
-        // Nobody here can ask the kernel of that machine.
+        // The kernel of that machine is out of reach.
         self.collector.add(name, rpc, &MemoryPeak::default());
         let key = node_key(&self.scenario.seed, u32::try_from(place.0)?);
         self.watch.look_at(name, key.public().to_string(), rpc.clone());
         Ok(())
     }
 
-    /// Reads a node that joins, which may have attackers among its peers.
+    /// Starts to watch a node that joins, which may have attackers among its peers.
     fn join(&mut self, place: Place) -> Result<()> {
         let group = self.names.group(place).map(|group| &self.scenario.topology.groups[group]);
         if let Some(attack) = group.and_then(|group| group.among.as_ref()) {
@@ -281,7 +284,7 @@ impl<'a> Judge<'a> {
         self.look_at(place)
     }
 
-    /// Waits for the figures of the loads, and puts together what they did.
+    /// Waits for the loads' figures, and combines them.
     async fn gather(
         &mut self,
         inbox: Inbox,
@@ -291,7 +294,7 @@ impl<'a> Judge<'a> {
     ) {
         let deadline = tokio::time::Instant::now() + PHASE_GRACE + BRINGS_WITHIN;
         inbox.wait(deadline).await;
-        // An order may begin, and be told, as the clock ends.
+        // An order may begin, and be announced, as the clock ends.
         self.note_taken(&inbox);
         ended.extend(not_taken_once(&self.story.orders(), &self.heard));
         let mut came = inbox.close(deadline).await;
@@ -299,7 +302,7 @@ impl<'a> Judge<'a> {
             self.names.all().map(|place| (self.nodes[place.0].url(), self.names.name(place))).collect();
         let mut ends = Vec::new();
         for phase in &self.scenario.workload {
-            // One that is left out of the files is not awaited.
+            // A load that the files leave out is not expected.
             let Some(ending) = came.remove(&Source::Phase(phase.name.clone())) else { continue };
             match ending.map(|ending| phase_end(phase, self.names, &urls, ending)) {
                 Some(Ok(end)) => ends.push(end),
@@ -317,7 +320,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Looks at the nodes that no fault holds; those that do not answer and should.
+    /// Audits the nodes that no fault keeps down; returns those that do not answer and should.
     async fn audit(&self, findings: &mut Findings) -> Vec<String> {
         let (held, mut drawn) = self.story.held_at_end();
         let nodes = self.names.all().filter(|place| !held.contains(place));
@@ -345,13 +348,13 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Nodes that tell what came of their orders.
+/// Returns the nodes that deliver the results of their orders.
 fn operated(scenario: &Scenario, names: &Names) -> impl Iterator<Item = Source> {
     let operated = export::operated(scenario, names).into_iter();
     operated.map(move |place| Source::Node(names.name(place).to_owned()))
 }
 
-/// Results as they are, and of memory with a word on what nobody here could see.
+/// Adds to results about memory that a peak between samples is not seen.
 fn with_samples(scenario: &Scenario, mut results: Vec<CriterionResult>) -> Vec<CriterionResult> {
     for (criterion, result) in scenario.criteria.iter().zip(&mut results) {
         if matches!(criterion, Criterion::Memory { .. }) {

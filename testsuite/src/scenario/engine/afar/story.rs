@@ -1,8 +1,8 @@
-//! [`Story`]: what a scenario's files do to the nodes, as somebody knows it who only looks on. Pure.
+//! [`Story`]: the effects of a scenario's files on the nodes, as far as an observer knows them. Pure.
 //!
-//! The plan says when and to whom. Two things it does not say: which validator took an order to the primary, and when a process that
-//! was stopped began again. Nodes tell the second, by when their process started, and mostly the first with it. Of an order to lie, or to
-//! hear liars, whoever takes it tells.
+//! The plan gives the time and the node of each event. It does not say which validator carried out an order to the
+//! primary, or when a stopped process started again. Nodes show the second by the start time of their process, and
+//! usually the first with it. For an order to lie, or to accept liars, the node that carries it out reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,24 +21,24 @@ use crate::{
     },
 };
 
-/// Beyond the time that a node has to become ready, what its container takes to begin again.
+/// The time for a container to start again, in addition to the node's own time to become ready.
 const CONTAINER_MS: u64 = 60_000;
 
-/// When each process of each node was first seen, in ms after the clock started.
+/// The times at which each process of each node was first seen, in ms after the clock started.
 pub(super) type Starts = BTreeMap<String, Vec<u64>>;
 
-/// See the module.
+/// The effects of a scenario's files on its nodes.
 pub(super) struct Story<'a> {
     scenario: &'a Scenario,
     names: &'a Names,
     events: Vec<Event>,
-    /// Of each of them whether it would last longer than the scenario.
+    /// For each event, whether it is planned to last longer than the scenario.
     cut_short: Vec<bool>,
     meetings: Vec<Meeting>,
 }
 
 impl<'a> Story<'a> {
-    /// Of the events that are in the files.
+    /// Makes the story of the events that the files carry out.
     pub(super) fn of(scenario: &'a Scenario, names: &'a Names) -> Story<'a> {
         let mut events: Vec<Event> =
             plan(scenario).into_iter().filter(|event| export::is_done(scenario, event)).collect();
@@ -54,12 +54,12 @@ impl<'a> Story<'a> {
         &self.meetings
     }
 
-    /// The orders of which the nodes tell that take them.
+    /// Returns the orders that nodes announce.
     pub(super) fn orders(&self) -> BTreeSet<String> {
         self.meetings.iter().filter_map(|meeting| meeting.told.clone()).collect()
     }
 
-    /// What was done, for a report. Whom an order to the primary met nobody knows for certain.
+    /// Returns the marks for a report. The node of an order to the primary is not certain.
     pub(super) fn marks(&self) -> Vec<FaultMark> {
         let node = |event: &Event| {
             event.action.whom().map(|who| match who {
@@ -76,13 +76,14 @@ impl<'a> Story<'a> {
         self.events.iter().zip(&self.cut_short).map(mark).collect()
     }
 
-    /// Nodes that joined or came back, from when they were to.
+    /// Returns the nodes that joined or came back, from their planned times.
     pub(super) fn behind(&self, starts: &Starts) -> Vec<Behind> {
         let mut behind = Vec::new();
         for (index, meeting) in self.meetings.iter().enumerate() {
             let Some(from_ms) = meeting.until_ms.filter(|_| meeting.liars.is_none()) else { continue };
             for place in &meeting.whom {
-                // Whoever another fault meets then is behind when that has ended; whoever joins later, from then on.
+                // If another fault affects the node then, it is behind from that fault's end; if it joins later, from
+                // the join.
                 if self.is_met(*place, from_ms, index) || self.joins_after(*place, from_ms) {
                     continue;
                 }
@@ -95,10 +96,10 @@ impl<'a> Story<'a> {
                     (true, Some(seen_ms)) => seen_ms,
                     // Another validator was the primary.
                     (true, None) if meeting.is_drawn => continue,
-                    // It did not come back at all.
+                    // The node did not come back at all.
                     (true, None) => u64::MAX,
                 };
-                // A copy that outlasts its order: it was to be put back at once.
+                // The copy outlasted its order, and the data should have returned at once.
                 if self.is_followed_by(index, seen_ms) {
                     continue;
                 }
@@ -115,7 +116,7 @@ impl<'a> Story<'a> {
         behind
     }
 
-    /// Processes that began for no event: a node, or its container, ended by itself and was started again.
+    /// Returns the processes that no event started: a node or its container ended by itself and was started again.
     pub(super) fn surprises(&self, starts: &Starts) -> Vec<String> {
         let late_ms = self.scenario.topology.ready_within.ms() + CONTAINER_MS;
         let mut surprises = Vec::new();
@@ -127,7 +128,7 @@ impl<'a> Story<'a> {
                     && meeting.from_ms <= seen_ms.saturating_add(SKEW_MS)
                     && meeting.until_ms.is_none_or(|until| seen_ms <= until.saturating_add(late_ms))
             };
-            // The first process is the one that the files start.
+            // The first process is started by the files.
             for seen_ms in starts.get(name).into_iter().flatten().skip(1) {
                 if !self.meetings.iter().any(|meeting| explains(*seen_ms, meeting)) {
                     let seconds = *seen_ms as f64 / 1_000.0;
@@ -139,7 +140,8 @@ impl<'a> Story<'a> {
         surprises
     }
 
-    /// Nodes that a fault holds when the clock ends, and how many more it holds of those that may be the primary.
+    /// Returns the nodes that a fault keeps down when the clock ends, and how many more such faults affect whichever
+    /// node was primary.
     pub(super) fn held_at_end(&self) -> (BTreeSet<Place>, usize) {
         let end_ms = self.scenario.duration.ms();
         let holds = |meeting: &&Meeting| meeting.holds && meeting.until_ms.is_none_or(|until| until > end_ms);
@@ -148,8 +150,8 @@ impl<'a> Story<'a> {
         (certain.iter().flat_map(|meeting| meeting.whom.iter().copied()).collect(), drawn.len())
     }
 
-    /// Whether another event than the one at `index` may hold a node at a moment, or ends later, as a cut of its links. Slow links keep nobody
-    /// from joining.
+    /// Whether another event than the one at `index` keeps a node down at a moment, or ends later, like a cut of its
+    /// links. Slow links prevent no join.
     fn is_met(&self, place: Place, at_ms: u64, index: usize) -> bool {
         let is_join = self.meetings[index].is_join;
         let mut others = self.meetings.iter().enumerate().filter(|(other, _)| *other != index);
@@ -163,20 +165,21 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Whether a node is not there yet: a cut of its links may end before it joins.
+    /// Whether a node has not joined yet: a cut of its links may end before it joins.
     fn joins_after(&self, place: Place, at_ms: u64) -> bool {
         let mut joins = self.meetings.iter().filter(|meeting| meeting.is_join);
         joins.any(|meeting| meeting.whom.contains(&place) && meeting.from_ms > at_ms)
     }
 
-    /// Whether the event at `index` has its second process to start by then.
+    /// Whether the second process of the event at `index` is due by then.
     fn is_followed_by(&self, index: usize, seen_ms: u64) -> bool {
         let from_ms = self.meetings[index].from_ms;
         let second = self.meetings.get(index + 1).filter(|second| second.before_ms == Some(from_ms));
         second.is_some_and(|second| second.from_ms <= seen_ms)
     }
 
-    /// When the next event takes a node down, or makes it slow for a while. Of those to the primary nobody knows.
+    /// Returns when the next event takes a node down, or slows it down for a while. Events for the primary are not
+    /// known.
     fn next_ms(&self, place: Place, from_ms: u64) -> Option<u64> {
         let interrupts = |meeting: &&Meeting| {
             (meeting.holds || meeting.restarts || meeting.until_ms.is_some())
@@ -188,7 +191,7 @@ impl<'a> Story<'a> {
         all.filter(|next_ms| *next_ms > from_ms).min()
     }
 
-    /// Whether a process comes of an event that began after the one at `index`.
+    /// Whether a process was started by an event that began after the one at `index`.
     fn is_of_later(&self, place: Place, index: usize, seen_ms: u64) -> bool {
         let from_ms = self.meetings[index].from_ms;
         self.meetings.iter().any(|meeting| {

@@ -1,4 +1,4 @@
-//! A judge before programs that stand for nodes.
+//! Tests a judge with simulated nodes.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn scenario() -> Scenario {
     Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What a node answers whose head is this batch.
+/// Returns the answer of a node whose head is this batch.
 fn answer(request: &str, head: u64) -> Value {
     let result = if request.starts_with("GET") {
         return json!({
@@ -65,7 +65,7 @@ async fn converse(mut stream: TcpStream, head: u64) {
     let _ = stream.write_all(head.as_bytes()).await;
 }
 
-/// The address of a node that makes ten batches a second.
+/// Starts a node that makes ten batches per second, and returns its address.
 async fn fake_node() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -79,7 +79,7 @@ async fn fake_node() -> String {
     format!("http://{address}")
 }
 
-/// A port that nobody is given as long as the socket is kept, and that whoever names it may listen at.
+/// Returns an address whose port nobody else gets while the socket is kept. A listener that names it may bind it.
 fn kept_port() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
@@ -88,14 +88,14 @@ fn kept_port() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The verdicts on [`TEXT`], and on whether anything ended.
+/// The verdicts on [`TEXT`], including `nothing_ended`.
 const VERDICTS: [bool; 9] = [true, true, true, true, true, true, true, false, true];
 
 fn verdicts(report: &RunReport) -> Vec<bool> {
     report.criteria.iter().map(|it| it.passed).collect()
 }
 
-/// Judges the scenario in a directory of its own: the error, and the report.
+/// Judges the scenario in a new directory; returns the error and the report.
 async fn run_anew() -> (String, RunReport) {
     let dir = tempfile::tempdir().unwrap();
     let (file, (_kept, listen)) = (dir.path().join("a.yaml"), kept_port());
@@ -123,12 +123,12 @@ async fn run_anew() -> (String, RunReport) {
     (error, RunReport::load(&dir.path().join("report/report.json")).unwrap())
 }
 
-/// Goal: nodes and a load that are seen from outside are judged as on one machine: what holds passes, what does not is named, and the
-/// report has all of it.
+/// Goal: nodes and a load seen from outside are judged as on one machine. Criteria that hold pass, others are named,
+/// and the report has all.
 #[tokio::test]
 async fn a_scenario_is_judged_from_outside() {
     let (mut error, mut report) = run_anew().await;
-    // A machine that stood for seconds begins late, or sees heads that stand: another run tells.
+    // A machine that stalled for seconds makes the judge late or the heads stand still, so the run is repeated.
     for _ in 0..2 {
         if verdicts(&report) != VERDICTS {
             (error, report) = run_anew().await;
@@ -144,7 +144,7 @@ async fn a_scenario_is_judged_from_outside() {
     assert!(report.unjudged.is_empty() && report.seconds >= 5.0);
 }
 
-/// Goal: nodes that are not all named, or that nobody knows, are an error before anything is waited for.
+/// Goal: a missing or unknown node is an error before the judge waits for anything.
 #[test]
 fn each_node_has_an_address() {
     let (scenario, url) = (scenario(), "http://a:1".to_owned());
@@ -167,7 +167,7 @@ fn each_node_has_an_address() {
     assert!(node("validator-0").unwrap_err().contains("NAME=URL"));
 }
 
-/// Goal: a node that begins again when the clock ends is waited for; one that stays silent is named.
+/// Goal: a node that restarts when the clock ends is waited for; one that stays silent is named.
 #[tokio::test]
 async fn who_begins_again_is_waited_for() {
     let socket = TcpSocket::new_v4().unwrap();
@@ -191,7 +191,7 @@ async fn who_begins_again_is_waited_for() {
     assert_eq!(silent, ["gone"]);
 }
 
-/// Judges a scenario of whose criteria none can be judged: the error.
+/// Judges a scenario without a criterion that can be judged; returns the error.
 async fn run_unjudged() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (file, (_kept, listen)) = (dir.path().join("a.yaml"), kept_port());
@@ -211,11 +211,11 @@ async fn run_unjudged() -> String {
     options.run(Progress::Quiet).await.unwrap_err().to_string()
 }
 
-/// Goal: a judge that can judge nothing of what a scenario asks for does not say that it passed.
+/// Goal: a judge that can judge nothing does not report success.
 #[tokio::test]
 async fn nothing_judged_is_no_success() {
     let mut error = run_unjudged().await;
-    // A machine that stood for a second begins late, which is a finding: another run tells.
+    // A machine that stalled for a second makes the judge late, which is a finding, so the run is repeated.
     for _ in 0..2 {
         if error.contains("nothing_ended") {
             error = run_unjudged().await;
@@ -224,7 +224,8 @@ async fn nothing_judged_is_no_success() {
     assert!(error.contains("none of the scenario's criteria can be judged"), "{error}");
 }
 
-/// Goal: a node whose orders failed, or that tells nothing of them, is a finding. One without orders is not waited for.
+/// Goal: a node whose orders failed, or that does not report on them, is a finding. A node without orders is not waited
+/// for.
 #[test]
 fn a_node_answers_for_its_orders() {
     let groups = "topology: { validators: 2, groups: [{ name: near }, { name: late, joins: 1s }] }\n\
@@ -240,7 +241,7 @@ fn a_node_answers_for_its_orders() {
     assert!(undone(&node("late"), None).unwrap().contains("it did not tell"));
 }
 
-/// Goal: a search is put together from its steps, each at its time; a load that failed says why.
+/// Goal: a search is assembled from its steps, each at its time; a failed load says why.
 #[test]
 fn a_search_and_a_failure_come_to_what_they_are() {
     let scenario = scenario();
@@ -257,14 +258,14 @@ fn a_search_and_a_failure_come_to_what_they_are() {
     assert_eq!(end.totals.committed_per_second, 2.0);
     assert_eq!(end.totals.commit_ms.map(|ms| ms.p50), Some(latency(30.0).p50));
     assert!(end.curves.iter().any(|it| it.name == "follow main at validator-1"));
-    // The first node was down as the load began: the one that was read follows itself.
+    // The planned node was down when the load began: the node that was read instead follows itself.
     let mut read_elsewhere = summary("http://far:2");
     "http://far:1".clone_into(&mut read_elsewhere.commits_from);
     let elsewhere = Ending::Run { begin_ms: 500, summary: Box::new(read_elsewhere) };
     let end = phase_end(phase, &names, &urls, elsewhere).unwrap_or_else(|why| panic!("{why}"));
     let follows = |it: &crate::report::LoadSeries| it.name == "follow main at validator-1";
     assert!(end.curves.iter().any(follows), "{:?}", end.curves);
-    // Whatever a load says of its times.
+    // Times reported by a load cannot overflow.
     let far = Ending::Run { begin_ms: u64::MAX, summary: Box::new(summary("http://far:1")) };
     let end = phase_end(phase, &names, &urls, far).unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(end.spans, [(u64::MAX, u64::MAX)]);
@@ -272,7 +273,7 @@ fn a_search_and_a_failure_come_to_what_they_are() {
     assert_eq!(failed.err().as_deref(), Some("no node answers"));
 }
 
-/// Goal: whoever tells that it takes an order to lie is met by what comes of it, when that comes, and nobody else is.
+/// Goal: the node that announces an order to lie is affected by its event, when that comes, and no other node is.
 #[tokio::test]
 async fn whoever_takes_an_order_is_met() {
     let text = "name: a\ndescription: b\nduration: 90s\ncriteria: [equal_roots]\ntopology: { validators: 2 }\n\
@@ -291,12 +292,12 @@ async fn whoever_takes_an_order_is_met() {
     assert!(missed(&judge)[0].starts_with("no validator took the order 60000ms..80000ms,old-data,primary"));
     judge.note_taken(&inbox);
     assert!(missed(&judge).is_empty());
-    // Its data come back with the second of the two starts.
+    // Its data returns with the second of the two starts.
     let taker = BTreeSet::from(["validator-1".to_owned()]);
     assert_eq!(judge.takers, BTreeMap::from([(1, taker)]));
     judge.begin(1).unwrap();
     assert!(judge.takers.is_empty());
-    // Views changed while validators were asked.
+    // The view changed while the validators were asked.
     judge
         .heard
         .entry(judge.story.orders().pop_first().unwrap())

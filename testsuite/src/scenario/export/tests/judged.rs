@@ -1,4 +1,4 @@
-//! What the files tell the judge, and whoever tells it something.
+//! Tests the input of the judge, and the senders of its deliveries.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Goal: whoever judges reads the scenario that was written, and no other.
+/// Goal: the judge reads exactly the scenario that was written.
 #[test]
 fn the_judge_reads_the_same_scenario() {
     for shipped in shipped::ALL {
@@ -17,8 +17,8 @@ fn the_judge_reads_the_same_scenario() {
     assert_eq!(parsed(&text(&parsed(TEXT)).unwrap()), parsed(TEXT));
 }
 
-/// Goal: a load has its access lists where directories are mounted, whatever the directory is called; elsewhere it is left out, and what is
-/// about it is not judged.
+/// Goal: a load has its access lists on targets that mount directories, whatever the directory's name. On others the
+/// load is left out, and criteria about it are not judged.
 #[test]
 fn access_lists_are_mounted_or_left_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ fn access_lists_are_mounted_or_left_out() {
     assert!(notes.contains("throughput of main is not judged: the load main is left out"), "{notes}");
 }
 
-/// Goal: the judge, the loads and the nodes with orders have one secret, which is the seed's; nobody else has it.
+/// Goal: the judge, the loads and the nodes with orders share a secret derived from the seed; nobody else has it.
 #[test]
 fn whoever_tells_the_judge_has_its_secret() {
     let scenario = parsed(TEXT);

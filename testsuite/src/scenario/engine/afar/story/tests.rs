@@ -1,4 +1,4 @@
-//! Stories of short scenarios.
+//! Tests the stories of short scenarios.
 
 use std::path::Path;
 
@@ -37,8 +37,8 @@ fn starts(of: &[(&str, &[u64])]) -> Starts {
     of.iter().map(|(name, seen)| ((*name).to_owned(), seen.to_vec())).collect()
 }
 
-/// Goal: a node is behind once nothing holds it any more, and what the process before showed does not count. Of the validators
-/// only those count that came back.
+/// Goal: a node is behind from when nothing affects it any more, and its previous process does not count. Among
+/// possible primaries, only the validator that came back counts.
 #[test]
 fn who_came_back_is_behind() {
     let scenario = scenario();
@@ -61,21 +61,21 @@ fn who_came_back_is_behind() {
         told,
         [
             ("late", "auto", 20_000, 21_500),
-            // The kill ends at 40 s, while the pause holds it.
+            // The kill ends at 40 s, but the pause lasts.
             ("near", "delta", 45_000, 45_000),
             ("near", "delta", 50_000, 52_000),
             ("validator-1", "auto", 65_000, 66_000),
             ("late", "auto", 75_000, 75_000),
-            // The liar has gone from its place.
+            // The liar has left its place.
             ("validator-0", "auto", 90_000, 91_000),
-            // It never came back; the scenario ends what lasts longer than itself.
+            // It never came back; a fault that is planned to last longer ends with the scenario.
             ("late", "auto", 100_000, u64::MAX),
         ]
     );
 }
 
-/// Goal: a process that no event started is told, with its time; one that an event started, or whose container began again
-/// because of one, is not.
+/// Goal: a process that no event started is reported with its time. A process started by an event, or by a container
+/// that restarted because of one, is not.
 #[test]
 fn processes_that_nobody_ordered_are_told() {
     let scenario = scenario();
@@ -90,7 +90,8 @@ fn processes_that_nobody_ordered_are_told() {
     assert_eq!(told, ["validator-0 was started again at 10.0 s, and no event did that"]);
 }
 
-/// Goal: a lie of the primary, and liars among its peers, are of whoever says that it took the order, in the words of `slipnet operate`.
+/// Goal: a lie of the primary, or liars among its peers, are attributed to the node that reports the order, in the
+/// words of `slipnet operate`.
 #[test]
 fn whoever_takes_an_order_to_lie_tells() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -104,7 +105,7 @@ fn whoever_takes_an_order_to_lie_tells() {
     let told: Vec<_> = story.meetings().iter().map(|meeting| meeting.told.as_deref()).collect();
     let lies = ["5000ms..9000ms,lie=garbage,primary", "12000ms..30000ms,lying-peers=forged-heads:2,primary"];
     assert_eq!(told, [Some(lies[0]), Some(lies[1]), None]);
-    // Nobody who tells of it then is excused: liars leave sooner than that is certain, and a lie ends later.
+    // A report after that excuses nobody. Liars leave before the skew of clocks, and a lie ends after it.
     for (index, over_ms) in [(0, 10_000), (1, 29_000)] {
         let meeting = &story.meetings()[index];
         assert_eq!([meeting.is_over(over_ms - 1), meeting.is_over(over_ms)], [false, true]);
@@ -121,8 +122,8 @@ fn whoever_takes_an_order_to_lie_tells() {
     assert!(story.surprises(&seen).is_empty());
 }
 
-/// Goal: a node that comes back while its disk is slow is behind once that is over, until its clock jumps for a while. Liars change
-/// nothing of that.
+/// Goal: a node that comes back while its disk is slow is behind from the end of that, until its clock jumps for a
+/// while. Liars do not change this.
 #[test]
 fn who_is_slow_is_not_behind_yet() {
     let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
@@ -139,7 +140,8 @@ fn who_is_slow_is_not_behind_yet() {
     assert_eq!(told, [(14_000, 14_000, Some(20_000)), (25_000, 25_000, None)]);
 }
 
-/// Goal: a node that joins behind a partition is behind from the partition's end on. One that ends before it joins does not matter.
+/// Goal: a node that joins behind a partition is behind from the partition's end. A partition that ends before the join
+/// does not matter.
 #[test]
 fn a_join_behind_a_cut_is_measured_from_its_end() {
     let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
@@ -154,7 +156,7 @@ fn a_join_behind_a_cut_is_measured_from_its_end() {
     assert_eq!(told, [(40_000, 40_000, None)]);
 }
 
-/// Goal: a node that joins over slow links is behind from its join on, and once more when they are quick again.
+/// Goal: a node that joins over slow links is behind from its join, and again when they are fast again.
 #[test]
 fn a_join_over_slow_links_is_measured() {
     let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
@@ -168,7 +170,7 @@ fn a_join_over_slow_links_is_measured() {
     assert_eq!(told, [(20_000, 21_000, None), (40_000, 40_000, None)]);
 }
 
-/// Goal: a node with old data starts twice, and lies from the second time on.
+/// Goal: a node with old data starts twice, and lies from the second start on.
 #[test]
 fn old_data_are_a_lie_once_they_are_back() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -193,7 +195,8 @@ fn old_data_are_a_lie_once_they_are_back() {
     assert_eq!(story.meetings()[1].started(&[0, 5_600, 9_700]), Some(9_700));
 }
 
-/// Goal: where the copy of old data outlasts the order, the second of its two processes has them. The first one may never be seen.
+/// Goal: if the copy of old data outlasts the order, the second of the two processes has the old data. The first may
+/// never be seen.
 #[test]
 fn old_data_come_back_with_the_second_process() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n\
@@ -206,7 +209,7 @@ fn old_data_come_back_with_the_second_process() {
         let behind = story.behind(&starts(&[("validator-0", seen)]));
         let put_back: Vec<_> = behind.iter().filter(|it| it.from_ms == 9_000).map(|it| it.seen_ms).collect();
         assert_eq!(put_back, [13_600], "{seen:?}");
-        // It had its time before only where it ran before.
+        // The first process counts only if it started before the order's end.
         assert_eq!(behind.len(), 1 + usize::from(seen[1] < 9_000), "{seen:?}");
     }
     let [copied, put_back] = story.meetings() else { panic!("two processes start") };
@@ -222,7 +225,7 @@ fn who_is_held_at_the_end_is_known_but_for_the_primary() {
     assert_eq!((held.into_iter().collect::<Vec<_>>(), drawn), (vec![Place(2)], 1));
 }
 
-/// Goal: a report marks each event with its node, and what lasts longer than the scenario ends with it.
+/// Goal: a report marks each event with its node, and an event planned to last longer ends with the scenario.
 #[test]
 fn marks_are_those_of_the_plan() {
     let scenario = scenario();
