@@ -1,9 +1,10 @@
-//! [`Companions`]: programs beside the node, in its network, for as long as their orders last: attackers of the siege, and peers that lie.
+//! [`Companions`]: programs beside the node, in its network, while their orders last: attackers of the siege, and lying
+//! peers.
 //!
-//! They are beside it because they come from many addresses of loopback. What fails of one is among the [`Failures`], and the node's other
-//! orders go on. As on one machine, a node that is held when they are to begin has none for that order, and attackers whose victim another
-//! order takes away may end by that. Here they begin beside the clock: an order may take the node while they do, and they may then fail to
-//! begin.
+//! They run beside it because they use many loopback addresses. Their failures are recorded in [`Failures`], and the
+//! node's other orders continue. As on one machine, an order whose node is held at its beginning gets no attackers, and
+//! attackers may end if another order takes their victim down. Here they start in parallel with the clock: an order may
+//! take the node down meanwhile, and they may then fail to start.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -30,43 +31,43 @@ use crate::{
     },
 };
 
-/// A node that was started again opens its store before it answers.
+/// The time limit for a restarted node to answer: it opens its store first.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(250);
-/// How often attackers are looked at.
+/// The interval at which attackers are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a companion shares with whoever ends it.
+/// The attackers, shared between a companion's task and its owner.
 type Attackers = Arc<Mutex<Crew>>;
 
-/// Attackers of a companion.
+/// The attackers of a companion.
 #[derive(Default)]
 struct Crew {
-    /// None until they attack.
+    /// `None` until they attack.
     assault: Option<Assault>,
-    /// Whether another order took the node away, perhaps before they attacked.
+    /// Whether another order took the node down, perhaps before they attacked.
     lost_victim: bool,
 }
 
-/// The node that others attack, or lie to.
+/// The node that is attacked, or lied to.
 pub(super) struct Victim {
     config: PathBuf,
     rpc: Rpc,
     /// Its public key.
     id: String,
-    /// Where it listens for peers.
+    /// The port on which it listens for peers.
     port: u16,
-    /// The peers that it dials through its sidecar.
+    /// A peer that it dials through its sidecar.
     upstream: Option<String>,
     seed: String,
     skip_accounts: u32,
 }
 
 impl Victim {
-    /// Of a node's configuration and the client of its API.
+    /// Makes the victim from a node's configuration and its API's client; `None` if no order needs attackers.
     ///
     /// # Errors
-    /// If the configuration or the key cannot be read, where an order is about attackers.
+    /// If the configuration or the key cannot be read.
     pub(super) fn new(options: &OperateOptions, rpc: Rpc) -> Result<Option<Victim>> {
         let OperateOptions { config, orders, seed, skip_accounts, among, .. } = options;
         if among.is_none() && !orders.iter().any(|order| order.what.has_attackers()) {
@@ -90,7 +91,7 @@ impl Victim {
         }))
     }
 
-    /// Starts attackers once the node of this API answers, which they take for their victim.
+    /// Starts attackers once the node at `rpc`, their victim, answers.
     async fn assault(
         &self,
         (rpc, peer): (&Rpc, String),
@@ -118,7 +119,7 @@ impl Victim {
         Ok((Assault::start(name, tag, aim, dir.path()).await?, dir))
     }
 
-    /// The node as an entry of `network.peers`.
+    /// Returns the node's `network.peers` entry.
     fn peer(&self) -> String {
         format!("{}@127.0.0.1:{}", self.id, self.port)
     }
@@ -128,9 +129,9 @@ impl Victim {
         upstream.context("the node dials no peer through its sidecar, by which liars hear the truth")
     }
 
-    /// Starts the servers of an attack that are to stand before the node's peers, once the validator of this API answers.
+    /// Starts the servers of an attack among the node's peers, once the validator with this API answers.
     async fn among(&self, attack: &str, api: &str) -> Result<(Assault, RunDir)> {
-        // Attackers know addresses alone.
+        // Attackers accept only addresses.
         let host = api.trim_start_matches("http://");
         let mut found =
             tokio::net::lookup_host(host).await.with_context(|| format!("no address of {host}"))?;
@@ -139,7 +140,7 @@ impl Victim {
         self.assault((&rpc, self.upstream()?), (attack, "among"), None).await
     }
 
-    /// Does what an order says until it is stopped; `beginning` ends once it does.
+    /// Carries out an order until it is stopped; `beginning` is dropped once it has begun.
     async fn accompany(
         &self,
         (place, what): (usize, &What),
@@ -169,7 +170,7 @@ impl Victim {
             Err(error) => return excused(error),
         };
         let config = self.config.display().to_string();
-        // Those of an attack are no peers of the node.
+        // The servers of an attack are not given to the node as peers.
         let servers = if liars.is_some() { assault.servers.clone() } else { Vec::new() };
         for server in &servers {
             if let Err(error) = slipstream(&["peers", "add", server, "--config", &config]).await {
@@ -187,7 +188,7 @@ impl Victim {
         goes_on(attackers, stop).await;
         for server in &servers {
             let key = server.split('@').next().unwrap_or_default();
-            // One that is down, or whose data were wiped, has forgotten them: it dials them in vain, or not at all.
+            // A node that is down, or whose data was wiped, has forgotten them: it dials them in vain, or not at all.
             if let Err(error) = slipstream(&["peers", "remove", key, "--config", &config]).await {
                 output::note(&format!("{error:#}"));
             }
@@ -197,7 +198,7 @@ impl Victim {
     }
 }
 
-/// Waits until attackers are to end, or have ended.
+/// Waits until attackers should end, or have ended.
 async fn goes_on(attackers: &Attackers, stop: &CancellationToken) {
     let goes_on = || attackers.lock().assault.as_mut().is_some_and(|assault| assault.check().is_ok());
     while goes_on() {
@@ -208,11 +209,11 @@ async fn goes_on(attackers: &Attackers, stop: &CancellationToken) {
     }
 }
 
-/// Those that run now, by the places of their orders.
+/// The running companions, by order.
 pub(super) struct Companions {
     victim: Option<Arc<Victim>>,
     failures: Arc<Failures>,
-    /// None of an order for which nobody began, as the node was held then.
+    /// `None` for an order that got no companion because the node was held.
     running: BTreeMap<usize, Option<Companion>>,
 }
 
@@ -224,12 +225,12 @@ struct Companion {
 }
 
 impl Companions {
-    /// None yet; nobody accompanies a node without orders about attackers.
+    /// Makes an empty set. Without a victim, no companions start.
     pub(super) fn of(victim: Option<Victim>, failures: Arc<Failures>) -> Companions {
         Companions { victim: victim.map(Arc::new), failures, running: BTreeMap::new() }
     }
 
-    /// Starts servers that are to stand before the node's peers for as long as they are kept.
+    /// Starts servers among the node's peers; they run while the result is kept.
     ///
     /// # Errors
     /// If they do not start.
@@ -239,7 +240,7 @@ impl Companions {
         victim.among(attack, api).await.with_context(|| format!("the attack {attack} among its peers"))
     }
 
-    /// Starts those that are wanted and do not run, unless the node is held, and asks the others to end.
+    /// Starts the wanted companions that do not run, unless the node is held, and asks the others to end.
     pub(super) fn become_as(&mut self, wanted: BTreeMap<usize, What>, is_held: bool) {
         let over = self.running.extract_if(.., |place, _| !wanted.contains_key(place));
         over.filter_map(|(_, companion)| companion).for_each(|companion| companion.end(&self.failures));
@@ -256,7 +257,8 @@ impl Companions {
         }
     }
 
-    /// Another order takes the node away from its attackers, which may end by that, or not begin. Peers that lie do not end.
+    /// Registers that another order takes the node down: attackers may end because of that, or fail to start. Lying
+    /// peers do not end.
     pub(super) fn lose_victim(&mut self) {
         for companion in self.running.values().flatten() {
             let mut crew = companion.attackers.lock();
@@ -281,7 +283,7 @@ impl Companion {
         Companion { what, stop, attackers, task }
     }
 
-    /// Asks it to end, which is work until it has.
+    /// Asks it to end; that counts as work until it has ended.
     fn end(self, failures: &Arc<Failures>) {
         let Companion { what, stop, task, .. } = self;
         let (failures, work) = (failures.clone(), failures.work());
@@ -324,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Goal: attackers know the node by its key, its port, and the way through its sidecar to the truth.
+    /// Goal: attackers know the node by its key and its port, and reach true data through its sidecar.
     #[test]
     fn a_victim_is_known_by_its_configuration() {
         let dir = tempfile::tempdir().unwrap();
@@ -337,8 +339,8 @@ mod tests {
         assert!(victim.upstream.unwrap().ends_with("@127.0.0.1:10001"));
     }
 
-    /// Goal: who waits for a node that never answers ends when it is told to, and is not started twice. What never began has failed, and the
-    /// outcome waits for that.
+    /// Goal: a companion that waits for a silent node ends when asked to, and is not started twice. One that never
+    /// began has failed, and the outcome waits for that.
     #[tokio::test]
     async fn companions_end_when_they_are_told() {
         let dir = tempfile::tempdir().unwrap();
@@ -361,7 +363,7 @@ mod tests {
         );
     }
 
-    /// Goal: attackers and liars that had not begun when another order took the node are no failure.
+    /// Goal: attackers and liars that had not begun when another order took the node down are no failure.
     #[tokio::test]
     async fn who_loses_the_node_need_not_begin() {
         for order in ["1s..2s,attack=junk-transactions", "1s..2s,lying-peers=corrupt-answers:2"] {
@@ -379,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Goal: an attack on a node that is held is left out, also when the node runs again, and is no failure.
+    /// Goal: an attack on a held node is left out, even once the node runs again, and is no failure.
     #[tokio::test]
     async fn a_node_that_is_held_is_not_attacked() {
         let dir = tempfile::tempdir().unwrap();

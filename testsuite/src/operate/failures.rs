@@ -1,5 +1,5 @@
-//! [`Failures`]: orders that could not be carried out. The node and the later orders go on. Whoever judges the scenario is told, and the run ends
-//! with an error at its end.
+//! [`Failures`]: orders that could not be carried out. The node and the later orders continue. The judge is informed,
+//! and the run returns an error at its end.
 
 use std::{
     fmt::Display,
@@ -15,16 +15,16 @@ use tokio::sync::watch;
 
 use crate::output;
 
-/// How many there were, and the first of them: each is told when it happens.
+/// The number of failures, and the first of them. Each is printed when it happens.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     count: AtomicUsize,
     first: OnceLock<String>,
-    /// What goes on beside the orders, and may still fail.
+    /// The number of tasks beside the orders that may still fail.
     working: watch::Sender<usize>,
 }
 
-/// Something that goes on beside the orders until this is dropped.
+/// A task beside the orders, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Work(Arc<Failures>);
 
@@ -35,7 +35,7 @@ impl Drop for Work {
 }
 
 impl Failures {
-    /// Tells at once what failed.
+    /// Records and prints a failure.
     pub(super) fn note(&self, what: impl Display, error: &Error) {
         let text = format!("{what} failed: {error:#}");
         output::note(&format!("{text}; the node and the later orders go on"));
@@ -43,13 +43,13 @@ impl Failures {
         let _ = self.first.set(text);
     }
 
-    /// Something begins that goes on beside the orders.
+    /// Registers a task beside the orders.
     pub(super) fn work(self: &Arc<Self>) -> Work {
         self.working.send_modify(|working| *working += 1);
         Work(self.clone())
     }
 
-    /// Waits until nothing goes on beside the orders. What takes longer than this has failed.
+    /// Waits until no task is left. A task that takes longer than `within` has failed.
     pub(super) async fn settle(&self, within: Duration) {
         let mut working = self.working.subscribe();
         let is_settled =
@@ -59,7 +59,7 @@ impl Failures {
         }
     }
 
-    /// The outcome of the run.
+    /// Returns the outcome of the run.
     ///
     /// # Errors
     /// If anything failed.
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(failures.end().unwrap_err().to_string(), format!("orders failed 2 times, first: {first}"));
     }
 
-    /// Goal: the outcome waits for what goes on, and not without end.
+    /// Goal: the outcome waits for tasks, but not forever.
     #[tokio::test(start_paused = true)]
     async fn what_goes_on_is_waited_for() {
         let failures = Arc::<Failures>::default();

@@ -1,5 +1,5 @@
-//! [`Judge`]: who judges the scenario, and is told whether a node's orders were carried out. It sees the nodes alone: an order that failed would
-//! leave no trace.
+//! [`Judge`]: the connection to the scenario's judge, which learns whether a node's orders were carried out. The judge
+//! sees only the nodes: a failed order would leave no trace.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,33 +14,33 @@ use crate::{
     output,
 };
 
-/// How long a judge is looked for. It waits for longer than this, and whoever ends a container for longer than that.
+/// How long a delivery is retried. The judge waits longer than this, and containers get even longer to end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same where the order waits for it.
+/// The same for a delivery on which an order waits.
 const BEFORE_WITHIN: Duration = Duration::from_secs(2);
-/// What the last order began has ended by then: attackers have gone, and an operator's command has its answer.
+/// The time limit for tasks of the last order to end: attackers have gone, and an operator's command has its answer.
 const SETTLE_WITHIN: Duration = Duration::from_secs(20);
 
-/// See the module.
+/// The connection to the scenario's judge.
 pub(super) struct Judge {
     at: String,
     secret: String,
-    /// What the scenario calls the node.
+    /// The node's name in the scenario.
     node: String,
     has_heard: AtomicBool,
 }
 
 impl Judge {
-    /// None if nobody judges.
+    /// Returns `None` if there is no judge.
     pub(super) fn of(options: &OperateOptions) -> Option<Judge> {
         let (at, node) = (options.judge.clone()?, options.name.clone()?);
         Some(Judge { at, secret: given_secret(), node, has_heard: AtomicBool::new(false) })
     }
 
-    /// Tells that the node takes an order to the primary, before it is carried out.
+    /// Announces that the node will carry out an order to the primary.
     ///
     /// # Errors
-    /// If the judge does not take it in time.
+    /// If the judge does not accept it in time.
     pub(super) async fn tell_taken(&self, order: &Order) -> Result<()> {
         let ending = Ending::Taken { order: order.to_string() };
         let delivery = Delivery { from: Source::Node(self.node.clone()), ending };
@@ -49,13 +49,14 @@ impl Judge {
         sent.with_context(|| format!("no judge at {} took it within {} s", self.at, BEFORE_WITHIN.as_secs()))?
     }
 
-    /// Tells once what came of the orders, all of which are over.
+    /// Reports the outcome of the orders once, after all of them are over.
     pub(super) async fn tell_outcome(&self, failures: &Failures) {
         failures.settle(SETTLE_WITHIN).await;
         self.tell(failures.end().err().map(|error| error.to_string())).await;
     }
 
-    /// Tells what could not be carried out, if anything; once, and the first time alone. A judge that cannot be told misses that.
+    /// Reports what could not be carried out, if anything. Only the first call reports. If the delivery fails, the
+    /// judge misses it.
     pub(super) async fn tell(&self, failed: Option<String>) {
         if self.has_heard.swap(true, Ordering::Relaxed) {
             return;
@@ -77,7 +78,8 @@ mod tests {
     use super::*;
     use crate::load::TAKEN;
 
-    /// Goal: a judge hears which node takes an order, in the order's own words, and a node knows whether it was heard.
+    /// Goal: the judge learns which node carries out an order, in the order's own words, and the node knows whether it
+    /// was heard.
     #[tokio::test]
     async fn a_judge_hears_who_takes_an_order() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

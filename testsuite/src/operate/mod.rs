@@ -1,18 +1,21 @@
-//! `slipnet operate`: runs a node in a container, and does to it what a scenario says, by the clock that all containers have in common.
+//! `slipnet operate`: runs a node in a container, and applies a scenario's events to it, by the clock that all
+//! containers share.
 //!
 //! ```text
 //!  --do 30s..34s,kill ─▶ Order ─┐                        ┌─▶ Operated: the process `slipstream run`, or a liar; its disk, its clock
 //!  --start ─────────▶ StartClock ┴─▶ OperateOptions::run ─┴─▶ Companions: attackers, and peers that lie, beside it
 //! ```
 //!
-//! It is the parent of the node, and so needs no rights in the cluster. A container that starts again goes on where the clock is: what
-//! holds then holds, and what began by then is not done again.
+//! It is the node's parent process, and so needs no rights in the cluster. A restarted container continues at the
+//! clock's current time: lasting orders apply, and orders that began earlier are not repeated.
 //!
 //! Invariants:
-//! * The node ends with this program, in whatever way that ends.
-//! * A node that ends by itself ends this program with an error, as it would end a container of its own. One whose disk is full may end.
-//! * An order that fails, or whose time was missed, ends neither the node nor the later orders: whoever runs a scenario wants the rest of it. It
-//!   is told at once; when the last order is over it is told to whoever judges; and this program ends with an error when it is asked to end.
+//! * The node ends with this program, however that ends.
+//! * If the node ends by itself, this program ends with an error, as the node's own container would. A node with a full
+//!   disk may end.
+//! * A failed or missed order ends neither the node nor the later orders: the rest of the scenario still counts. The
+//!   failure is printed at once, and reported to the judge when the last order is over. This program ends with an error
+//!   when it is asked to end.
 
 mod companion;
 mod failures;
@@ -47,63 +50,67 @@ use crate::{
     signals::interrupted, time::StartClock,
 };
 
-/// Orders of one node: its command line stays below what a system takes.
+/// The most orders of one node: its command line stays below the system's limit.
 pub(crate) const ORDERS_MAX: usize = 4_096;
 /// How long a node may take to say whether it is the primary: other orders wait for it.
 const PRIMARY_DEADLINE: Duration = Duration::from_secs(2);
-/// What goes on beside the node when this program is asked to end has so long to end.
+/// The time limit for tasks beside the node to end when this program is asked to end.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// `slipnet operate`.
+/// The arguments of `slipnet operate`.
 #[derive(Args, Clone, Debug)]
 pub struct OperateOptions {
     /// The node's configuration.
     #[arg(long)]
     pub config: PathBuf,
-    /// What is done to the node, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, upgrade=NAME, bit-flip=N,
-    /// slow-disk-ms=N, clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY, old-data, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK.
-    /// `,primary` behind it means: only if the node is the primary when it begins.
+    /// An order, as 30s..34s,kill or 30s..,restart: join, kill, pause, restart, wipe, full-disk, upgrade=NAME,
+    /// bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, export-snapshot, add-validator=KEY:0xADDRESS, remove-validator=KEY,
+    /// old-data, lie=LIE, lying-peers=ATTACK:N or attack=ATTACK. A trailing `,primary` means: only if the node is the
+    /// primary when the order begins.
     #[arg(long = "do")]
     pub orders: Vec<Order>,
-    /// The program that the node runs until an order upgrades it: NAME is `slipstream-NAME` beside this program, and `current` is `slipstream`.
+    /// The program that the node runs until an order upgrades it: NAME is `slipstream-NAME` beside this program, and
+    /// `current` is `slipstream`.
     #[arg(long, value_name = "NAME")]
     pub program: Option<String>,
-    /// From when --do counts, in seconds since 1970, so that all containers have one clock; without it, from now.
+    /// The time from which --do counts, in seconds since 1970, so that all containers share one clock; the present if
+    /// not given.
     #[arg(long)]
     pub start: Option<u64>,
-    /// Of the chain: the key of whoever may change its validators comes from it, and those of attackers' accounts.
+    /// The chain's seed: the keys of the validators contract's owner and of attackers' accounts are derived from it.
     #[arg(long, default_value = DEFAULT_SEED)]
     pub seed: String,
-    /// A directory that all nodes share, for the archive of exported snapshots; without it, that is beside the node's data.
+    /// A directory that all nodes share, for the archive of exported snapshots; beside the node's data if not given.
     #[arg(long, value_name = "DIR")]
     pub shared: Option<PathBuf>,
-    /// An attack of the siege whose servers stand before the node's peers from its first start on.
+    /// An attack of the siege whose servers come first in the node's peers, from its first start on.
     #[arg(long, value_name = "ATTACK", requires = "among_api")]
     pub among: Option<String>,
     /// The API of a validator, for --among.
     #[arg(long, value_name = "URL", requires = "among")]
     pub among_api: Option<String>,
-    /// The API of the node that tells the waypoint at which this node's trust starts, in place of the genesis, when it first starts.
+    /// The API of the node that gives the waypoint at which this node's trust starts, instead of the genesis, on its
+    /// first start.
     #[arg(long, value_name = "URL")]
     pub waypoint_from: Option<String>,
-    /// Accounts of loads, before those that attackers have for themselves.
+    /// The number of accounts used by loads, before the attackers' own.
     #[arg(long, default_value_t = 0)]
     pub skip_accounts: u32,
-    /// Tell the `slipnet judge` that listens at this HOST:PORT whether the orders were carried out, as those of --name, with the secret in
-    /// SLIPNET_JUDGE_SECRET.
+    /// Reports to the `slipnet judge` at this HOST:PORT whether the orders were carried out, as those of --name. The
+    /// secret is in SLIPNET_JUDGE_SECRET.
     #[arg(long, requires = "name", value_name = "HOST:PORT")]
     pub judge: Option<String>,
-    /// What the scenario calls the node.
+    /// The node's name in the scenario.
     #[arg(long, requires = "judge", value_name = "NAME")]
     pub name: Option<String>,
 }
 
-/// Orders, and which of them are this node's.
+/// All orders, and which of them apply to this node.
 struct Orders<'a> {
     all: &'a [Order],
-    /// By their places: orders to the primary are nobody's until they begin.
+    /// Whether each order applies to this node: orders to the primary apply to none until they begin.
     mine: Vec<bool>,
-    /// Which of them were given before this program began.
+    /// Whether each order was carried out before this program began.
     given: Vec<bool>,
     taken: Taken,
     /// How long the node may take to say whether it is the primary.
@@ -114,7 +121,8 @@ impl OperateOptions {
     /// Runs the node until this program is asked to end.
     ///
     /// # Errors
-    /// If there are too many orders, or copies of data at a time, the node cannot be started or ends by itself; at the end, if an order could not be carried out.
+    /// If there are too many orders, or copies of data at a time, or the node cannot be started or ends by itself; at
+    /// the end, if an order could not be carried out.
     pub async fn run(&self) -> Result<()> {
         let count = self.orders.len();
         ensure!(count <= ORDERS_MAX, "{count} orders are too many: at most {ORDERS_MAX}");
@@ -146,7 +154,7 @@ impl OperateOptions {
         let rpc = Rpc::new(node.api())?;
         let mut companions = Companions::of(Victim::new(self, rpc.clone())?, failures.clone());
         tokio::pin!(interrupted);
-        // Without a common start this is the start, and nothing began before it.
+        // Without a common start, the clock starts now, and nothing began before.
         let mut passed = self.start.and_then(|_| clock.passed());
         orders.note_late(passed, &failures);
         let mut among: Option<(Assault, RunDir)> = None;
@@ -175,7 +183,7 @@ impl OperateOptions {
                 node.become_as(state, &program).await?;
             }
             companions.become_as(orders.attackers(passed), state.is_held());
-            // Also those to the primary: they are nobody's until they begin.
+            // This includes orders to the primary, which apply to no node until they begin.
             let next = state::next(self.orders.iter(), passed);
             if next.is_none()
                 && let Some(judge) = judge.take()
@@ -190,7 +198,7 @@ impl OperateOptions {
                 () = wait(&clock, next) => {}
             }
             let before = passed;
-            // The moment itself: the clock may be a hair before it.
+            // At least the moment itself, because the clock may be slightly before it.
             passed = clock.passed().max(next);
             for (place, order) in self.orders.iter().enumerate() {
                 if !order.begins_within(before, passed) || !orders.take(place, &rpc, &failures).await {
@@ -225,7 +233,7 @@ impl<'a> Orders<'a> {
         Ok(Orders { all, mine: mine.collect(), given, taken, patience })
     }
 
-    /// Tells of those that nobody gives any more. One to the primary may have been another node's.
+    /// Records the orders that are missed. Orders to the primary do not count: they may have been another node's.
     fn note_late(&self, passed: Option<Duration>, failures: &Failures) {
         let missed = |(order, was_given): &(&Order, &bool)| {
             !**was_given && !order.to_primary && order.is_missed_at(passed)
@@ -245,7 +253,7 @@ impl<'a> Orders<'a> {
         self.all.iter().zip(&self.mine).filter(|(_, is_mine)| **is_mine).map(|(order, _)| order)
     }
 
-    /// Those that have programs beside the node now, by their places.
+    /// Returns the orders that currently have programs beside the node, by index.
     fn attackers(&self, passed: Option<Duration>) -> BTreeMap<usize, What> {
         let all = self.all.iter().zip(&self.mine).enumerate();
         let now = all.filter(|(_, (order, is_mine))| {
@@ -254,8 +262,8 @@ impl<'a> Orders<'a> {
         now.map(|(place, (order, _))| (place, order.what.clone())).collect()
     }
 
-    /// Whether an order that begins now is this node's. It is asked once whether it is the primary: later another one is, which would
-    /// take the order too. One that cannot be kept is carried out all the same.
+    /// Whether an order that begins now applies to this node. The node is asked only once whether it is primary: later
+    /// another node may be, which would carry it out too. An order that cannot be recorded is carried out all the same.
     async fn take(&mut self, place: usize, rpc: &Rpc, failures: &Failures) -> bool {
         let order = &self.all[place];
         if order.to_primary {
@@ -269,7 +277,7 @@ impl<'a> Orders<'a> {
         self.mine[place]
     }
 
-    /// Keeps that an order was carried out. Of one to the primary that is kept when it is taken.
+    /// Records that an order was carried out. An order to the primary is already recorded by [`Orders::take`].
     fn keep_given(&self, place: usize, failures: &Failures) {
         if !self.all[place].to_primary {
             self.keep(place, failures);
@@ -284,20 +292,20 @@ impl<'a> Orders<'a> {
     }
 }
 
-/// Whether a validator that says this of consensus orders batches. One that waits for the view in which it would is not there yet: until
-/// then the others may follow the primary of the view before.
+/// Whether a validator with this consensus status orders batches. During a view change it does not yet: until the view
+/// begins, the others may follow the previous primary.
 fn orders_batches(consensus: &Value) -> bool {
     consensus["is_primary"] == true && consensus["changing"] != true
 }
 
-/// Notes attackers among a node's peers that ended by themselves.
+/// Records attackers among a node's peers that ended by themselves.
 fn note_gone(among: &mut Option<(Assault, RunDir)>, failures: &Failures) {
     if let Some(Err(error)) = among.as_mut().map(|(assault, _)| assault.check()) {
         failures.note("the attack among its peers", &error);
     }
 }
 
-/// Waits until a moment; for ever if there is none.
+/// Waits until a moment; forever if there is none.
 async fn wait(clock: &StartClock, moment: Option<Duration>) {
     match moment {
         Some(moment) => clock.wait_until(moment).await,

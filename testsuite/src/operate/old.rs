@@ -1,4 +1,4 @@
-//! [`OldData`]: a copy of the node's data, which is put back later: the node does not know then what it voted for meanwhile.
+//! [`OldData`]: a copy of the node's data that is restored later. The node has then forgotten its votes since the copy.
 
 use std::{
     fs,
@@ -10,17 +10,17 @@ use anyhow::{Context, Result};
 
 use crate::devnet::{clear, copy_data};
 
-/// What the copy is called, with the run's start behind it.
+/// The name of the copy, before the run's start time.
 const COPY: &str = "data.old";
 
-/// A node's data, and where their copy is, beside them.
+/// A node's data, and the place of their copy beside them.
 pub(super) struct OldData {
     data: PathBuf,
     copy: PathBuf,
 }
 
 impl OldData {
-    /// Of the run that began at this start. No run goes on with the copy of another, which is taken away.
+    /// Makes the place for the run with this start time. Copies of other runs are removed.
     ///
     /// # Errors
     /// If that fails.
@@ -31,15 +31,15 @@ impl OldData {
         Ok(OldData { data: data.to_owned(), copy: data.with_file_name(name) })
     }
 
-    /// Whether there is a copy, all of it.
+    /// Whether a complete copy exists.
     pub(super) fn is_kept(&self) -> bool {
         self.copy.exists()
     }
 
-    /// Copies the data of the node, which does not run, in place of an earlier copy.
+    /// Copies the data of the stopped node, replacing an earlier copy.
     ///
     /// # Errors
-    /// If something cannot be read or written; then there is no copy, or the earlier one.
+    /// If a file cannot be read or written; then there is no copy, or the earlier one.
     pub(super) fn keep(&self) -> Result<()> {
         let mut new = self.copy.clone().into_os_string();
         new.push(".new");
@@ -50,10 +50,11 @@ impl OldData {
         fs::rename(&new, &self.copy).with_context(|| format!("cannot write {}", self.copy.display()))
     }
 
-    /// Puts the copy in place of the data of the node, which does not run. Whoever is killed meanwhile finds the copy, and begins again.
+    /// Replaces the data of the stopped node with the copy. If this process is killed meanwhile, the copy stays, and
+    /// the next one starts over.
     ///
     /// # Errors
-    /// If something cannot be read or written.
+    /// If a file cannot be read or written.
     pub(super) fn put_back(&self) -> Result<()> {
         clear(&self.data)?;
         copy_data(&self.copy, &self.data)?;
@@ -69,7 +70,7 @@ impl OldData {
     }
 }
 
-/// Removes the copies in a directory, whole or not, but for the one of this name.
+/// Removes all copies in a directory, complete or not, except the one with this name.
 fn remove_others(dir: &Path, kept: Option<&str>) -> Result<()> {
     let wrong = || format!("cannot read {}", dir.display());
     let entries = match fs::read_dir(dir) {
@@ -87,7 +88,7 @@ fn remove_others(dir: &Path, kept: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a directory of this name is a copy, or one that was being made.
+/// Whether this is the name of a copy, or of an incomplete one.
 fn is_copy(name: &str) -> bool {
     let Some(start) = name.strip_prefix(COPY) else { return false };
     let start = start.strip_suffix(".new").unwrap_or(start);
@@ -107,7 +108,8 @@ fn remove(dir: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Goal: what is put back is what was there, whole, once; a copy that could not be made is none, and another run's is not taken.
+    /// Goal: a copy restores the data completely, once. An incomplete copy does not count, and another run's copy is
+    /// not used.
     #[test]
     fn data_come_back_as_they_were() {
         let dir = tempfile::tempdir().unwrap();
@@ -129,7 +131,7 @@ mod tests {
         assert!(!OldData::of(&data, None).unwrap().is_kept());
     }
 
-    /// Goal: copies of other runs are taken away, also one that was being made, and nothing else is.
+    /// Goal: copies of other runs are removed, including incomplete ones, and nothing else is.
     #[test]
     fn copies_of_other_runs_go() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! [`Order`]: what is done to a node at a time, or for a while.
+//! [`Order`]: an event for one node at a time, or for a period.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -12,73 +12,74 @@ use crate::{
     time,
 };
 
-/// Stands behind an order for whoever orders the batches then.
+/// The suffix of an order to the primary.
 const PRIMARY: &str = "primary";
-/// What orders do, as they are written.
+/// The syntax of all kinds of orders.
 const KINDS: &str = "join, kill, pause, restart, wipe, full-disk, old-data, export-snapshot, upgrade=NAME, bit-flip=N, slow-disk-ms=N, clock-jump-ms=N, \
                      add-validator=KEY:0xADDRESS, remove-validator=KEY, lie=LIE, lying-peers=ATTACK:N and attack=ATTACK";
-/// Liars of one order: each takes a place among the node's peers.
+/// The most liars of one order: each takes a place among the node's peers.
 const LIARS_MAX: u32 = 16;
 
-/// An order: `FROM..UNTIL,WHAT`, as `30s..34s,kill`. UNTIL may be left out, and `,primary` may follow.
+/// An order: `FROM..UNTIL,WHAT`, such as `30s..34s,kill`. UNTIL may be omitted, and `,primary` may follow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {
     /// When it begins, after the common start.
     pub from: Duration,
-    /// When it ends; never if it is not given.
+    /// When it ends; never if `None`.
     pub until: Option<Duration>,
     /// What is done.
     pub what: What,
-    /// Whether it is done only if the node is the primary when it begins.
+    /// Whether it applies only if the node is the primary when it begins.
     pub to_primary: bool,
 }
 
-/// What is done to a node.
+/// What happens to a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum What {
-    /// It starts for the first time.
+    /// The node starts for the first time.
     Join,
-    /// It is killed, and started again when the order ends.
+    /// The node is killed, and restarted when the order ends.
     Kill,
-    /// Its process stands still until the order ends.
+    /// The process is paused until the order ends.
     Pause,
-    /// It is asked to end, and started again when the order ends; at once if nothing ends it.
+    /// The node is stopped, and restarted when the order ends; at once if it has no end.
     Restart,
-    /// It is asked to end, and started again as the program of this name.
+    /// The node is stopped, and restarted with the program of this name.
     Upgrade(String),
-    /// It is killed, loses what it keeps on its disk, and is started again as after [`What::Restart`].
+    /// The node is killed, loses its data, and is restarted as after [`What::Restart`].
     Wipe,
-    /// It is asked to end, one bit of its state changes, and it is started again. The number decides which bit.
+    /// The node is stopped, one bit of its state is flipped, and it is restarted. The number determines the bit.
     BitFlip(u64),
-    /// When the order ends its data are put back to what they were when it began. It is asked to end at both times, and started again.
+    /// When the order ends, the node's data is restored to that of the beginning. The node is stopped and restarted at
+    /// both times.
     OldData,
-    /// Its disk has no room left until the order ends.
+    /// The node's disk is full until the order ends.
     FullDisk,
-    /// Each flush of its disk takes so many milliseconds longer.
+    /// Each flush of the node's disk takes this many milliseconds longer.
     SlowDisk(u64),
-    /// Its wall clock is ahead by so many milliseconds, or behind if they are negative.
+    /// The node's wall clock is ahead by this many milliseconds, or behind if negative.
     ClockJump(i64),
-    /// It exports its newest snapshot, beside its data.
+    /// The node exports its newest snapshot, beside its data.
     ExportSnapshot,
-    /// It is given the owner's transaction that adds this validator, whose fees go there.
+    /// The node gets the owner's transaction that adds this validator, with the recipient of its fees.
     AddValidator(PublicKey, Address),
-    /// It is given the owner's transaction that removes this validator.
+    /// The node gets the owner's transaction that removes this validator.
     RemoveValidator(PublicKey),
-    /// A program takes its place, with its key, and lies in this way until the order ends.
+    /// A program replaces the node, with its key, and tells this lie until the order ends.
     Lie(&'static str),
-    /// It is given so many peers that lie, by this attack of the siege, until the order ends.
+    /// The node gets this number of lying peers, by this attack of the siege, until the order ends.
     LyingPeers(&'static str, u32),
-    /// This attack of the siege goes on against it until the order ends.
+    /// This attack of the siege runs against the node until the order ends.
     Attack(&'static str),
 }
 
 impl What {
-    /// Whether programs run beside the node for it.
+    /// Whether it needs programs beside the node.
     pub(crate) fn has_attackers(&self) -> bool {
         matches!(self, What::LyingPeers(..) | What::Attack(_))
     }
 
-    /// Whether the node ends for it at its beginning, if only to start again.
+    /// Whether the node's process ends at the beginning of the order, even if it restarts at once.
     pub(super) fn ends_node(&self) -> bool {
         match self {
             What::Kill | What::Restart | What::Wipe | What::BitFlip(_) | What::OldData | What::Upgrade(_) => {
@@ -92,7 +93,8 @@ impl What {
 }
 
 impl Order {
-    /// Whether the node that takes it tells whoever judges: nobody else knows which one it met, and a lie excuses the liar alone.
+    /// Whether the node that carries it out reports it to the judge: otherwise the affected node is unknown, and a lie
+    /// excuses only the liar.
     pub(crate) fn is_told(&self) -> bool {
         self.to_primary && matches!(self.what, What::Lie(_) | What::LyingPeers(..) | What::OldData)
     }
@@ -105,7 +107,7 @@ impl Order {
         self.has_begun(moment) && self.until.is_none_or(|until| moment < Some(until))
     }
 
-    /// Whether nothing comes of it if whatever carries it out begins at this moment: it is done once, at its time, or it is over.
+    /// Whether the order is lost if the operator starts at this moment: it applies only once, at its time, or is over.
     pub(super) fn is_missed_at(&self, moment: Option<Duration>) -> bool {
         let is_once = match self.what {
             What::Wipe
@@ -122,16 +124,16 @@ impl Order {
         self.has_begun(moment) && (is_once || is_over)
     }
 
-    /// Whether it is one that begins after the first moment, and not after the second.
+    /// Whether it begins after the moment `after`, and not after `moment`.
     pub(super) fn begins_within(&self, after: Option<Duration>, moment: Option<Duration>) -> bool {
         self.has_begun(moment) && !self.has_begun(after)
     }
 }
 
-/// Whether each copy of the node's data that is to be put back can be kept until then: there is one.
+/// Checks that each copy of the node's data can be kept until it is restored: there is only one at a time.
 ///
 /// # Errors
-/// If two orders would need one at a time. Those to the primary may meet the same node.
+/// If two orders would need a copy at the same time. Orders to the primary may affect the same node.
 pub(crate) fn check_copies(orders: &[Order]) -> Result<()> {
     let mut copies: Vec<&Order> = orders.iter().filter(|order| order.what == What::OldData).collect();
     copies.sort_by_key(|order| order.from);
@@ -224,7 +226,7 @@ impl FromStr for What {
     }
 }
 
-/// A name as the list has it.
+/// Returns the name from the list.
 fn known(list: &[&'static str], name: &str) -> Result<&'static str> {
     let found = list.iter().find(|known| **known == name).copied();
     found.with_context(|| format!("{name}: there are {}", list.join(", ")))
@@ -262,7 +264,7 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error:#}"))).collect()
     }
 
-    /// Goal: what a Compose file says to a node's container is what was meant.
+    /// Goal: an order survives the round trip through a Compose file.
     #[test]
     fn an_order_survives_its_text() {
         for text in [
@@ -317,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Goal: whoever begins late knows what it cannot make up for.
+    /// Goal: an operator that begins late knows which orders are lost.
     #[test]
     fn what_is_missed_is_known() {
         for (text, missed) in [
@@ -338,7 +340,8 @@ mod tests {
         }
     }
 
-    /// Goal: of two copies of a node's data the second would take the place of the first.
+    /// Goal: orders that would need two copies of a node's data at a time are refused: the second copy would replace
+    /// the first.
     #[test]
     fn one_copy_is_kept_at_a_time() {
         for (second, is_refused) in

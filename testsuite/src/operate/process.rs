@@ -1,4 +1,4 @@
-//! [`Operated`]: the process of the node, and what it is like while orders last.
+//! [`Operated`]: the node's process, and its condition while orders last.
 
 mod obey;
 
@@ -31,21 +31,22 @@ use crate::{
     target::write_private,
 };
 
-/// A node flushes its last commit within this time, on a loaded machine too; after it the process is killed.
+/// The time limit for a node to stop. Within it a node flushes its last commit, even on a loaded machine; then it is
+/// killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a process may take until the library of faults in it has said that it is there.
+/// The time limit for a process to load the library of faults.
 const LOADED_DEADLINE: Duration = Duration::from_secs(10);
-/// What a node whose disk was full takes to end: answers that are under way, and its store.
+/// The time limit for a node whose disk was full to end: answers in progress, and its store.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(20);
-/// Containers start in any order, and the chain's first batches take their time.
+/// The time limit for a waypoint: containers start in any order, and the chain's first batches take time.
 const WAYPOINT_WITHIN: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
-/// The configuration with attackers among the peers.
+/// The name of the configuration with attackers among the peers.
 const AMONG: &str = "among.yaml";
-/// What the file is called that the library reads.
+/// The name of the file that the library reads.
 const KNOBS: &str = "node";
 
-/// A node that is run, and what it is like now.
+/// The node, with its current condition.
 pub(super) struct Operated {
     config: PathBuf,
     data: PathBuf,
@@ -54,24 +55,24 @@ pub(super) struct Operated {
     old: OldData,
     /// The directory that all nodes share.
     shared: Option<PathBuf>,
-    /// Who tells where its trust starts; none once it did.
+    /// The API that gives the waypoint of its trust; `None` once it did.
     waypoint_from: Option<String>,
-    /// What the program is told that lies in its place.
+    /// The input of the program that lies in its place.
     seat: Value,
-    /// That program, with the directory of its orders and its log.
+    /// That program, with the directory of its input and log.
     liar: Option<(Process, RunDir)>,
-    /// With the directory of their file; none if no order is about its disk's speed or its clock.
+    /// The knobs, with the directory of their file; `None` if no order affects the disk's speed or the clock.
     knobs: Option<(Knobs, RunDir)>,
     environment: BTreeMap<String, String>,
     child: Option<Child>,
     state: State,
-    /// Changes of the validators that it brings.
+    /// The queue of validator changes that it submits.
     changes: obey::Turns,
     failures: Arc<Failures>,
 }
 
 impl Operated {
-    /// The node of a configuration, which does not run yet.
+    /// Makes the node of a configuration, without starting it.
     pub(super) fn new(options: &OperateOptions, failures: Arc<Failures>) -> Result<Operated> {
         let OperateOptions { config, orders, seed, shared, waypoint_from, .. } = options;
         let loaded = slipstream_config::load(config, &Overrides::default())?.config;
@@ -81,7 +82,7 @@ impl Operated {
         }
         if orders.iter().any(|order| order.what == What::FullDisk) {
             disk::check_small(&loaded.data_dir)?;
-            // What filled it when this program was killed: the order may be over by now.
+            // Removes the filler that a killed program has left: its order may be over by now.
             disk::free(&loaded.data_dir)?;
         }
         let needs = orders.iter().any(|order| matches!(order.what, What::SlowDisk(_) | What::ClockJump(_)));
@@ -117,17 +118,17 @@ impl Operated {
         })
     }
 
-    /// Where its API is, seen from here.
+    /// Returns the address of its API, from this container.
     pub(super) fn api(&self) -> &str {
         &self.api
     }
 
-    /// Where it keeps what it has.
+    /// Returns its data directory.
     pub(super) fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Has the node dial these before its peers, from its next start on.
+    /// Makes the node dial these servers before its peers, from its next start on.
     ///
     /// # Errors
     /// If its configuration cannot be read or written.
@@ -142,25 +143,25 @@ impl Operated {
     }
 
     fn starts_in(&self, state: &State) -> bool {
-        // A liar that did not start has not taken the node's place.
+        // A liar that did not start does not replace the node.
         let is_replaced = self.liar.is_some();
         self.child.is_none() && !state.is_down && !state.is_paused && !state.is_full && !is_replaced
     }
 
-    /// Whether the node ends in this state, for its old data to come back.
+    /// Whether the node stops in this state, to restore its old data.
     pub(super) fn puts_back(&self, state: &State) -> bool {
         !state.keeps_data && self.old.is_kept()
     }
 
-    /// Whether this state waits for [`Operated::ask_waypoint`], before the node can start in it.
+    /// Whether the node needs [`Operated::ask_waypoint`] before it can start in this state.
     pub(super) fn lacks_waypoint(&self, state: &State) -> bool {
         self.starts_in(state) && self.waypoint_from.is_some()
     }
 
-    /// Waits for the waypoint at which the node's trust starts. Whoever gives up may ask again.
+    /// Waits for the waypoint at which the node's trust starts. It may be cancelled and called again.
     ///
     /// # Errors
-    /// If nobody tells one in time, or the node's configuration cannot be written.
+    /// If no waypoint comes in time, or the node's configuration cannot be written.
     pub(super) async fn ask_waypoint(&mut self) -> Result<()> {
         if let Some(from) = &self.waypoint_from {
             self.config = waypoint::config_of(&self.config, &self.data, from, WAYPOINT_WITHIN).await?;
@@ -169,10 +170,10 @@ impl Operated {
         Ok(())
     }
 
-    /// Starts, stops, pauses or wakes the node, and sets its disk and its clock. One that is paused while it is down starts later; so does
-    /// one whose disk is full, or that lacks its waypoint. If it starts, it is as this program.
+    /// Starts, stops, pauses or resumes the node, and sets its disk and its clock. If it starts, it runs `program`. A
+    /// node that is paused while it is down starts later; so does one whose disk is full, or that lacks its waypoint.
     pub(super) async fn become_as(&mut self, state: State, program: &Path) -> Result<()> {
-        // What failed is not tried again before the order ends.
+        // A failure is not retried before the order ends.
         if state.is_full != self.state.is_full
             && let Err(error) = self.fill(state.is_full).await
         {
@@ -181,7 +182,7 @@ impl Operated {
         }
         if state.lie != self.state.lie {
             self.stop_or_note().await;
-            // Its successor listens at the same address.
+            // The next liar listens on the same address.
             self.liar = None;
             match state.lie.map(|lie| self.lie(lie)).transpose() {
                 Ok(liar) => self.liar = liar,
@@ -202,7 +203,7 @@ impl Operated {
         }
         let is_set = (state.flush_ms, state.clock_ms) == (self.state.flush_ms, self.state.clock_ms);
         if self.child.is_some() && !is_set {
-            // What failed is tried again with the next order.
+            // A failure is retried with the next order.
             match self.turn(state.flush_ms, state.clock_ms).await {
                 Ok(()) => (self.state.flush_ms, self.state.clock_ms) = (state.flush_ms, state.clock_ms),
                 Err(error) => self.failures.note("setting the node's disk and clock", &error),
@@ -212,7 +213,7 @@ impl Operated {
         Ok(())
     }
 
-    /// Puts the node's data back to what they were. A copy that cannot be put back is not tried again.
+    /// Restores the node's data. A copy that cannot be restored is not tried again.
     async fn put_back(&mut self) {
         self.stop_or_note().await;
         let done = tokio::task::block_in_place(|| self.old.put_back());
@@ -232,7 +233,8 @@ impl Operated {
         Ok((Process::spawn(&assault::program()?, &arguments, log)?, dir))
     }
 
-    /// Waits until the node, or the liar in its place, has ended by itself; for ever while none runs, or the node ended for want of room.
+    /// Waits until the node, or the liar in its place, has ended by itself. Waits forever while neither runs, or if the
+    /// node ended because its disk was full.
     pub(super) async fn ended(&mut self) -> Result<ExitStatus> {
         while let Some((liar, _)) = &mut self.liar {
             liar.check_alive().context("the liar in the node's place")?;
@@ -248,27 +250,27 @@ impl Operated {
         std::future::pending().await
     }
 
-    /// A node may end while its disk is full; it starts again once there is room.
+    /// Records that the node ended while its disk was full; it starts again once there is room.
     fn note_no_room(&mut self, status: ExitStatus) {
         output::note(&format!("the node ended for want of room: {status}"));
         self.child = None;
     }
 
-    /// Takes all room on the node's disk, or gives it back. Then the node ends, if it is about to, or goes on.
+    /// Fills the node's disk, or frees it. Then waits until the node ends, if it is about to, or continues.
     async fn fill(&mut self, is_full: bool) -> Result<()> {
         if is_full {
             disk::check_small(&self.data)?;
             tokio::task::block_in_place(|| disk::fill(&self.data))?;
         } else {
             disk::free(&self.data)?;
-            // One that does neither in this time is let go as it is.
+            // A node that does neither in this time is left as it is.
             let _ = tokio::time::timeout(SETTLE_DEADLINE, self.settle()).await;
         }
         self.state.is_full = is_full;
         Ok(())
     }
 
-    /// Waits until a node that had no room has ended, or has a batch more: while it is ending it still runs.
+    /// Waits until a node with a full disk has ended, or has a new batch: a node that is about to end still runs.
     async fn settle(&mut self) -> Result<()> {
         let (rpc, mut before) = (Rpc::new(&self.api)?, None);
         while let Some(child) = &mut self.child {
@@ -286,13 +288,13 @@ impl Operated {
         Ok(())
     }
 
-    /// Asks the node to end, and waits for it.
+    /// Asks the node to stop, and waits for it.
     ///
     /// # Errors
     /// If it ends badly, or has to be killed.
     pub(super) async fn stop(&mut self) -> Result<()> {
         self.signal(Signal::TERM);
-        // A paused process would not hear it.
+        // A paused process would not receive SIGTERM.
         self.signal(Signal::CONT);
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let Ok(status) = tokio::time::timeout(STOP_DEADLINE, child.wait()).await else {
@@ -305,7 +307,7 @@ impl Operated {
         Ok(())
     }
 
-    /// A node that stops badly is gone all the same, and the orders go on.
+    /// Stops the node. A failure is only recorded: the node has ended anyway, and the orders continue.
     async fn stop_or_note(&mut self) {
         if let Err(error) = self.stop().await {
             self.failures.note("stopping the node", &error);
@@ -322,9 +324,9 @@ impl Operated {
     fn start(&mut self, program: &Path) -> Result<()> {
         let mut command = Command::new(program);
         command.arg("run").arg("--config").arg(&self.config).envs(&self.environment);
-        // The node has nothing to tell the judge.
+        // The node does not report to the judge.
         command.env_remove(JUDGE_SECRET);
-        // A group of its own: ctrl-c reaches this program alone, which stops the node.
+        // The child has its own process group: ctrl-c reaches this program alone, which stops the node.
         command.stdin(Stdio::null()).process_group(0).kill_on_drop(true);
         die_with_parent(command.as_std_mut());
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
@@ -333,14 +335,14 @@ impl Operated {
     }
 
     fn signal(&self, signal: Signal) {
-        // A child that was waited for has no id any more, so that its id cannot be somebody else's by now.
+        // A child that was waited for has no id any more, so the id cannot have been reused.
         let id = self.child.as_ref().and_then(Child::id).and_then(|id| i32::try_from(id).ok());
         if let Some(pid) = id.and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// A process that has just started says after a moment that it has the library.
+    /// Sets the delay and the clock; retries until a process that has just started has loaded the library.
     async fn turn(&self, flush_ms: u64, clock_ms: i64) -> Result<()> {
         let Some((knobs, _)) = &self.knobs else { return Ok(()) };
         let set = || knobs.slow_down(flush_ms).and_then(|()| knobs.jump(clock_ms));

@@ -1,5 +1,5 @@
-//! [`Programs`]: those that a node may run in this container: `slipstream`, and beside it `slipstream-NAME` for each other name that a scenario
-//! has for one.
+//! [`Programs`]: the programs that a node may run in this container: `slipstream`, and `slipstream-NAME` beside it for
+//! each other name in a scenario.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,21 +11,21 @@ use anyhow::{Context, Result, ensure};
 use super::{OperateOptions, Order, What};
 use crate::scenario::CURRENT;
 
-/// The longest name of a program, as scenarios have it.
+/// The longest name of a program, as in scenarios.
 const NAME_BYTES_MAX: usize = 48;
 
-/// See the module.
+/// The programs that a node may run in this container.
 pub(super) struct Programs {
     current: PathBuf,
-    /// The name of the one that runs before an order names another.
+    /// The name of the program that runs before any upgrade.
     first: Option<String>,
 }
 
 impl Programs {
-    /// Of the node's options, with the program that runs where nobody names one.
+    /// Makes the programs from the node's options; `current` is the default.
     ///
     /// # Errors
-    /// If one that they name is not there.
+    /// If a named program is missing.
     pub(super) fn of(options: &OperateOptions, current: PathBuf) -> Result<Programs> {
         let programs = Programs { current, first: options.program.clone() };
         let ordered = options.orders.iter().filter_map(|order| match &order.what {
@@ -43,10 +43,10 @@ impl Programs {
         Ok(programs)
     }
 
-    /// The one that runs at a moment by these orders.
+    /// Returns the program that runs at a moment, by these orders.
     ///
     /// # Errors
-    /// If its name is none.
+    /// If its name is invalid.
     pub(super) fn at<'a>(
         &self,
         orders: impl Iterator<Item = &'a Order>,
@@ -68,7 +68,7 @@ impl Programs {
     }
 }
 
-/// The name of the program to which a node was upgraded last; none if nothing upgraded it.
+/// Returns the name of the node's last upgrade; `None` if there was none.
 fn upgraded<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> Option<&'a str> {
     let upgrades = orders.filter(|order| order.has_begun(moment)).filter_map(|order| match &order.what {
         What::Upgrade(name) => Some((order.from, name.as_str())),
@@ -77,10 +77,10 @@ fn upgraded<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration
     upgrades.max_by_key(|(from, _)| *from).map(|(_, name)| name)
 }
 
-/// Refuses what is no name of a program: it becomes part of a file's name.
+/// Checks the name of a program, which becomes part of a file's name.
 ///
 /// # Errors
-/// If it is none.
+/// If it is invalid.
 pub(super) fn check(name: &str) -> Result<()> {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -106,7 +106,7 @@ mod tests {
         OperateOptions::from_arg_matches(&command.try_get_matches_from(all).unwrap()).unwrap()
     }
 
-    /// Goal: the last order that began names the program, whatever is ordered later.
+    /// Goal: the last order that has begun determines the program; later ones do not count.
     #[test]
     fn the_program_is_that_of_the_last_order() {
         let dir = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(found.to_vec(), expected.collect::<Vec<_>>());
     }
 
-    /// Goal: an image without a program that a scenario needs is an error before the node starts, with what is missing.
+    /// Goal: if the image lacks a program that a scenario needs, the error names it before the node starts.
     #[test]
     fn a_program_that_is_missing_is_named() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! [`rewrite`]: a node's configuration with some keys changed, beside its data: relative paths are the same there.
+//! [`rewrite`]: writes a node's configuration with some keys changed, beside its data, where relative paths mean the
+//! same.
 
 use std::{
     fs,
@@ -10,7 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::target;
 
-/// Writes the configuration, changed so, under this name; its file. Whoever finds the file finds all of it, wherever this program was killed.
+/// Writes the changed configuration under this name, and returns its path. The file is replaced atomically: it is
+/// complete even if this program is killed.
 ///
 /// # Errors
 /// If one of the files cannot be read or written, or the first one has no keys.
@@ -34,7 +36,7 @@ pub(super) fn rewrite(
 mod tests {
     use super::*;
 
-    /// Goal: a file that is there is replaced by a whole one, and never written into.
+    /// Goal: an existing file is replaced by a complete one, and never written in place.
     #[test]
     fn a_configuration_is_there_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,32 +1,32 @@
-//! [`State`]: what a node is like at a moment, of all its orders together. Pure.
+//! [`State`]: the condition of a node at a moment, from all its orders together. Pure.
 
 use std::time::Duration;
 
 use super::{Order, What};
 
-/// What a node is like at a moment, of all orders together.
+/// The condition of a node at a moment, from all orders together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct State {
     pub(super) is_down: bool,
     pub(super) is_paused: bool,
     pub(super) is_full: bool,
-    /// Whether its data are to be put back later.
+    /// Whether its data will be restored later.
     pub(super) keeps_data: bool,
-    /// How the program lies that is in its place, if one is.
+    /// The lie of the program that replaces it, if any.
     pub(super) lie: Option<&'static str>,
     pub(super) flush_ms: u64,
     pub(super) clock_ms: i64,
 }
 
 impl State {
-    /// Whether the node does not run, or not as it should.
+    /// Whether the node is down or impaired.
     pub(super) fn is_held(&self) -> bool {
         self.is_down || self.is_paused || self.is_full || self.lie.is_some()
     }
 }
 
-/// What the orders make of a node; before the start no moment has come. Of several slow disks the slowest
-/// counts, and jumps of the clock add up.
+/// Returns a node's condition from its orders; before the start, `moment` is `None`. With several slow disks the
+/// slowest counts; jumps of the clock add up.
 pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<Duration>) -> State {
     let mut orders: Vec<&Order> = orders.collect();
     orders.sort_by_key(|order| order.from);
@@ -36,7 +36,7 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
         match order.what {
             What::Join => state.is_down |= !order.has_begun(moment),
             What::Kill => is_killed |= holds,
-            // Without an end they are over once they are done.
+            // Without an end, they take effect at once.
             What::Restart | What::Wipe => state.is_down |= holds && order.until.is_some(),
             What::Pause => state.is_paused |= holds,
             What::FullDisk => state.is_full |= holds,
@@ -50,13 +50,13 @@ pub(super) fn state<'a>(orders: impl Iterator<Item = &'a Order>, moment: Option<
         }
     }
     if is_killed {
-        // Else the program in its place would go on voting with its key.
+        // Otherwise the program in its place would keep voting with its key.
         state = State { is_down: true, lie: None, ..state };
     }
     state
 }
 
-/// When the next order begins or ends.
+/// Returns when the next order begins or ends.
 pub(super) fn next<'a>(
     orders: impl Iterator<Item = &'a Order>,
     passed: Option<Duration>,
@@ -73,8 +73,8 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap_or_else(|error| panic!("{error:#}"))).collect()
     }
 
-    /// Goal: who is killed while a program lies with its key is silent, and that program is back once no kill lasts. One that is
-    /// restarted leaves its place to the program.
+    /// Goal: a node killed while a program lies with its key is silent, and the program returns once no kill lasts. A
+    /// restarted node leaves its place to the program.
     #[test]
     fn who_is_killed_does_not_lie() {
         let orders = orders(&[
@@ -97,7 +97,8 @@ mod tests {
         assert_eq!([70, 75].map(lie), [(None, true), (Some("garbage"), false)]);
     }
 
-    /// Goal: orders that overlap hold a node until the last of them ends, and what is over once it is done holds nothing.
+    /// Goal: overlapping orders hold a node until the last of them ends, and orders that take effect at once hold
+    /// nothing.
     #[test]
     fn a_state_is_that_of_all_orders() {
         let orders = orders(&[

@@ -1,5 +1,5 @@
-//! [`Taken`]: the orders that were carried out, and those to the primary that the node took. Its container, started again, goes on with the
-//! latter, as another node is primary then; and it knows of which of the others it missed the time.
+//! [`Taken`]: the orders that were carried out, including those to the primary. A restarted container continues the
+//! latter, although another node is primary by then. It also knows which of the others it missed.
 
 use std::{
     collections::BTreeSet,
@@ -12,15 +12,15 @@ use anyhow::{Context, Result};
 
 use super::Order;
 
-/// What the file is called, beside the node's data: a wipe leaves it.
+/// The name of the file, beside the node's data: a wipe leaves it.
 const FILE: &str = "orders.taken";
-/// The most of it that is read: all orders of several starts.
+/// The most bytes of it that are read: all orders of several starts.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// Where a node keeps which orders it took.
+/// The record of the orders that a node has carried out.
 pub(super) struct Taken {
     path: PathBuf,
-    /// Orders count from it. Without one nothing is kept: the next start is another one.
+    /// The start from which orders count. `None` records nothing: the next start would be another one.
     start: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ impl Taken {
         Taken { path: data.with_file_name(FILE), start }
     }
 
-    /// Of each of these orders whether it was taken.
+    /// Returns for each of these orders whether it was carried out.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -47,7 +47,7 @@ impl Taken {
         Ok(orders.iter().map(|order| taken.contains(line(start, order).as_str())).collect())
     }
 
-    /// Keeps that an order was taken.
+    /// Records that an order was carried out.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -67,7 +67,7 @@ fn line(start: u64, order: &Order) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: what was taken is known after a restart, of the same start alone.
+    /// Goal: recorded orders are known after a restart, but only for the same start time.
     #[test]
     fn a_taken_order_is_kept_for_its_start() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Orders on a program that stands for a node.
+//! Tests orders with a program that simulates a node.
 
 mod node;
 
@@ -50,7 +50,7 @@ fn operated(options: &OperateOptions) -> Operated {
     Operated::new(options, Arc::default()).unwrap()
 }
 
-/// What the program noted, each line up to its first blank.
+/// Returns the program's log, each line up to its first blank.
 fn log(dir: &TempDir) -> Vec<String> {
     let text = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
     text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
@@ -61,7 +61,7 @@ fn now_seconds() -> u64 {
     u64::try_from(now).unwrap()
 }
 
-/// Waits until something holds: far longer than it takes on a busy machine.
+/// Waits until something holds. The limit is far longer than that takes on a busy machine.
 async fn until(holds: impl Fn() -> bool) {
     let wait = async {
         while !holds() {
@@ -71,12 +71,12 @@ async fn until(holds: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(60), wait).await.expect("it never holds");
 }
 
-/// Waits until the program noted this.
+/// Waits until the program's log is exactly this.
 async fn noted(dir: &TempDir, wanted: &[&str]) {
     until(|| log(dir) == wanted).await;
 }
 
-/// The state of the process that was ready last, as `/proc` tells it; none if none is, or it has gone.
+/// Returns the state in `/proc` of the process that started last; `None` if there is none, or it has gone.
 fn state(dir: &TempDir) -> Option<char> {
     let text = fs::read_to_string(dir.path().join("log")).ok()?;
     let pid = text.lines().filter_map(|line| line.strip_prefix("start ")).next_back()?;
@@ -84,7 +84,7 @@ fn state(dir: &TempDir) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Goal: the clock gives the orders, and whoever ends the container stops the node in order.
+/// Goal: orders are carried out by the clock, and the end of the container stops the node in order.
 #[tokio::test]
 async fn orders_come_by_the_clock() {
     let dir = tempfile::tempdir().unwrap();
@@ -94,12 +94,13 @@ async fn orders_come_by_the_clock() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
-/// Goal: whoever ends the container is heard while the node, which has not started yet, waits for its waypoint or for a validator.
+/// Goal: the container can be ended while the node, which has not started yet, waits for its waypoint or for a
+/// validator.
 #[tokio::test]
 async fn a_wait_for_another_node_ends_when_it_is_told() {
     for is_waypoint in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        // It takes the question, and never answers.
+        // It accepts the request, and never answers.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let options = match options(&dir, &[]) {
@@ -112,14 +113,14 @@ async fn a_wait_for_another_node_ends_when_it_is_told() {
         let text = fs::read_to_string(&options.config).unwrap() + "key_file: node.key\n";
         fs::write(&options.config, text).unwrap();
         let asked = async { drop(listener.accept().await.unwrap()) };
-        // Far shorter than it waits for a waypoint, if nobody ends it.
+        // Far shorter than the wait for a waypoint.
         let run = tokio::time::timeout(Duration::from_secs(20), options.run_until(fake_node(), asked));
         run.await.expect("nobody was heard").unwrap();
         assert!(log(&dir).is_empty(), "the node started");
     }
 }
 
-/// Goal: an order that fails keeps neither the node nor the later orders from going on. The end tells of it.
+/// Goal: a failed order stops neither the node nor the later orders. The end reports it.
 #[tokio::test]
 async fn an_order_that_fails_ends_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,15 +128,15 @@ async fn an_order_that_fails_ends_nothing() {
     let data = dir.path().join("data");
     fs::remove_dir_all(&data).unwrap();
     fs::write(&data, "no directory").unwrap();
-    // It is down until it joins, after the failure.
+    // The node is down until it joins, after the failure.
     let done = until(|| state(&dir).is_some());
     let error = options.run_until(fake_node(), done).await.unwrap_err().to_string();
     assert!(error.contains("order 0ms..,wipe failed: "), "{error}");
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
-/// Goal: a node is upgraded from the program that it begins with to the one that an order names, and stops in order between them. A container
-/// that starts again after the upgrade goes on with the latter.
+/// Goal: an order upgrades a node from its first program to another, with a graceful stop in between. A container that
+/// restarts after the upgrade continues with the new program.
 #[tokio::test]
 async fn a_node_is_upgraded() {
     let dir = tempfile::tempdir().unwrap();
@@ -158,7 +159,7 @@ async fn a_node_is_upgraded() {
     assert_eq!(ran()[2], "slipstream");
 }
 
-/// Goal: without a common start, an order at the start itself is given too.
+/// Goal: without a common start, an order at time zero is carried out too.
 #[tokio::test]
 async fn an_order_at_the_start_is_given() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,7 +169,7 @@ async fn an_order_at_the_start_is_given() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
-/// Goal: who starts again after an order was given does not give it again, and goes on with what lasts.
+/// Goal: a container that restarts after an order does not repeat it, and continues lasting orders.
 #[tokio::test]
 async fn what_began_before_is_not_done_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +181,8 @@ async fn what_began_before_is_not_done_again() {
     assert_eq!(log(&dir), ["start", "term"]);
 }
 
-/// Goal: who begins after an order's time does not give it, and says so; what was given is known to the next start.
+/// Goal: an operator that begins after an order's time reports it as missed; an order that was carried out is known to
+/// the next start.
 #[tokio::test]
 async fn an_order_whose_time_was_missed_has_failed() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +190,7 @@ async fn an_order_whose_time_was_missed_has_failed() {
     let error = late.run_until(fake_node(), until(|| state(&dir).is_some())).await.unwrap_err().to_string();
     assert!(error.starts_with("orders failed 2 times, first: order 1000ms..,wipe failed: "), "{error}");
     assert!(dir.path().join("data/row").exists());
-    // Far enough that a machine that stands for seconds does not miss it.
+    // Far enough ahead that a machine that stalls for seconds does not miss it.
     let timely = OperateOptions { start: Some(now_seconds() + 5), ..options(&dir, &["0s..,wipe"]) };
     let done = until(|| !dir.path().join("data/row").exists() && state(&dir).is_some());
     timely.run_until(fake_node(), done).await.unwrap();
@@ -196,7 +198,7 @@ async fn an_order_whose_time_was_missed_has_failed() {
     until(|| given.recall(&timely.orders).unwrap() == [true]).await;
 }
 
-/// Goal: whoever judges hears once the last order is over, of what failed, and of a node that did not come that far.
+/// Goal: the judge learns of failures once the last order is over, and of a node that ended before that.
 #[tokio::test]
 async fn the_judge_hears_of_the_orders() {
     for (program, order, failed) in [
@@ -233,19 +235,20 @@ async fn the_judge_hears_of_the_orders() {
     }
 }
 
-/// Goal: a container that starts again while an order to the primary lasts keeps its node down, though another one is primary by then.
+/// Goal: a container that restarts while an order to the primary lasts keeps its node down, although another node is
+/// primary by then.
 #[tokio::test]
 async fn an_order_that_was_taken_lasts() {
     let dir = tempfile::tempdir().unwrap();
     let options = OperateOptions { start: Some(1), ..options(&dir, &["1s..,kill,primary"]) };
     let taken = Taken::beside(&dir.path().join("data"), options.start);
     taken.keep(&options.orders[0]).unwrap();
-    // Far longer than it takes to start a node that nothing keeps down.
+    // Far longer than the start of a node that nothing keeps down.
     options.run_until(fake_node(), tokio::time::sleep(Duration::from_millis(300))).await.unwrap();
     assert!(log(&dir).is_empty());
 }
 
-/// Goal: a container whose node ends by itself ends too.
+/// Goal: a container ends when its node ends by itself.
 #[tokio::test]
 async fn a_node_that_ends_ends_the_run() {
     let dir = tempfile::tempdir().unwrap();
@@ -254,7 +257,8 @@ async fn a_node_that_ends_ends_the_run() {
     assert!(error.to_string().contains("the node ended by itself: exit status: 1"), "{error}");
 }
 
-/// Goal: an order to the primary is for whoever says that it is, and for nobody who does not answer, or whose view has not begun.
+/// Goal: an order to the primary applies to a node that claims to be primary, and not to one that does not answer, or
+/// whose view has not begun.
 #[tokio::test]
 async fn the_primary_takes_its_orders() {
     let orders: Vec<Order> = vec!["1s..,kill,primary".parse().unwrap(), "1s..,pause".parse().unwrap()];

@@ -1,4 +1,5 @@
-//! [`config_of`]: the configuration of a node whose trust starts at a waypoint that another node tells when it starts, in place of the genesis.
+//! [`config_of`]: the configuration of a node whose trust starts at a waypoint from another node, instead of the
+//! genesis.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,14 +11,14 @@ use anyhow::{Result, bail};
 use super::rewritten::rewrite;
 use crate::rpc::Rpc;
 
-/// What the file is called, beside the node's data.
+/// The name of the file, beside the node's data.
 const FILE: &str = "waypoint.yaml";
 const POLL: Duration = Duration::from_millis(500);
 
-/// The file of the configuration, which is made once: a node that starts again trusts what it trusted.
+/// Returns the path of the configuration, which is made only once: a restarted node keeps its waypoint.
 ///
 /// # Errors
-/// If nobody tells a waypoint in this time, or the file cannot be written.
+/// If no waypoint comes in this time, or the file cannot be written.
 pub(super) async fn config_of(config: &Path, data: &Path, from: &str, patience: Duration) -> Result<PathBuf> {
     let made = data.with_file_name(FILE);
     if made.exists() {
@@ -30,7 +31,7 @@ pub(super) async fn config_of(config: &Path, data: &Path, from: &str, patience: 
     })
 }
 
-/// The newest waypoint of a node, once it has one.
+/// Waits for a node's newest waypoint.
 async fn told(rpc: &Rpc, patience: Duration) -> Result<String> {
     let begin = Instant::now();
     loop {
@@ -61,8 +62,8 @@ mod tests {
     use super::*;
     use crate::accounts::node_key;
 
-    /// Goal: the node's own parser takes the configuration: it has the waypoint and no genesis, and all else as it was. A second start asks
-    /// nobody.
+    /// Goal: the node's own parser accepts the configuration, which has the waypoint, no genesis, and otherwise the
+    /// same keys. A second start requests no waypoint.
     #[tokio::test]
     async fn a_waypoint_takes_the_place_of_the_genesis() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! [`Change`]: what a link is for a while, other than it is for the rest of the time.
+//! [`Change`]: a temporary change of a link.
 
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::time;
 
-/// A change: `LISTEN@FROM..UNTIL,cut`, or with a shape as a link has it; UNTIL may be left out.
+/// A change: `LISTEN@FROM..UNTIL,cut`, or with a shape as for a link. UNTIL may be omitted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
-    /// Where the node dials the link.
+    /// The address at which the node dials the link.
     pub listen: SocketAddr,
     /// When it begins, after the common start.
     pub from: Duration,
-    /// When it ends; never if it is not given.
+    /// When it ends; never if `None`.
     pub until: Option<Duration>,
-    /// What the link does meanwhile; without it, it is cut.
+    /// The shape of the link during the change; `None` cuts it.
     pub shape: Option<Shape>,
 }
 
@@ -61,22 +61,22 @@ impl fmt::Display for Change {
         }
         match &self.shape {
             None => f.write_str(",cut"),
-            // A shape without a word would not be read.
+            // An empty shape could not be parsed.
             Some(shape) if *shape == Shape::default() => f.write_str(",delay=0ms"),
             Some(shape) => write_shape(f, shape),
         }
     }
 }
 
-/// What a link is at a moment: cut while any change cuts it, otherwise in the shape of the last one that came.
+/// Returns a link's state at a moment: cut while any change cuts it, otherwise with the shape of the latest change.
 pub(super) fn state(changes: &[Change], listen: SocketAddr, usual: Shape, moment: Duration) -> (Shape, bool) {
     let mine = || changes.iter().filter(|change| change.listen == listen && change.holds_at(moment));
-    // Of those that begin at one moment the last one counts.
+    // If several begin at the same moment, the last one counts.
     let shaped = mine().filter_map(|change| Some((change.from, change.shape?))).max_by_key(|(from, _)| *from);
     (shaped.map_or(usual, |(_, shape)| shape), mine().any(|change| change.shape.is_none()))
 }
 
-/// The next moment after this one at which a change begins or ends.
+/// Returns the next moment after this one at which a change begins or ends.
 pub(super) fn next(changes: &[Change], moment: Option<Duration>) -> Option<Duration> {
     let moments = changes.iter().flat_map(|change| [Some(change.from), change.until]).flatten();
     moments.filter(|other| moment.is_none_or(|moment| moment < *other)).min()
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Goal: a link is as usual before and after, cut while one change cuts it, and in the last shape otherwise.
+    /// Goal: a link is normal before and after its changes, cut while one cuts it, and has the latest shape otherwise.
     #[test]
     fn changes_that_overlap_end_each_for_itself() {
         let all =

@@ -1,4 +1,4 @@
-//! `slipnet relay`: links beside a node that runs in a container, where a devnet cannot lay them itself.
+//! `slipnet relay`: links beside a node in a container, where no devnet can create them.
 
 use std::{fmt, net::SocketAddr, num::NonZeroU64, str::FromStr, time::Duration};
 
@@ -16,23 +16,23 @@ use crate::{
     time::{self, StartClock},
 };
 
-/// How often the names of targets are resolved anew: a container that was started again has another address.
+/// The interval at which targets' names are resolved again: a restarted container has another address.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the figures are noted.
+/// The interval at which statistics are printed.
 const STATS_INTERVAL: Duration = Duration::from_secs(60);
-/// Links of one sidecar: as many as a node has configured peers.
+/// The most links of one sidecar: the number of configured peers that a node may have.
 const LINKS_MAX: usize = 4_096;
-/// Changes of one sidecar: its command line stays below what a system takes.
+/// The most changes of one sidecar: its command line stays below the system's limit.
 pub(crate) const CHANGES_MAX: usize = 4_096;
 
 /// A link: `LISTEN=HOST:PORT[,delay=46ms][,jitter=1ms][,bandwidth=BYTES][,loss=0.01]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
-    /// Where the node dials.
+    /// The address at which the node dials the link.
     pub listen: SocketAddr,
-    /// Where the link leads: a name or an IP, and a port.
+    /// The target of the link: a name or an IP, and a port.
     pub target: String,
-    /// What it does.
+    /// The link's properties.
     pub shape: Shape,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Link {
     }
 }
 
-/// A shape from its words, such as `delay=46ms`; what is not named is perfect.
+/// Parses a shape such as `delay=46ms`; omitted properties are perfect.
 pub(super) fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Shape> {
     let mut shape = Shape::default();
     for part in parts {
@@ -84,7 +84,7 @@ pub(super) fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Sha
     Ok(shape)
 }
 
-/// The words of a shape, each after a comma.
+/// Formats a shape, with a comma before each property.
 pub(super) fn write_shape(f: &mut fmt::Formatter<'_>, shape: &Shape) -> fmt::Result {
     let Shape { delay, jitter, bandwidth_bytes_per_second, loss } = *shape;
     for (key, time) in [("delay", delay), ("jitter", jitter)] {
@@ -101,40 +101,41 @@ pub(super) fn write_shape(f: &mut fmt::Formatter<'_>, shape: &Shape) -> fmt::Res
     Ok(())
 }
 
-/// `slipnet relay`.
+/// The arguments of `slipnet relay`.
 #[derive(Args, Clone, Debug)]
 pub struct RelayOptions {
-    /// A link, as 127.0.0.1:7401=validator-1:7400,delay=46ms,jitter=1ms,bandwidth=1000000,loss=0.01. All but the ends may be left out;
-    /// bandwidth is bytes a second.
+    /// A link, as 127.0.0.1:7401=validator-1:7400,delay=46ms,jitter=1ms,bandwidth=1000000,loss=0.01. All parts except
+    /// the two addresses may be omitted; bandwidth is in bytes per second.
     #[arg(long = "link", required = true)]
     pub links: Vec<Link>,
-    /// What a link is for a while, as 127.0.0.1:7401@125s..133s,cut or 127.0.0.1:7401@10s..,delay=150ms,loss=0.02: it is cut while one
-    /// of them cuts it, otherwise in the shape of the last one that began.
+    /// A temporary change of a link, as 127.0.0.1:7401@125s..133s,cut or 127.0.0.1:7401@10s..,delay=150ms,loss=0.02.
+    /// The link is cut while any change cuts it, otherwise it has the shape of the change that began last.
     #[arg(long = "change")]
     pub changes: Vec<Change>,
-    /// From when --change counts, in seconds since 1970, so that all relays change together; without it, from now.
+    /// The time from which --change counts, in seconds since 1970, so that all relays change together; the present if
+    /// not given.
     #[arg(long)]
     pub start: Option<u64>,
-    /// Decides which datagrams are lost, and the jitter of each.
+    /// The seed of losses and of jitter.
     #[arg(long, default_value = accounts::DEFAULT_SEED)]
     pub seed: String,
 }
 
-/// A link that has an address.
+/// A link whose target has an address.
 struct Laid {
     relay: Relay,
     /// Its shape, and whether it is cut.
     state: (Shape, bool),
 }
 
-/// All links in the order of the options; none yet where the target's name has no address.
+/// All links in the order of the options; `None` while the target's name has no address.
 type LaidLinks = Mutex<Vec<Option<Laid>>>;
 
 impl RelayOptions {
     /// Relays until the process ends.
     ///
     /// # Errors
-    /// If there are too many links or changes, a change is of no link, or a link cannot be laid.
+    /// If there are too many links or changes, a change names no link, or a link cannot be created.
     pub async fn run(&self) -> Result<()> {
         self.check()?;
         raise_open_files();
@@ -155,7 +156,7 @@ impl RelayOptions {
         Ok(())
     }
 
-    /// Notes what each link did, now and then.
+    /// Prints each link's statistics at intervals.
     async fn tell(&self, laid: &LaidLinks) -> Result<()> {
         let mut interval = tokio::time::interval(STATS_INTERVAL);
         loop {
@@ -168,14 +169,14 @@ impl RelayOptions {
         }
     }
 
-    /// Starts what has an address by now, and moves what has another one, again and again. A name that is asked for takes its time:
-    /// changes do not wait for it.
+    /// Creates links whose targets have an address by now, and moves those whose address has changed, repeatedly.
+    /// Resolving takes time, and changes do not wait for it.
     async fn resolve(&self, laid: &LaidLinks, clock: &StartClock) -> Result<()> {
         let mut interval = tokio::time::interval(RESOLVE_INTERVAL);
         loop {
             interval.tick().await;
             for (index, link) in self.links.iter().enumerate() {
-                // A name without an address is a container that does not run: it is asked for again.
+                // A name without an address is a container that does not run: it is resolved again later.
                 let Ok(mut found) = tokio::net::lookup_host(&link.target).await else { continue };
                 let Some(target) = found.next() else { continue };
                 self.lay(&mut laid.lock()[index], link, target, clock)?;
@@ -202,18 +203,18 @@ impl RelayOptions {
         Ok(())
     }
 
-    /// What a link is now; as usual before the start.
+    /// Returns a link's current state; the normal one before the start.
     fn state(&self, link: &Link, passed: Option<Duration>) -> (Shape, bool) {
         let usual = (link.shape, false);
         passed.map_or(usual, |moment| schedule::state(&self.changes, link.listen, link.shape, moment))
     }
 
-    /// Changes the links at the moments of the schedule, and ends with it.
+    /// Changes the links at the moments of the schedule, until its end.
     async fn follow(&self, laid: &LaidLinks, clock: &StartClock) -> Result<()> {
         let mut passed = clock.passed();
         while let Some(moment) = schedule::next(&self.changes, passed) {
             clock.wait_until(moment).await;
-            // The moment itself: the clock may be a hair before it.
+            // At least the moment itself, because the clock may be slightly before it.
             passed = clock.passed().max(Some(moment));
             for (link, laid) in self.links.iter().zip(laid.lock().iter_mut()) {
                 let Some(laid) = laid else { continue };
@@ -235,7 +236,7 @@ impl RelayOptions {
 mod tests {
     use super::*;
 
-    /// Goal: what a Compose file says to a sidecar is what was meant.
+    /// Goal: a link survives the round trip through a Compose file.
     #[test]
     fn a_link_survives_its_text() {
         let text = "127.0.0.1:7401=validator-1:7400,delay=46.5ms,jitter=1ms,bandwidth=1000000,loss=0.01";
@@ -269,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Goal: a change of a link that nobody has is a mistake, and before the start every link is as usual.
+    /// Goal: a change that names no link is refused, and before the start every link is normal.
     #[test]
     fn changes_are_of_links_and_wait_for_the_start() {
         let error = options("127.0.0.1:9@1s..2s,cut").check().unwrap_err().to_string();
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(options.state(link, Some(Duration::ZERO)), (link.shape, true));
     }
 
-    /// Goal: a link is cut and made whole by the schedule, without anybody who asks for it.
+    /// Goal: the schedule cuts and heals a link by itself.
     #[tokio::test]
     async fn the_schedule_is_followed() {
         let mut options = options("127.0.0.1:1@0ms..5s,cut");

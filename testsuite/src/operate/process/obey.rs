@@ -1,4 +1,4 @@
-//! What orders do once to a node, or have its operator's commands do beside it.
+//! One-time effects of orders, by this program or by operator commands beside the node.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use crate::{
     target::write_private,
 };
 
-/// Whose turn it is among commands that send transactions of one account: each asks for its next number, and has it once its batch is there.
+/// A queue for commands that send transactions of one account: each command reads the next nonce, and ends once its
+/// batch exists.
 #[derive(Clone, Default)]
 pub(super) struct Turns(Arc<Mutex<()>>);
 
 impl Turns {
-    /// Does this once those before it are done.
+    /// Runs `done` once the earlier ones are finished.
     async fn take<T>(&self, done: impl Future<Output = T>) -> T {
         let _turn = self.0.lock().await;
         done.await
@@ -28,7 +29,7 @@ impl Turns {
 }
 
 impl Operated {
-    /// Does what an order does once; what holds for a while follows from the state.
+    /// Applies an order's one-time effect; lasting effects follow from the state.
     pub(in crate::operate) async fn obey(&mut self, what: &What) -> Result<()> {
         match what {
             What::Join | What::Pause | What::FullDisk | What::SlowDisk(_) | What::ClockJump(_) => Ok(()),
@@ -67,7 +68,7 @@ impl Operated {
         }
     }
 
-    /// Everybody who knows the seed knows the owner's key.
+    /// Submits a change of the validators. The owner's key is known to everyone who knows the seed.
     fn change_validators(&self, change: &[&str]) -> Result<()> {
         let dir = RunDir::new("owner-")?;
         let file = dir.path().join("owner.key");
@@ -80,8 +81,8 @@ impl Operated {
         Ok(())
     }
 
-    /// Runs `slipstream` with these arguments, which may name files of the directory, when it is its turn. It takes its time, and other
-    /// orders do not wait for it.
+    /// Runs `slipstream` with these arguments when its turn comes. The arguments may name files in `dir`. Other orders
+    /// do not wait for it.
     fn beside(&self, arguments: Vec<String>, dir: Option<RunDir>, turns: Turns) {
         let (failures, work) = (self.failures.clone(), self.failures.work());
         tokio::spawn(async move {
@@ -103,7 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: of two changes of the validators at one moment the second is sent when the first has ended, and not with the same number.
+    /// Goal: the second of two simultaneous validator changes is sent when the first has ended, so that they do not
+    /// share a nonce.
     #[tokio::test]
     async fn changes_of_one_account_take_turns() {
         let (turns, (says, mut said)) = (Turns::default(), mpsc::unbounded_channel());

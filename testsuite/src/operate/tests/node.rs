@@ -1,4 +1,4 @@
-//! What a node is made of, before any clock gives the orders.
+//! Tests a node's condition, without a clock.
 
 use rustix::process::{Pid, Signal, kill_process};
 use slipstream_config::Overrides;
@@ -10,7 +10,7 @@ use crate::{
     scenario::disk::{SmallDisk, fill},
 };
 
-/// Goal: each order does what it says, and what holds for a while ends.
+/// Goal: each order has its effect, and lasting effects end.
 #[tokio::test]
 async fn a_node_is_what_its_orders_make_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -44,8 +44,8 @@ async fn a_node_is_what_its_orders_make_of_it() {
     assert_eq!(log(&dir).last().map(String::as_str), Some("term"));
 }
 
-/// Goal: a disk that is none of the node's own is never filled. One that is has no room while the order lasts, in which the node may
-/// end; afterwards it runs again. What a killed program filled has room, too.
+/// Goal: a disk that is not the node's own is never filled. The node's own disk has no room while the order lasts, so
+/// that the node may end; afterwards it runs again. A filler left by a killed program is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_has_room_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ async fn a_full_disk_has_room_again() {
     node.stop().await.unwrap();
 }
 
-/// Goal: what a state could not make of a node is a failure, and the node goes on.
+/// Goal: a state that could not be applied is a failure, and the node continues.
 #[tokio::test]
 async fn a_state_that_fails_ends_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ async fn a_state_that_fails_ends_nothing() {
     let mut node = Operated::new(&options(&dir, &[]), failures.clone()).unwrap();
     node.become_as(State::default(), &fake_node()).await.unwrap();
     noted(&dir, &["start"]).await;
-    // Its data are on no disk of their own.
+    // Its data is not on a separate disk.
     node.become_as(State { is_full: true, ..State::default() }, &fake_node()).await.unwrap();
     let error = failures.end().unwrap_err().to_string();
     assert!(error.contains("filling the node's disk, or freeing it, failed: "), "{error}");
@@ -93,7 +93,7 @@ async fn a_state_that_fails_ends_nothing() {
     assert_eq!(log(&dir), ["start", "term"]);
 }
 
-/// Goal: a node dials attackers before its peers, and all else of its configuration is as it was.
+/// Goal: a node dials attackers before its peers, and the rest of its configuration is unchanged.
 #[test]
 fn attackers_stand_before_the_peers() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,7 +108,8 @@ fn attackers_stand_before_the_peers() {
     assert_eq!((after.genesis, after.data_dir), (before.genesis, before.data_dir));
 }
 
-/// Goal: a node goes on, and has its old data once the order ends, also where its container began again meanwhile.
+/// Goal: a node continues after the copy and has its old data once the order ends, even if its container restarted
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn data_are_put_back() {
     let dir = tempfile::tempdir().unwrap();

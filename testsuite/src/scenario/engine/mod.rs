@@ -5,7 +5,7 @@
 //!     │                               ▼
 //!     └─▶ setup ─▶ Devnet ─▶ clock: events begin and end ─▶ audit ─▶ judge ─▶ RunReport
 //!                    │        phases of load, each a task        ▲
-//!                    └─ Collector and Watch observe ─ ─────┘
+//!                    └─ Collector and Watch observe ─────────────┘
 //! ```
 //!
 //! Invariants: if an unharmed node ends, that is a finding, whatever the criteria say. So is anything that the engine
