@@ -1,17 +1,19 @@
-//! What the programs of a blueprint are told: arguments of relays, loads, `slipnet operate` and `slipnet judge`, and whom nodes dial.
+//! The arguments of a blueprint's programs: relays, loads, `slipnet operate` and `slipnet judge`; and the nodes that
+//! each node dials.
 
 use std::net::SocketAddr;
 
 use super::{ACCESS_LISTS, API_PORT, Blueprint, JUDGE, JUDGE_PORT, Job, Member, PEERS_PORT, SCENARIO, Way};
 use crate::relay::Link;
 
-/// The first port of a sidecar; the place of the node that a link leads to is added.
+/// The first port of a sidecar; the place of the link's target node is added.
 const LINK_PORT: u16 = 10_000;
-/// How long a load waits for its nodes: those of a chain that starts with it, and those of a scenario, which have had until its start.
+/// How long a load waits for its nodes: those of a chain that starts together with it, and those of a scenario, which
+/// had until its start.
 const WAIT_START: &str = "5m";
 const WAIT_TIMED: &str = "60s";
 
-/// The entries of a node's `network.peers`, given under which name each node is reached.
+/// Returns the entries of a node's `network.peers`. `host` gives the host name of each node.
 pub(super) fn peers(blueprint: &Blueprint, member: &Member, host: impl Fn(&Member) -> String) -> Vec<String> {
     let entry = |way: &Way| {
         let peer = &blueprint.members[way.to];
@@ -24,14 +26,14 @@ pub(super) fn peers(blueprint: &Blueprint, member: &Member, host: impl Fn(&Membe
     member.ways.iter().map(entry).collect()
 }
 
-/// Where a node's sidecar listens for what goes to the peer at this place.
+/// Returns where a node's sidecar listens for the link to the peer at this place.
 pub(crate) fn link_address(peer: usize) -> SocketAddr {
     // The number of nodes is bounded far below the ports that are left.
     let port = LINK_PORT + u16::try_from(peer).unwrap_or(u16::MAX - LINK_PORT);
     ([127, 0, 0, 1], port).into()
 }
 
-/// The arguments of a node's sidecar, without the start; none if it dials its peers directly.
+/// Returns the arguments of a node's sidecar, without the start; `None` if it dials its peers directly.
 pub(super) fn sidecar(
     blueprint: &Blueprint,
     member: &Member,
@@ -54,7 +56,8 @@ pub(super) fn sidecar(
     Some(arguments)
 }
 
-/// The arguments of what runs a node that is operated, without the start; none of another one. The judge's container has this name.
+/// Returns the arguments of a node's operator, without the start; `None` if the node has none. `judge` is the judge's
+/// host name.
 pub(super) fn operator(
     blueprint: &Blueprint,
     member: &Member,
@@ -90,7 +93,7 @@ pub(super) fn operator(
     Some(arguments)
 }
 
-/// The arguments of a load, without the start; the judge's container has this name.
+/// Returns the arguments of a load, without the start. `judge` is the judge's host name.
 pub(super) fn load(
     blueprint: &Blueprint,
     job: &Job,
@@ -114,7 +117,7 @@ pub(super) fn load(
     arguments
 }
 
-/// The arguments of the judge, without the start: its scenario and its report are below these directories.
+/// Returns the arguments of the judge, without the start. Its scenario and its report are in these directories.
 pub(super) fn judge(
     blueprint: &Blueprint,
     host: impl Fn(&Member) -> String,
@@ -131,12 +134,12 @@ pub(super) fn judge(
     arguments
 }
 
-/// The API of the node at a host.
+/// Returns the URL of the API at a host.
 fn url(host: &str) -> String {
     format!("http://{host}:{API_PORT}")
 }
 
-/// Arguments in a file whose reader replaces `$NAME`; `start` is what it replaces by the start.
+/// Escapes arguments for a file whose reader expands `$NAME`; `start` is the expression that expands to the start.
 pub(super) fn escaped(arguments: &[String], start: Option<&str>) -> Vec<String> {
     let mut escaped: Vec<String> = arguments.iter().map(|argument| argument.replace('$', "$$")).collect();
     if let Some(start) = start {

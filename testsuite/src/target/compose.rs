@@ -1,4 +1,4 @@
-//! A Compose file: a service for each node, a sidecar beside it where something lies between nodes, and loads as services of a profile.
+//! A Compose file: a service for each node, a sidecar for nodes with relays, and loads as services of a profile.
 
 use std::{fs, path::Path};
 
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::{accounts::judge_secret, devnet::files, load::JUDGE_SECRET};
 
-/// Where the devnet's directory is in a container.
+/// The path of the devnet's directory in a container.
 const MOUNT: &str = "/devnet";
 /// The directory beside compose.yaml that all nodes share.
 const SHARED_DIR: &str = "shared";
 /// The file beside compose.yaml with the judge's secret.
 const JUDGE_ENV: &str = "judge.env";
-/// When an image is fetched.
+/// The pull policy of images.
 const PULL: &str = "never";
-/// Where Compose puts the start; the text after `?` is what it says where there is none.
+/// The variable that Compose expands to the start; the text after `?` is its error message.
 const START_VARIABLE: &str =
     "${SLIPNET_START:?write SLIPNET_START=SECONDS_SINCE_1970 into .env beside this file}";
 const COMMENT: &str = "Written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
@@ -57,7 +57,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
             let lists =
                 json!({ "type": "bind", "source": source, "target": ACCESS_LISTS, "read_only": true });
             service["volumes"] = json!([lists]);
-            // Whoever can read that directory.
+            // The user that can read that directory.
             service["user"] = json!(user());
         }
         give_secret(blueprint, &mut service);
@@ -80,10 +80,10 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     Ok(Written { usage: format!("{}\n{}", path.display(), usage(blueprint, &path)), notes })
 }
 
-/// How the file is used.
+/// Describes how to use the file.
 fn usage(blueprint: &Blueprint, file: &Path) -> String {
     let compose = format!("docker compose -f {}", file.display());
-    // The node's image has a volume that these nodes do not use, and each container one of its own.
+    // The node's image has a volume that these nodes do not use, and each container gets its own.
     let stop = format!("stop:  {compose} --profile '*' down --volumes\n");
     if !blueprint.is_timed {
         return format!("start: {compose} up -d\nload:  {compose} --profile load run --rm load\n{stop}");
@@ -107,7 +107,7 @@ fn start(is_timed: bool) -> Option<&'static str> {
     is_timed.then_some(START_VARIABLE)
 }
 
-/// Services are reached by their names.
+/// Returns the host name: services are reached by their names.
 fn host(member: &Member) -> String {
     member.name.clone()
 }
@@ -127,7 +127,7 @@ fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     config["api"]["allowed_hosts"] = json!([member.name]);
     let dir = write_member(&blueprint.dir, member)?;
     if member.disk_mib.is_some() {
-        // Else whoever mounts the disk there makes the directory, as root.
+        // Otherwise the mount of the disk would create the directory as root.
         let data = dir.join(files::DATA);
         fs::create_dir_all(&data).with_context(|| format!("cannot make the directory {}", data.display()))?;
     }
@@ -135,7 +135,7 @@ fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
 }
 
-/// Where a node's API is on this machine.
+/// Returns the port of a node's API on this machine.
 fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
     let base = blueprint.base_port.unwrap_or(API_PORT);
     u16::try_from(place).ok().and_then(|place| base.checked_add(place))
@@ -151,9 +151,9 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     };
     let mut service = json!({
         "image": image,
-        // It is built here: a registry's image of that name is somebody else's.
+        // The image is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
-        // Whoever wrote the key, which nobody else can read.
+        // The user that wrote the key, which nobody else can read.
         "user": user(),
         "command": command,
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],
@@ -177,7 +177,7 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     Ok(service)
 }
 
-/// The judge reads its scenario, and writes its report, beside compose.yaml.
+/// Makes the judge's service. It reads its scenario, and writes its report, beside compose.yaml.
 fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
     let path = blueprint.dir.join(SCENARIO);
     fs::write(&path, scenario).with_context(|| format!("cannot write {}", path.display()))?;
@@ -187,9 +187,9 @@ fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
     let mut service = json!({
         "image": TOOLS_IMAGE,
         "pull_policy": PULL,
-        // With the loads: it waits for them.
+        // In the profile of the loads, because it waits for them.
         "profiles": ["load"],
-        // Whoever made the report's directory.
+        // The user that made the report's directory.
         "user": user(),
         "command": escaped(&arguments, start(blueprint.is_timed)),
         "volumes": [format!("./{SCENARIO}:{MOUNT}/{SCENARIO}:ro"), format!("./{REPORT}:{MOUNT}/{REPORT}")],
@@ -198,19 +198,19 @@ fn judge_service(blueprint: &Blueprint, scenario: &str) -> Result<Value> {
     Ok(service)
 }
 
-/// Gives a service the judge's secret, where there is a judge.
+/// Gives a service the judge's secret, if there is a judge.
 fn give_secret(blueprint: &Blueprint, service: &mut Value) {
     if blueprint.judged.is_some() {
         service["env_file"] = json!([format!("./{JUDGE_ENV}")]);
     }
 }
 
-/// Whoever writes these files.
+/// Returns the user that writes these files.
 fn user() -> String {
     format!("{}:{}", getuid().as_raw(), getgid().as_raw())
 }
 
-/// In its node's network: the node dials it on loopback.
+/// Makes the sidecar in its node's network, where the node dials it on loopback.
 fn relay(blueprint: &Blueprint, member: &Member, arguments: &[String]) -> Value {
     let is_timed = blueprint.is_timed && !member.changes.is_empty();
     json!({

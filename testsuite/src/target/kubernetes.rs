@@ -1,4 +1,5 @@
-//! Values for the Helm chart in packaging/helm: a group for each node, its sidecar where something lies between nodes, and loads as jobs.
+//! Values for the Helm chart in packaging/helm: a group for each node, with a sidecar if there are relays, and loads as
+//! jobs.
 
 use std::{fs, path::Path};
 
@@ -11,31 +12,31 @@ use super::{
 };
 use crate::{accounts::judge_secret, devnet::files, load::JUDGE_SECRET};
 
-/// Where the chart puts a node's configuration.
+/// The path at which the chart puts a node's configuration.
 const CONFIG: &str = "/config/node.yaml";
-/// Where it puts a job's files, and its claim.
+/// The paths of a job's files, and of its claim.
 const FILES: &str = "/files";
 const CLAIM: &str = "/claim";
-/// The claim whose directory all nodes share, where their keys name one. It is the user's: not every storage class has one that several pods
-/// may write.
+/// The claim whose directory all nodes share, if their keys name one. The user provides it: not every storage class
+/// allows several pods to write.
 const SHARED_CLAIM: &str = "devnet-shared";
-/// The Secret of all nodes' keys, and the key in it of what is told to the judge with.
+/// The Secret of all nodes' keys, and its key with the judge's secret.
 const SECRET: &str = "devnet-keys";
 const JUDGE_KEY: &str = "judge.secret";
-/// When a node of the cluster fetches an image: a registry's image of that name is somebody else's, and would be given the keys.
+/// The pull policy: a registry's image of that name is somebody else's, and would get the keys.
 const PULL: &str = "Never";
-/// The ConfigMap with the start, which is not known when the files are written, and its key.
+/// The ConfigMap with the start, which is unknown when the files are written, and its key.
 const START_MAP: &str = "devnet-start";
 const START_KEY: &str = "start";
-/// What Kubernetes replaces by the start.
+/// The variable that Kubernetes expands to the start.
 const START_VARIABLE: &str = "$(SLIPNET_START)";
 /// The most memory of a node.
 const MEMORY_MIB: u64 = 2_048;
-/// What attackers beside one may take.
+/// The most memory of attackers beside a node.
 const ATTACKERS_MIB: u64 = 1_024;
-/// The chart cuts longer names, and the nodes would not find each other.
+/// The longest name: the chart truncates longer ones, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
-/// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
+/// The largest genesis: Kubernetes limits a ConfigMap to 1 MiB, including its names.
 const GENESIS_BYTES_MAX: u64 = (1 << 20) - (8 << 10);
 const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
                        The release must be called devnet: nodes find each other by the names of its services.";
@@ -64,7 +65,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     let values = dir.join("values.yaml");
     let genesis = dir.join(files::GENESIS);
     check_genesis(&genesis)?;
-    // As packaging/container builds it; the chart's own version is that of a release.
+    // The image built by packaging/container; the chart's own version is that of a release.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
     let loads: Vec<String> = jobs.keys().map(|job| format!("job/{}", job_name(job))).collect();
     let mut value = json!({ "image": image, "groups": groups, "jobs": jobs });
@@ -87,7 +88,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<Written> {
     Ok(Written { usage, notes })
 }
 
-/// What the user has to make where nodes share a directory.
+/// Describes what the user must provide if nodes share a directory.
 fn claim_usage(blueprint: &Blueprint) -> String {
     if blueprint.shared.is_none() {
         return String::new();
@@ -97,7 +98,7 @@ fn claim_usage(blueprint: &Blueprint) -> String {
     )
 }
 
-/// How one learns what the loads came to, and what the judge says.
+/// Describes how to read the results of the loads, and the judge's report.
 fn loads_usage(loads: &[String], is_judged: bool) -> String {
     let mut text = String::new();
     if !loads.is_empty() {
@@ -115,7 +116,7 @@ fn loads_usage(loads: &[String], is_judged: bool) -> String {
     text
 }
 
-/// The name that the chart gives a job, and the Service of one.
+/// Returns the chart's name of a job and of its Service.
 fn job_name(name: &str) -> String {
     format!("{NAME}-{name}")
 }
@@ -126,7 +127,7 @@ fn job_value(blueprint: &Blueprint, arguments: &[String]) -> Value {
     value
 }
 
-/// The judge has its scenario in a ConfigMap, a Service for what loads bring, and a claim for its report.
+/// Makes the judge's job, with its scenario in a ConfigMap, a Service for deliveries, and a claim for its report.
 fn judge_value(blueprint: &Blueprint, scenario: &str) -> Value {
     let mut arguments = judge(blueprint, pods, (FILES, CLAIM));
     arguments.push("--markdown".to_owned());
@@ -137,7 +138,7 @@ fn judge_value(blueprint: &Blueprint, scenario: &str) -> Value {
     value
 }
 
-/// A larger genesis is in no ConfigMap: Kubernetes would refuse the release.
+/// Refuses a genesis too large for a ConfigMap: Kubernetes would refuse the release.
 fn check_genesis(path: &Path) -> Result<()> {
     let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
     ensure!(
@@ -148,7 +149,7 @@ fn check_genesis(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How the start is told to the cluster.
+/// Describes how to set the start in the cluster.
 fn start_usage(is_timed: bool) -> String {
     if !is_timed {
         return String::new();
@@ -166,17 +167,18 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name that the chart gives a group's Service for clients.
+/// Returns the chart's name of a group's Service for clients.
 fn service(member: &Member) -> String {
     format!("{NAME}-{}", member.name)
 }
 
-/// The name of its Service for its pods, which finds them also while they are not ready: a scenario asks nodes that are behind.
+/// Returns the name of its Service for its pods, which also resolves pods that are not ready: a scenario queries nodes
+/// that are behind.
 fn pods(member: &Member) -> String {
     format!("{}-pods", service(member))
 }
 
-/// The name of its Service for peers.
+/// Returns the name of its Service for peers.
 fn host(member: &Member) -> String {
     format!("{}-peers", service(member))
 }
@@ -192,7 +194,7 @@ fn start_variable() -> Value {
     })
 }
 
-/// Gives a container the start, and the judge's secret, where there are such.
+/// Gives a container the start, and the judge's secret, if they exist.
 fn give_environment(blueprint: &Blueprint, container: &mut Value) {
     let mut variables = Vec::new();
     if blueprint.is_timed {
@@ -239,7 +241,7 @@ fn group(blueprint: &Blueprint, member: &Member) -> Value {
     group
 }
 
-/// A disk in memory is the node's memory, too; so is that of attackers beside it.
+/// Returns the memory of a node. An in-memory disk counts as the node's memory, and so do attackers beside it.
 fn memory_mib(member: &Member) -> u64 {
     let attackers = if member.has_attackers() { ATTACKERS_MIB } else { 0 };
     MEMORY_MIB + member.disk_mib.unwrap_or_default() + attackers
@@ -258,7 +260,7 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
         },
         "resources": {
             "requests": { "cpu": "100m", "memory": "64Mi" },
-            // Both directions of all links may be full, 32 MiB each; a few are.
+            // Both directions of all links may be full, with 32 MiB each; in practice a few are.
             "limits": { "memory": "1Gi" },
         },
     });
@@ -268,7 +270,7 @@ fn relay(arguments: &[String], is_timed: bool) -> Value {
     container
 }
 
-/// A Secret with the file that the chart expects for each pod, and with the judge's secret where there is a judge.
+/// Writes a Secret with the file that the chart expects for each pod, and with the judge's secret if there is a judge.
 fn write_keys(path: &Path, blueprint: &Blueprint) -> Result<()> {
     let key = |member: &Member| {
         let text = hex::encode(member.key.seed()) + "\n";

@@ -6,12 +6,12 @@
 //!  Scenario ─▶┘                                                   └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
-//! A scenario's loads bring their figures to one more container, `slipnet judge`, which watches the nodes and judges the criteria. Nodes to
-//! which something is done tell it whether that could be done.
+//! A scenario's loads deliver their figures to one more container, `slipnet judge`, which watches the nodes and judges
+//! the criteria. Nodes with orders report to it whether the orders were carried out.
 //!
-//! Where there is something between nodes, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials it on
-//! loopback, and it relays to the other nodes by their names. A node to which something is done runs below `slipnet operate`, which does it.
-//! What no file can do is told.
+//! If nodes have relays, a sidecar with `slipnet relay` runs beside each of them, in its network. The node dials the
+//! sidecar on loopback, and it relays to the other nodes by name. A node with orders runs under `slipnet operate`,
+//! which carries them out. Whatever the files cannot do is reported.
 
 mod arguments;
 mod compose;
@@ -42,34 +42,34 @@ use crate::{
     relay::{CHANGES_MAX, Change, Shape},
 };
 
-/// The port for peers of every node, which has an address of its own.
+/// The peers' port of every node; each node has its own address.
 const PEERS_PORT: u16 = 7400;
 /// The API's port of every node.
 const API_PORT: u16 = 8545;
-/// A node takes 64 peers by default, and is one itself.
+/// The most nodes: one node, and the 64 peers that it accepts by default.
 const NODES_MAX: usize = 65;
-/// The mode of files that their owner alone can read.
+/// The mode of files that only their owner can read.
 const PRIVATE: u32 = 0o600;
-/// The name of the project, and of the release.
+/// The name of the Compose project, and of the Helm release.
 const NAME: &str = "devnet";
-/// Images, as packaging/container builds them.
+/// The images that packaging/container builds.
 const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
-/// The variable with the start that loads and relays have in common, in seconds since 1970.
+/// The variable with the common start of loads and relays, in seconds since 1970.
 const START: &str = "SLIPNET_START";
-/// The container that judges a scenario's criteria, and where loads and nodes bring what they have to tell.
+/// The container that judges a scenario's criteria, and its port for deliveries.
 const JUDGE: &str = "judge";
 const JUDGE_PORT: u16 = 9100;
-/// The scenario that it judges, as it reads it.
+/// The file name of the judge's scenario.
 const SCENARIO: &str = "scenario.yaml";
-/// Where a directory is that all nodes share.
+/// The path of the directory that all nodes share.
 pub(crate) const SHARED: &str = "/devnet/shared";
-/// Where a load has its access lists.
+/// The path of a load's access lists.
 const ACCESS_LISTS: &str = "/access-lists";
-/// Where its report goes.
+/// The directory of the judge's report.
 const REPORT: &str = "report";
 
-/// Where a devnet is to run.
+/// The environment in which a devnet should run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Target {
     /// A Compose file, with a directory for each node.
@@ -79,22 +79,22 @@ pub enum Target {
 }
 
 impl Target {
-    /// Whether loads have access lists that are in a directory of this machine.
+    /// Whether loads have access lists from a directory of this machine.
     pub(crate) fn has_lists(self) -> bool {
         self == Target::Compose
     }
 }
 
-/// What was written.
+/// The result of writing files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// Which files, and how they are used.
+    /// The files, and how to use them.
     pub usage: String,
-    /// What was left out; it stands in the files too.
+    /// Notes on what was left out, which are also in the files.
     pub notes: Vec<String>,
 }
 
-/// What is written, whatever it was made from.
+/// The input of a target, made from a plan or a scenario.
 pub(crate) struct Blueprint {
     pub(crate) dir: PathBuf,
     /// The first port on this machine at which Compose publishes APIs.
@@ -102,19 +102,19 @@ pub(crate) struct Blueprint {
     pub(crate) seed: String,
     pub(crate) validators: u32,
     pub(crate) accounts: u32,
-    /// Those behind this many are attackers'.
+    /// The index of the first account of attackers.
     pub(crate) attackers_from: u32,
     pub(crate) extras: files::Extras,
-    /// Validators first.
+    /// The nodes, validators first.
     pub(crate) members: Vec<Member>,
     pub(crate) jobs: Vec<Job>,
-    /// Whether loads and relays have a start in common.
+    /// Whether loads and relays have a common start.
     pub(crate) is_timed: bool,
-    /// Where a directory is that all nodes share, if they do.
+    /// The path of the directory that all nodes share, if they do.
     pub(crate) shared: Option<&'static str>,
-    /// The scenario whose criteria are judged, as YAML; none of a devnet.
+    /// The scenario whose criteria are judged, as YAML; `None` for a devnet.
     pub(crate) judged: Option<String>,
-    /// What the files do not do, a line for each.
+    /// Descriptions of what the files cannot do, one per line.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -124,60 +124,60 @@ pub(crate) struct Member {
     pub(crate) role: Role,
     pub(crate) key: SecretKey,
     pub(crate) region: Option<String>,
-    /// Those that it dials.
+    /// The nodes that it dials.
     pub(crate) ways: Vec<Way>,
-    /// Of its links, by where they listen.
+    /// The changes of its links, by listening address.
     pub(crate) changes: Vec<Change>,
-    /// What is done to it.
+    /// The orders for it.
     pub(crate) orders: Vec<Order>,
-    /// The attack whose servers stand before its peers; the first validator is known to them.
+    /// The attack whose servers come first in its peers; they get their data from the first validator.
     pub(crate) among: Option<String>,
-    /// The place of the node that tells it where its trust starts, in place of the genesis.
+    /// The place of the node that gives it a waypoint, which replaces the genesis as the start of trust.
     pub(crate) waypoint_from: Option<usize>,
-    /// The name of the program that it starts with, if that is another one than the current.
+    /// The name of the program with which it starts, if not the current one.
     pub(crate) program: Option<String>,
-    /// MiB of the disk in memory that it has for itself; without it, as much as there is.
+    /// The MiB of its own in-memory disk; unlimited if `None`.
     pub(crate) disk_mib: Option<u64>,
-    /// node.yaml without paths, ports, the role and peers.
+    /// Its node.yaml without paths, ports, the role and peers.
     pub(crate) config: Value,
 }
 
 impl Member {
-    /// Whether `slipnet operate` runs it: something is done to it, it asks for a waypoint, or it starts as another program.
+    /// Whether `slipnet operate` runs it: it has orders, needs a waypoint, or starts with another program.
     pub(crate) fn is_operated(&self) -> bool {
         !self.orders.is_empty() || self.waypoint_from.is_some() || self.program.is_some()
     }
 
-    /// Whether programs of others run beside it.
+    /// Whether attackers run beside it.
     pub(crate) fn has_attackers(&self) -> bool {
         self.among.is_some() || self.orders.iter().any(|order| order.what.has_attackers())
     }
 }
 
-/// The way to a peer.
+/// The route to a peer.
 pub(crate) struct Way {
     /// The peer's place.
     pub(crate) to: usize,
-    /// What its sidecar does; without it, it is dialled directly.
+    /// The shape of its sidecar's link; `None` dials the peer directly.
     pub(crate) shape: Option<Shape>,
 }
 
 /// A load.
 pub(crate) struct Job {
     pub(crate) name: String,
-    /// The phase of the scenario that it is, for the judge.
+    /// Its phase in the scenario, for the judge.
     pub(crate) phase: Option<String>,
-    /// The places of those that take transactions. Commits are read from the first.
+    /// The places of the nodes that get transactions. Commits are read from the first.
     pub(crate) submit: Vec<usize>,
-    /// The places of those whose follow latency is read; the last of `submit` if there is none.
+    /// The places of the nodes whose follow latency is measured; if empty, the last of `submit`.
     pub(crate) followers: Vec<usize>,
     /// The directory of its access lists, on this machine.
     pub(crate) access_lists: Option<PathBuf>,
-    /// Of `slipnet load`, without the nodes and the start.
+    /// The arguments of `slipnet load`, without the nodes and the start.
     pub(crate) arguments: Vec<String>,
 }
 
-/// Writes the files into the plan's directory, and says how they are used.
+/// Writes the files into the plan's directory, and returns how to use them.
 ///
 /// # Errors
 /// If the plan has no directory or too many nodes, or a file cannot be written.
@@ -218,18 +218,18 @@ pub(crate) fn write_blueprint(target: Target, blueprint: &Blueprint) -> Result<W
     }
 }
 
-/// What the files' readers have to know beside them.
+/// Returns the notes for the files' readers.
 fn notes(blueprint: &Blueprint) -> Vec<String> {
     let title = (!blueprint.left_out.is_empty()).then(|| "Left out of these files:".to_owned());
     title.into_iter().chain(blueprint.left_out.iter().cloned()).collect()
 }
 
-/// A comment and notes below it.
+/// Joins a comment and the notes below it.
 fn comment(text: &str, notes: &[String]) -> String {
     notes.iter().fold(text.to_owned(), |text, note| text + "\n" + note)
 }
 
-/// A node's configuration with its peers, and with the names of all nodes.
+/// Returns a node's configuration with its peers, and with the names of all nodes.
 fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
     let mut config = member.config.clone();
     config["network"]["peers"] = json!(peers);
@@ -238,7 +238,7 @@ fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
     config
 }
 
-/// A value as YAML, each string on one line: folded ones would be read alike, by programs alone.
+/// Formats a value as YAML, with each string on one line: only programs could read folded ones.
 pub(crate) fn yaml(value: &Value) -> Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     Ok(serde_saphyr::to_string_with_options(value, options)?)
@@ -251,7 +251,7 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
     fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file that its owner alone can read, as keys are, also where others could read the one before.
+/// Writes a file that only its owner can read, such as a key, even if an existing file was readable by others.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     let file = File::options().create(true).truncate(true).write(true).mode(PRIVATE).open(path);
     let written = file.and_then(|mut file| {
@@ -261,7 +261,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A node's directory, with its key.
+/// Creates a node's directory with its key.
 fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
     let dir = dir.join(&member.name);
     fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
@@ -273,7 +273,7 @@ fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Goal: keys that are written over a file that everybody could read are their owner's alone.
+    /// Goal: a key that replaces a world-readable file is readable by its owner alone.
     #[test]
     fn keys_are_private_whatever_was_there() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The image of nodes that run programs of other names than `current`: that of `slipnet`, with each of them beside it. A container has one image,
-//! and an upgrade from one program to another is a matter of what `slipnet operate` starts in it.
+//! The image of nodes that run programs other than `current`: that of `slipnet`, with each of these programs. A
+//! container has one image, so an upgrade only changes which program `slipnet operate` starts in it.
 
 use std::{collections::BTreeSet, fs, io::ErrorKind, path::Path};
 
@@ -9,13 +9,13 @@ use super::{Blueprint, Member, NODE_IMAGE, TOOLS_IMAGE};
 use crate::{operate::What, scenario::CURRENT};
 
 const IMAGE: &str = "slipnet-programs";
-/// What makes it, beside the other files.
+/// The Containerfile of that image, beside the other files.
 const FILE: &str = "Containerfile.programs";
-/// The tag of an image without one: the image of this name is the current program.
+/// The default tag: the image with this tag is the current program.
 const LATEST: &str = "latest";
 
 impl Member {
-    /// The names of the programs that it runs beside the current one.
+    /// Returns the names of the programs that it runs besides the current one.
     fn programs(&self) -> impl Iterator<Item = &str> {
         let ordered = self.orders.iter().filter_map(|order| match &order.what {
             What::Upgrade(name) => Some(name.as_str()),
@@ -24,13 +24,13 @@ impl Member {
         ordered.chain(self.program.as_deref()).filter(|name| *name != CURRENT)
     }
 
-    /// The image in which `slipnet operate` runs it.
+    /// Returns the image in which `slipnet operate` runs it.
     pub(super) fn operator_image(&self) -> &'static str {
         if self.programs().next().is_some() { IMAGE } else { TOOLS_IMAGE }
     }
 }
 
-/// Writes what makes the image of the nodes that run other programs; takes the file of another scenario away where none does.
+/// Writes the Containerfile of the image with other programs. If there are none, removes the file of another scenario.
 pub(super) fn write(blueprint: &Blueprint) -> Result<()> {
     let path = blueprint.dir.join(FILE);
     let names = names(blueprint);
@@ -57,19 +57,19 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The names of all programs beside the current one.
+/// Returns the names of all programs besides the current one.
 fn names(blueprint: &Blueprint) -> BTreeSet<&str> {
     blueprint.members.iter().flat_map(Member::programs).collect()
 }
 
-/// How the image of these programs is made in a directory of files; nothing if there are none.
+/// Describes how to build the image of these programs in a directory of files; empty if there are none.
 pub(super) fn usage(blueprint: &Blueprint, dir: &Path) -> String {
     let names = names(blueprint);
     if names.is_empty() {
         return String::new();
     }
     let images: Vec<String> = names.iter().map(|name| format!("{NODE_IMAGE}:{name}")).collect();
-    // A build would fetch an image that is not here: a registry's image of that name is somebody else's.
+    // A build would pull a missing image: a registry's image of that name is somebody else's.
     format!(
         "image: docker image inspect {TOOLS_IMAGE} {images} >/dev/null && docker build -t {IMAGE} - < {file}   \
          # has the programs of these images: build or tag them before\n",
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{scenario::Scenario, target::Target};
 
-    /// Goal: the image is made of images that are here, and none of them is the current program under another name.
+    /// Goal: the image is built from local images, and none of them is the current program under another name.
     #[test]
     fn an_image_is_made_of_what_is_here() {
         let dir = tempfile::tempdir().unwrap();
