@@ -1,4 +1,5 @@
-//! Tests that Compose, Kubernetes, the chart, the nodes, the relays and the loads take what `slipnet up --target … --scenario …` writes.
+//! Tests that Compose, Kubernetes, the chart, the nodes, the relays and the loads accept the output of `slipnet up
+//! --target … --scenario …`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -17,8 +18,8 @@ use super::{
     compose_file, compose_schema, documents, has_helm, of_kind, rendered_target, strings, tools, validate,
 };
 
-/// Regions, joins, a pruned network, faults of links and of nodes, full disks, programs of other names, a shared directory, every
-/// kind of rate, and forty nodes.
+/// Built-in scenarios with regions, joins, a pruned network, faults of links and of nodes, full disks, programs of
+/// other names, a shared directory, every kind of rate, and forty nodes.
 const SHIPPED: [&str; 8] = [
     "day-in-ten-minutes",
     "regional-latency",
@@ -30,7 +31,7 @@ const SHIPPED: [&str; 8] = [
     "fan-out",
 ];
 
-/// Documents of a scenario that a schema judges: those of forty nodes differ by their names.
+/// The most documents of a scenario that a schema checks: those of forty nodes differ only by name.
 const JUDGED_MAX: usize = 14;
 
 fn shipped(name: &str) -> Scenario {
@@ -49,7 +50,7 @@ fn names(scenario: &Scenario) -> BTreeSet<String> {
     validators.chain(groups).collect()
 }
 
-/// The arguments of a container, with the start in place of the variable, as Compose and Kubernetes put it there.
+/// Returns the arguments of a container, with the variable expanded to a start, as Compose and Kubernetes do.
 fn arguments(list: &Value, variable: &str) -> Vec<String> {
     let with_start = |text: &str| match text.starts_with(variable) {
         true => "1700000000".to_owned(),
@@ -58,7 +59,7 @@ fn arguments(list: &Value, variable: &str) -> Vec<String> {
     strings(list).into_iter().map(with_start).collect()
 }
 
-/// What `slipnet` makes of arguments behind the name of a subcommand.
+/// Parses arguments that begin with the name of a `slipnet` subcommand.
 fn parsed<T: Args>(name: &str, arguments: &[String]) -> T {
     assert_eq!(arguments[0], name);
     let command = T::augment_args(Command::new("slipnet").no_binary_name(true));
@@ -66,7 +67,8 @@ fn parsed<T: Args>(name: &str, arguments: &[String]) -> T {
     matches.unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-/// That a sidecar's arguments are those of a relay: its links lead to other nodes, and its changes are of its links.
+/// Checks that a sidecar's arguments are those of a relay: its links lead to other nodes, and its changes are of its
+/// links.
 fn check_relay(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &BTreeSet<String>) -> usize {
     let options: RelayOptions = parsed("relay", arguments);
     let hosts: BTreeSet<String> = nodes.iter().map(|name| host_of(name)).collect();
@@ -81,7 +83,8 @@ fn check_relay(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &B
     options.changes.len()
 }
 
-/// That the arguments of a container are those of what runs this node, does something to it, and tells the judge; how often the node joins.
+/// Checks that the arguments of a container run this node, apply orders to it, and report to the judge. Returns how
+/// often the node joins.
 fn check_operator(arguments: &[String], node: &str, judge: &str) -> usize {
     let options: OperateOptions = parsed("operate", arguments);
     assert!(options.config.ends_with("node.yaml") && options.start.is_some(), "{options:?}");
@@ -90,7 +93,8 @@ fn check_operator(arguments: &[String], node: &str, judge: &str) -> usize {
     options.orders.iter().filter(|order| order.what == What::Join).count()
 }
 
-/// That the arguments of a container are those of a judge of all nodes, which it reaches by these hosts; where it listens.
+/// Checks that the arguments of a container are those of a judge of all nodes, which it reaches by these hosts. Returns
+/// its port.
 fn check_judge(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &BTreeSet<String>) -> String {
     let options: JudgeOptions = parsed("judge", arguments);
     let named: BTreeSet<String> = options.nodes.iter().map(|(name, _)| name.clone()).collect();
@@ -102,7 +106,7 @@ fn check_judge(arguments: &[String], host_of: impl Fn(&str) -> String, nodes: &B
     options.listen.port().to_string()
 }
 
-/// That a load brings its figures to the judge of this name, as one phase of the scenario.
+/// Checks that a load delivers its figures to the judge with this name, as a phase of the scenario.
 fn check_delivery(arguments: &[String], judge: &str, scenario: &Scenario) {
     let of = |flag: &str| {
         let place = arguments.iter().position(|argument| argument == flag).unwrap();
@@ -112,13 +116,13 @@ fn check_delivery(arguments: &[String], judge: &str, scenario: &Scenario) {
     assert!(scenario.workload.iter().any(|phase| phase.name == of("--phase")), "{arguments:?}");
 }
 
-/// Nodes that start later than the chain.
+/// Returns how many nodes start later than the chain.
 fn joining(scenario: &Scenario) -> usize {
     let joins = scenario.topology.groups.iter().filter(|group| group.joins.is_some());
     joins.map(|group| group.count as usize).sum()
 }
 
-/// Goal: Compose's schema takes the files, and each program takes what they give it: node.yaml, links and changes, loads.
+/// Goal: the files match Compose's schema, and each program accepts its part: node.yaml, links and changes, loads.
 #[test]
 fn compose_takes_scenarios() {
     let Some(validator) = compose_schema() else { return };
@@ -167,7 +171,7 @@ fn compose_takes_scenarios() {
     }
 }
 
-/// What the judge reads and where it writes are there, and its own.
+/// Checks that the judge's files and directories exist, and that no other service uses them.
 fn check_compose_judge(judge: &Value, dir: &Path, scenario: &Scenario) {
     assert_eq!(strings(&judge["profiles"]), ["load"]);
     assert_eq!(strings(&judge["env_file"]), ["./judge.env"]);
@@ -177,7 +181,8 @@ fn check_compose_judge(judge: &Value, dir: &Path, scenario: &Scenario) {
     assert_eq!(Scenario::load(&dir.join("scenario.yaml")).unwrap(), *scenario);
 }
 
-/// A partition of one from three, and slow links of two fullnodes that dial four validators each.
+/// Checks the number of changes: a partition of one from three, and slow links of two fullnodes that dial four
+/// validators each.
 fn check_day(name: &str, changes: usize) {
     if name == "day-in-ten-minutes" {
         // Both ends of each of three links dial.
@@ -185,13 +190,13 @@ fn check_day(name: &str, changes: usize) {
     }
 }
 
-/// Goal: the chart, Kubernetes' schemas and each program take the values.
+/// Goal: the chart, Kubernetes's schemas and each program accept the values.
 #[test]
 fn kubernetes_takes_scenarios() {
     if !has_helm() {
         return;
     }
-    // It computes near the end of these tests, where little else does: two threads share it.
+    // This test computes near the end of all tests, when little else does, so two threads share it.
     let all = SHIPPED;
     std::thread::scope(|scope| {
         for names in all.chunks(all.len().div_ceil(2)) {
@@ -260,7 +265,8 @@ fn kubernetes_takes(name: &str) {
     }
 }
 
-/// That the judge has its scenario, its Service and its claim, and that nodes answer to the names that it calls them by; its port.
+/// Checks that the judge has its scenario, its Service and its claim, and that nodes answer to the names that it uses.
+/// Returns its port.
 fn check_kubernetes_judge(
     job: &Value,
     documents: &[Value],
@@ -301,7 +307,7 @@ fn check_configs(name: &str, documents: &[Value]) {
     }
 }
 
-/// Goal: what is done to nodes is done by what runs them; what the files cannot do stands in them by its name.
+/// Goal: the nodes' operators apply the events, and the files name everything that they leave out.
 #[test]
 fn the_files_say_what_they_leave_out() {
     let written = |name: &str| {
