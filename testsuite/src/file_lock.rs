@@ -45,8 +45,8 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Unlocks explicitly: closing the file is not enough. A child that another thread is starting holds a copy of each
-    /// open file until it runs its program, and the lock lives as long as the last copy.
+    /// Unlocks explicitly: closing the file is not enough. The lock lives as long as the last copy of the file. A child
+    /// that another thread is starting holds a copy of each open file until it runs its program.
     fn drop(&mut self) {
         let _ = flock(&self.file, FlockOperation::Unlock);
     }

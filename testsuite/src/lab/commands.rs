@@ -173,7 +173,7 @@ async fn state_of(entry: &Entry) -> Result<Result<Option<State>, Silent>> {
     })
 }
 
-/// Shows devnets; one that is starting does not delay the others forever.
+/// Shows devnets; one that is starting does not hide the others.
 async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
     let mut devnets = Vec::new();
     for entry in entries {

@@ -182,7 +182,7 @@ impl Auditor {
         }
     }
 
-    /// Posts the receipts that only the generators' report explains, then compares all balances after batch `head`.
+    /// Posts the receipts that waited for the generators' report, then compares all balances after batch `head`.
     /// Transactions that were given up in doubt but committed do not offset lost ones.
     pub(super) async fn close(
         mut self,

@@ -30,7 +30,8 @@ const HEADS_MAX: usize = 1_000_000;
 /// Heads first shown within this time after the subscription began, or before the watch ended, do not count as missed:
 /// they may have existed before, or still be on the way.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long a node has to accept the subscription. After that, heads announced meanwhile count as missed.
+/// How long a node has to accept the subscription. If it accepts later, the heads shown since this time count as
+/// missed.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
 /// The id of the only request.
 const REQUEST: u64 = 1;

@@ -257,8 +257,8 @@ async fn a_node_that_ends_ends_the_run() {
     assert!(error.to_string().contains("the node ended by itself: exit status: 1"), "{error}");
 }
 
-/// Goal: an order to the primary applies to a node that claims to be primary, and not to one that does not answer, or
-/// whose view has not begun.
+/// Goal: an order to the primary applies to a node that claims to be primary. It does not apply to a node that does not
+/// answer, or whose view has not begun.
 #[tokio::test]
 async fn the_primary_takes_its_orders() {
     let orders: Vec<Order> = vec!["1s..,kill,primary".parse().unwrap(), "1s..,pause".parse().unwrap()];

@@ -27,8 +27,8 @@ pub struct Fault {
     #[serde(default = "once")]
     pub times: u32,
     /// The duration. At its end a killed node starts again, a paused one resumes, and a link is restored. Without it,
-    /// the fault lasts to the end of the scenario, as does one that would last longer. Faults that take effect at once
-    /// have none.
+    /// nothing ends the fault. A fault that would last longer than the scenario ends with it. Faults that take effect
+    /// at once have none.
     #[serde(default, rename = "for")]
     pub lasts: Option<Span>,
     /// The event.

@@ -130,7 +130,7 @@ pub(crate) struct Member {
     pub(crate) changes: Vec<Change>,
     /// The orders for it.
     pub(crate) orders: Vec<Order>,
-    /// The attack whose servers come first in its peers; they get their data from the first validator.
+    /// The attack whose servers come first in its peers; they know the first validator's API.
     pub(crate) among: Option<String>,
     /// The place of the node that gives it a waypoint, which replaces the genesis as the start of trust.
     pub(crate) waypoint_from: Option<usize>,

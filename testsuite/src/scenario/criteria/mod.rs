@@ -67,9 +67,9 @@ pub enum Criterion {
         #[serde(default)]
         way: Option<Way>,
     },
-    /// A percentile of the delay of `newHeads` announcements, from when any node of the phase first showed the batch,
-    /// at the slowest of the nodes that were read from; for a search, at the rate that it found. A head that was never
-    /// announced counts as later than any other.
+    /// A percentile of the delay of `newHeads` announcements, from when any node of the phase first showed the batch.
+    /// It is that of the slowest node that was read from; for a search, at the rate that it found. A head that was
+    /// never announced counts as later than any other.
     NewHeads {
         /// The phase; it must have `reads_per_second`.
         phase: String,

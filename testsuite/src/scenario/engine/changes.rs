@@ -1,8 +1,8 @@
 //! [`Changes`]: the owner's transactions that change the validators, beside the clock.
 //!
-//! Each waits for its batch. A stalled chain makes none, and the clock may be about to bring the event that lets it
-//! continue, so the clock does not wait for a change. All changes come from one account with consecutive nonces, so
-//! they are sent one after another.
+//! Each waits for its batch. The clock does not wait for it: a stalled chain makes no batches, and the clock may bring
+//! the event that lets it continue. All changes come from one account with consecutive nonces, so they are sent one
+//! after another.
 
 use std::{
     collections::VecDeque,

@@ -2,8 +2,8 @@
 //!
 //! Each connection brings one [`Delivery`], and gets one line as the answer. The inbox is bounded. It reads two long
 //! deliveries at a time, only from known sources without a result so far, and it limits the total size. Before that,
-//! nodes may announce once which order they carry out. These announcements are short, and slow connections do not delay
-//! them. A delivery without the judge's secret is refused and discarded.
+//! nodes may announce each known order that they carry out, once. These announcements are short, and slow connections
+//! do not delay them. A delivery without the judge's secret is refused and discarded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
