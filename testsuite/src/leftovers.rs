@@ -231,7 +231,6 @@ fn disks(mountinfo: &str) -> Vec<Disk> {
     mountinfo.lines().filter_map(disk).collect()
 }
 
-/// Returns the mount points.
 fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
     points.map(|at| PathBuf::from(unescaped(at))).collect()

@@ -142,7 +142,7 @@ fn measured(run: &RunReport) -> Measured {
     all
 }
 
-/// Notes whether the runs' machines differ.
+/// Returns notes on differences between the runs' machines, and on runs whose figures are limited by the harness.
 fn environment_notes(before: &[RunReport], after: &[RunReport]) -> Vec<String> {
     let machine = |run: &RunReport| {
         let Environment { cores, processor, memory_mib, debug, .. } = &run.environment;

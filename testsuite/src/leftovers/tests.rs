@@ -4,7 +4,6 @@ use rustix::mount::{MountFlags, mount};
 
 use super::*;
 
-/// Returns a dead owner.
 fn dead() -> Owner {
     let mut child = Command::new("/bin/sleep").arg("100").spawn().unwrap();
     let started = started(child.id()).unwrap().unwrap();

@@ -137,13 +137,11 @@ impl Ledger {
         self.entries.entry(place).or_default().opening = amount;
     }
 
-    /// Adds to a balance.
     pub(super) fn credit(&mut self, place: Place, amount: U256) {
         let entry = self.entries.entry(place).or_default();
         entry.credits = entry.credits.saturating_add(amount);
     }
 
-    /// Subtracts from a balance.
     pub(super) fn debit(&mut self, place: Place, amount: U256) {
         let entry = self.entries.entry(place).or_default();
         entry.debits = entry.debits.saturating_add(amount);

@@ -205,7 +205,6 @@ impl Auditor {
         places.filter(|place| !in_doubt.contains(*place)).count() as u64
     }
 
-    /// Posts one receipt.
     fn post(&mut self, known: &Known<'_>, receipt: &Receipt) -> Result<()> {
         let Receipt { hash, from, has_succeeded, .. } = *receipt;
         let index = known.hashes.get(&hash).map(|index| *index as usize);

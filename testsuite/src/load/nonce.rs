@@ -49,9 +49,7 @@ pub(super) enum Purpose {
 pub(super) struct Attempt {
     /// The account's index in the book.
     pub(super) account: usize,
-    /// Its nonce.
     pub(super) nonce: u64,
-    /// What to send.
     pub(super) purpose: Purpose,
     /// The number of earlier attempts.
     pub(super) tried: u32,
@@ -364,7 +362,6 @@ impl NonceBook {
         &self.in_doubt
     }
 
-    /// The counts so far.
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }

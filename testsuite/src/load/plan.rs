@@ -109,7 +109,6 @@ impl Plan {
         index % self.senders.len()
     }
 
-    /// Returns the sender's address.
     pub(super) fn sender_address(&self, index: usize) -> Address {
         self.senders[self.sender(index)]
     }

@@ -123,7 +123,6 @@ impl Operated {
         &self.api
     }
 
-    /// Returns its data directory.
     pub(super) fn data(&self) -> &Path {
         &self.data
     }

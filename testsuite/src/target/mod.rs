@@ -162,7 +162,7 @@ pub(crate) struct Way {
     pub(crate) shape: Option<Shape>,
 }
 
-/// A load.
+/// A load, which runs in its own container.
 pub(crate) struct Job {
     pub(crate) name: String,
     /// Its phase in the scenario, for the judge.
