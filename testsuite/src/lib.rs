@@ -1,6 +1,5 @@
 //! The library that drives whole nodes from outside: devnets of real processes, load, the demo, and the end-to-end
-//! tests.
-//! The binary `slipnet` is a thin command line over it.
+//! tests. The binary `slipnet` is a thin command line over it.
 //!
 //! It uses nodes as any user would: through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. The
 //! insides of a node are tested in the crates themselves, and by simulations, campaigns and benchmarks. The last three
@@ -22,12 +21,12 @@
 //! ```
 //!
 //! Invariants:
-//! * No node outlives the program that started it, even if that is killed. `slipnet up -d` has a keeper for that program.
 //! * No node outlives the program that started it, even if that is killed. For `slipnet up -d` that program is a keeper
 //!   process.
 //! * Whatever a killed program leaves on disk names its owner, and the next program removes it ([`leftovers`]).
 //! * Equal seeds give equal keys, genesis and transactions.
 //! * A latency counts from the time at which the schedule planned to send the transaction.
+//!
 //! ```
 //! use slipnet::accounts::{Account, DEFAULT_SEED};
 //!

@@ -4,9 +4,9 @@
 //!  seed ──▶ genesis.json, node.key, node.yaml ──▶ processes ──▶ ready: /v1/status answers and the head moves
 //!  (options)          (files)                     (process)                    (node, status)
 //! ```
+//!
 //! Validators are meshed. A fullnode peers with every validator and with the fullnodes that started before it. All
 //! processes end with the [`Devnet`], even if the program that owns it is killed.
-//! processes end with the [`Devnet`], whatever happens to the program that owns it.
 
 mod directory;
 mod end;
