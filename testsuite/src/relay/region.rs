@@ -123,8 +123,8 @@ mod tests {
         2.0 * 6_371.0 * half.sqrt().asin()
     }
 
-    /// Goal: the figures have no typing errors. Light in fibre takes 1 ms for a round trip of 100 km, and cables are at
-    /// most three times as long.
+    /// Goal: the figures have no typos. Light in fibre takes 1 ms for a round trip of 100 km, and cables are at most
+    /// three times as long.
     #[test]
     fn round_trips_are_those_of_the_globe() {
         for from in Region::value_variants() {

@@ -75,7 +75,7 @@ pub(crate) struct Aim<'a> {
     pub(crate) rpc: &'a Rpc,
     /// The victim's entry of `network.peers`.
     pub(crate) peer: String,
-    /// The same of the node that the victim follows; liars get true data from it.
+    /// The same for the node that the victim follows; liars get true data from it.
     pub(crate) upstream: String,
     /// The public key of the node that joins next.
     pub(crate) joiner: String,

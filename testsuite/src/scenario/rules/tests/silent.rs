@@ -87,7 +87,7 @@ fn nobody_is_convicted_without_evidence() {
     accepted(&format!("{faults}criteria: [{{ convicted: {{ nodes: [validator-2], of: [orders] }} }}]\n"));
 }
 
-/// Goal: the chain keeps at least one validator, changes are possible ones, and each epoch has a change that begins it.
+/// Goal: the chain keeps at least one validator, every change is possible, and each epoch has a change that begins it.
 #[test]
 fn validators_change_as_they_can() {
     const GROUPS: &str = "groups: [{ name: f }, { name: c, part: candidate }]";

@@ -156,7 +156,7 @@ fn a_join_behind_a_cut_is_measured_from_its_end() {
     assert_eq!(told, [(40_000, 40_000, None)]);
 }
 
-/// Goal: a node that joins over slow links is behind from its join, and again when they are fast again.
+/// Goal: a node that joins over slow links is behind from its join, and once more from when the links are fast.
 #[test]
 fn a_join_over_slow_links_is_measured() {
     let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
