@@ -1,11 +1,11 @@
-//! Test keys from a seed, so that two tools that know the seed know the accounts without talking to each other.
+//! Test keys derived from a seed. Two tools with the same seed know the same accounts without talking to each other.
 
 use alloy_primitives::Address;
 use anyhow::{Context, Result};
 use k256::ecdsa::SigningKey;
 use slipstream_types::{Digest, SecretKey};
 
-/// The seed of every devnet that is not given another one.
+/// The seed of every devnet that sets no other.
 pub const DEFAULT_SEED: &str = "slipnet";
 
 /// An externally owned account of a test.
@@ -18,9 +18,9 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account number `index` of a seed.
+    /// Derives account number `index` of a seed.
     pub fn derive(seed: &str, index: u32) -> Account {
-        // A digest that is no valid scalar comes once in 2^128: the first of the following digests that is one is taken.
+        // A digest is an invalid scalar with probability 2^-128. The first valid one of up to 256 digests is taken.
         let key = (0..=u8::MAX).find_map(|retry| {
             let secret = derive("slipnet/account/1", seed, index, retry);
             SigningKey::from_slice(secret.as_bytes()).ok()
@@ -28,25 +28,25 @@ impl Account {
         Account::from_key(key.expect("one of 256 digests is a valid scalar"))
     }
 
-    /// The first `count` accounts of a seed.
+    /// Derives the first `count` accounts of a seed.
     pub fn derive_many(seed: &str, count: u32) -> Vec<Account> {
         use rayon::prelude::*;
         (0..count).into_par_iter().map(|index| Account::derive(seed, index)).collect()
     }
 
-    /// The owner of a devnet's validators contract. No load uses it.
+    /// Derives the owner of a devnet's validators contract. No load uses it.
     pub fn owner(seed: &str) -> Account {
         Account::derive(seed, u32::MAX)
     }
 
-    /// From the hexadecimal text of a secret key, as a manifest has it.
+    /// Parses the hexadecimal secret key of a manifest.
     pub fn from_hex(text: &str) -> Result<Account> {
         let bytes =
             hex::decode(text.strip_prefix("0x").unwrap_or(text)).context("a key is 64 hexadecimal digits")?;
         Ok(Account::from_key(SigningKey::from_slice(&bytes).context("not a secp256k1 secret key")?))
     }
 
-    /// The secret key as `0x` and 64 hexadecimal digits.
+    /// Returns the secret key as `0x` and 64 hexadecimal digits.
     pub fn key_hex(&self) -> String {
         format!("0x{}", hex::encode(self.key.to_bytes()))
     }
@@ -56,12 +56,12 @@ impl Account {
     }
 }
 
-/// The ed25519 key of the node number `index` of a seed.
+/// Derives the ed25519 key of node number `index` of a seed.
 pub fn node_key(seed: &str, index: u32) -> SecretKey {
     SecretKey::from_seed(derive("slipnet/node/1", seed, index, 0).0)
 }
 
-/// The address that receives the fees of the validator number `index`.
+/// Derives the address that receives the fees of validator number `index`.
 pub fn fee_recipient(seed: &str, index: u32) -> Address {
     Address::from_slice(&derive("slipnet/fees/1", seed, index, 0).0[12..])
 }

@@ -1,4 +1,4 @@
-//! The command line of `slipnet`. It stands here and not in the program, so that its tests are linked with the library's.
+//! The command line of `slipnet`. It belongs to the library, so that its tests link with the library's tests.
 
 use std::{
     ffi::OsString,
@@ -25,7 +25,7 @@ use crate::{
     signals::interruptible,
 };
 
-/// The program with simulations, the model and campaigns.
+/// The program of simulations, the model and campaigns.
 const SIMULATION: &str = "slipnet-simulation";
 
 /// Runs devnets of real Slipstream nodes on this machine, and drives load through them.
@@ -38,25 +38,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts validators and fullnodes, and keeps them running until ctrl-c, or detached.
+    /// Starts validators and fullnodes, and keeps them running until ctrl-c; detached with `-d`.
     Up(Up),
     #[command(flatten)]
     Lab(LabCommand),
-    /// Relays UDP with delay, jitter, bandwidth and loss: beside a node that runs in a container.
+    /// Relays UDP with delay, jitter, limited bandwidth and loss. Runs beside a node in a container.
     Relay(RelayOptions),
     /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
     Load(LoadCommand),
-    /// What a load starts: a generator.
+    /// Runs one generator. A load starts it.
     #[command(hide = true)]
     LoadWorker,
-    /// Runs scenarios of YAML: nodes, load, faults, and what must hold.
+    /// Runs scenarios from YAML files: nodes, load, faults, and criteria.
     Run(RunScenarios),
     /// What there is to run, and whether a file of your own is sound.
     #[command(subcommand)]
     Scenarios(ScenariosCommand),
-    /// Shows fresh fullnodes that catch up with a chain by snapshot, by delta and by replay.
+    /// Shows how fresh fullnodes catch up with a chain: by snapshot, by delta and by replay.
     Demo(Demo),
-    /// Measures a part of the node beside its floor and its peers.
+    /// Measures a part of the node against its lower bound and comparable systems.
     #[command(disable_help_flag = true)]
     Bench {
         /// What to measure, and how; `--help` lists it.
@@ -70,31 +70,31 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Tells what happened in a simulation of one seed: who lied, what each node thought, why it stood.
+    /// Explains a simulation of one seed: which peers lied, what each node believed, why it stopped.
     #[command(disable_help_flag = true)]
     Explain {
         /// Which seed; `--help` lists the options.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Tells whether runs became worse, a regression from noise, and exits 1 if they did.
+    /// Compares runs, tells regressions from noise, and exits with 1 if there is a regression.
     Compare(RunsOptions),
-    /// Writes a run's Markdown and HTML page beside its JSON.
+    /// Writes a run's Markdown and HTML reports from its JSON.
     Report {
         /// The run's report.json.
         run: PathBuf,
-        /// Where report.json, report.md and report.html go.
+        /// The directory of report.json, report.md and report.html.
         #[arg(long, default_value = ".")]
         dir: PathBuf,
     },
-    /// Searches all that may happen, within bounds, for something that must not.
+    /// Searches all possible interleavings, within bounds, for a violation.
     #[command(disable_help_flag = true)]
     Model {
         /// What to search; `--help` lists it.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Searches for a lie, with random faults, for minutes or hours.
+    /// Searches for a violation with random faults, for minutes or hours.
     #[command(disable_help_flag = true)]
     Campaign {
         /// Where to search; `--help` lists it.
@@ -116,8 +116,8 @@ struct Demo {
     json: Option<PathBuf>,
 }
 
-/// Runs what this process' arguments say, on a runtime of its own: what an async function does would be compiled once more in each program
-/// that calls it.
+/// Runs the command in this process's arguments, on its own runtime. It is not async itself: an async function would be
+/// compiled again in each program that calls it.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -163,7 +163,8 @@ fn write_json(path: Option<&Path>, report: &impl Serialize) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Becomes another program, which is built apart because it links what nothing else needs. It gets `first` and the arguments.
+/// Replaces this process with another program, which is a separate crate because of its extra dependencies. That
+/// program gets `first` and then `arguments`.
 fn become_program(name: &str, first: &[&str], arguments: &[OsString]) -> Result<()> {
     let program = std::env::current_exe().context("this program's path is unknown")?.with_file_name(name);
     ensure!(program.is_file(), "the program {} is missing: `./x build` makes it", program.display());
@@ -182,7 +183,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Goal: another program's arguments go to it unchanged, its help too.
+    /// Goal: another program's arguments reach it unchanged, including `--help`.
     #[test]
     fn arguments_of_other_programs_pass() {
         for line in [

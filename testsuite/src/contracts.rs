@@ -6,7 +6,7 @@ use alloy_primitives::{Address, Bytes, U256, hex};
 use alloy_sol_types::{SolCall, SolValue};
 use serde::Deserialize;
 
-/// Solidity's interfaces, as far as the load calls them.
+/// The part of the contracts' Solidity interfaces that the load calls.
 #[allow(missing_docs, reason = "the macro's items are documented by the sources in contracts")]
 mod interface {
     alloy_sol_types::sol! {
@@ -29,7 +29,7 @@ mod interface {
 }
 pub use interface::{Amm, Lists, Token};
 
-/// The code of one compiled contract.
+/// The bytecode of one compiled contract.
 #[derive(Deserialize)]
 struct Artifact {
     bytecode: String,
@@ -54,17 +54,17 @@ fn init_code(name: &str, arguments: &[u8]) -> Bytes {
     code.into()
 }
 
-/// Creates an ERC-20 of this name and symbol. Its deployer is its minter.
+/// Returns the init code of an ERC-20 with this name and symbol. Its deployer may mint.
 pub fn token_init_code(name: &str, symbol: &str) -> Bytes {
     init_code("Token", &(name.to_owned(), symbol.to_owned()).abi_encode_params())
 }
 
-/// Creates a pair of the two tokens.
+/// Returns the init code of a pair of the two tokens.
 pub fn amm_init_code(token0: Address, token1: Address) -> Bytes {
     init_code("Amm", &(token0, token1).abi_encode_params())
 }
 
-/// Creates the contract that reads and writes the slots that it is told.
+/// Returns the init code of the contract that reads and writes the slots named in its call data.
 pub fn lists_init_code() -> Bytes {
     init_code("Lists", &[])
 }
@@ -99,7 +99,7 @@ pub fn add_liquidity(amount0: U256, amount1: U256) -> Bytes {
     Amm::addLiquidityCall { amount0, amount1 }.abi_encode().into()
 }
 
-/// Call data of [`Amm::swapCall`] that takes any amount out.
+/// Call data of [`Amm::swapCall`] with no minimum output.
 pub fn swap(token_in: Address, amount_in: U256) -> Bytes {
     Amm::swapCall { tokenIn: token_in, amountIn: amount_in, leastOut: U256::ZERO }.abi_encode().into()
 }
@@ -110,7 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// A source that changed without `npm run compile` would keep its old bytecode unnoticed.
+    /// Goal: the bytecode is that of the sources; without this test, a source changed without `npm run compile` would
+    /// go unnoticed.
     #[test]
     fn the_bytecode_is_that_of_the_committed_sources() {
         let sources = [

@@ -8,10 +8,11 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-/// CPU seconds that a process has used so far, user and system, in steps of the kernel's clock tick (10 ms).
+/// Returns the CPU seconds that a process has used so far, user and system, in steps of the kernel's clock tick (10
+/// ms).
 ///
 /// # Errors
-/// If there is no such process.
+/// If no such process exists.
 pub fn of_process(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -19,12 +20,12 @@ pub fn of_process(pid: u32) -> Result<f64> {
     Ok(ticks as f64 / clock_ticks_per_second() as f64)
 }
 
-/// CPU seconds of this process.
+/// Returns the CPU seconds of this process.
 pub fn of_this_process() -> f64 {
     seconds(ClockId::ProcessCPUTime)
 }
 
-/// CPU seconds of the calling thread.
+/// Returns the CPU seconds of the calling thread.
 pub fn of_this_thread() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
@@ -34,7 +35,8 @@ fn seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Fields 14 and 15, counted behind the program's name, which may itself hold spaces and brackets.
+/// Returns the sum of fields 14 and 15. They are counted from after the program's name, which may contain spaces and
+/// brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

@@ -1,4 +1,4 @@
-//! The demo: a chain with history, and one fresh fullnode after another that catches up with it, each in its own way.
+//! The demo: a chain with history, and one fresh fullnode per sync mode that catches up with it.
 
 use std::{
     fmt,
@@ -17,13 +17,14 @@ use crate::{
     rpc::Rpc,
 };
 
-/// Few batches, so that even a short demo has snapshots.
+/// A short interval, so that even a short demo has snapshots.
 const SNAPSHOT_INTERVAL_BATCHES: u64 = 20;
-/// A fullnode needs seconds; this is for loaded machines.
+/// A fullnode needs seconds; the rest is for loaded machines.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(90);
-/// Batches, of a second each without load, in which the first fullnode starts and chooses a snapshot.
+/// Batches during which the first fullnode starts and chooses a snapshot. Without load a batch takes one second.
 const BEFORE_SNAPSHOT: u64 = 10;
-/// A commit of a catching-up node is counted soon after its last batch is the head; on a loaded machine within this time.
+/// The time limit for a node's sync counters to include its last commit. They follow the head shortly, later on a
+/// loaded machine.
 const COUNTED_WITHIN: Duration = Duration::from_secs(10);
 const MODES: [SyncMode; 3] = [SyncMode::Snapshot, SyncMode::Delta, SyncMode::Replay];
 
@@ -50,26 +51,26 @@ impl Default for DemoOptions {
     }
 }
 
-/// One fullnode's way to the target.
+/// One fullnode's catch-up to the target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// How it caught up.
+    /// The sync mode.
     pub mode: &'static str,
-    /// Batches that it fetched one by one; a snapshot spares those before it.
+    /// Batches fetched one by one; a snapshot saves those before it.
     pub batches_fetched: u64,
-    /// Of them, those that it executed itself.
+    /// The batches among them that it executed itself.
     pub batches_replayed: u64,
-    /// The snapshot that it began with.
+    /// The number of the snapshot from which it started.
     pub snapshot_number: Option<u64>,
-    /// State rows that came with it.
+    /// State rows downloaded with the snapshot.
     pub snapshot_rows: u64,
     /// Transactions of the chain up to the target, per second of the catch-up.
     pub transactions_per_second: f64,
     /// The bytes that it received from peers.
     pub bytes_received: u64,
-    /// From the start of the process until its head was at the target.
+    /// Seconds from the start of the process until its head reached the target.
     pub seconds: f64,
-    /// State root after the target batch.
+    /// The state root after the target batch.
     pub state_root: B256,
 }
 
@@ -80,17 +81,17 @@ pub struct DemoReport {
     pub load: Vec<LoadSummary>,
     /// The batch that every fullnode had to reach.
     pub target: u64,
-    /// Transactions up to it.
+    /// Transactions of the chain up to the target.
     pub transactions: u64,
-    /// The validator's state root after it.
+    /// The validators' state root after the target.
     pub state_root: B256,
     /// One row per mode.
     pub rows: Vec<Row>,
-    /// The batch at which, in the end, all nodes were compared once more while following.
+    /// The batch at which all nodes were compared once more at the end, while following.
     pub followed_to: u64,
 }
 
-/// Runs the demo. Fails if a fullnode ends with another state than the validators.
+/// Runs the demo. Returns an error if a fullnode's state differs from the validators'.
 pub async fn run(options: &DemoOptions, progress: Progress) -> Result<DemoReport> {
     let validators = options.devnet.validators;
     progress.step(&format!("starting {validators} validators"));
@@ -110,7 +111,7 @@ pub async fn run(options: &DemoOptions, progress: Progress) -> Result<DemoReport
 async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -> Result<DemoReport> {
     let manifest = devnet.manifest().await?;
     let mut load = Vec::new();
-    // A third of the time for plain transfers, the rest for contract calls.
+    // A third of the time is for plain transfers, the rest for contract calls.
     let transfers = (options.seconds / 3).max(1);
     let phases = [
         (Workload::Transfers, transfers),
@@ -150,17 +151,18 @@ async fn steps(devnet: &mut Devnet, options: &DemoOptions, progress: Progress) -
     Ok(DemoReport { load, target, transactions, state_root, rows, followed_to })
 }
 
-/// The head, once the next snapshot is not near: the first fullnode must not begin with one beyond the target.
+/// Returns the head once the next snapshot is not imminent: the first fullnode must not start from one beyond the
+/// target.
 async fn choose_target(devnet: &mut Devnet, interval: u64) -> Result<u64> {
     let head = devnet.proposer().status().await?.head.number;
-    // Without an interval there are no snapshots.
+    // An interval of 0 means no snapshots.
     let next = head.checked_div(interval).map(|passed| (passed + 1) * interval);
     let Some(next) = next.filter(|next| next - head <= BEFORE_SNAPSHOT) else { return Ok(head) };
     let status = devnet.node_mut(0).wait_head(next, Instant::now() + CATCH_UP_DEADLINE).await?;
     Ok(status.head.number)
 }
 
-/// Starts a fresh fullnode and waits until it is at the target.
+/// Starts a fresh fullnode and waits until it reaches the target.
 async fn catch_up(
     devnet: &mut Devnet,
     mode: SyncMode,
@@ -205,8 +207,8 @@ async fn catch_up(
     })
 }
 
-/// The status of a node at the target, once it has counted the batches that lead there: the counters follow the commit, which takes many
-/// batches at once.
+/// Returns the status of a node at the target, once its counters include the batches up to there. The counters follow
+/// the commit, which takes many batches at once.
 async fn counted(node: &Node, target: u64) -> Result<Status> {
     let deadline = Instant::now() + COUNTED_WITHIN;
     loop {
@@ -219,7 +221,7 @@ async fn counted(node: &Node, target: u64) -> Result<Status> {
     }
 }
 
-/// All nodes go on following: compares them at a batch that did not exist when they started.
+/// Compares all nodes, which keep following, at a batch that did not exist when they started.
 async fn compare_followers(devnet: &mut Devnet, progress: Progress) -> Result<u64> {
     let number = devnet.proposer().status().await?.head.number + 1;
     progress.step(&format!("all fullnodes follow on to batch {number}"));
@@ -243,7 +245,7 @@ async fn count_transactions(rpc: &Rpc, last: u64) -> Result<u64> {
     counts.sum::<Option<u64>>().context("the validator does not have all batches")
 }
 
-/// A number of bytes, written for people.
+/// A number of bytes, formatted for people.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

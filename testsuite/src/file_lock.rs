@@ -1,4 +1,4 @@
-//! [`FileLock`]: the operating system's lock on an open file (`flock`), which ends with its process however that dies.
+//! [`FileLock`]: the operating system's lock on an open file (`flock`). It ends with its process, however that dies.
 
 use std::{fs::File, io};
 
@@ -7,25 +7,25 @@ use rustix::{
     io::Errno,
 };
 
-/// A held lock; dropping it lets go.
+/// A held lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct FileLock {
     file: File,
 }
 
 impl FileLock {
-    /// Locks the file for this holder alone. None if somebody else holds it.
+    /// Takes the exclusive lock. Returns `None` if another holder has it.
     ///
     /// # Errors
-    /// If the file system has no locks.
+    /// If the file system does not support locks.
     pub fn exclusive(file: File) -> io::Result<Option<FileLock>> {
         FileLock::take(file, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Locks the file for all who only look. None if somebody holds it alone.
+    /// Takes the shared lock. Returns `None` if another holder has the exclusive lock.
     ///
     /// # Errors
-    /// If the file system has no locks.
+    /// If the file system does not support locks.
     pub fn shared(file: File) -> io::Result<Option<FileLock>> {
         FileLock::take(file, FlockOperation::NonBlockingLockShared)
     }
@@ -45,8 +45,8 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Lets go, not only closes: a process that another thread is starting has a copy of each open file until it runs its program, and the
-    /// lock lives as long as the last copy.
+    /// Unlocks explicitly: closing the file is not enough. The lock lives as long as the last copy of the file. A child
+    /// that another thread is starting holds a copy of each open file until it runs its program.
     fn drop(&mut self) {
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
@@ -56,7 +56,7 @@ impl Drop for FileLock {
 mod tests {
     use super::*;
 
-    /// Goal: a lock ends with its holder, also while a copy of the file is open elsewhere.
+    /// Goal: a lock ends with its holder, even while a copy of the file is open elsewhere.
     #[test]
     fn a_lock_ends_with_its_holder_alone() {
         let dir = tempfile::tempdir().unwrap();

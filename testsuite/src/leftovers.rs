@@ -1,15 +1,18 @@
-//! What `kill -9` of a run leaves, and [`sweep`], which removes it.
+//! What `kill -9` of a run leaves behind, and [`sweep`], which removes it.
 //!
-//! A run that ends, well or not, removes its temporary directory and its small disks by itself. A killed one cannot; the kernel ends its
-//! processes (`devnet::die_with_parent`), and nobody its files. So each directory and each disk says whose it is:
+//! A run that ends normally or with an error removes its temporary directory and its small disks itself. A killed run
+//! cannot: the kernel ends its processes (`devnet::die_with_parent`), but its files stay. So each directory and each
+//! disk names its owner:
 //!
 //! ```text
 //!  RunDir     $TMPDIR/slipnet-…/.owner  locked while its process lives; "PID:START:REALM" in it, and the directory's name
 //!  SmallDisk  a tmpfs                   its source is "slipnet:PID:START:REALM"
 //! ```
 //!
-//! Invariant: what a living process owns stays, and so does whatever has no owner: a directory that was kept, a copy, or somebody else's.
-//! Only an owner whose death is certain is dead. Of one in another container, on another machine, or from before a restart it is not.
+//! Invariant: whatever a living process owns stays. So does whatever has no owner: a kept directory, a copy, or
+//! somebody else's directory.
+//! An owner counts as dead only if its death is certain. It is not certain for an owner in another container, on
+//! another machine, or from before a restart.
 
 use std::{
     fmt,
@@ -31,28 +34,29 @@ use tempfile::TempDir;
 
 use crate::{devnet::files, file_lock::FileLock};
 
-/// The beginning of the names of all temporary directories.
+/// The name prefix of all temporary directories.
 const PREFIX: &str = "slipnet-";
-/// The file in them that says whose they are.
+/// The file in such a directory that names its owner.
 const OWNER: &str = ".owner";
-/// The longest such file that is read.
+/// The most bytes of an owner file that are read.
 const OWNER_BYTES_MAX: u64 = 512;
-/// The beginning of the sources of all small disks.
+/// The prefix of all small disks' mount sources.
 const DISK: &str = "slipnet:";
 
-/// A process, told from a later one of the same number by when it started.
+/// A process. Its start time tells it from a later process with the same id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Owner {
     pid: u32,
-    /// Ticks after the machine started.
+    /// The start time in clock ticks since boot.
     started: u64,
-    /// Where and since when these numbers mean this process.
+    /// The boot and PID namespace in which `pid` and `started` identify the process.
     realm: String,
 }
 
 impl Owner {
     fn this() -> Result<Owner> {
-        // Not `std::process::id`: `/proc` may be that of another namespace, and then has another number for this process.
+        // `std::process::id` may differ: if `/proc` belongs to another PID namespace, this process has another id
+        // there.
         let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
         let pid = stat.split(' ').next().unwrap_or_default();
         let pid = pid.parse().context("/proc/self/stat does not begin with a number")?;
@@ -60,7 +64,7 @@ impl Owner {
         Ok(Owner { pid, started, realm: realm()? })
     }
 
-    /// Whether it is certain that it has ended.
+    /// Whether the process has certainly ended.
     fn is_dead(&self) -> bool {
         let is_here = realm().is_ok_and(|here| here == self.realm);
         is_here && started(self.pid).is_ok_and(|started| started != Some(self.started))
@@ -84,7 +88,7 @@ impl FromStr for Owner {
     }
 }
 
-/// The machine's start, and the namespace of process numbers.
+/// Returns the boot id and the PID namespace.
 fn realm() -> Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("cannot read the boot's id")?;
     let namespace = fs::read_link("/proc/self/ns/pid").context("cannot read /proc/self/ns/pid")?;
@@ -92,23 +96,25 @@ fn realm() -> Result<String> {
     Ok(format!("{}-{namespace}", boot.trim()))
 }
 
-/// When a process started; none if there is none, or it has ended and only waits to be waited for.
+/// Returns when a process started; `None` if it does not exist or is a zombie.
 ///
 /// # Errors
-/// If `/proc` does not tell, which says nothing of the process.
+/// If `/proc` is unreadable, which says nothing about the process.
 pub(crate) fn started(pid: u32) -> io::Result<Option<u64>> {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        // It ended between opening and reading.
+        // The process ended between opening and reading.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => Ok(None),
         stat => start_of(&stat?),
     }
 }
 
-/// The start in a `/proc/PID/stat`; none of a process that has ended. One that nobody waited for keeps its entry, with the state Z. So does
-/// one whose first thread ended before the others, which hold its files and locks until they have ended too.
+/// Parses the start time in a `/proc/PID/stat`; `None` for a process that has ended. A zombie keeps its entry, with
+/// state Z. A process whose first thread ended before the others also has state Z, but holds its files and locks until
+/// the last thread ends.
 fn start_of(stat: &str) -> io::Result<Option<u64>> {
-    // The program's name may have blanks and parentheses. Behind it are the state, 17 fields on the number of threads, two on the start.
+    // The program's name may contain blanks and parentheses. After it come the state, 17 fields later the number of
+    // threads, and two fields later the start time.
     let mut fields =
         stat.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace()).into_iter().flatten();
     let (state, threads, started) = (fields.next(), fields.nth(16), fields.nth(1));
@@ -120,19 +126,20 @@ fn start_of(stat: &str) -> io::Result<Option<u64>> {
     Ok((!has_ended).then_some(started))
 }
 
-/// A run's temporary directory. Removed when it is dropped, or by the next [`sweep`] once this process is dead.
+/// A run's temporary directory. It is removed when dropped, or by the next [`sweep`] once this process is dead.
 #[derive(Debug)]
 pub struct RunDir {
     dir: TempDir,
-    /// Its lock ends with it, in whatever way the process does. None where `/proc` does not tell who this process is: no sweep removes it.
+    /// The lock ends with the process, however that dies. `None` if `/proc` does not identify this process; then no
+    /// sweep removes the directory.
     _owner: Option<FileLock>,
 }
 
 impl RunDir {
-    /// Makes one; `slipnet-` and `what` begin its name.
+    /// Creates one. Its name begins with `slipnet-` and `what`.
     ///
     /// # Errors
-    /// If that cannot be done.
+    /// If the directory or its owner file cannot be created.
     pub fn new(what: &str) -> Result<RunDir> {
         RunDir::new_in(&std::env::temp_dir(), what, Owner::this().ok().as_ref())
     }
@@ -142,7 +149,7 @@ impl RunDir {
         let dir = made.with_context(|| format!("cannot make a temporary directory in {}", base.display()))?;
         let Some(owner) = owner else { return Ok(RunDir { dir, _owner: None }) };
         let (file, path) = (dir.path().join(".owner.new"), dir.path().join(OWNER));
-        // Nobody sees an owner that is not locked yet.
+        // The file is renamed after it is locked, so that an owner file is always locked while its owner lives.
         let locked = File::create(&file).and_then(|file| {
             let locked = FileLock::exclusive(file)?.ok_or(io::ErrorKind::WouldBlock)?;
             let name = dir.path().file_name().unwrap_or_default();
@@ -154,39 +161,40 @@ impl RunDir {
         Ok(RunDir { dir, _owner: Some(locked) })
     }
 
-    /// Where it is.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Lets it stay: it has no owner any more.
+    /// Keeps the directory, without an owner.
     pub fn keep(self) -> PathBuf {
         let _ = fs::remove_file(self.dir.path().join(OWNER));
         self.dir.keep()
     }
 }
 
-/// What a small disk of this process is mounted from. No sweep unmounts it where `/proc` does not tell who this process is.
+/// Returns the mount source of this process's small disks. If `/proc` does not identify this process, no sweep unmounts
+/// them.
 pub(crate) fn disk_source() -> String {
     Owner::this().map_or_else(|_| format!("{DISK}unknown"), |owner| format!("{DISK}{owner}"))
 }
 
-/// Removes the temporary directories and unmounts the small disks that killed runs of this user left. Says what it did, and what it could
-/// not do.
+/// Removes the temporary directories and unmounts the small disks that this user's killed runs have left. Returns a
+/// line for each success and failure.
 pub fn sweep() -> Vec<String> {
-    // Disks first: they may be mounted in the directories.
+    // Disks come first: they may be mounted in the directories.
     let dead = disks(&mounts()).into_iter().filter(|disk| disk.owner.is_dead() && disk.is_on_top());
     let mut told: Vec<String> = dead.map(|disk| disk.remove()).collect();
     told.extend(sweep_dirs(&std::env::temp_dir(), &mount_points(&mounts())));
     told
 }
 
-/// All mounts that this process sees.
+/// Returns all mounts that this process sees.
 fn mounts() -> String {
     String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()).into_owned()
 }
 
-/// A small disk in the list of mounts.
+/// A small disk in the mount table.
 #[derive(PartialEq, Eq, Debug)]
 struct Disk {
     at: PathBuf,
@@ -196,7 +204,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Whether it is what one finds at its place. Another disk may have been mounted over it, and would be unmounted instead.
+    /// Whether it is the visible mount at its path. A disk mounted over it would be unmounted instead.
     fn is_on_top(&self) -> bool {
         let device = |found: fs::Metadata| format!("{}:{}", major(found.dev()), minor(found.dev()));
         fs::symlink_metadata(&self.at).is_ok_and(|found| device(found) == self.device)
@@ -211,7 +219,7 @@ impl Disk {
     }
 }
 
-/// The small disks in a list of mounts, as `/proc/self/mountinfo` writes it, with their owners.
+/// Finds the small disks and their owners in a `/proc/self/mountinfo`.
 fn disks(mountinfo: &str) -> Vec<Disk> {
     let disk = |line: &str| {
         let (place, source) = line.split_once(" - ")?;
@@ -223,13 +231,12 @@ fn disks(mountinfo: &str) -> Vec<Disk> {
     mountinfo.lines().filter_map(disk).collect()
 }
 
-/// Where something is mounted.
 fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
     points.map(|at| PathBuf::from(unescaped(at))).collect()
 }
 
-/// A path of mountinfo, where a blank is written `\040`.
+/// Unescapes a path of mountinfo, where a blank is written `\040`.
 fn unescaped(path: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .into_iter()
@@ -242,10 +249,10 @@ fn sweep_dirs(base: &Path, mounted: &[PathBuf]) -> Vec<String> {
     named.filter_map(|entry| sweep_dir(&entry.path(), mounted)).collect()
 }
 
-/// Removes one directory if its owner is dead. None if nothing was done.
+/// Removes one directory if its owner is dead. Returns `None` if the directory was left alone.
 fn sweep_dir(dir: &Path, mounted: &[PathBuf]) -> Option<String> {
     let is_ours = |found: &fs::Metadata| found.uid() == geteuid().as_raw();
-    // No link is followed, and nothing of another user's believed.
+    // Links are not followed, and other users' directories are ignored.
     let found = fs::symlink_metadata(dir).ok()?;
     if !found.is_dir() || !is_ours(&found) {
         return None;
@@ -255,11 +262,11 @@ fn sweep_dir(dir: &Path, mounted: &[PathBuf]) -> Option<String> {
     let file = File::from(rustix::fs::open(&path, flags, Mode::empty()).ok()?);
     let opened = file.metadata().ok().filter(|opened| opened.is_file() && is_ours(opened))?;
     let locked = FileLock::exclusive(file).ok()??;
-    // Whoever held the lock before may have kept the directory, or swept it.
+    // An earlier holder of the lock may have kept the directory, or swept it.
     let still = fs::symlink_metadata(&path).ok()?;
     let text = read_short(locked.file()).ok()?;
     let (owner, name) = text.trim_end().split_once('\n')?;
-    // A copy, or a directory that somebody gave a name, is not the run's any more.
+    // A copied or renamed directory no longer belongs to the run.
     let is_original = dir.file_name().is_some_and(|found| found.to_string_lossy() == name);
     let is_same = (still.dev(), still.ino()) == (opened.dev(), opened.ino());
     if !is_same || !is_original || !owner.parse::<Owner>().ok()?.is_dead() {
@@ -280,7 +287,7 @@ fn sweep_dir(dir: &Path, mounted: &[PathBuf]) -> Option<String> {
     }
 }
 
-/// The directory of a node that somebody started by hand: such a one does not end with the run.
+/// Returns the directory of a node that the user started by hand. Such a node does not end with the run.
 fn node_that_runs(dir: &Path) -> Option<PathBuf> {
     let nodes = [dir.to_owned(), dir.join("nodes")];
     let places = nodes.iter().filter_map(|nodes| fs::read_dir(nodes).ok()).flatten().flatten();
@@ -295,7 +302,7 @@ fn read_short(file: &File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Says that a test is left out because this process may not mount; fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
+/// Prints that a test is skipped because this process may not mount; fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
 #[cfg(test)]
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn skip_mounts(why: &str) {

@@ -1,9 +1,10 @@
-//! Everything that drives whole nodes from outside: devnets of real processes, load, the demo, and the end-to-end tests.
-//! The binary `slipnet` is a thin command line over this library.
+//! The library that drives whole nodes from outside: devnets of real processes, load, the demo, and the end-to-end
+//! tests. The binary `slipnet` is a thin command line over it.
 //!
-//! It uses nodes as anybody would, through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. The inside of a node
-//! is tested in the crates themselves, and by simulations with campaigns, and benchmarks, which reach into them. Both are crates
-//! and programs of their own on top of this library, `slipnet-simulation` and `slipnet-bench`, which `slipnet` becomes.
+//! It uses nodes as any user would: through the program `slipstream`, its node.yaml, JSON-RPC and `/v1/status`. The
+//! insides of a node are tested in the crates themselves, and by simulations, campaigns and benchmarks. The last three
+//! are separate crates and programs on top of this library, `slipnet-simulation` and `slipnet-bench`; `slipnet`
+//! replaces itself with them.
 //!
 //! ```text
 //!  lab (devnets that outlive a command), relay (links between nodes), target (Compose, Kubernetes)
@@ -20,10 +21,11 @@
 //! ```
 //!
 //! Invariants:
-//! * No node outlives the program that started it, even if that is killed. `slipnet up -d` has a keeper for that program.
-//! * What a killed program leaves on disks says whose it is, and the next one removes it ([`leftovers`]).
+//! * No node outlives the program that started it, even if that is killed. For `slipnet up -d` that program is a keeper
+//!   process.
+//! * Whatever a killed program leaves on disk names its owner, and the next program removes it ([`leftovers`]).
 //! * Equal seeds give equal keys, genesis and transactions.
-//! * A latency counts from the time at which the schedule wanted a transaction to leave.
+//! * A latency counts from the time at which the schedule planned to send the transaction.
 //!
 //! ```
 //! use slipnet::accounts::{Account, DEFAULT_SEED};

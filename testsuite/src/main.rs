@@ -1,8 +1,8 @@
-//! `slipnet`: devnets, load and the demo of Slipstream, for people and for scripts.
+//! `slipnet`: devnets, load and the demo of Slipstream, for users and for scripts.
 
 use std::process::ExitCode;
 
-/// The node's allocator, so that its storage is measured with the same one.
+/// The same allocator as the node's, so that storage is measured under it.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

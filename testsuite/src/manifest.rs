@@ -1,4 +1,4 @@
-//! [`Manifest`]: everything another tool needs to use a running devnet.
+//! [`Manifest`]: what another tool needs to use a running devnet.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::accounts::Account;
 /// The file name of a manifest in a devnet's directory.
 pub const FILE: &str = "manifest.json";
 
-/// A node's part in its chain.
+/// A node's role in its chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -22,7 +22,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As node.yaml writes it.
+    /// The role's name in node.yaml.
     pub fn name(self) -> &'static str {
         match self {
             Role::Validator => "validator",
@@ -31,53 +31,53 @@ impl Role {
     }
 }
 
-/// A devnet and everything that other tools need of it.
+/// A devnet's description for other tools.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// The chain's id for EIP-155.
     pub chain_id: u64,
     /// The chain's genesis file.
     pub genesis_file: PathBuf,
-    /// The accounts with ether.
+    /// The funded accounts.
     pub accounts: Vec<ManifestAccount>,
     /// The owner of the validators contract: `slipstream validators` signs with its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ManifestAccount>,
-    /// All keys come from it; loads and faults take it too, so that one seed repeats a run.
+    /// The seed of all keys. Loads and faults use it too, so that one seed repeats a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<String>,
     /// The running nodes.
     pub nodes: Vec<ManifestNode>,
-    /// Where trust may start instead of at the genesis; see `slipstream init --waypoint`.
+    /// A waypoint from which trust may start instead of the genesis; see `slipstream init --waypoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waypoint: Option<String>,
 }
 
-/// An account with ether.
+/// A funded account.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestAccount {
     /// The account's address.
     pub address: Address,
-    /// Its secret key. Anybody who knows the seed knows it: never use it outside tests.
+    /// Its secret key. It is known to everyone who knows the seed: never use it outside tests.
     pub key: String,
 }
 
-/// A node that runs.
+/// A running node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestNode {
-    /// Name of the node and of its directory.
+    /// The name of the node and of its directory.
     pub name: String,
-    /// The node's part in the chain.
+    /// The node's role in the chain.
     pub role: Role,
     /// Its ed25519 public key.
     pub peer_id: String,
     /// The id of its process.
     pub pid: u32,
-    /// JSON-RPC, `/v1/status` and `/metrics`.
+    /// The URL of JSON-RPC, `/v1/status` and `/metrics`.
     pub api: String,
-    /// Where peers reach it.
+    /// The address at which peers reach it.
     pub network: String,
-    /// Its configuration, data and log.
+    /// The directory of its configuration, data and log.
     pub dir: PathBuf,
 }
 
@@ -92,12 +92,12 @@ impl Manifest {
             .with_context(|| format!("{} is not a manifest of slipnet up", path.display()))
     }
 
-    /// The nodes of one role.
+    /// Returns the nodes of one role.
     pub fn of_role(&self, role: Role) -> impl Iterator<Item = &ManifestNode> {
         self.nodes.iter().filter(move |node| node.role == role)
     }
 
-    /// The accounts with their keys, at most `count`.
+    /// Returns at most `count` accounts with their keys.
     pub fn accounts(&self, count: usize) -> Result<Vec<Account>> {
         self.accounts.iter().take(count).map(|account| Account::from_hex(&account.key)).collect()
     }

@@ -1,18 +1,18 @@
-//! Memory of processes, as the kernel notes it.
+//! Memory use of processes, as recorded by the kernel.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// The memory of a process now, in MiB.
+/// Returns the resident memory of a process, in MiB.
 ///
 /// # Errors
-/// If there is no such process, or it has ended.
+/// If no such process exists, or it has ended.
 pub fn resident_mib(pid: u32) -> Result<f64> {
     status_mib(pid, "VmRSS:")
 }
 
-/// The most that it has had.
+/// Returns the peak of a process's resident memory, in MiB.
 ///
 /// # Errors
 /// As [`resident_mib`].

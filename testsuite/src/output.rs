@@ -1,5 +1,5 @@
-//! The output of commands. The macros of the standard library panic where standard output or standard error is closed or full. A
-//! devnet must outlive a full disk under its log, and `slipnet load | head` must end well. A lint keeps these macros out elsewhere.
+//! The output of commands. The standard library's printing macros panic if the output is closed or full. A devnet must
+//! outlive a full disk under its log, and `slipnet load | head` must end well. A lint forbids these macros elsewhere.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// A shell's code for a program that a closed pipe ended: 128 + SIGPIPE.
+/// The shell's exit code for a program that a closed pipe ended: 128 + SIGPIPE.
 const CLOSED_PIPE_EXIT: u8 = 141;
 
-/// The reader of the output has gone, as `head` does.
+/// The error that the reader of the output has closed it, as `head` does.
 #[derive(Debug)]
 struct Closed;
 
@@ -27,7 +27,7 @@ impl std::error::Error for Closed {}
 /// Prints a result to standard output.
 ///
 /// # Errors
-/// If it cannot be written, also because its reader has gone: [`end`] says nothing of that.
+/// If it cannot be written, including because its reader has closed it; [`end`] does not report the latter.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -36,7 +36,7 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// As [`print()`], with the end of the line.
+/// As [`print()`], with a newline.
 ///
 /// # Errors
 /// As [`print()`].
@@ -44,12 +44,12 @@ pub fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
 }
 
-/// Writes a line to standard error for a possible reader: if it cannot be written, the work goes on.
+/// Writes a line to standard error, and ignores a failure to do so.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// How a program ends: its error, if there is one, is noted under the program's name.
+/// Returns a program's exit code, and prints its error, if any, after the program's name.
 pub fn end(program: &str, result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,12 +72,12 @@ pub fn show_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether an error only says that whoever read the output has gone: that ends a command without a word.
+/// Whether the error is only that the reader has closed the output. Such an error ends a command silently.
 pub(crate) fn is_closed(error: &anyhow::Error) -> bool {
     error.is::<Closed>()
 }
 
-/// The text of an error and of its causes, each said once: many quote their cause themselves.
+/// Formats an error and its causes without repetition: many errors already quote their cause.
 fn once(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

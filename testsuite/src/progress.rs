@@ -1,4 +1,4 @@
-//! Progress on standard error: bars on a terminal, plain lines elsewhere. Standard output stays for results.
+//! Progress on standard error: bars on a terminal, plain lines elsewhere. Standard output is for results.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output;
 
-/// Plain lines come at most this often, so that a log stays readable.
+/// The least time between two plain lines, so that a log stays readable.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How a command shows its progress.
@@ -17,26 +17,26 @@ const LINE_INTERVAL: Duration = Duration::from_secs(2);
 pub enum Progress {
     /// Bars that redraw themselves.
     Terminal,
-    /// A line now and then.
+    /// A line at intervals.
     Lines,
     /// Shows nothing, for tests.
     Quiet,
 }
 
 impl Progress {
-    /// The way that fits standard error.
+    /// Returns the display that fits standard error.
     pub fn detect() -> Progress {
         if stderr().is_terminal() { Progress::Terminal } else { Progress::Lines }
     }
 
-    /// Says that a step begins.
+    /// Prints that a step begins.
     pub fn step(self, text: &str) {
         if self != Progress::Quiet {
             output::note(&format!("==> {text}"));
         }
     }
 
-    /// A task that counts up to `total`.
+    /// Starts a task that counts up to `total`.
     pub fn task(self, title: &str, total: u64) -> Task {
         let bar = (self == Progress::Terminal).then(|| {
             let style = ProgressStyle::with_template("    {prefix} [{bar:30}] {pos}/{len} {msg}");
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// One counted task. A bar disappears when it is dropped: its owner prints the result.
+/// A task with a count. Its bar disappears when it is dropped; its owner prints the result.
 pub struct Task {
     progress: Progress,
     bar: Option<ProgressBar>,
@@ -57,7 +57,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Shows how far it is.
+    /// Shows the progress so far.
     pub fn update(&mut self, done: u64, note: &str) {
         if let Some(bar) = &self.bar {
             bar.set_position(done.min(self.total));

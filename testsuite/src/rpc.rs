@@ -16,12 +16,12 @@ use hyper_util::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-/// A request that takes longer has failed; a node that is busy with two cores still answers in a second.
+/// The timeout of a request. A node that is busy on two cores still answers within a second.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The longest answer: a block of 65,536 hashes is below 5 MiB.
+/// The longest accepted answer: a block of 65,536 hashes is below 5 MiB.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
-/// Calls of one batch: far below what nodes take, so that the answers of any method fit one.
+/// The most calls of one batch: far fewer than nodes accept, so that any method's answers fit into one response.
 pub const BATCH_CALLS_MAX: usize = 100;
 
 /// A node's API. Cheap to clone; clones share connections.
@@ -31,12 +31,12 @@ pub struct Rpc {
     url: String,
 }
 
-/// An error that the node answered.
+/// An error returned by the node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RpcError {
-    /// JSON-RPC's or Ethereum's code.
+    /// The error code of JSON-RPC or Ethereum.
     pub code: i64,
-    /// The node's text about the error.
+    /// The node's error message.
     pub message: String,
 }
 
@@ -66,12 +66,12 @@ impl Response {
 }
 
 impl Rpc {
-    /// For the API at an address such as `http://127.0.0.1:8545`.
+    /// Makes a client for an API such as `http://127.0.0.1:8545`.
     pub fn new(url: &str) -> Result<Rpc> {
         Rpc::over(HttpConnector::new(), url)
     }
 
-    /// As [`Rpc::new`], from this address of this machine: for nodes that tell their operator from strangers by it.
+    /// As [`Rpc::new`], connecting from this local address. Nodes tell their operator from strangers by address.
     pub fn from_address(local: IpAddr, url: &str) -> Result<Rpc> {
         let mut connector = HttpConnector::new();
         connector.set_local_address(Some(local));
@@ -95,7 +95,7 @@ impl Rpc {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    /// The counter or gauge of that name at the node's `/metrics`, without labels.
+    /// Returns the value of a counter or gauge without labels at the node's `/metrics`.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let page = self.exchange(Method::GET, "/metrics", Bytes::new()).await?;
         let page = std::str::from_utf8(&page).context("the metrics are no text")?;
@@ -104,12 +104,12 @@ impl Rpc {
         value.trim().parse().with_context(|| format!("the metric {name} is {value}"))
     }
 
-    /// The number of the node's last batch: the cheapest question that there is.
+    /// Returns the number of the node's last batch: the cheapest call.
     pub async fn head(&self) -> Result<u64> {
         quantity(&self.call("eth_blockNumber", json!([])).await?)
     }
 
-    /// One JSON-RPC call. An [`RpcError`] can be found in the error by `downcast_ref`.
+    /// Makes one JSON-RPC call. An [`RpcError`] can be found in the error with `downcast_ref`.
     pub async fn call<T: DeserializeOwned>(&self, method: &str, params: Value) -> Result<T> {
         let request = json!({ "jsonrpc": "2.0", "id": 0, "method": method, "params": params });
         let answer = self.send(Method::POST, "/", request.to_string().into()).await?;
@@ -120,7 +120,7 @@ impl Rpc {
             .with_context(|| format!("{} answered an unexpected form to {method}", self.url))
     }
 
-    /// Several calls of one method in one request; the answers are in the order of the calls.
+    /// Makes several calls of one method in one request; the answers are in the order of the calls.
     pub async fn batch(&self, method: &str, params: &[Value]) -> Result<Vec<Result<Value, RpcError>>> {
         if params.is_empty() {
             return Ok(Vec::new());
@@ -142,7 +142,7 @@ impl Rpc {
         results.ok_or_else(|| anyhow!("{} left calls of a batch of {method} unanswered", self.url))
     }
 
-    /// Calls of one method in as many batches as needed, where no error is expected.
+    /// Makes calls of one method in as many batches as needed. Any error fails the whole.
     pub async fn batch_all<T: DeserializeOwned>(&self, method: &str, params: &[Value]) -> Result<Vec<T>> {
         let mut results = Vec::with_capacity(params.len());
         for part in params.chunks(BATCH_CALLS_MAX) {
@@ -189,7 +189,7 @@ impl Rpc {
     }
 }
 
-/// Reads Ethereum's hexadecimal quantity.
+/// Parses Ethereum's hexadecimal quantity.
 pub fn quantity(value: &Value) -> Result<u64> {
     let digits = value.as_str().and_then(|text| text.strip_prefix("0x"));
     let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives one connection one answer.
+    /// A server that answers one connection once.
     async fn server(status: &'static str, answer: &'static str) -> Rpc {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Signals that ask a program to end.
+//! Signals that end a program.
 
 use anyhow::{Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,14 +12,14 @@ pub async fn interrupted() {
     }
 }
 
-/// Ends the work on ctrl-c; everything that it holds, processes too, is dropped and thereby ended.
+/// Runs `work` until ctrl-c or SIGTERM, which drop it. Everything that it owns ends with it, including processes.
 ///
 /// # Errors
-/// The work's own, or that it was interrupted.
+/// The error of `work`, or that it was interrupted.
 pub async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         biased;
-        // First: whoever sees what the work says may interrupt it at once.
+        // This branch comes first: a user who sees the work's output may interrupt it at once.
         () = interrupted() => bail!("interrupted"),
         result = work => result,
     }

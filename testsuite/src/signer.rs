@@ -7,12 +7,12 @@ use k256::ecdsa::SigningKey;
 
 use crate::accounts::Account;
 
-/// The price of gas that a transaction pays.
+/// The gas price that a transaction pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fees {
-    /// The most that it pays, in wei.
+    /// The maximum fee per gas, in wei.
     pub max_fee_wei: u128,
-    /// The proposer's part of it, in wei.
+    /// The proposer's tip per gas, in wei.
     pub tip_wei: u128,
 }
 
@@ -30,13 +30,13 @@ pub enum Envelope {
 pub struct Request {
     /// The chain's id for EIP-155.
     pub chain_id: u64,
-    /// The nonce of the sender.
+    /// The sender's nonce.
     pub nonce: u64,
-    /// The receiver, or creation of a contract.
+    /// The recipient, or the creation of a contract.
     pub to: TxKind,
     /// The amount to send, in wei.
     pub value: U256,
-    /// Most gas that it may use.
+    /// The most gas that it may use.
     pub gas_limit: u64,
     /// The fees that it pays.
     pub fees: Fees,
@@ -46,10 +46,10 @@ pub struct Request {
     pub envelope: Envelope,
 }
 
-/// A signed transaction as `eth_sendRawTransaction` takes it.
+/// A signed transaction for `eth_sendRawTransaction`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed {
-    /// The bytes of EIP-2718.
+    /// The EIP-2718 encoding.
     pub raw: Bytes,
     /// The transaction's hash.
     pub hash: B256,

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Reads 30s, 500ms, 5m, 1.5h, or a number of seconds.
+/// Parses 30s, 500ms, 5m, 1.5h, or a number of seconds.
 ///
 /// # Errors
-/// Says what was expected. Negative times are none.
+/// If the text is no such time, or is negative. The error says what was expected.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -21,7 +21,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
-/// So many milliseconds, as [`duration`] reads them.
+/// Formats milliseconds for [`duration`].
 pub(crate) fn short(ms: u64) -> String {
     match ms % 1_000 {
         0 => format!("{}s", ms / 1_000),
@@ -46,7 +46,7 @@ fn since_1970() -> Duration {
 mod tests {
     use super::*;
 
-    /// Goal: who begins before the common start and who begins after it agree on when something is due.
+    /// Goal: a process that begins before the common start and one that begins after it agree on when something is due.
     #[tokio::test]
     async fn a_start_is_the_same_for_who_is_early_and_who_is_late() {
         let (begun, second) = (Instant::now(), Duration::from_secs);
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(early.passed_at(begun + second(9)), None);
         assert_eq!(early.passed_at(begun + second(15)), Some(second(5)));
         assert_eq!(late.passed_at(begun + second(15)), Some(second(45)));
-        // What is past is not waited for.
+        // A moment in the past is not waited for.
         late.wait_until(second(20)).await;
         assert!(begun.elapsed() < second(10));
     }

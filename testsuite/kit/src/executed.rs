@@ -1,4 +1,4 @@
-//! Chains of transactions: the wallet that signs them, and the batch that commits them.
+//! Signed transactions: the wallet that signs them, and the batch that commits them.
 
 use alloy_consensus::{SignableTransaction, Signed, TxEip1559, TxEnvelope, TxLegacy};
 use alloy_eips::eip2718::Encodable2718;
@@ -10,7 +10,7 @@ use slipstream_types::{Address, B256, Bytes, Certificate, Delta, SecretKey, U256
 
 use crate::certify;
 
-/// The most that a transaction of a [`Wallet`] pays for gas, in wei.
+/// The maximum fee per gas of a [`Wallet`]'s transactions, in wei.
 const FEE_WEI_MAX: u128 = 1_000_000_000;
 
 /// An account that signs transactions, each with the next nonce.
@@ -23,10 +23,10 @@ pub struct Wallet {
 }
 
 impl Wallet {
-    /// Of the account whose secret key is this byte, from 1 on, 32 times; all its transactions have that gas limit.
+    /// Makes the wallet whose secret key is the byte `seed` 32 times. All its transactions have this gas limit.
     ///
     /// # Panics
-    /// If the byte is 0 or 255, of which there is no such key.
+    /// If the byte is 0 or 255: no such secret key exists.
     pub fn new(seed: u8, chain_id: u64, gas_limit: u64) -> Wallet {
         let key = SigningKey::from_slice(&[seed; 32]).expect("a scalar from 1 to below the order");
         Wallet { key, chain_id, nonce: 0, gas_limit }
@@ -42,7 +42,7 @@ impl Wallet {
         self.nonce
     }
 
-    /// The bytes of its next transaction, which pays a tip of one wei.
+    /// Signs its next transaction, which pays a tip of one wei, and returns the encoded bytes.
     pub fn sign(&mut self, to: TxKind, value_wei: u64, input: Bytes) -> Vec<u8> {
         let transaction = TxEip1559 {
             chain_id: self.chain_id,
@@ -59,7 +59,7 @@ impl Wallet {
         TxEnvelope::from(signed(transaction, &self.key)).encoded_2718()
     }
 
-    /// The same as a legacy transaction that names no chain, as before EIP-155.
+    /// As [`Wallet::sign`], for a legacy transaction without a chain id, as before EIP-155.
     pub fn sign_unprotected(&mut self, to: TxKind, value_wei: u64, input: Bytes) -> Vec<u8> {
         let transaction = TxLegacy {
             chain_id: None,
@@ -75,13 +75,13 @@ impl Wallet {
     }
 }
 
-/// A transaction with this key's signature.
+/// Signs a transaction with this key.
 pub fn signed<T: SignableTransaction<Signature>>(transaction: T, key: &SigningKey) -> Signed<T> {
     let signature = key.sign_prehash_recoverable(transaction.signature_hash().as_slice());
     transaction.into_signed(Signature::from(signature.expect("a digest can be signed")))
 }
 
-/// A batch that was executed and sealed on the head of a store.
+/// A batch that was executed and sealed on top of a store's head.
 pub struct Batch<'a> {
     /// The batch with its header and certificate.
     pub sealed: &'a Sealed,
@@ -94,7 +94,8 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Commits it to the store, under a certificate by these keys: validators 0, 1, 2 and so on. `speculation` is on its delta.
+    /// Commits the batch to the store, with a certificate signed by these keys: validators 0, 1, 2 and so on.
+    /// `speculation` stands on its delta.
     ///
     /// # Errors
     /// If the store fails.

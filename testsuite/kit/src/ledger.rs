@@ -8,10 +8,11 @@ use slipstream_types::{
 /// Milliseconds between two batches of [`next_header`].
 pub const BATCH_INTERVAL_MS: u64 = 100;
 
-/// Batches that [`certify`] signs in one view: who looks for signatures of view 0 alone fails at the first short chain.
+/// Batches that [`certify`] signs in one view. It is small, so that code that expects view 0 everywhere fails on a
+/// short chain.
 const VIEW_BATCHES: u64 = 3;
 
-/// A header of epoch 0 and of no transactions; its other fields are zero.
+/// Returns a header of epoch 0 without transactions; its other fields are zero.
 pub fn header(number: u64, parent: Digest) -> BatchHeader {
     BatchHeader {
         number: BatchNumber::new(number),
@@ -32,7 +33,7 @@ pub fn header(number: u64, parent: Digest) -> BatchHeader {
     }
 }
 
-/// The header of an empty batch on another one, of the same epoch, [`BATCH_INTERVAL_MS`] later, with this root of the state.
+/// Returns the header of an empty child batch: same epoch, [`BATCH_INTERVAL_MS`] later, with this state root.
 pub fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {
     BatchHeader {
         epoch: parent.epoch,
@@ -43,7 +44,7 @@ pub fn next_header(parent: &BatchHeader, state_root: Digest) -> BatchHeader {
     }
 }
 
-/// Of a ledger that nobody has: zeros for roots and time. For tests that look at epochs, numbers and signatures alone.
+/// A placeholder `LedgerInfo` with zero roots and time, for tests that look at epochs, numbers and signatures alone.
 pub fn info(epoch: u64, number: u64) -> LedgerInfo {
     LedgerInfo {
         epoch: Epoch(epoch),
@@ -55,16 +56,16 @@ pub fn info(epoch: u64, number: u64) -> LedgerInfo {
     }
 }
 
-/// The signatures of these keys, as validators 0, 1, 2 and so on in view 0.
+/// Signs `info` with these keys, as validators 0, 1, 2 and so on in view 0.
 ///
 /// # Panics
-/// If they are more than a certificate holds.
+/// If there are more keys than a certificate holds.
 pub fn sign(info: LedgerInfo, keys: &[SecretKey]) -> Certificate {
     Certificate::signed(info, 0, (0..).zip(keys)).expect("a test has few validators")
 }
 
-/// The certificate of a batch, signed by these keys: validators 0, 1, 2 and so on, in views of three batches each. `before` is the
-/// root over all earlier headers; `next` is the next epoch's validators if the batch ends its own.
+/// Certifies a batch with these keys: validators 0, 1, 2 and so on, in views of three batches each. `before`
+/// accumulates all earlier headers. `next` is the next epoch's validators if the batch ends its epoch.
 ///
 /// # Panics
 /// As [`sign`].
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
     use crate::{keys, set};
 
-    /// Goal: the chain is a ledger: headers follow each other, and a quorum signs the root over all of them.
+    /// Goal: the chain is a valid ledger: each header follows its parent, and a quorum signs the root over all of them.
     #[test]
     fn a_chain_of_headers_is_certified() {
         let keys = keys(1..=4);

@@ -1,7 +1,7 @@
-//! The shared part of all makers of chains: validators with public keys and secrets, headers, certificates, signed transactions.
-//! For tests, benchmarks and simulations; no node depends on it.
+//! The shared part of all code that builds chains: validators with public and secret keys, headers, certificates,
+//! signed transactions. It serves tests, benchmarks and simulations; no node depends on it.
 //!
-//! A test decides its chain's content, and which part of it is wrong. Here stands what all of them need alike.
+//! A test decides its chain's content, and which part of it is wrong. This crate has what every such chain needs.
 //!
 //! ```text
 //!  validators: keys ─▶ members, set, genesis                              (types)
@@ -11,17 +11,17 @@
 //!
 //! # Who may use it
 //!
-//! Cargo compiles the unit tests of a crate apart from the library that others link. If this crate depends on that library, the tests would
-//! see each of its types twice, and the two do not mix. Hence:
+//! Cargo compiles a crate's unit tests separately from the library that others link. If this crate depends on that
+//! library, the unit tests see each of its types twice, and the two copies are different types. Hence:
 //!
-//! * Unit tests of `types`, `storage` and `executor` keep makers of their own.
-//! * Their integration tests, in `tests/`, link the library that this crate links, and may use it.
-//! * All other crates may use it in every test; `model`, `simulation` and `bench`, which only search and measure, may use it
-//!   everywhere. Therefore this crate depends on none of them. It must stay so.
+//! * Unit tests of `types`, `storage` and `executor` keep builders of their own.
+//! * Their integration tests, in `tests/`, link the same library as this crate, and may use it.
+//! * All other crates may use it in every test. `model`, `simulation` and `bench`, which only search and measure, may
+//!   use it everywhere. Therefore this crate must not depend on them.
 //!
 //! Invariants:
-//! * Equal arguments give equal keys, headers and signatures: traces of simulations and vectors of formats repeat.
-//! * Its chains are well formed; a test that needs a wrong one changes a field.
+//! * Equal arguments give equal keys, headers and signatures, so that simulation traces and test vectors repeat.
+//! * Its chains are well formed; a test that needs a malformed chain changes a field.
 //!
 //! ```
 //! use slipstream_testkit::{certify, genesis, keys, next_header};

@@ -4,29 +4,29 @@ use slipstream_types::{
     Address, Epoch, Genesis, SecretKey, Validator, ValidatorSet, bounded::BoundedVec, limits,
 };
 
-/// Validators in the order that certificates index them by.
+/// Validators in the order by which certificates index them.
 pub type Members = BoundedVec<Validator, { limits::VALIDATORS_MAX }>;
 
-/// The key whose seed is this byte 32 times.
+/// Returns the key whose seed is the byte `seed` 32 times.
 pub fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed([seed; 32])
 }
 
-/// The keys of some seeds, in their order.
+/// Returns the keys of these seeds, in order.
 pub fn keys(seeds: impl IntoIterator<Item = u8>) -> Vec<SecretKey> {
     seeds.into_iter().map(key).collect()
 }
 
-/// The validators with these keys; the fees of all go to one account.
+/// Returns the validators with these keys; all fees go to one account.
 ///
 /// # Panics
-/// If they are more than [`limits::VALIDATORS_MAX`].
+/// If there are more than [`limits::VALIDATORS_MAX`].
 pub fn members(keys: &[SecretKey], fee_recipient: Address) -> Members {
     let validator = |key: &SecretKey| Validator { public_key: key.public(), fee_recipient };
     BoundedVec::new(keys.iter().map(validator).collect()).expect("a test has few validators")
 }
 
-/// The set of an epoch, of [`members`].
+/// Returns an epoch's validator set, with [`members`].
 ///
 /// # Panics
 /// As [`members`].
@@ -34,7 +34,7 @@ pub fn set(epoch: u64, keys: &[SecretKey], fee_recipient: Address) -> ValidatorS
     ValidatorSet::new(Epoch(epoch), members(keys, fee_recipient))
 }
 
-/// A genesis with the default rules, these validators and an empty state. Their fees go to the zero address.
+/// Returns a genesis with the default rules, these validators and an empty state. Their fees go to the zero address.
 ///
 /// # Panics
 /// As [`members`].

@@ -1,8 +1,8 @@
-//! `slipnet compare A B`: whether B is worse than A, told from noise by a test.
+//! `slipnet compare A B`: tests whether B is worse than A, beyond noise.
 //!
-//! Each side is several runs of the same thing. A measure of B is a regression if two things hold. It is worse by a test at
-//! `--alpha` over all measures together, which keeps noise out. Its median is worse by at least `--effect`, which keeps out
-//! differences that nobody would notice.
+//! Each side is several runs of the same thing. A measure of B is a regression if two things hold. First, a test finds
+//! it worse, at `--alpha` over all measures together, which excludes noise. Second, its median is worse by at least
+//! `--effect`, which excludes differences that nobody would notice.
 
 mod runs;
 mod statistics;
@@ -16,50 +16,50 @@ use serde::{Deserialize, Serialize};
 pub use runs::{RunsOptions, compare_runs, report_files};
 pub use statistics::{SAMPLES_MAX, median, quantile};
 
-/// Which way is good.
+/// The good direction of a measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// Throughput, for one.
+    /// Higher is better, as for throughput.
     Higher,
-    /// Latency, memory and all that is paid.
+    /// Lower is better, as for latency, memory and other costs.
     Lower,
 }
 
-/// One quantity of both sides, with a sample of each run.
+/// One quantity on both sides, with a sample per run.
 #[derive(Clone, Debug)]
 pub struct Measure {
-    /// As both sides call it; `--only` finds it by that.
+    /// The name, which is the same on both sides; `--only` selects by it.
     pub name: String,
-    /// Of its samples, such as `ms`.
+    /// The unit of the samples, such as `ms`.
     pub unit: String,
-    /// Which way is good.
+    /// The good direction.
     pub better: Better,
-    /// Of the side that is held to be good.
+    /// The samples of the reference side.
     pub before: Vec<f64>,
-    /// Of the side that is judged.
+    /// The samples of the side that is judged.
     pub after: Vec<f64>,
 }
 
-/// How a regression is told from noise.
+/// The thresholds between regressions and noise.
 #[derive(Clone, Debug, Args)]
 pub struct Thresholds {
-    /// The chance of calling noise a regression, over all measures together: above 0, at most 0.5.
+    /// The probability of reporting noise as a regression, over all measures together: above 0, at most 0.5.
     #[arg(long, default_value_t = 0.05, value_parser = share)]
     pub alpha: f64,
     /// The least change of a median that counts, as a share: 0.05 is 5 %.
     #[arg(long, default_value_t = 0.05, value_parser = share)]
     pub effect: f64,
-    /// Judge only measures whose names contain this text; may be given several times. Fewer measures need fewer runs.
+    /// Judges only measures whose names contain this text; may be repeated. Fewer measures need fewer runs.
     #[arg(long)]
     pub only: Vec<String>,
-    /// Print JSON.
+    /// Prints JSON.
     #[arg(long)]
     pub json: bool,
 }
 
 impl Thresholds {
-    /// Whether a measure of this name is judged.
+    /// Whether a measure with this name is judged.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part))
     }
@@ -72,59 +72,59 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What was found of one measure.
+/// The verdict on one measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// No difference that the test and the least effect both show.
+    /// No difference that passes both the test and the least effect.
     Same,
-    /// Worse.
+    /// The measure became worse.
     Regression,
-    /// Better.
+    /// The measure became better.
     Improvement,
 }
 
-/// One measure, judged.
+/// One measure with its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
-    /// As in [`Measure`].
+    /// The name, as in [`Measure`].
     pub name: String,
-    /// As in [`Measure`].
+    /// The unit, as in [`Measure`].
     pub unit: String,
-    /// Which way is good.
+    /// The good direction.
     pub better: Better,
-    /// Median before; infinite, which JSON writes as null, if it never came.
+    /// The median before; infinite, which JSON writes as null, if the event never happened.
     pub before: f64,
-    /// Median after; infinite as above.
+    /// The median after; infinite as above.
     pub after: f64,
-    /// Change of the median as a share of that before; none if that was 0 or infinite.
+    /// The change of the median as a share of that before; `None` if that was 0 or infinite.
     pub change: Option<f64>,
-    /// Probability of ranks as bad as these if nothing changed.
+    /// The probability of ranks at least this bad if nothing changed.
     pub p_worse: f64,
-    /// Probability of ranks as good as these if nothing changed.
+    /// The probability of ranks at least this good if nothing changed.
     pub p_better: f64,
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// Two sides, compared.
+/// The comparison of two sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The test, for whoever reads the JSON alone.
+    /// The name of the test, for readers of the JSON.
     pub test: &'static str,
-    /// Runs before and after.
+    /// The number of runs before and after.
     pub runs: (usize, usize),
-    /// The chance of calling noise a regression.
+    /// The probability of reporting noise as a regression.
     pub alpha: f64,
     /// The least change that counts.
     pub effect: f64,
     /// All measures.
     pub measures: Vec<Judged>,
-    /// What else a reader should know, such as different machines.
+    /// Further facts for the reader, such as different machines.
     pub notes: Vec<String>,
 }
 
-/// Judges measures, each of the same runs.
+/// Judges measures, all with the same runs.
 ///
 /// # Errors
 /// If there is no measure, a side has 0 runs or more than 32, or the runs are too few to call anything a regression.
@@ -157,10 +157,10 @@ pub fn judge(measures: Vec<Measure>, thresholds: &Thresholds, notes: Vec<String>
     let judged = measures.into_iter().enumerate().map(|(index, measure)| {
         let [before, after] = [&measure.before, &measure.after].map(|side| median(side).unwrap_or_default());
         let change = (before != 0.0 && before.is_finite()).then(|| (after - before) / before.abs());
-        // From 0, and from what never came, every change is large.
+        // From 0 or infinity, any change is large.
         let counts = change.map_or(after != before, |change| change.abs() >= thresholds.effect);
         let Measure { name, unit, better: way, .. } = measure;
-        // Ranks and medians can point in two ways: then neither is believed.
+        // If ranks and medians contradict each other, neither is believed.
         let is_up_good = way == Better::Higher;
         let verdict = match (after > before) == is_up_good {
             false if is_worse[index] && counts => Verdict::Regression,
@@ -180,7 +180,7 @@ pub fn judge(measures: Vec<Measure>, thresholds: &Thresholds, notes: Vec<String>
     })
 }
 
-/// The least number of runs of each side that can show this p.
+/// Returns the least number of runs per side that can show this p.
 fn enough(p: f64) -> String {
     match (1..=SAMPLES_MAX).find(|runs| statistics::p_min(*runs, *runs) <= p) {
         Some(runs) => runs.to_string(),
@@ -199,16 +199,16 @@ impl Measure {
 }
 
 impl Comparison {
-    /// The names of the measures that are worse.
+    /// Returns the names of the measures that became worse.
     pub fn regressions(&self) -> Vec<&str> {
         let worse = self.measures.iter().filter(|measure| measure.verdict == Verdict::Regression);
         worse.map(|measure| measure.name.as_str()).collect()
     }
 
-    /// Prints it, as text or as JSON.
+    /// Prints the comparison, as text or as JSON.
     ///
     /// # Errors
-    /// If something is worse, or the output cannot be written.
+    /// If a measure became worse, or the output cannot be written.
     pub fn show(&self, as_json: bool) -> Result<()> {
         match as_json {
             true => crate::output::print_line(&serde_json::to_string_pretty(self)?)?,
@@ -270,7 +270,7 @@ mod tests {
         Measure { name: name.into(), unit: "ms".into(), better, before, after }
     }
 
-    /// Goal: a change counts if both the test and the least effect show it, and noise of the same size does not.
+    /// Goal: a change counts if it passes both the test and the least effect; noise of the same size does not count.
     #[test]
     fn a_regression_is_told_from_noise() {
         let base = [100.0, 101.0, 99.0, 102.0, 98.0];
@@ -294,7 +294,7 @@ mod tests {
         assert!(found.show(true).unwrap_err().to_string().contains("slower, from nothing"));
     }
 
-    /// Goal: runs that can never show anything are an error that says how many are enough.
+    /// Goal: too few runs to show anything are an error, which says how many are enough.
     #[test]
     fn too_few_runs_are_refused() {
         let few = |count: usize, measures: usize| {
@@ -314,7 +314,7 @@ mod tests {
         assert!(judge(Vec::new(), &thresholds(), Vec::new()).is_err());
     }
 
-    /// Goal: where ranks say worse and the median says better, nothing is said.
+    /// Goal: if ranks say worse and the median says better, there is no verdict.
     #[test]
     fn ranks_and_medians_must_agree() {
         let before = [vec![1.0; 15], vec![10.0; 17]].concat();

@@ -1,4 +1,4 @@
-//! Runs of a scenario as measures.
+//! Converts runs of a scenario to measures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,14 +12,14 @@ use clap::Args;
 use super::{Better, Comparison, Measure, SAMPLES_MAX, Thresholds, judge};
 use crate::report::{Environment, LoadSeries, NodeSeries, RunReport, Series, Total};
 
-/// What `slipnet compare` is given.
+/// The arguments of `slipnet compare`.
 #[derive(Clone, Debug, Args)]
 pub struct RunsOptions {
-    /// The side that is held to be good: a report.json, or a directory with runs, each `*.json` or `*/report.json`.
+    /// The reference side: a report.json, or a directory with runs, each `*.json` or `*/report.json`.
     pub before: PathBuf,
-    /// The side that is judged, given as the first.
+    /// The side that is judged, in the same form.
     pub after: PathBuf,
-    /// How a regression is told from noise.
+    /// The thresholds between regressions and noise.
     #[command(flatten)]
     pub thresholds: Thresholds,
 }
@@ -53,7 +53,7 @@ fn compare(before: &[RunReport], after: &[RunReport], thresholds: &Thresholds) -
         if missing > 0 {
             notes.push(format!("{name} is not in every run: {missing} runs after count as the worst"));
         }
-        // A chain that commits nothing, or a node that never answers, has no figure: that is worse than any.
+        // A chain that commits nothing, or a node that never answers, has no figure; it counts as the worst value.
         let worst = match better {
             Better::Higher => 0.0,
             Better::Lower => f64::INFINITY,
@@ -65,16 +65,17 @@ fn compare(before: &[RunReport], after: &[RunReport], thresholds: &Thresholds) -
     judge(measures, thresholds, notes)
 }
 
-/// The runs of one side.
+/// Reads the runs of one side.
 fn read(path: &Path) -> Result<Vec<RunReport>> {
     let files = report_files(path)?;
     files.iter().map(|file| RunReport::load(file)).collect()
 }
 
-/// The runs at a path: a file itself; of a directory its JSON files, and the report.json of each directory in it.
+/// Returns the runs at a path: the file itself, or a directory's JSON files and the report.json of each directory in
+/// it.
 ///
 /// # Errors
-/// If it cannot be read, or holds no run or more than 32.
+/// If the path cannot be read, or has no run or more than 32.
 pub fn report_files(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);
@@ -96,20 +97,20 @@ pub fn report_files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Unit, which way is good, and the value.
+/// The unit, the good direction and the value.
 type Number = (&'static str, Better, f64);
-/// The numbers of a run by their names.
+/// The figures of a run, by name.
 type Measured = BTreeMap<String, Number>;
 
-/// A figure of a node, if it was measured.
+/// Returns a figure of a node, if it was measured.
 type OfNode = fn(&NodeSeries) -> Option<f64>;
 
-/// What of a run is compared. Nodes of one role, and curves of one mode, are taken together by the worst of them: a fleet is as good as
-/// that. A node that never caught up took forever.
+/// Returns the measures of a run. Nodes of one role, and curves of one mode, count by the worst of them, which
+/// determines a fleet's quality. A node that never caught up counts as infinite.
 fn measured(run: &RunReport) -> Measured {
     let mut all = Measured::new();
     for LoadSeries { name, total, .. } in &run.load {
-        // Medians of seconds would not see a stall.
+        // The total is used, because medians over seconds would miss a stall.
         let Some(Total { per_second, latency_ms }) = total else { continue };
         all.insert(format!("{name}.per_second"), ("1/s", Better::Higher, *per_second));
         for (kind, of) in [("p50", latency_ms.map(|it| it.p50)), ("p99", latency_ms.map(|it| it.p99))] {
@@ -135,13 +136,13 @@ fn measured(run: &RunReport) -> Measured {
     }
     let failed = run.criteria.iter().filter(|criterion| !criterion.passed).count();
     all.insert("criteria_failed".to_owned(), ("criteria", Better::Lower, failed as f64));
-    // One that is gone has a head that does not age, and takes no memory: its silence is what is worse.
+    // A node that is down has a head that does not age, and uses no memory; its silence is what counts.
     let unanswered: u64 = run.nodes.iter().map(|node| node.unanswered).sum();
     all.insert("unanswered".to_owned(), ("samples", Better::Lower, unanswered as f64));
     all
 }
 
-/// Runs of different machines are compared, but not without a word.
+/// Returns notes on differences between the runs' machines, and on runs whose figures are limited by the harness.
 fn environment_notes(before: &[RunReport], after: &[RunReport]) -> Vec<String> {
     let machine = |run: &RunReport| {
         let Environment { cores, processor, memory_mib, debug, .. } = &run.environment;

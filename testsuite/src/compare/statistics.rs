@@ -1,9 +1,10 @@
 //! The test that tells a regression from noise.
 //!
-//! Mann and Whitney's U in its exact form. The ranks of all samples are given out to the two sides in every possible way. p is the
-//! share of ways in which the second side is at least as much larger as it was. Nothing is assumed of the shape of the noise, which
-//! has long tails here. Equal values share their mean rank, and the ways are counted over these ranks (Lehmann's conditional form).
-//! Several measures of one comparison are held against alpha by Holm's steps, so that more measures do not find more by chance.
+//! Mann and Whitney's U in its exact form. The ranks of all samples are assigned to the two sides in every possible
+//! way. p is the share of ways in which the second side is larger by at least as much as observed. Nothing is assumed
+//! about the shape of the noise, which has long tails here. Equal values share their mean rank, and the ways are
+//! counted over these ranks (Lehmann's conditional form). With several measures in one comparison, Holm's step-down
+//! procedure is used, so that more measures do not find more by chance.
 //!
 //! Sources:
 //! * H. B. Mann, D. R. Whitney: On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other. Annals of
@@ -11,10 +12,10 @@
 //! * E. L. Lehmann: Nonparametrics: Statistical Methods Based on Ranks. Holden-Day 1975, chapter 1, section 4 (ties).
 //! * S. Holm: A Simple Sequentially Rejective Multiple Test Procedure. Scandinavian Journal of Statistics 6 (1979), 65-70.
 
-/// Most samples of one side: more are no benchmark of this project, and the exact count would take seconds.
+/// The most samples of one side. No benchmark of this project has more, and the exact count would take seconds.
 pub const SAMPLES_MAX: usize = 32;
 
-/// The median; none of no value.
+/// Returns the median; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -26,13 +27,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The value below which this share of sorted values lies; none of no value.
+/// Returns the value below which this share of the sorted values lies; `None` without values.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let place = (sorted.len().checked_sub(1)? as f64 * share).round() as usize;
     sorted.get(place).copied()
 }
 
-/// The probability, if both sides are the same, that the ranks of `large` are at least as high as they are.
+/// Returns the probability, if both sides are the same, that the ranks of `large` are at least as high as observed.
 ///
 /// Each side has 1 to [`SAMPLES_MAX`] samples.
 pub(super) fn p_larger(large: &[f64], small: &[f64]) -> f64 {
@@ -44,13 +45,14 @@ pub(super) fn p_larger(large: &[f64], small: &[f64]) -> f64 {
     ways[found..].iter().sum::<f64>() / all
 }
 
-/// The smallest p that sides of these sizes can show: one over the ways to choose the first among all.
+/// Returns the smallest p that sides of these sizes can show: one over the number of ways to choose the first side.
 pub(super) fn p_min(large: usize, small: usize) -> f64 {
-    // Each step is a whole number, so that 3 and 3 samples give 0.05 and not a little more.
+    // Each intermediate product is a whole number, so that 3 and 3 samples give exactly 0.05.
     1.0 / (1..=large).fold(1.0, |ways, step| ways * (small + step) as f64 / step as f64)
 }
 
-/// Twice the rank of each sample among all, the first side's first; equal samples share the mean of their ranks, and twice that is whole.
+/// Returns twice the rank of each sample among all, the first side's first. Equal samples share the mean of their
+/// ranks, twice which is a whole number.
 fn doubled_ranks(first: &[f64], second: &[f64]) -> Vec<usize> {
     let all: Vec<f64> = first.iter().chain(second).copied().collect();
     let rank = |value: f64| {
@@ -61,7 +63,8 @@ fn doubled_ranks(first: &[f64], second: &[f64]) -> Vec<usize> {
     all.iter().map(|value| rank(*value)).collect()
 }
 
-/// In how many ways so many of the ranks can be chosen, by their sum. Counts of 64 over 32 fit a float with an error of 1e-16.
+/// Returns the number of ways to choose `chosen` ranks, by their sum. Counts of 64 over 32 fit a float with an error of
+/// 1e-16.
 fn ways(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let sum_max: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; sum_max + 1]; chosen + 1];
@@ -77,7 +80,7 @@ fn ways(ranks: &[usize], chosen: usize) -> Vec<f64> {
     ways.swap_remove(chosen)
 }
 
-/// Which of these are below alpha all together, by Holm's steps.
+/// Returns which of these are jointly below alpha, by Holm's procedure.
 pub(super) fn below(alpha: f64, ps: &[f64]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..ps.len()).collect();
     order.sort_by(|one, other| ps[*one].total_cmp(&ps[*other]));
@@ -106,7 +109,8 @@ mod tests {
         assert_eq!(quantile(&[1.0, 2.0, 9.0], 0.99), Some(9.0));
     }
 
-    /// Goal: the counts are those that Mann and Whitney print in their table I for n = 3, m = 3: U = 0 is 0.05, U = 1 is 0.1, U = 2 is 0.2.
+    /// Goal: the values are those of Mann and Whitney's table I for n = 3, m = 3: U = 0 is 0.05, U = 1 is 0.1, U = 2 is
+    /// 0.2.
     #[test]
     fn p_is_that_of_the_published_table() {
         close(p_larger(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0]), 0.05);
@@ -134,7 +138,7 @@ mod tests {
         close(p_larger(&[1.0; 4], &[1.0; 4]), 1.0);
     }
 
-    /// Goal: the largest case is exact and ends at once.
+    /// Goal: the largest case is exact and fast.
     #[test]
     fn the_largest_case_is_counted() {
         let large: Vec<f64> = (0..32).map(|value| f64::from(value) + 100.0).collect();

@@ -1,4 +1,4 @@
-//! [`Directory`]: where a devnet's files are, and whether they stay.
+//! [`Directory`]: where a devnet stores its files, and whether they stay.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::DevnetOptions;
 use crate::leftovers::RunDir;
 
-/// The devnet's directory; removed at the end only if we made it and nobody asked to keep it.
+/// The devnet's directory. It is removed at the end only if it is temporary and the user did not ask to keep it.
 pub(super) struct Directory {
     pub(super) path: PathBuf,
     temporary: Option<RunDir>,

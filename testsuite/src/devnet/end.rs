@@ -11,9 +11,9 @@ use super::process::describe;
 pub struct NodeEnd {
     pub(super) name: String,
     pub(super) status: ExitStatus,
-    /// The end of its log.
+    /// The last lines of its log.
     pub(super) last_words: String,
-    /// Starts it again.
+    /// The command that starts it again.
     pub(super) command: String,
 }
 
@@ -23,7 +23,8 @@ impl NodeEnd {
         &self.name
     }
 
-    /// The node and how it ended, if that was not what somebody wanted: an exit code that is not 0, or a crash.
+    /// The node's name and how it ended, if it failed: an exit code other than 0, or a crash. SIGTERM, SIGINT and
+    /// SIGKILL are no failures.
     pub(super) fn failure(&self) -> Option<String> {
         let asked = [Signal::TERM, Signal::INT, Signal::KILL].map(|signal| Some(signal.as_raw()));
         let wanted = self.status.success() || asked.contains(&self.status.signal());

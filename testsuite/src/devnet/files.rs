@@ -1,4 +1,4 @@
-//! What a devnet writes before its processes start: the genesis, and each node's key and configuration.
+//! The files that a devnet writes before its processes start: the genesis, and each node's key and configuration.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, io, net::SocketAddr, path::Path};
 
@@ -23,9 +23,9 @@ pub(crate) const GENESIS: &str = "genesis.json";
 pub(crate) const CONFIG: &str = "node.yaml";
 pub(crate) const KEY: &str = "node.key";
 pub(crate) const DATA: &str = "data";
-/// Held by whoever runs on the data directory.
+/// Locked by the process that uses the data directory.
 pub(crate) const LOCK: &str = "LOCK";
-/// Takes what is left of a disk that a fault fills, in the data directory. No data.
+/// A file in the data directory with which a fault fills the disk. It holds no data.
 pub(crate) const FILLER: &str = "filler";
 pub(crate) const LOG: &str = "log";
 
@@ -50,7 +50,7 @@ pub enum SyncMode {
 }
 
 impl SyncMode {
-    /// As node.yaml writes it.
+    /// The mode's name in node.yaml.
     pub fn name(self) -> &'static str {
         match self {
             SyncMode::Auto => "auto",
@@ -61,13 +61,13 @@ impl SyncMode {
     }
 }
 
-/// What differs between nodes beside their identity.
+/// The settings that differ between nodes, apart from their identity.
 pub(super) struct Settings<'a> {
     pub(super) peers: &'a [String],
     /// Entries of `network.names`.
     pub(super) names: Vec<String>,
     pub(super) mode: SyncMode,
-    /// Where trust starts, in place of the genesis file.
+    /// The waypoint at which trust starts, instead of the genesis file.
     pub(super) waypoint: Option<&'a str>,
     pub(super) snapshot_interval_batches: u64,
     pub(super) batch_interval_ms: Option<u64>,
@@ -78,8 +78,8 @@ pub(super) struct Settings<'a> {
     pub(super) extra: &'a str,
 }
 
-/// A chain with funded accounts, the contract of EIP-2935, which keeps block hashes in the state, and the validators contract, which
-/// belongs to [`Account::owner`].
+/// Builds a chain's genesis. It has the funded `accounts`, the EIP-2935 contract, which stores block hashes in the
+/// state, and the validators contract, which [`Account::owner`] owns.
 pub fn genesis(seed: &str, validators: u32, accounts: &[Account]) -> Genesis {
     let validator = |index| Validator {
         public_key: node_key(seed, index).public(),
@@ -106,7 +106,7 @@ fn funded(balance: U256) -> GenesisAccount {
     GenesisAccount { balance, ..GenesisAccount::default() }
 }
 
-/// What makes a chain easier to try things on.
+/// Additions to the genesis that make a chain easier to experiment with.
 #[derive(Clone, Copy)]
 pub(crate) struct Extras {
     /// See [`DevnetOptions::predeploys`].
@@ -134,8 +134,8 @@ impl Extras {
     }
 }
 
-/// Writes the genesis with what is wanted of the extras, and gives it. A directory that already has one keeps it, with what of them it has, and
-/// must mean the same chain otherwise.
+/// Writes the genesis with `extras`, and returns it. If the directory already has a genesis, that one stays with the
+/// extras it has; apart from extras it must define the same chain.
 pub(crate) fn write_genesis(plain: &Genesis, extras: Extras, dir: &Path) -> Result<Genesis> {
     plain.check().context("such a devnet has no valid genesis")?;
     let text = |genesis: &Genesis| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(genesis)? + "\n");
@@ -170,8 +170,8 @@ pub(super) fn write_node(
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The ports that a node had when its configuration was last written, network first; `None` before that. Others have written them
-/// down: peers that were attached to the devnet, wallets, dashboards.
+/// Returns the ports in a node's last written configuration, network first, or `None` if there is no configuration.
+/// Others rely on these ports: peers attached to the devnet, wallets, dashboards.
 pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
     #[derive(Deserialize)]
     struct Section {
@@ -193,7 +193,7 @@ pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
     Ok(Some((network.listen.port(), api.listen.port())))
 }
 
-/// Writes a node's key into its directory, readable by its owner alone.
+/// Writes a node's key into its directory, readable by the owner alone.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -236,7 +236,7 @@ pub(super) fn node_yaml(role: Role, network: SocketAddr, api_port: u16, settings
     )
 }
 
-/// A list of texts in YAML, two levels deep, from behind its key.
+/// Formats a YAML list of strings, two levels deep; the result follows the list's key.
 fn list(items: &[String]) -> String {
     if items.is_empty() {
         return String::from(" []\n");
@@ -261,7 +261,8 @@ mod tests {
         let plain = |validators| genesis("a", validators, &accounts);
         let first = write_genesis(&plain(4), EVERYTHING, dir.path()).unwrap();
         assert!(first.chain.unprotected_transactions);
-        // Who asks for less, as an earlier slipnet did, gets the chain that is there; and the other way round.
+        // A request for fewer extras, as from an earlier slipnet, returns the existing chain; so does a request for
+        // more.
         for extras in Extras::all() {
             assert_eq!(write_genesis(&plain(4), extras, dir.path()).unwrap(), first);
         }

@@ -15,12 +15,12 @@ pub(crate) struct Newcomer<'a> {
     pub(crate) mode: SyncMode,
     /// Entries of its `network.peers`.
     pub(crate) peers: &'a [String],
-    /// Where its trust starts, in place of the genesis.
+    /// The waypoint at which its trust starts, instead of the genesis.
     pub(crate) waypoint: Option<&'a str>,
 }
 
 impl Devnet {
-    /// Starts one more fullnode with an empty data directory, and waits until it answers, not until it has caught up.
+    /// Starts one more fullnode with an empty data directory. Waits until its API answers, not until it has caught up.
     pub async fn add_fullnode(&mut self, name: &str, mode: SyncMode) -> Result<usize> {
         let peers = self.peers_by_default();
         self.add_fullnode_behind(name, mode, &peers).await
@@ -36,7 +36,8 @@ impl Devnet {
         self.add_fullnode_from(Ipv4Addr::LOCALHOST, name, mode, peers).await
     }
 
-    /// As [`Devnet::add_fullnode_behind`], at another address of this machine's: its peers take it for a stranger from elsewhere.
+    /// As [`Devnet::add_fullnode_behind`], at another address of this machine. Its peers take it for a stranger from
+    /// elsewhere.
     pub async fn add_fullnode_from(
         &mut self,
         host: Ipv4Addr,
@@ -47,7 +48,7 @@ impl Devnet {
         self.add_fullnode_trusting(host, name, mode, peers, None).await
     }
 
-    /// As [`Devnet::add_fullnode_from`]; with a waypoint it trusts that and has no genesis.
+    /// As [`Devnet::add_fullnode_from`]. A node with a waypoint trusts that and has no genesis.
     pub async fn add_fullnode_trusting(
         &mut self,
         host: Ipv4Addr,
@@ -70,7 +71,7 @@ impl Devnet {
         self.add_fullnode_trusting(Ipv4Addr::LOCALHOST, name, mode, &peers, Some(waypoint)).await
     }
 
-    /// Starts a node that validates as soon as the chain's set names it, and follows until then.
+    /// Starts a node that follows until the chain's validator set names it, and then validates.
     pub async fn add_candidate(&mut self, name: &str) -> Result<usize> {
         let peers = self.peers_by_default();
         let newcomer =
@@ -84,7 +85,7 @@ impl Devnet {
         Ok(index)
     }
 
-    /// Starts one more node with an empty data directory, and does not wait for its answer.
+    /// Starts one more node with an empty data directory, without waiting until its API answers.
     ///
     /// # Errors
     /// If its process cannot be started, or the name is taken.
@@ -111,7 +112,7 @@ impl Devnet {
         Ok(index)
     }
 
-    /// Of the next node.
+    /// Returns the default peers of the next node.
     fn peers_by_default(&self) -> Vec<String> {
         self.peers_of(self.nodes.len()).into_iter().map(|(_, peer)| peer).collect()
     }

@@ -1,14 +1,14 @@
-//! Which program has a port, by what the kernel tells in `/proc`.
+//! Finds the program that holds a port, from `/proc`.
 
 use std::{collections::HashSet, fs, path::Path};
 
-/// A TCP socket that listens, as `/proc/net/tcp` writes its state.
+/// The state of a listening TCP socket in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
-/// The program and process that listen on a TCP port, or have a UDP port; none if they are another user's.
+/// Returns the program and process that listen on a TCP port or hold a UDP port; `None` if they belong to another user.
 pub(super) fn holder(port: u16) -> Option<String> {
     let sockets = sockets(port);
-    // `/proc/self` is a process too, by another name.
+    // `/proc/self` is skipped: it is a second name of one of the processes.
     let mut ids = fs::read_dir("/proc")
         .ok()?
         .flatten()
@@ -18,13 +18,13 @@ pub(super) fn holder(port: u16) -> Option<String> {
     Some(format!("{} (process {id})", name.trim()))
 }
 
-/// Whether nobody listens on a TCP port, or has the UDP port of its number. That is read and not tried: a socket that is bound for a look
-/// also belongs to each process that is started meanwhile, until that runs its program.
+/// Whether no socket listens on this TCP port and none holds the UDP port of the same number. It reads `/proc` and does
+/// not try to bind. A child that is started during a trial bind would inherit the socket until it runs its program.
 pub(super) fn is_free(port: u16) -> bool {
     sockets(port).is_empty()
 }
 
-/// The sockets that listen on a TCP port, or have a UDP port, as the links of a process name them.
+/// Returns the sockets that listen on a TCP port or hold a UDP port, named as in a process's file descriptor links.
 fn sockets(port: u16) -> HashSet<String> {
     let tables = ["tcp", "tcp6", "udp", "udp6"].into_iter();
     let found = tables.flat_map(|table| {
@@ -34,7 +34,8 @@ fn sockets(port: u16) -> HashSet<String> {
     found.collect()
 }
 
-/// The socket of a line of a table, as the links of a process name it, if it has the port.
+/// Returns the socket in a line of a `/proc/net` table if it has the port, named as in a process's file descriptor
+/// links.
 fn socket(line: &str, port: u16, listens: bool) -> Option<String> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
@@ -64,7 +65,7 @@ mod tests {
         assert!(!is_free(port));
         let found = holder(port).unwrap();
         assert!(found.ends_with(&me), "{found}");
-        // Another test may get the port as soon as it is given back.
+        // Another test may take the port as soon as it is released.
         let is_let_go_of = (0..100).any(|_| {
             let udp = UdpSocket::bind("[::1]:0").or_else(|_| UdpSocket::bind("127.0.0.1:0")).unwrap();
             let port = udp.local_addr().unwrap().port();

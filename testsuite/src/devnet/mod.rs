@@ -5,8 +5,8 @@
 //!  (options)          (files)                     (process)                    (node, status)
 //! ```
 //!
-//! Validators are meshed; a fullnode peers with every validator and with the fullnodes that were there before it. All
-//! processes end with the [`Devnet`], whatever happens to the program that owns it.
+//! Validators are meshed. A fullnode peers with every validator and with the fullnodes that started before it. All
+//! processes end with the [`Devnet`], even if the program that owns it is killed.
 
 mod directory;
 mod end;
@@ -52,32 +52,34 @@ use crate::{
     manifest::{self, Manifest, ManifestAccount},
 };
 
-/// How long a devnet may take until every node is ready: far above the second or two it takes, for loaded machines.
+/// The time limit until every node of a devnet is ready. Usually that takes a second or two; the rest is for loaded
+/// machines.
 pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Where a node dials another one: by the dialling one's place, and the other's place and entry of `network.peers`.
+/// Returns the address at which a node dials another. The arguments are the dialling node's place, the other's place,
+/// and the other's entry of `network.peers`.
 pub type Route<'a> = &'a (dyn Fn(usize, usize, String) -> Result<String> + Sync);
 
 /// A running devnet.
 pub struct Devnet {
-    // Nodes before the directory: fields drop in order, and a process must be gone before its files are.
+    // Nodes come before the directory: fields drop in order, and processes must end before their files are removed.
     nodes: Vec<Node>,
     directory: Directory,
     options: DevnetOptions,
     genesis: Genesis,
     accounts: Vec<Account>,
     ports: ports::Ports,
-    /// Nodes that ended badly while the devnet ran, and how.
+    /// The nodes that failed while the devnet ran, and how they ended.
     failed: Vec<String>,
 }
 
 impl Devnet {
-    /// Writes the files, starts all nodes and waits until each is ready and its head has moved.
+    /// Writes the files, starts all nodes, and waits until each is ready and its head has moved.
     pub async fn start(options: DevnetOptions) -> Result<Devnet> {
         Devnet::start_routed(options, &|_, _, peer| Ok(peer)).await
     }
 
-    /// As [`Devnet::start`], over links that somebody else lays.
+    /// As [`Devnet::start`], over the links that `route` returns.
     ///
     /// # Errors
     /// As [`Devnet::start`].
@@ -124,14 +126,15 @@ impl Devnet {
         self.write_manifest().await
     }
 
-    /// Waits until the head of each node is at this batch.
+    /// Waits until each node's head has reached batch `number`.
     ///
     /// # Errors
-    /// With each node that ended, or is not there at the deadline: one may be why the others are not.
+    /// Lists every node that has ended or missed the deadline: one of them may be the cause of the others.
     async fn wait_all(&mut self, number: u64, deadline: Instant) -> Result<()> {
         let mut failed = Vec::new();
         for node in &mut self.nodes {
-            // Of those behind one that ended early nobody knows yet whether they would be late.
+            // Once a node has failed, the nodes after it are only checked to be alive: they may still reach the batch
+            // in time.
             let looked = match failed.is_empty() || Instant::now() > deadline {
                 true => node.wait_head(number, deadline).await.map(drop),
                 false => node.check_alive(),
@@ -142,7 +145,7 @@ impl Devnet {
         Ok(())
     }
 
-    /// The peers that a node knows by default, and their places: everybody before it, and all validators.
+    /// Returns the default peers of a node, with their places: all nodes before it, and all validators.
     fn peers_of(&self, index: usize) -> Vec<(usize, String)> {
         let validators = self.options.validators as usize;
         let peers = self.nodes.iter().enumerate().filter(|(other, _)| dials(index, *other, validators));
@@ -169,7 +172,7 @@ impl Devnet {
         &mut self.nodes[index]
     }
 
-    /// The place of the node of this name in [`Devnet::nodes`].
+    /// Returns the place in [`Devnet::nodes`] of the node with this name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.nodes.iter().position(|node| node.name() == name)
     }
@@ -189,23 +192,23 @@ impl Devnet {
         Account::owner(&self.options.seed)
     }
 
-    /// Where files and logs are.
+    /// The directory of its files and logs.
     pub fn dir(&self) -> &Path {
         &self.directory.path
     }
 
-    /// The chain's genesis.
+    /// The path of the chain's genesis file.
     pub fn genesis_file(&self) -> PathBuf {
         self.directory.path.join(files::GENESIS)
     }
 
-    /// Keeps the files when the devnet ends, and says where they are.
+    /// Keeps the files when the devnet ends, and returns their directory.
     pub fn keep_directory(&mut self) -> PathBuf {
         self.directory.keep();
         self.directory.path.clone()
     }
 
-    /// What other tools need.
+    /// Returns the manifest, which other tools read.
     ///
     /// # Errors
     /// If no node answers.
@@ -224,7 +227,7 @@ impl Devnet {
         })
     }
 
-    /// Of the first node that answers: the proposer may be the one that is stopped.
+    /// Returns the status of the first node that answers: the proposer may be stopped.
     async fn first_status(&self) -> Result<Status> {
         let mut failed = None;
         for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
@@ -236,7 +239,8 @@ impl Devnet {
         Err(failed.unwrap_or_else(|| anyhow::anyhow!("no node of the devnet runs")))
     }
 
-    /// Writes the manifest into the devnet's directory: again where nodes have other processes since.
+    /// Writes the manifest into the devnet's directory. Call it again after nodes have restarted, since their process
+    /// ids change.
     ///
     /// # Errors
     /// As [`Devnet::manifest`], or if the file cannot be written.
@@ -246,7 +250,7 @@ impl Devnet {
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// The nodes that have ended by themselves since the last call. The others go on.
+    /// Returns the nodes that have ended by themselves since the last call. The others continue.
     pub fn take_ended(&mut self) -> Result<Vec<NodeEnd>> {
         let ended: Result<Vec<_>> =
             self.nodes.iter_mut().filter_map(|node| node.take_ended().transpose()).collect();
@@ -255,7 +259,7 @@ impl Devnet {
         Ok(ended)
     }
 
-    /// This node's end was wanted after all: [`Devnet::stop`] does not tell it.
+    /// Marks this end as expected: [`Devnet::stop`] does not report it.
     pub(crate) fn forgive(&mut self, end: &NodeEnd) {
         let failure = end.failure();
         if let Some(place) = self.failed.iter().rposition(|failed| failure.as_ref() == Some(failed)) {
@@ -263,12 +267,14 @@ impl Devnet {
         }
     }
 
-    /// The nodes that somebody started again with `slipstream run` after they had ended: their files are in use.
+    /// Returns the nodes that the user started again with `slipstream run` after they had ended: their files are in
+    /// use.
     pub fn started_by_hand(&self) -> Vec<String> {
         self.nodes.iter().filter(|node| node.runs_by_hand()).map(|node| node.name().to_owned()).collect()
     }
 
-    /// Stops all nodes and waits for them: first politely, then not. An error if one stops badly, or had ended badly before.
+    /// Stops all nodes and waits until they have ended; kills those that miss the deadline. Returns an error if a node
+    /// stops badly, or has failed before.
     pub async fn stop(mut self) -> Result<()> {
         for node in &mut self.nodes {
             node.ask_to_stop();

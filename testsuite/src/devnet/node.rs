@@ -39,17 +39,17 @@ pub struct Node {
     key: SecretKey,
     dir: PathBuf,
     binary: PathBuf,
-    /// Where it listens for peers, and dials from.
+    /// The address on which it listens for peers and from which it dials.
     network_host: Ipv4Addr,
     network_port: u16,
     api_port: u16,
     rpc: Rpc,
     /// `KEY=VALUE` for `slipstream run --set`.
     overrides: Vec<String>,
-    /// Variables of its environment, beside those of this process.
+    /// Environment variables in addition to those of this process.
     environment: BTreeMap<String, String>,
     process: Option<Process>,
-    /// Over all of its processes.
+    /// The peak over all of its processes.
     peak: MemoryPeak,
 }
 
@@ -66,7 +66,7 @@ impl Node {
         let dir = devnet.join(&name);
         std::fs::create_dir_all(&dir)
             .with_context(|| format!("cannot make the directory {}", dir.display()))?;
-        // A base that the user gave moves the devnet; otherwise a node keeps its ports.
+        // If the user gave a base port, the devnet moves there. Otherwise a node keeps its ports.
         let kept = if ports.search() { files::kept_ports(&dir)? } else { None };
         let chosen = match kept {
             Some((network, api)) => ports.claim(network).and_then(|network| Ok((network, ports.claim(api)?))),
@@ -92,7 +92,7 @@ impl Node {
         })
     }
 
-    /// The node with what is said of it alone.
+    /// Applies the options that are specific to this node.
     pub(super) fn with(self, own: Option<NodeOptions>) -> Node {
         match own {
             None => self,
@@ -103,22 +103,22 @@ impl Node {
         }
     }
 
-    /// The node at another address of this machine's: its peers take it for a stranger from elsewhere.
+    /// Moves the node to another address of this machine. Its peers take it for a stranger from elsewhere.
     pub(super) fn at(self, network_host: Ipv4Addr) -> Node {
         Node { network_host, ..self }
     }
 
-    /// Its name, also of its directory.
+    /// Its name, which is also its directory's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it certifies or follows.
+    /// Whether it is a validator or a fullnode.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Its configuration, data and log.
+    /// The directory of its configuration, data and log.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -128,12 +128,12 @@ impl Node {
         &self.rpc
     }
 
-    /// Its process, while it runs.
+    /// The id of its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// The node as an entry of `network.peers`.
+    /// Its entry in another node's `network.peers`.
     pub fn peer_address(&self) -> String {
         format!("{}@{}", self.key.public(), self.network_address())
     }
@@ -177,7 +177,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sets the program, from the next start on.
+    /// Sets the program that it runs from the next start on.
     pub fn set_program(&mut self, program: PathBuf) {
         self.binary = program;
     }
@@ -189,17 +189,17 @@ impl Node {
         }
     }
 
-    /// What it keeps on the disk.
+    /// Its data directory.
     pub fn data(&self) -> PathBuf {
         self.dir.join(files::DATA)
     }
 
-    /// The file of its configuration, node.yaml.
+    /// The path of its configuration, node.yaml.
     pub fn config(&self) -> PathBuf {
         self.dir.join(files::CONFIG)
     }
 
-    /// `kill -9`, and removes what it keeps on the disk; the directory stays, which may be a file system of its own.
+    /// Kills the node (`kill -9`) and removes its data. The data directory itself stays: it may be a mount point.
     ///
     /// # Errors
     /// If something cannot be removed.
@@ -208,7 +208,7 @@ impl Node {
         clear(&self.data())
     }
 
-    /// `kill -9`. Does nothing when it does not run.
+    /// Kills the node (`kill -9`). Does nothing when it does not run.
     pub fn kill(&mut self) {
         self.peak.end();
         self.process = None;
@@ -224,12 +224,12 @@ impl Node {
         self.peak.look();
         if let Some(process) = &self.process {
             process.signal(Signal::TERM);
-            // A paused process would not hear it.
+            // A paused process would not receive SIGTERM.
             process.signal(Signal::CONT);
         }
     }
 
-    /// How its process ended by itself, the first time that this is asked afterwards.
+    /// Returns how its process ended by itself, on the first call after that end.
     pub(super) fn take_ended(&mut self) -> Result<Option<NodeEnd>> {
         let Some(process) = &mut self.process else { return Ok(None) };
         let Some(status) = process.ended()? else { return Ok(None) };
@@ -244,7 +244,7 @@ impl Node {
         Ok(Some(end))
     }
 
-    /// Whether it runs, but not as a child of this devnet.
+    /// Whether another process runs it, which is no child of this devnet.
     pub(super) fn runs_by_hand(&self) -> bool {
         let lock = File::open(self.data().join(files::LOCK));
         self.process.is_none() && matches!(lock.map(FileLock::shared), Ok(Ok(None)))
@@ -257,7 +257,7 @@ impl Node {
         stopped.with_context(|| self.name.clone())
     }
 
-    /// An error if the process has ended by itself.
+    /// Returns an error if the process has ended by itself.
     pub fn check_alive(&mut self) -> Result<()> {
         match &mut self.process {
             Some(process) => process.check_alive().with_context(|| self.name.clone()),
@@ -271,7 +271,7 @@ impl Node {
         serde_json::from_value(page).with_context(|| format!("the /v1/status of {}", self.name))
     }
 
-    /// The state's root after a batch, as JSON-RPC tells it.
+    /// Returns the state root after a batch, from JSON-RPC.
     pub async fn state_root(&self, number: u64) -> Result<B256> {
         let block: Value =
             self.rpc.call("eth_getBlockByNumber", json!([format!("{number:#x}"), false])).await?;
@@ -284,7 +284,7 @@ impl Node {
         self.wait_head(0, deadline).await.map(drop)
     }
 
-    /// Waits until its head is at least `number`, and returns its status then.
+    /// Waits until its head is at least `number`, and returns its status at that time.
     pub async fn wait_head(&mut self, number: u64, deadline: Instant) -> Result<Status> {
         loop {
             self.check_alive()?;
@@ -300,24 +300,24 @@ impl Node {
         }
     }
 
-    /// The most memory that its processes took.
+    /// The most memory that its processes used.
     pub fn memory_peak(&self) -> &MemoryPeak {
         &self.peak
     }
 
-    /// What the process printed.
+    /// The path of its log: the output of its processes.
     pub fn log(&self) -> PathBuf {
         self.dir.join(files::LOG)
     }
 
-    /// The end of its log, with where the rest is, as a sentence of an error.
+    /// Returns the end of its log and the log's path, as a sentence for an error.
     pub(crate) fn log_end(&self) -> String {
         let log = self.log();
         format!("The end of its log, {}:\n{}", log.display(), process::log_end(&log))
     }
 }
 
-/// Removes what is in a directory, if that is there.
+/// Removes the contents of a directory, if it exists.
 pub(crate) fn clear(dir: &Path) -> Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

@@ -1,4 +1,4 @@
-//! [`DevnetOptions`]: what a devnet consists of.
+//! [`DevnetOptions`]: the size and settings of a devnet.
 
 use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf, time::Duration};
 
@@ -14,64 +14,66 @@ use crate::{
     manifest::Role,
 };
 
-/// Entries of `network.names` that a node takes.
+/// The most entries of `network.names` that a node accepts.
 const NAMES_MAX: u32 = 1_024;
 
-/// What a devnet consists of.
+/// The size and settings of a devnet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DevnetOptions {
-    /// Nodes that certify; at least one.
+    /// The number of validators; at least one.
     pub validators: u32,
-    /// Nodes that follow.
+    /// The number of fullnodes.
     pub fullnodes: u32,
-    /// Funded accounts.
+    /// The number of funded accounts.
     pub accounts: u32,
-    /// Whether the chain begins with the contracts that Ethereum's tools expect (`slipstream_types::predeploys`).
+    /// Whether the genesis contains the contracts that Ethereum's tools expect (`slipstream_types::predeploys`).
     pub predeploys: bool,
-    /// Whether the chain admits transactions that name no chain, from before EIP-155: those that deploy known contracts at their known
-    /// addresses are such ones.
+    /// Whether the chain admits transactions without a chain id, from before EIP-155. Such transactions deploy known
+    /// contracts at their known addresses.
     pub unprotected_transactions: bool,
-    /// All keys come from it.
+    /// The seed from which all keys are derived.
     pub seed: String,
-    /// The first port; when it is not given, nodes keep the ports that a directory says they had, and new ones get free ones.
+    /// The first port. If `None`, nodes keep the ports in their existing configuration, and new nodes get free ports.
     pub base_port: Option<u16>,
-    /// Where files go; a fresh temporary directory when it is not given.
+    /// The directory of all files; a fresh temporary directory if `None`.
     pub dir: Option<PathBuf>,
     /// Whether a temporary directory stays.
     pub keep: bool,
-    /// Batches between two snapshots.
+    /// The number of batches between two snapshots.
     pub snapshot_interval_batches: u64,
-    /// `consensus.batch_interval_ms`, and the same between empty batches; the nodes' defaults when it is not given.
+    /// The value of `consensus.batch_interval_ms` and of the interval between empty batches; the nodes' defaults if
+    /// `None`.
     pub batch_interval_ms: Option<u64>,
-    /// MiB of each node's block cache; the nodes' default when it is not given.
+    /// The size of each node's block cache in MiB; the nodes' default if `None`.
     pub block_cache_mib: Option<u64>,
-    /// States of the past that each node answers for; the nodes' default when it is not given.
+    /// The number of past states that each node serves; the nodes' default if `None`.
     pub state_history: Option<u64>,
-    /// Peers that each node chooses by itself (`network.outbound`); the nodes' default when it is not given. 0 where links are laid
-    /// for a node: what its peers tell it of lies behind them.
+    /// The number of peers that each node chooses by itself (`network.outbound`); the nodes' default if `None`. Use 0
+    /// when a node's links are relayed: addresses that its peers announce would bypass the relays.
     pub outbound: Option<u32>,
-    /// How the fullnodes that are there from the start follow.
+    /// The sync mode of the fullnodes that start with the devnet.
     pub sync_mode: SyncMode,
-    /// How long a node, and the chain at its beginning, may take until it is ready.
+    /// The time limit for a node, and for the chain at its start, to become ready.
     pub ready_within: Duration,
-    /// The log filter of all nodes.
+    /// The log filter of every node.
     pub log_filter: String,
-    /// Further sections of all nodes' configuration, as lines of YAML; of none that the options above write.
+    /// Further sections of every node's configuration, as lines of YAML. They must not repeat a section that the
+    /// options above write.
     pub extra: String,
-    /// What differs for some nodes, by their names; for those that are added later too.
+    /// The options of individual nodes, by name. They also apply to nodes that are added later.
     pub nodes: BTreeMap<String, NodeOptions>,
 }
 
-/// What differs for one node.
+/// The options of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeOptions {
-    /// The program that it runs; [`binary`](super::binary)'s when it is not given.
+    /// The program that it runs; that of [`binary`](super::binary) if `None`.
     pub program: Option<PathBuf>,
-    /// `KEY=VALUE` for `slipstream run --set`: above everything that its node.yaml says.
+    /// `KEY=VALUE` arguments for `slipstream run --set`. They override its node.yaml.
     pub overrides: Vec<String>,
-    /// Variables of its environment, beside those of this process.
+    /// Environment variables in addition to those of this process.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -102,14 +104,14 @@ impl Default for DevnetOptions {
 }
 
 impl DevnetOptions {
-    /// What a node's node.yaml says of it, for whoever wants to have it checked: with a peer and ports that nobody has.
+    /// Returns a node.yaml with these options, so that they can be checked. Its peer and ports are placeholders.
     pub(crate) fn node_yaml(&self, role: Role) -> String {
         let peer = [format!("{}@127.0.0.1:3", node_key(&self.seed, 0).public())];
         let settings = self.settings(self.sync_mode, &peer, None);
         files::node_yaml(role, (Ipv4Addr::LOCALHOST, 1).into(), 2, &settings)
     }
 
-    /// What the nodes that are there from the start call each other: `KEY=NAME`.
+    /// Returns the names of the nodes that start with the devnet, as `KEY=NAME`.
     fn names(&self) -> Vec<String> {
         let named = |index| {
             let (_, name) = seat(index, self.validators);
@@ -118,7 +120,7 @@ impl DevnetOptions {
         (0..self.validators.saturating_add(self.fullnodes).min(NAMES_MAX)).map(named).collect()
     }
 
-    /// For a node that follows so, with these peers.
+    /// Returns the settings of a node with this sync mode and these peers.
     pub(super) fn settings<'a>(
         &'a self,
         mode: SyncMode,

@@ -1,4 +1,4 @@
-//! [`MemoryPeak`]: the most memory that a node's processes ever took, as the kernel counted it.
+//! [`MemoryPeak`]: the most memory that a node's processes have used, as counted by the kernel.
 
 use std::sync::Arc;
 
@@ -6,43 +6,44 @@ use parking_lot::Mutex;
 
 use crate::{leftovers::started, memory};
 
-/// A handle to a node's peak, over all of its processes from their beginning. Whoever has one may look, as often as it likes: a peak
-/// between two looks is seen by the second one. What a process took between its last look and its death is missed.
+/// A handle to a node's peak, over all of its processes since it first started. Any holder may look at any time: the
+/// kernel keeps the peak, so a peak between two looks is not lost. Memory that a process takes after its last look and
+/// before its death is missed.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryPeak(Arc<Mutex<Seen>>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// The process that runs, and when it started: a later one of its number is another one.
+    /// The running process and its start time. The start time tells it from a later process with the same id.
     process: Option<(u32, u64)>,
     mib: f64,
 }
 
 impl MemoryPeak {
-    /// A process of the node begins.
+    /// Records that a process of the node has started.
     pub(super) fn begin(&self, pid: u32) {
         self.0.lock().process = started(pid).ok().flatten().map(|started| (pid, started));
         self.look();
     }
 
-    /// Its process is about to end, or has ended.
+    /// Records that its process is about to end, or has ended.
     pub(super) fn end(&self) {
         self.look();
         self.0.lock().process = None;
     }
 
-    /// Looks at what the process took so far. A process that has ended shows nothing.
+    /// Reads the process's peak so far. A process that has ended has none.
     pub fn look(&self) {
         let mut seen = self.0.lock();
         let mib = seen.process.and_then(|(pid, began)| {
             let mib = memory::peak_mib(pid).ok()?;
-            // Asked afterwards: while it still runs, what was read is its own.
+            // The start time is read after the peak: if it is unchanged, the peak belongs to this process.
             (started(pid).ok()? == Some(began)).then_some(mib)
         });
         seen.mib = seen.mib.max(mib.unwrap_or_default());
     }
 
-    /// The most MiB so far; none if no process was ever seen.
+    /// Returns the peak in MiB; `None` if no process has been seen.
     pub fn mib(&self) -> Option<f64> {
         Some(self.0.lock().mib).filter(|mib| *mib > 0.0)
     }
@@ -54,7 +55,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: what a process took and gave back before anybody looked counts, and stays when the process is gone and another one came.
+    /// Goal: memory that a process took and released before the first look counts, and the peak survives the process
+    /// and its successor.
     #[test]
     fn a_peak_between_two_looks_is_seen() {
         let peak = MemoryPeak::default();
@@ -73,7 +75,7 @@ mod tests {
         child.wait().unwrap();
         peak.end();
         assert_eq!(peak.mib(), Some(most));
-        // The number of one that ended, with another process behind it.
+        // The id of an ended process, now reused by another.
         let taken = MemoryPeak::default();
         taken.0.lock().process = Some((std::process::id(), 1));
         taken.look();

@@ -1,5 +1,5 @@
-//! Free ports. A node's peers must know its port before it runs, so ports are chosen here instead of by the system. They stay the
-//! node's for the time of its devnet, even while it is stopped.
+//! Free ports. A node's peers must know its port before it runs, so ports are chosen here and not by the system. A port
+//! stays the node's as long as its devnet runs, even while the node is stopped.
 
 use std::{
     io,
@@ -16,23 +16,23 @@ use rand::Rng;
 
 use super::holder::{holder, is_free};
 
-/// The searched range lies below 32768, where Linux starts to give ports to outgoing connections: only programs that listen take
-/// ports here.
+/// The searched range lies below 32768, where Linux starts to assign ports to outgoing connections. Only listening
+/// programs take ports here.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 /// Attempts to find a free port before the machine counts as full.
 const ATTEMPTS: usize = 1_000;
-/// How long a port of another devnet is waited for. One that has just ended may still be letting go of it, or somebody who was being
-/// started meanwhile.
+/// How long to wait for a port of another devnet. A devnet that has just ended may still be releasing it; so may a
+/// process that was being started at that time.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 const CLAIM_POLL: Duration = Duration::from_millis(20);
 
 /// Hands out ports, each once, and each free of other devnets on this machine.
 pub(super) struct Ports {
     next: u16,
-    /// Whether a busy port is passed over. One that the user asked for is not: the error says who has it.
+    /// Whether a busy port is skipped. A port that the user asked for is not skipped: the error names its holder.
     search: bool,
-    /// Kept until the devnet ends: see [`reserve`].
+    /// Held until the devnet ends: see [`reserve`].
     reserved: Vec<UnixDatagram>,
 }
 
@@ -40,17 +40,17 @@ impl Ports {
     pub(super) fn new(base: Option<u16>) -> Ports {
         match base {
             Some(next) => Ports { next, search: false, reserved: Vec::new() },
-            // A random start: devnets that start at the same moment rarely try the same.
+            // The start is random: devnets that start at the same moment rarely try the same port.
             None => Ports { next: rand::rng().random_range(FIRST..LAST), search: true, reserved: Vec::new() },
         }
     }
 
-    /// Whether ports are searched, rather than counted up from one that the user gave.
+    /// Whether ports are searched, or counted up from the user's base port.
     pub(super) fn search(&self) -> bool {
         self.search
     }
 
-    /// The next port.
+    /// Takes the next port.
     pub(super) fn take(&mut self) -> Result<u16> {
         for _ in 0..ATTEMPTS {
             let port = self.next;
@@ -73,7 +73,7 @@ impl Ports {
         );
     }
 
-    /// This port and no other.
+    /// Takes exactly this port.
     pub(super) fn claim(&mut self, port: u16) -> Result<u16> {
         let advice = "stop it, or name other ports with --base-port";
         let deadline = Instant::now() + CLAIM_PATIENCE;
@@ -95,33 +95,33 @@ impl Ports {
     }
 }
 
-/// A free port for a program that is no node of a devnet. No devnet takes it for as long as this is kept, and Linux gives it to no
-/// outgoing connection.
+/// A free port for a program other than a devnet's node. While this value lives, no devnet takes the port, and Linux
+/// assigns it to no outgoing connection.
 pub struct FreePort {
     number: u16,
     _reserved: Ports,
 }
 
 impl FreePort {
-    /// Finds one.
+    /// Finds a free port.
     ///
     /// # Errors
-    /// If there is none.
+    /// If none is free.
     pub fn find() -> Result<FreePort> {
         let mut ports = Ports::new(None);
         Ok(FreePort { number: ports.take()?, _reserved: ports })
     }
 
-    /// The port.
+    /// The port's number.
     pub fn number(&self) -> u16 {
         self.number
     }
 }
 
-/// Takes a port for this devnet, for as long as the socket is kept; none if another has it. A node binds its port later than we
-/// look whether it is free, and gives it back when it stops. So other devnets could choose it meanwhile. A socket of that name in
-/// Linux' abstract namespace ends with its process, however that dies. It reaches as far as ports do: to the ends of a network
-/// namespace.
+/// Reserves a port for this devnet while the returned socket lives; `None` if another devnet holds it. A node binds its
+/// port some time after the check, and releases it when it stops, so another devnet could choose it meanwhile. A socket
+/// of that name in Linux's abstract namespace prevents this. It ends with its process, however that dies, and has the
+/// same scope as ports: the network namespace.
 fn reserve(port: u16) -> Result<Option<UnixDatagram>> {
     let name = SocketAddr::from_abstract_name(format!("slipnet-port-{port}"));
     match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
@@ -141,8 +141,8 @@ mod tests {
         Ports { next: first, search: true, reserved: Vec::new() }
     }
 
-    /// Claims a port that no devnet has any more. A child of another test has what was open here until it runs its program, which may
-    /// take longer than a claim waits.
+    /// Claims a port that no devnet holds any more. A child that another test starts inherits open sockets until it
+    /// runs its program, which may take longer than a claim waits.
     fn claimed(port: u16) -> Result<(Ports, u16)> {
         let claim = || -> Result<(Ports, u16)> {
             let mut ports = Ports::new(Some(port));
@@ -189,7 +189,7 @@ mod tests {
         let base = Ports::new(None).take().unwrap();
         let (mut ports, first) = claimed(base).unwrap();
         assert_eq!(first, base);
-        // The one behind it may be somebody else's; it is not passed over.
+        // The next port may be somebody else's; it is not skipped.
         if let Ok(next) = ports.take() {
             assert_eq!(next, base + 1);
         }

@@ -1,4 +1,4 @@
-//! One child process that cannot outlive us.
+//! A child process that cannot outlive its parent.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +15,12 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 
 use crate::leftovers::started;
 
-/// A node flushes its last commit within this time, on a loaded machine too; after it the process is killed.
+/// The time limit for a node to stop. Within it a node flushes its last commit, even on a loaded machine; then it is
+/// killed.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 
-/// The `slipstream` program: `$SLIPSTREAM_BIN`, or the one that cargo put beside this program.
+/// Returns the path of the `slipstream` program: `$SLIPSTREAM_BIN`, or the one that cargo put beside this program.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("SLIPSTREAM_BIN") {
         let path = PathBuf::from(path);
@@ -29,7 +30,7 @@ pub fn binary() -> Result<PathBuf> {
         bail!("SLIPSTREAM_BIN names {}, which is no file", path.display());
     }
     let program = std::env::current_exe().context("cannot find the path of this program")?;
-    // A test program lies one directory deeper than the programs that cargo builds beside it.
+    // Cargo puts test programs one directory deeper than other programs.
     let places = program.ancestors().skip(1).take(2).map(|dir| dir.join("slipstream"));
     if let Some(path) = places.into_iter().find(|path| path.is_file()) {
         return Ok(path);
@@ -41,22 +42,22 @@ pub fn binary() -> Result<PathBuf> {
     );
 }
 
-/// Whether a process with this id exists and holds its files.
+/// Whether a process with this id exists. A zombie does not count.
 pub fn exists(pid: u32) -> bool {
     started(pid).is_ok_and(|started| started.is_some())
 }
 
-/// A running child. Dropping it kills it and waits for its end.
+/// A running child process. Dropping it kills it and waits for its end.
 pub struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts the program; what it prints is appended to the log file.
+    /// Starts the program and appends its output to the log file.
     ///
-    /// The kernel kills the child when the thread that called this ends. So call it from a thread that lives as long as the program
-    /// (main, a test's own, or a worker of tokio), and never from `spawn_blocking`.
+    /// The kernel kills the child when the thread that called this ends. So call it from a thread that lives as long as
+    /// the program (main, a test's own, or a tokio worker), and never from `spawn_blocking`.
     ///
     /// # Errors
     /// If the program or its log cannot be opened.
@@ -64,7 +65,7 @@ impl Process {
         Process::spawn_in(program, arguments, &BTreeMap::new(), log)
     }
 
-    /// As [`Process::spawn`], with these variables of the environment beside this process' own.
+    /// As [`Process::spawn`], with environment variables in addition to those of this process.
     ///
     /// # Errors
     /// As [`Process::spawn`].
@@ -78,7 +79,7 @@ impl Process {
         let file = file.with_context(|| format!("cannot open the log file {}", log.display()))?;
         let mut command = Command::new(program);
         command.args(arguments).envs(environment).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        // A group of its own: ctrl-c reaches us alone, and we stop the children in order.
+        // The child has its own process group: ctrl-c reaches slipnet alone, which stops its children in order.
         command.process_group(0);
         die_with_parent(&mut command);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
@@ -90,15 +91,15 @@ impl Process {
         self.child.id()
     }
 
-    /// How the process ended, if it has.
+    /// Returns how the process ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// An error with the end of the log if the process has ended.
+    /// Checks that the process runs.
     ///
     /// # Errors
-    /// That.
+    /// If the process has ended; the error quotes the end of the log.
     pub fn check_alive(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
@@ -113,13 +114,13 @@ impl Process {
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        // The child is waited for in this struct alone, so that its id cannot be somebody else's by now.
+        // Only this struct waits for the child, so its id cannot have been reused.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Waits for the end after [`Signal::TERM`]; kills when it does not come.
+    /// Waits for the end after [`Signal::TERM`], and kills the process at the deadline.
     ///
     /// # Errors
     /// If it stopped badly, or had to be killed.
@@ -138,19 +139,19 @@ impl Process {
         bail!("it did not stop within {} s of SIGTERM and was killed", STOP_DEADLINE.as_secs());
     }
 
-    /// `kill -9`, and waits for the end.
+    /// Kills the process (`kill -9`) and waits for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// The last lines of the log.
+    /// Returns the last lines of the log.
     pub(crate) fn log_end(&self) -> String {
         log_end(&self.log)
     }
 }
 
-/// The last lines of a log; nothing if there is none.
+/// Returns the last lines of a log, or an empty text if it does not exist.
 pub(super) fn log_end(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(8_192)..]).into_owned();
@@ -164,7 +165,7 @@ impl Drop for Process {
     }
 }
 
-/// An exit status in words.
+/// Describes an exit status in words.
 pub(super) fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("killed by signal {signal}"),
@@ -172,7 +173,7 @@ pub(super) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Asks the kernel to kill the child when its parent ends, in whatever way: `kill -9` of slipnet leaves no orphan.
+/// Asks the kernel to kill the child when its parent ends for any reason: `kill -9` of slipnet leaves no orphan.
 #[allow(
     unsafe_code,
     reason = "the death signal can be set only between fork and exec; see the SAFETY comment"
@@ -187,8 +188,8 @@ pub fn die_with_parent(command: &mut Command) {
             _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
         }
     };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure only makes two plain system calls (prctl
-    // and getppid): it takes no lock, and an error from an OS code holds no memory.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes two plain system calls
+    // (prctl and getppid). It takes no lock, and an error made from an OS code allocates no memory.
     unsafe {
         command.pre_exec(before_exec);
     }
@@ -202,7 +203,7 @@ mod tests {
     async fn a_child_is_stopped_politely_or_killed_and_its_log_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        // It says that it has started when it heeds the signal.
+        // The script prints `started` once its signal handler is set.
         let script = "trap 'echo stopping; exit 0' TERM; echo started; while :; do sleep 0.05; done";
         let mut child = Process::spawn(Path::new("/bin/sh"), &["-c", script], log.clone()).unwrap();
         while !std::fs::read_to_string(&log).unwrap().contains("started") {

@@ -1,8 +1,9 @@
-//! Who a devnet's nodes are, and whom each dials, by their places: also where files are written for other machines.
+//! The roles and names of a devnet's nodes by place, and which nodes each one dials. Also used to write files for other
+//! machines.
 
 use crate::manifest::Role;
 
-/// The part and the name of the node at a place, validators first.
+/// Returns the role and name of the node at a place, validators first.
 pub(crate) fn seat(index: u32, validators: u32) -> (Role, String) {
     match index.checked_sub(validators) {
         None => (Role::Validator, format!("validator-{index}")),
@@ -10,7 +11,8 @@ pub(crate) fn seat(index: u32, validators: u32) -> (Role, String) {
     }
 }
 
-/// Whether a node has another one, by their places, among its peers: all validators, and everybody before it.
+/// Whether the node at place `index` has the node at place `other` as a peer. A node's peers are all validators and all
+/// nodes before it.
 pub(crate) fn dials(index: usize, other: usize, validators: usize) -> bool {
     other != index && (other < validators || other < index)
 }

@@ -1,10 +1,10 @@
-//! [`Status`]: the part of `/v1/status` that is read here.
+//! [`Status`]: the part of `/v1/status` that slipnet reads.
 
 use alloy_primitives::B256;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a node says of itself at `/v1/status`; the rest of it is left out.
+/// The part of a node's `/v1/status` that slipnet reads.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Status {
     /// The last batch that the node has committed.
@@ -12,19 +12,19 @@ pub struct Status {
     /// The newest certificate as a waypoint.
     #[serde(default)]
     pub waypoint: Option<String>,
-    /// Who certifies the batch after the head.
+    /// The epoch of the batch after the head, with its validators.
     #[serde(default)]
     pub epoch: EpochStatus,
-    /// What it does as a validator; none while it only follows.
+    /// Its state as a validator; `None` while it only follows.
     #[serde(default)]
     pub consensus: Option<Value>,
-    /// What the follower did.
+    /// Counters of its follower.
     #[serde(default)]
     pub sync: SyncStatus,
-    /// How new batches came to it.
+    /// How new batches reached it.
     #[serde(default)]
     pub mesh: Value,
-    /// Connected peers.
+    /// Its connected peers.
     #[serde(default)]
     pub peers: Vec<Value>,
 }
@@ -32,52 +32,52 @@ pub struct Status {
 /// The head in [`Status`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct HeadStatus {
-    /// Its number.
+    /// The batch's number.
     pub number: u64,
-    /// The state's root after it.
+    /// The state root after the batch.
     pub state_root: B256,
 }
 
 /// The epoch in [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct EpochStatus {
-    /// Its number.
+    /// The epoch's number.
     pub number: u64,
-    /// The public keys of its validators, in the order in which they are primary.
+    /// The public keys of its validators, in the order in which they become primary.
     pub validators: Vec<String>,
 }
 
-/// The follower in [`Status`]. Counters start with the process.
+/// The follower in [`Status`]. Counters start at 0 with each process.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SyncStatus {
-    /// replay, delta or snapshot.
+    /// `replay`, `delta` or `snapshot`.
     pub mode: String,
-    /// Batches that it stored.
+    /// Batches that it has stored.
     pub batches: u64,
-    /// Transactions in them.
+    /// Transactions in these batches.
     pub transactions: u64,
-    /// Bytes that it took from peers for them.
+    /// Bytes received from peers for these batches.
     pub bytes_received: u64,
-    /// Of the batches, those that it executed itself.
+    /// The batches among them that it executed itself.
     pub batches_replayed: u64,
-    /// Those that came whole by the mesh.
+    /// The batches among them that arrived whole through the mesh.
     pub batches_announced: u64,
-    /// The snapshot that it began with.
+    /// The snapshot from which it started.
     pub snapshot: Option<SnapshotStatus>,
-    /// The history behind the head that it still fetches.
+    /// The history before its start that it still downloads.
     pub backfill: Option<Value>,
-    /// What the last repair of its state did.
+    /// The result of its last state repair.
     pub repair: Option<Value>,
-    /// Seconds in which it was catching up.
+    /// Seconds spent catching up.
     pub active_seconds: f64,
 }
 
 /// The snapshot in [`SyncStatus`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct SnapshotStatus {
-    /// Its batch.
+    /// The number of the snapshot's batch.
     pub number: u64,
-    /// State rows that came with it.
+    /// State rows downloaded with it.
     pub rows: u64,
 }

@@ -1,4 +1,5 @@
-//! Two nodes of one key, and data that goes back to an earlier state. Operators must avoid both; tests show what follows.
+//! Two nodes with the same key, and data that returns to an earlier state. Operators must avoid both; tests show the
+//! consequences.
 
 use std::{fs, path::Path};
 
@@ -7,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 use super::{Devnet, Node, binary, files};
 
 impl Devnet {
-    /// Makes a node with the key and a copy of the data of a stopped one, in a directory and at ports of its own, with these
-    /// entries of `network.peers`. It stands outside of [`Devnet::nodes`], is yet to be started, and ends when it is dropped.
+    /// Makes a node with the key and a copy of the data of a stopped node. It has its own directory and ports, and
+    /// these entries of `network.peers`. It is not part of [`Devnet::nodes`], has not started, and ends when it is
+    /// dropped.
     ///
     /// # Errors
-    /// If that node runs, the name is taken, or the files cannot be copied.
+    /// If the stopped node runs, the name is taken, or the files cannot be copied.
     pub fn twin_of(&mut self, index: usize, name: &str, peers: &[String]) -> Result<Node> {
         let first = &self.nodes[index];
         ensure!(first.pid().is_none(), "{} runs: stop it before its data is copied", first.name());
@@ -19,7 +21,7 @@ impl Devnet {
         let own = self.options.nodes.get(first.name()).cloned();
         let seat = u32::try_from(index).context("too many nodes")?;
         let (seed, dir) = (&self.options.seed, &self.directory.path);
-        // The key of a node follows from the seed and its place.
+        // A node's key depends on the seed and its place.
         let twin = Node::new(seed, seat, name.to_owned(), role, dir, &mut self.ports, &binary()?)?.with(own);
         ensure!(!twin.has_data(), "{} already has data: choose another name", twin.dir().display());
         copy_data(&data, &twin.data())?;
@@ -28,11 +30,11 @@ impl Devnet {
     }
 }
 
-/// Copies the data of a stopped node to a directory that is missing or empty. What fills its disk is left out: a copy that is put back
-/// would fill the disk again.
+/// Copies the data of a stopped node to a directory that is missing or empty. The file that fills its disk is not
+/// copied: a restored copy would fill the disk again.
 ///
 /// # Errors
-/// If something cannot be read or written.
+/// If a file cannot be read or written.
 pub fn copy_data(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot make the directory {}", to.display()))?;
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
@@ -65,7 +67,7 @@ mod tests {
         fs::write(from.join(files::FILLER), "full").unwrap();
         copy_data(&from, &to).unwrap();
         assert_eq!(fs::read_to_string(to.join("db/rows")).unwrap(), "rows");
-        // RocksDB's own lock in the database's directory has the same name; it makes both anew.
+        // RocksDB's own lock in the database's directory has the same name; RocksDB creates both again.
         assert!(!to.join(files::LOCK).exists() && !to.join(files::FILLER).exists());
         assert!(copy_data(&dir.path().join("none"), &to).unwrap_err().to_string().contains("none"));
     }

@@ -1,4 +1,4 @@
-//! The commands for devnets that run already.
+//! The commands for running devnets.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -21,75 +21,77 @@ use crate::{
     signals::interruptible,
 };
 
-/// A node that does not tell its head in this time is shown without.
+/// The timeout of a node's head; a node that misses it is shown without one.
 const HEAD_DEADLINE: Duration = Duration::from_secs(2);
-/// A keeper that does not tell its state in this time starts, or starts a node: others are shown meanwhile.
+/// The timeout of a keeper's state. A keeper that misses it is starting, or is starting a node; other devnets are shown
+/// meanwhile.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
-/// A keeper that answered ends within this time: longer than the nodes have, which it stops first.
+/// The time limit for a keeper that answered to end: longer than that of the nodes, which it stops first.
 const END_DEADLINE: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Commands for devnets that `slipnet up -d` started.
 #[derive(Subcommand)]
 pub enum LabCommand {
-    /// Stops a devnet; its files stay, and `slipnet up -d NAME` goes on with them.
+    /// Stops a devnet; its files stay, and `slipnet up -d NAME` continues with them.
     Down {
-        /// The devnet; may be left out if there is only one.
+        /// The devnet; may be omitted if there is only one.
         #[arg(short = 'n', long, value_name = "NAME")]
         devnet: Option<String>,
     },
-    /// Shows devnets, their nodes and the heads of these.
+    /// Shows devnets with their nodes and heads.
     Status {
-        /// One devnet; without it all of them.
+        /// The devnet; all of them if not given.
         #[arg(short = 'n', long, value_name = "NAME")]
         devnet: Option<String>,
-        /// As JSON.
+        /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Shows the ends of logs.
+    /// Shows the last lines of logs.
     Logs {
-        /// Nodes; without one, what happened to nodes.
+        /// The nodes; without any, the keeper's log, which says how nodes ended.
         nodes: Vec<String>,
-        /// The devnet; may be left out if there is only one.
+        /// The devnet; may be omitted if there is only one.
         #[arg(short = 'n', long, value_name = "NAME")]
         devnet: Option<String>,
-        /// Go on with what is added, until ctrl-c.
+        /// Follows new lines until ctrl-c.
         #[arg(short, long)]
         follow: bool,
-        /// Lines of each log, at most.
+        /// The most lines of each log.
         #[arg(long, default_value_t = 50)]
         lines: usize,
     },
-    /// Stops a node of a devnet; the others go on.
+    /// Stops a node of a devnet; the others continue.
     Stop {
         /// The node.
         node: String,
-        /// The devnet; may be left out if there is only one.
+        /// The devnet; may be omitted if there is only one.
         #[arg(short = 'n', long, value_name = "NAME")]
         devnet: Option<String>,
     },
-    /// Starts a node that was stopped or has ended, on its ports and with its data.
+    /// Starts a node that was stopped or has ended, with the same ports and data.
     Start {
         /// The node.
         node: String,
-        /// The devnet; may be left out if there is only one.
+        /// The devnet; may be omitted if there is only one.
         #[arg(short = 'n', long, value_name = "NAME")]
         devnet: Option<String>,
     },
-    /// Removes the files of a devnet that does not run; a directory that --dir named stays. Also removes what killed runs left.
+    /// Removes the files of a stopped devnet, except a directory given with --dir. Also removes what killed runs have
+    /// left behind.
     Clean {
-        /// The devnet; may be left out if there is only one.
+        /// The devnet; may be omitted if there is only one.
         #[arg(short = 'n', long, value_name = "NAME", conflicts_with = "all")]
         devnet: Option<String>,
-        /// All devnets that do not run.
+        /// Removes all stopped devnets.
         #[arg(long)]
         all: bool,
-        /// No devnet: only what killed runs left, their temporary directories and small disks.
+        /// Removes no devnet, only the temporary directories and small disks of killed runs.
         #[arg(long, conflicts_with_all = ["devnet", "all"])]
         runs: bool,
     },
-    /// What a detached devnet's nodes have for a parent.
+    /// Runs as the parent process of a detached devnet's nodes.
     #[command(hide = true)]
     Keep {
         /// The devnet.
@@ -98,10 +100,10 @@ pub enum LabCommand {
 }
 
 impl LabCommand {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// If there is no such devnet or node, or it cannot be done.
+    /// If there is no such devnet or node, or the command fails.
     pub async fn run(self) -> Result<()> {
         let registry = Registry::of_user()?;
         let find = |devnet: Option<String>| registry.find(devnet.as_deref());
@@ -156,10 +158,10 @@ async fn down(entry: &Entry) -> Result<()> {
     }
 }
 
-/// Why a devnet that runs has no state to show.
+/// The reason why a running devnet has no state to show.
 type Silent = String;
 
-/// None of a devnet that does not run.
+/// Returns a devnet's state; `None` if it does not run.
 async fn state_of(entry: &Entry) -> Result<Result<Option<State>, Silent>> {
     if !entry.is_running()? {
         return Ok(Ok(None));
@@ -171,7 +173,7 @@ async fn state_of(entry: &Entry) -> Result<Result<Option<State>, Silent>> {
     })
 }
 
-/// Shows devnets; one that starts does not hide the others.
+/// Shows devnets; one that is starting does not hide the others.
 async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
     let mut devnets = Vec::new();
     for entry in entries {
@@ -206,14 +208,14 @@ async fn status(entries: &[Entry], as_json: bool) -> Result<()> {
     print(&texts.collect::<Vec<_>>().join("\n"))
 }
 
-/// The number of the node's newest batch, if it runs and answers.
+/// Returns the number of the node's newest batch, if it runs and answers.
 async fn head(node: &NodeState) -> Option<u64> {
     node.pid?;
     let page = async { Rpc::new(&node.api).ok()?.page("/v1/status").await.ok() };
     tokio::time::timeout(HEAD_DEADLINE, page).await.ok()??["head"]["number"].as_u64()
 }
 
-/// A devnet for people.
+/// Describes a devnet in words.
 fn described(name: &str, state: Option<&State>, heads: &[Option<u64>]) -> String {
     let Some(state) = state else { return format!("{name}: does not run\n") };
     let mut text = format!("{name}: runs, seed {}, manifest {}\n", state.seed, state.manifest.display());
@@ -240,7 +242,7 @@ async fn show_logs(entry: &Entry, nodes: &[String], lines: usize, follow: bool) 
     let dir = entry.plan()?.devnet.dir.unwrap_or_else(|| entry.net());
     let mut shown = Vec::new();
     for node in nodes {
-        // A name is no path.
+        // A name must not be a path.
         let is_name =
             !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let path: PathBuf = dir.join(node).join(crate::devnet::files::LOG);
@@ -251,7 +253,7 @@ async fn show_logs(entry: &Entry, nodes: &[String], lines: usize, follow: bool) 
     logs::show(shown, lines, follow).await
 }
 
-/// Of all devnets those that run are passed over; one that was named must not run.
+/// Removes devnets. Running ones are skipped if all were requested; one that was named must not run.
 async fn clean(entries: &[Entry], passes_over: bool) -> Result<()> {
     for entry in entries {
         let name = entry.name();
@@ -273,7 +275,7 @@ mod tests {
     use super::*;
     use crate::{manifest::Role, relay::Region};
 
-    /// Goal: a devnet's status says of each node whether it runs and where it is, and what the relays cost.
+    /// Goal: a devnet's status shows for each node whether it runs and its addresses, and the relays' overhead.
     #[test]
     fn status_is_readable() {
         let node = |name: &str, pid| NodeState {

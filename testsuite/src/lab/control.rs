@@ -1,4 +1,4 @@
-//! What commands ask of a devnet's keeper: one line of JSON each way over a Unix socket.
+//! The protocol between commands and a devnet's keeper: one line of JSON each way over a Unix socket.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,20 +18,20 @@ use crate::{
     relay::{Region, RelayStats},
 };
 
-/// A line's length at most: the state of 1,000 nodes is below it. Without a bound a broken peer would fill the memory.
+/// The longest line: the state of 1,000 nodes is shorter. Without a limit a broken peer would fill the memory.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Time for one line to come: commands send theirs at once, and the keeper asks one after the other.
+/// The timeout of a request: commands send theirs at once, and the keeper handles one after the other.
 const LINE_DEADLINE: Duration = Duration::from_secs(2);
-/// Time for an answer: starting a node takes up to a minute, stopping all of them ten seconds each.
+/// The timeout of an answer: starting a node takes up to a minute, and stopping takes ten seconds per node.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(180);
 
-/// What a command asks for.
+/// A command's request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Request {
-    /// How it is.
+    /// Return the state.
     State,
-    /// Stop this node; the others go on.
+    /// Stop this node; the others continue.
     Stop(String),
     /// Start this node again.
     Start(String),
@@ -39,28 +39,28 @@ pub(super) enum Request {
     Down,
 }
 
-/// What the keeper answers.
+/// The keeper's answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Answer {
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// How it is.
+    /// The state.
     State(Box<State>),
-    /// It was not done, and why.
+    /// The request was refused, for this reason.
     Refused(String),
 }
 
 /// A running devnet.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct State {
-    /// All keys come from it.
+    /// The seed of all keys.
     pub seed: String,
-    /// What other tools need.
+    /// The path of the manifest, for other tools.
     pub manifest: PathBuf,
     /// Its nodes, validators first.
     pub nodes: Vec<NodeState>,
-    /// What the links between them did, if there are any.
+    /// The statistics of the links between them, if there are any.
     pub relays: Option<RelayStats>,
 }
 
@@ -69,21 +69,21 @@ pub struct State {
 pub struct NodeState {
     /// Its name.
     pub name: String,
-    /// Its part.
+    /// Its role.
     pub role: Role,
-    /// Its process, if it runs.
+    /// Its process id, if it runs.
     pub pid: Option<u32>,
-    /// Where it is said to be.
+    /// Its assumed region.
     pub region: Option<Region>,
-    /// Its API.
+    /// The URL of its API.
     pub api: String,
-    /// Where peers reach it.
+    /// The address at which peers reach it.
     pub network: String,
-    /// What it prints.
+    /// The path of its log.
     pub log: PathBuf,
 }
 
-/// Asks the keeper of a devnet.
+/// Sends a request to the keeper of a devnet.
 ///
 /// # Errors
 /// If it does not run or answer, or refuses.
@@ -111,7 +111,7 @@ pub(super) async fn ask(entry: &Entry, request: &Request) -> Result<Answer> {
     }
 }
 
-/// How a devnet is.
+/// Requests a devnet's state.
 ///
 /// # Errors
 /// As [`ask`].
@@ -122,15 +122,15 @@ pub(super) async fn state(entry: &Entry) -> Result<State> {
     }
 }
 
-/// A command's request.
+/// Reads a command's request.
 ///
 /// # Errors
-/// If none comes in time, or it is none.
+/// If none comes in time, or it is invalid.
 pub(super) async fn read_request(stream: &mut UnixStream) -> Result<Request> {
     read_line(stream, LINE_DEADLINE).await
 }
 
-/// Answers a command. It may have gone meanwhile, which is its own affair.
+/// Answers a command. A command that has gone meanwhile gets no answer.
 pub(super) async fn answer(stream: &mut UnixStream, answer: &Answer) {
     let _ = write_line(stream, answer).await;
 }
@@ -149,7 +149,7 @@ async fn read_line<T: DeserializeOwned>(stream: &mut UnixStream, deadline: Durat
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Removes what a keeper that was killed left behind, so that the next one can listen.
+/// Removes the socket of a killed keeper, so that the next one can listen.
 pub(super) fn remove_socket(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -163,7 +163,7 @@ pub(super) fn remove_socket(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Goal: every request and answer comes through unchanged; anything else, and anything endless, is an error.
+    /// Goal: every request and answer arrives unchanged; invalid and endless lines are errors.
     #[tokio::test]
     async fn lines_carry_requests_and_answers() {
         let (mut command, mut keeper) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! The keeper: the process that a detached devnet's nodes have for a parent.
+//! The keeper: the parent process of a detached devnet's nodes.
 
 use std::{
     fs,
@@ -19,9 +19,9 @@ use crate::{
     signals::interrupted,
 };
 
-/// How often ended nodes are looked for.
+/// The interval at which ended nodes are detected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a node that is started again may take to answer.
+/// The time limit for a restarted node to answer.
 const READY_DEADLINE: Duration = Duration::from_secs(120);
 
 struct Keeper {
@@ -30,19 +30,20 @@ struct Keeper {
     links: Option<Links>,
 }
 
-/// Keeps the devnet of an entry until somebody says `down`, or SIGTERM comes.
+/// Keeps the devnet of an entry until a `down` request or SIGTERM.
 ///
 /// # Errors
 /// If another keeper has it, if it does not start, or if a node stops badly.
 pub(super) async fn keep(entry: &Entry) -> Result<()> {
-    // Away from the shell that started it, whose end would end it too. Refused where it leads a session already.
+    // Leaves the session of the shell that started it, whose end would also end it. This fails if it already leads a
+    // session.
     let _ = rustix::process::setsid();
     let lock = entry.lock().await?;
     ensure!(lock.is_some(), "another process keeps the devnet {}", entry.name());
     let socket = entry.socket();
     control::remove_socket(&socket)?;
     let plan = entry.plan()?;
-    // One listener for the whole time: a signal between two listeners would be lost.
+    // One listener is used throughout: a signal between two listeners would be lost.
     let mut stop = std::pin::pin!(interrupted());
     let (devnet, links) = tokio::select! {
         started = plan.start() => started?,
@@ -58,7 +59,7 @@ pub(super) async fn keep(entry: &Entry) -> Result<()> {
             () = &mut stop => break None,
             _ = check.tick() => keeper.note_ended()?,
             came = listener.accept() => {
-                // A command that has gone, or a moment without files: the next one may be well.
+                // The command has gone, or file descriptors are short: the next connection may succeed.
                 let Ok((mut stream, _)) = came else { continue };
                 if keeper.serve(&mut stream).await {
                     break Some(stream);
@@ -80,7 +81,7 @@ pub(super) async fn keep(entry: &Entry) -> Result<()> {
 }
 
 impl Keeper {
-    /// Serves one command; whether it said `down`, which is answered when everything has stopped.
+    /// Serves one command. Returns whether it was `down`, which is answered after everything has stopped.
     async fn serve(&mut self, stream: &mut UnixStream) -> bool {
         let answer = match control::read_request(stream).await {
             Ok(Request::Down) => return true,
@@ -117,7 +118,7 @@ impl Keeper {
             }
             Request::Down => bail!("the keeper's loop stops devnets"),
         }
-        // The old one names processes that are gone. With no node left there is nobody who could tell a new one.
+        // The old manifest has outdated process ids. If no node is left, a new one cannot be made.
         if let Err(error) = self.devnet.write_manifest().await {
             output::note(&format!("the manifest stays as it was: {error:#}"));
         }

@@ -1,4 +1,4 @@
-//! The ends of logs, and what is added to them.
+//! The last lines of logs, and new lines.
 
 use std::{
     fs::File,
@@ -11,25 +11,26 @@ use anyhow::{Context, Result};
 
 use crate::output::print;
 
-/// Bytes of a log's end that are looked through, and of what is added that are shown at a time. Logs grow to gigabytes.
+/// The most bytes of a log's end that are searched, and of new lines that are shown at a time. Logs grow to gigabytes.
 const TAIL_BYTES_MAX: u64 = 4 << 20;
 const POLL: Duration = Duration::from_millis(200);
 
-/// A log, and how much of it was shown.
+/// A log, with the position up to which it was shown.
 pub(super) struct Log {
     path: PathBuf,
-    /// Before each of its lines, if several logs are shown.
+    /// The prefix of each line, if several logs are shown.
     label: String,
     shown: u64,
 }
 
 impl Log {
-    /// None of it was shown.
+    /// Makes a log of which nothing was shown.
     pub(super) fn new(path: &Path, label: &str) -> Log {
         Log { path: path.to_owned(), label: label.to_owned(), shown: 0 }
     }
 
-    /// The last lines, at most so many; all that the file has counts as shown. Nothing if there is no file yet.
+    /// Returns the last lines, at most `lines`, and marks the whole file as shown. Returns nothing if the file does not
+    /// exist yet.
     fn end(&mut self, lines: usize) -> Result<String> {
         let length = self.length()?;
         let bytes = self.read(length.saturating_sub(TAIL_BYTES_MAX), length)?;
@@ -39,7 +40,7 @@ impl Log {
         Ok(self.labelled(&all[all.len().saturating_sub(lines)..]))
     }
 
-    /// The whole lines that were added since, up to a bound; a file that has become shorter is a new one.
+    /// Returns the complete new lines, up to a limit. A file that has become shorter is a new one.
     fn added(&mut self) -> Result<String> {
         let length = self.length()?;
         if length < self.shown {
@@ -49,7 +50,7 @@ impl Log {
         let bytes = self.read(self.shown, end)?;
         let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
-            // A line longer than the bound is shown in parts.
+            // A line longer than the limit is shown in parts.
             None if end - self.shown == TAIL_BYTES_MAX => bytes.len(),
             None => return Ok(String::new()),
         };
@@ -84,10 +85,10 @@ impl Log {
     }
 }
 
-/// Prints the ends of logs, and then what is added to them, if that is wanted, until the command is interrupted.
+/// Prints the last lines of logs and then, if `follow`, new lines until the command is interrupted.
 ///
 /// # Errors
-/// If a log cannot be read, or nobody reads what is printed.
+/// If a log cannot be read, or the reader of the output has gone.
 pub(super) async fn show(mut logs: Vec<Log>, lines: usize, follow: bool) -> Result<()> {
     for log in &mut logs {
         print(&log.end(lines)?)?;
@@ -103,7 +104,7 @@ pub(super) async fn show(mut logs: Vec<Log>, lines: usize, follow: bool) -> Resu
     }
 }
 
-/// The last lines of a log.
+/// Returns the last lines of a log.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the end is shown once, then whole lines as they come, also of a file that began anew.
+    /// Goal: the end is shown once, then complete new lines, including those of a file that was replaced.
     #[test]
     fn a_log_is_followed_by_lines() {
         let dir = tempfile::tempdir().unwrap();

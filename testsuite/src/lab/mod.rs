@@ -1,5 +1,5 @@
-//! Devnets that outlive the command that starts them, several side by side: `slipnet up -d`, `down`, `status`, `logs`, `stop`, `start`
-//! and `clean`.
+//! Devnets that outlive the command that starts them, several at a time: `slipnet up -d`, `down`, `status`, `logs`,
+//! `stop`, `start` and `clean`.
 //!
 //! ```text
 //!  slipnet up -d NAME ──▶ REGISTRY/NAME/plan.json ──▶ slipnet keep (the keeper) ──▶ Devnet, Links
@@ -7,12 +7,12 @@
 //!  slipnet status, stop, start, down ──────────────────▶│ answers at REGISTRY/NAME/control
 //! ```
 //!
-//! Nodes die with their parent, as everywhere in slipnet. The parent of a detached devnet's nodes is its keeper, which is no child of the
-//! shell's session and so lives on.
+//! Nodes die with their parent, as everywhere in slipnet. The parent of a detached devnet's nodes is its keeper, which
+//! leaves the shell's session and so keeps running.
 //!
 //! Invariants:
-//! * A devnet runs exactly while its keeper holds the lock: no process id is trusted.
-//! * A node that ends, or is stopped, ends no other; the keeper notes it, and `slipnet start NODE` starts it again on its ports.
+//! * A devnet runs exactly while its keeper holds the lock: process ids are not trusted.
+//! * The end of a node ends no other. The keeper logs it, and `slipnet start NODE` starts the node again on its ports.
 //! * Files stay until `clean`, which refuses a devnet that runs.
 
 mod commands;

@@ -1,4 +1,5 @@
-//! [`Plan`]: what a devnet is, as its keeper reads it and as targets beyond this machine are written from it.
+//! [`Plan`]: the description of a devnet, which its keeper reads and from which targets beyond this machine are
+//! written.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -8,26 +9,26 @@ use crate::{
     relay::{Limits, Links, Region, Shape, Terrain},
 };
 
-/// A devnet and what lies between its nodes.
+/// A devnet and the links between its nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// The devnet.
     pub devnet: DevnetOptions,
-    /// Where its nodes are, in turn, validators first.
+    /// The regions of its nodes, assigned in turn, validators first.
     pub regions: Vec<Region>,
-    /// What the links between its nodes lose and hold up. Without regions and limits there are no relays.
+    /// The loss and bandwidth limits of its links. Without regions and limits there are no relays.
     #[serde(default)]
     pub limits: Limits,
 }
 
 impl Plan {
-    /// The region of a node, by its place.
+    /// Returns the region of a node, by place.
     pub fn region(&self, index: usize) -> Option<Region> {
         Region::of_node(&self.regions, index)
     }
 
-    /// Whether relays lie between its nodes.
+    /// Whether its nodes are connected by relays.
     pub fn has_relays(&self) -> bool {
         !self.regions.is_empty() || !self.limits.is_none()
     }
@@ -36,12 +37,12 @@ impl Plan {
         Terrain::Regions(self.regions.clone(), self.limits)
     }
 
-    /// The link between two nodes, by their places; none where one dials the other directly.
+    /// Returns the link between two nodes, by place; `None` if they dial each other directly.
     pub fn shape(&self, from: usize, to: usize) -> Option<Shape> {
         self.has_relays().then(|| self.terrain().shape(from, to))
     }
 
-    /// Starts the devnet, and the links between its nodes if it has any.
+    /// Starts the devnet, and its links if it has any.
     ///
     /// # Errors
     /// As [`Devnet::start`].

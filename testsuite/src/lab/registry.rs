@@ -1,4 +1,4 @@
-//! [`Registry`]: the directory in which commands find the devnets of this user.
+//! [`Registry`]: the directory in which commands find this user's devnets.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -13,15 +13,15 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Plan;
 use crate::file_lock::FileLock;
 
-/// Letters of a name: it is part of the path of a socket, which has 107 at most.
+/// The longest name: it is part of a socket's path, which is limited to 107 characters.
 const NAME_CHARS_MAX: usize = 32;
-/// The longest path of a Unix socket, without the zero at its end.
+/// The longest path of a Unix socket, without the terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
-/// A keeper waits so long for its lock: a command may hold it for a moment, to see whether somebody else does.
+/// How long a keeper waits for its lock: a command may hold it briefly, to check whether it is held.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
-/// The devnets of this user: `$SLIPNET_HOME`, or `slipnet` below `$XDG_STATE_HOME` or `~/.local/state`.
+/// The registry of this user's devnets: `$SLIPNET_HOME`, or `slipnet` in `$XDG_STATE_HOME` or `~/.local/state`.
 #[derive(Clone, Debug)]
 pub struct Registry {
     dir: PathBuf,
@@ -35,10 +35,10 @@ pub struct Entry {
 }
 
 impl Registry {
-    /// Of this user.
+    /// Returns this user's registry.
     ///
     /// # Errors
-    /// If no variable says where it is.
+    /// If no environment variable gives the directory.
     pub fn of_user() -> Result<Registry> {
         let of =
             |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -51,15 +51,15 @@ impl Registry {
         })
     }
 
-    /// In a directory.
+    /// Returns the registry in a directory.
     pub fn at(dir: &Path) -> Registry {
         Registry { dir: dir.to_owned() }
     }
 
-    /// The place of a devnet, whether there is one or not.
+    /// Returns the place of a devnet, whether it exists or not.
     ///
     /// # Errors
-    /// If the name is no name, or the socket's path would be too long.
+    /// If the name is invalid, or the socket's path would be too long.
     pub fn entry(&self, name: &str) -> Result<Entry> {
         let is_name = (1..=NAME_CHARS_MAX).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -78,7 +78,7 @@ impl Registry {
         Ok(entry)
     }
 
-    /// All devnets that have files, by name.
+    /// Returns all devnets that have files, by name.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -94,10 +94,10 @@ impl Registry {
         Ok(entries)
     }
 
-    /// The devnet of this name; the only one if no name is given.
+    /// Returns the devnet with this name, or the only one if no name is given.
     ///
     /// # Errors
-    /// If there is none, or several and no name.
+    /// If there is none, or if there are several and no name is given.
     pub fn find(&self, name: Option<&str>) -> Result<Entry> {
         let entries = self.entries()?;
         let names = || entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -124,17 +124,17 @@ impl Entry {
         &self.name
     }
 
-    /// Where its keeper's files are, and the devnet's own unless it has another directory.
+    /// The directory of its keeper's files, and of the devnet's own unless it has another directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where the devnet's files are, if no other directory was named.
+    /// The directory of the devnet's files, if no other was given.
     pub fn net(&self) -> PathBuf {
         self.dir.join("net")
     }
 
-    /// What the keeper printed: how nodes ended.
+    /// The keeper's log, which says how nodes ended.
     pub fn log(&self) -> PathBuf {
         self.dir.join("keeper.log")
     }
@@ -151,7 +151,7 @@ impl Entry {
         self.plan_file().is_file()
     }
 
-    /// Makes the entry, readable by this user alone: the control socket asks nobody who they are.
+    /// Creates the entry, readable by this user alone: the control socket does not authenticate.
     ///
     /// # Errors
     /// If the directory cannot be made.
@@ -160,7 +160,7 @@ impl Entry {
         made.with_context(|| format!("cannot make the directory {}", self.dir.display()))
     }
 
-    /// What the devnet is.
+    /// Reads the devnet's plan.
     ///
     /// # Errors
     /// If the file is missing, or of another version of slipnet.
@@ -172,7 +172,7 @@ impl Entry {
         })
     }
 
-    /// Writes what the devnet is.
+    /// Writes the devnet's plan.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -182,7 +182,7 @@ impl Entry {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Whether its keeper lives.
+    /// Whether its keeper runs.
     ///
     /// # Errors
     /// If the lock cannot be opened.
@@ -190,7 +190,7 @@ impl Entry {
         Ok(self.dir.is_dir() && self.try_lock(FileLock::shared)?.is_none())
     }
 
-    /// Takes the lock, which the keeper holds for as long as it lives, and `clean` while it works; none if the devnet runs.
+    /// Takes the lock, which the keeper holds while it runs, and `clean` while it works. `None` if the devnet runs.
     ///
     /// # Errors
     /// If the lock cannot be opened.
@@ -233,7 +233,7 @@ mod tests {
         Plan { devnet: DevnetOptions::default(), regions: Vec::new(), limits }
     }
 
-    /// Goal: devnets are found by name, or without one if there is only one.
+    /// Goal: devnets are found by name, or without a name if there is only one.
     #[test]
     fn devnets_are_found_by_name() {
         let dir = tempfile::tempdir().unwrap();
@@ -255,7 +255,7 @@ mod tests {
         assert!(Registry::at(&long).entry("a").unwrap_err().to_string().contains("shorter directory"));
     }
 
-    /// Goal: a devnet counts as running exactly while somebody holds its lock.
+    /// Goal: a devnet counts as running exactly while its lock is held.
     #[tokio::test]
     async fn the_lock_says_who_runs() {
         let dir = tempfile::tempdir().unwrap();

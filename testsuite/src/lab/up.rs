@@ -24,80 +24,83 @@ use crate::{
     target::{self, Target},
 };
 
-/// What a detached devnet is called if nobody says.
+/// The default name of a detached devnet.
 const DEFAULT_NAME: &str = "devnet";
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How often a detached devnet is asked whether it is ready.
+/// The interval at which a detached devnet is polled until it is ready.
 const READY_POLL: Duration = Duration::from_millis(100);
 /// The most that links of a devnet lose: of more, handshakes do not come through and no devnet becomes ready.
 const LOSS_PERCENT_MAX: f64 = 50.0;
-/// Lines of the keeper's that an error repeats.
+/// The most lines of the keeper's log that an error quotes.
 const LAST_WORDS_LINES: usize = 20;
 
-/// `slipnet up`.
+/// The arguments of `slipnet up`.
 #[derive(Args)]
 pub struct Up {
-    /// Validators.
+    /// The number of validators.
     #[arg(short, long, default_value_t = 4)]
     validators: u32,
-    /// Fullnodes.
+    /// The number of fullnodes.
     #[arg(short, long, default_value_t = 2)]
     fullnodes: u32,
-    /// Funded accounts.
+    /// The number of funded accounts.
     #[arg(long, default_value_t = 1_000)]
     accounts: u32,
-    /// Begin without the contracts that Ethereum's tools expect: a CREATE2 deployer, Multicall3, and that of EIP-4788.
+    /// Starts without the contracts that Ethereum's tools expect: a CREATE2 deployer, Multicall3, and that of EIP-4788.
     #[arg(long)]
     no_predeploys: bool,
-    /// Refuse transactions that name no chain (from before EIP-155), as chains do by default.
+    /// Refuses transactions without a chain id (from before EIP-155), as chains do by default.
     #[arg(long)]
     no_unprotected_transactions: bool,
-    /// All keys come from this text.
+    /// The seed of all keys.
     #[arg(long, default_value = DEFAULT_SEED)]
     seed: String,
-    /// Go on when the command ends, under this name; `down`, `status`, `logs`, `stop`, `start` and `clean` find it by that.
+    /// Keeps running after the command ends, under this name; `down`, `status`, `logs`, `stop`, `start` and `clean`
+    /// find it by the name.
     #[arg(short, long, value_name = "NAME", num_args = 0..=1, default_missing_value = DEFAULT_NAME)]
     detach: Option<String>,
-    /// Put the nodes into these regions in turn, validators first, with relays between them.
+    /// Puts the nodes into these regions in turn, validators first, with relays between them.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "REGIONS")]
     latency: Vec<Region>,
-    /// Lose this part of the datagrams between nodes, in percent, at most 50: 0.5 is one of 200.
+    /// Drops this percentage of the datagrams between nodes, at most 50: 0.5 is one in 200.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     loss: Option<f64>,
-    /// Carry so many KiB per second at most between two nodes, in each direction.
+    /// Limits the bandwidth between two nodes to this many KiB per second, in each direction.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KIB_PER_SECOND_MAX))]
     kib_per_second: Option<u64>,
-    /// Write files for other machines into --dir, and start nothing.
+    /// Writes files for other machines into --dir, and starts nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
     /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Keep the temporary directory.
+    /// Keeps the temporary directory.
     #[arg(long, conflicts_with = "detach")]
     keep: bool,
-    /// First port; two per node. Without it nodes keep the ports that they had in --dir, and new ones get free ones.
+    /// The first port; each node has two. Without it, nodes keep the ports of their configuration in --dir, and new
+    /// nodes get free ones.
     #[arg(long)]
     base_port: Option<u16>,
-    /// How the fullnodes catch up.
+    /// The sync mode of the fullnodes.
     #[arg(long, value_enum, default_value_t = SyncMode::Auto)]
     sync_mode: SyncMode,
-    /// Batches between two snapshots.
+    /// The number of batches between two snapshots.
     #[arg(long, default_value_t = 100)]
     snapshot_interval: u64,
-    /// States of the past that nodes answer for: at ten batches a second, five minutes of forks, wallets and debuggers.
+    /// The number of past states that nodes serve: at ten batches per second, the default covers five minutes of forks,
+    /// wallets and debuggers.
     #[arg(long, default_value_t = 3_000)]
     state_history: u64,
-    /// Log filter of the nodes.
+    /// The log filter of the nodes.
     #[arg(long, default_value = "info")]
     log: String,
-    /// Print the manifest as JSON once the devnet is ready.
+    /// Prints the manifest as JSON once the devnet is ready.
     #[arg(long)]
     json: bool,
 }
 
 impl Up {
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// If the devnet does not start, a node stops badly, or files cannot be written.
@@ -153,7 +156,7 @@ impl Up {
     }
 }
 
-/// A part in percent, that links can lose.
+/// Parses a loss in percent.
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..=LOSS_PERCENT_MAX).contains(&percent) => Ok(percent),
@@ -163,7 +166,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 /// Keeps the devnet until ctrl-c.
 async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
-    // One listener for the whole time: a signal between two listeners would be lost.
+    // One listener is used throughout: a signal between two listeners would be lost.
     let mut stop = std::pin::pin!(interrupted());
     let (mut devnet, links) = tokio::select! {
         started = plan.start() => started?,
@@ -201,7 +204,8 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
         "the devnet {name} runs already: `slipnet status --devnet {name}` shows it"
     );
     entry.make()?;
-    // Of two commands that start one devnet only one writes its plan and its log; the keeper waits until the lock is free again.
+    // If two commands start one devnet, only one writes its plan and its log. The keeper waits until the lock is free
+    // again.
     let lock = entry.lock().await?;
     ensure!(lock.is_some(), "the devnet {name} is being started by another command");
     let dir = plan.devnet.dir.take().unwrap_or_else(|| entry.net());
@@ -220,7 +224,7 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
             let words = logs::last_lines(&entry.log(), LAST_WORDS_LINES)?;
             bail!("the devnet {name} did not start ({status}); its keeper said:\n{words}");
         }
-        // It listens when all nodes are ready.
+        // It listens once all nodes are ready.
         if entry.socket().exists()
             && entry.is_running()?
             && let Ok(state) = control::state(&entry).await
@@ -233,7 +237,7 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
     show(&Manifest::load(&state.manifest)?, json, &format!("slipnet down --devnet {name} stops"))
 }
 
-/// A keeper that ends with this command, and its nodes with it, unless its devnet became ready.
+/// A keeper that ends with this command, including its nodes, unless its devnet became ready.
 struct Starting {
     child: Child,
     is_ready: bool,
@@ -264,7 +268,7 @@ fn show(manifest: &Manifest, json: bool, how_to_stop: &str) -> Result<()> {
     print(&described(manifest, how_to_stop)?)
 }
 
-/// The manifest, for people.
+/// Describes the manifest in words.
 fn described(manifest: &Manifest, how_to_stop: &str) -> Result<String> {
     let dir = manifest.genesis_file.parent().unwrap_or(Path::new("."));
     let mut text = format!("chain id {}, files in {}\n\n", manifest.chain_id, dir.display());

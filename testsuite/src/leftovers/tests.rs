@@ -4,7 +4,6 @@ use rustix::mount::{MountFlags, mount};
 
 use super::*;
 
-/// A process that is dead.
 fn dead() -> Owner {
     let mut child = Command::new("/bin/sleep").arg("100").spawn().unwrap();
     let started = started(child.id()).unwrap().unwrap();
@@ -15,7 +14,7 @@ fn dead() -> Owner {
     owner
 }
 
-/// What a killed run of this owner leaves.
+/// Creates what a killed run of this owner leaves behind.
 fn left(base: &Path, name: &str, owner: &Owner) -> PathBuf {
     let dir = base.join(name);
     fs::create_dir_all(dir.join("nodes")).unwrap();
@@ -36,7 +35,7 @@ fn a_process_is_told_from_another_one_of_its_number() {
     }
 }
 
-/// Goal: a process runs until its last thread has ended, for that one lets go of its locks.
+/// Goal: a process counts as running until its last thread has ended, because that thread still holds its locks.
 #[test]
 fn a_process_runs_as_long_as_one_of_its_threads() {
     let start = |state: &str, threads: u32| {
@@ -52,13 +51,13 @@ fn a_process_runs_as_long_as_one_of_its_threads() {
     assert!(start_of("").is_err() && start_of("7 (a) S 1").is_err());
 }
 
-/// Goal: what dead runs left is removed, and nothing else: no directory in use, none that was kept, none without an owner, no link, no
-/// copy, and nothing of another container's.
+/// Goal: sweeping removes only what dead runs have left. It keeps directories in use, kept ones, ones without an owner,
+/// links, copies, and those of another container.
 #[test]
 fn only_what_dead_runs_left_is_removed() {
     let base = tempfile::tempdir().unwrap();
     let in_use = RunDir::new_in(base.path(), "run-", Some(&Owner::this().unwrap())).unwrap();
-    // Locked: it lives, whatever the number says.
+    // It is locked, so its owner lives, whatever the process id says.
     let locked = RunDir::new_in(base.path(), "run-", Some(&dead())).unwrap();
     let kept = RunDir::new_in(base.path(), "run-", Some(&dead())).unwrap().keep();
     let unknown = RunDir::new_in(base.path(), "run-", None).unwrap();
@@ -100,7 +99,8 @@ fn only_what_dead_runs_left_is_removed() {
     assert!(!path.exists());
 }
 
-/// Goal: neither a node that was started by hand nor a disk loses its files, whatever became of the run; once they are gone, all goes.
+/// Goal: neither a node started by hand nor a mounted disk loses its files after the run is dead; once both are gone,
+/// everything is removed.
 #[test]
 fn what_is_still_used_stays() {
     let base = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ fn disks_are_found_by_their_source() {
     assert_eq!(mount_points(mounts), ["/".into(), at, PathBuf::from("/mnt"), "/other".into()]);
 }
 
-/// Goal: a dead run's disk is unmounted; a living one's stays, also where it lies over a dead one's.
+/// Goal: a dead run's disk is unmounted; a living run's disk stays, even if it is mounted over a dead run's.
 #[test]
 fn disks_of_dead_runs_are_unmounted() {
     let dir = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn disks_of_dead_runs_are_unmounted() {
     assert!(!told.iter().any(|line| is_of(line, &real(&used)) || is_of(line, &real(&over))), "{told:?}");
     assert!(!left.join("file").exists() && used.join("file").exists() && over.join("file").exists());
     for at in [&used, &over, &over] {
-        // The dead one lies open now: another sweep may have come before.
+        // The dead run's disk is visible now: another sweep may have removed it already.
         let _ = unmount(at.as_path(), UnmountFlags::DETACH);
     }
 }

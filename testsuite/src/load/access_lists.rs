@@ -1,7 +1,9 @@
-//! The access lists of mainnet blocks (EIP-7928) as calls: which slots the transactions of a block read and wrote.
+//! Converts the access lists of mainnet blocks (EIP-7928) to calls: the slots that each transaction of a block read and
+//! wrote.
 //!
 //! A file is `NUMBER.rlp.gz`: a list per account of `[address, [[slot, [[transaction, value]...]]...], [slot only read...], ...]`.
-//! It names the writer of each slot and not its readers: reads are dealt evenly to the block's transactions.
+//! A list names the writers of each slot but not its readers, so the reads are spread evenly over the block's
+//! transactions.
 
 use std::{collections::BTreeMap, fs, io::Read, path::Path};
 
@@ -10,27 +12,28 @@ use alloy_rlp::{Decodable, Header};
 use anyhow::{Context, Result, ensure};
 use flate2::read::GzDecoder;
 
-/// Calls that are kept: a load begins again with the first behind the last.
+/// The most calls that are kept. A load that reaches the last call starts over with the first.
 const CALLS_MAX: usize = 50_000;
-/// Slots of one call: below the gas that EIP-7825 allows one transaction, and small enough for many in a batch.
+/// The most slots of one call: below EIP-7825's gas limit of a transaction, and small enough that many calls fit a
+/// batch.
 const WRITES_MAX: usize = 60;
 const READS_MAX: usize = 200;
-/// Bytes of one file, unpacked. Those of busy blocks have 200 KiB.
+/// The most bytes of one file, unpacked. Files of busy blocks have 200 KiB.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The slots of one transaction, as those of one contract.
+/// The slots that one transaction touches, mapped to those of a single contract.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Touch {
-    /// Only read.
+    /// Slots that are only read.
     pub(super) reads: Vec<U256>,
-    /// Read and written.
+    /// Slots that are read and written.
     pub(super) writes: Vec<U256>,
 }
 
-/// The numbers of the blocks whose lists a directory has, in their order.
+/// Returns the numbers of the blocks with an access list in a directory, ascending.
 ///
 /// # Errors
-/// If it cannot be listed, or has none.
+/// If the directory cannot be listed, or has no access lists.
 pub(crate) fn numbers(dir: &Path) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = Vec::new();
     for entry in
@@ -44,7 +47,7 @@ pub(crate) fn numbers(dir: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The calls of all files of a directory, in the order of the blocks.
+/// Reads the calls from all files of a directory, in block order.
 pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
     let mut touches = Vec::new();
     for number in numbers(dir)? {
@@ -65,7 +68,7 @@ pub(super) fn load(dir: &Path) -> Result<Vec<Touch>> {
     Ok(touches)
 }
 
-/// One block's calls.
+/// Decodes one block's calls.
 fn decode(bytes: &[u8]) -> Result<Vec<Touch>> {
     let mut writes: BTreeMap<u64, Vec<U256>> = BTreeMap::new();
     let mut reads = Vec::new();
@@ -93,7 +96,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<Touch>> {
         parts.into_iter().map(|writes| Touch { reads: Vec::new(), writes })
     });
     let mut touches: Vec<Touch> = parts.collect();
-    // As many calls as the reads need, should there be few writes.
+    // A block with few writes gets additional calls, until all reads fit.
     touches.resize(touches.len().max(reads.len().div_ceil(READS_MAX)), Touch::default());
     let count = touches.len();
     for (index, slot) in reads.into_iter().enumerate() {
@@ -102,7 +105,7 @@ fn decode(bytes: &[u8]) -> Result<Vec<Touch>> {
     Ok(touches)
 }
 
-/// A slot of one contract in place of a slot of any.
+/// Maps a slot of any contract to a slot of the load's contract.
 fn place(address: Address, slot: B256) -> U256 {
     let mut text = address.to_vec();
     text.extend_from_slice(slot.as_slice());
@@ -118,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A list of what is encoded already.
+    /// Encodes a list of encoded items.
     fn list(parts: &[Vec<u8>]) -> Vec<u8> {
         let payload: Vec<u8> = parts.concat();
         let mut out = Vec::new();
@@ -133,7 +136,7 @@ mod tests {
         out
     }
 
-    /// An account that transactions 1 and 2 write, and somebody reads.
+    /// Encodes an account with two slots that transactions 1 and 2 write, and three that are read.
     fn block() -> Vec<u8> {
         let change = |transaction: u64| list(&[item(&transaction), item(&B256::repeat_byte(9))]);
         let slot = |byte, changes: &[Vec<u8>]| list(&[item(&B256::repeat_byte(byte)), list(changes)]);

@@ -1,6 +1,7 @@
-//! [`Ledger`]: what every balance must be at the end, to the last unit. Sans-I/O: openings, movements and findings come from outside.
+//! [`Ledger`]: computes what every balance must be at the end, to the last unit. Sans-I/O: openings, movements and
+//! findings come from outside.
 //!
-//! The arithmetic is that of a bookkeeper: `expected = opening + credits - debits`. The order of movements makes no difference.
+//! The arithmetic is that of a bookkeeper: `expected = opening + credits - debits`. The order of movements does not matter.
 //!
 //! ```text
 //!  balances before ──▶ open ─┐
@@ -13,10 +14,10 @@ use std::collections::BTreeMap;
 use alloy_primitives::{Address, B256, U256};
 use serde::{Deserialize, Serialize};
 
-/// Differences that an audit lists; it counts them all.
+/// The most differences that an audit lists; it counts all of them.
 const DIFFERENCES_MAX: usize = 20;
 
-/// What a balance is counted in.
+/// The unit of a balance.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -24,56 +25,56 @@ pub enum Unit {
     Wei,
     /// The smallest unit of this ERC-20.
     Token(Address),
-    /// Transactions: an account's nonce.
+    /// An account's nonce, which counts its transactions.
     Nonce,
-    /// One slot of this contract.
+    /// The value of one storage slot of the holder.
     Slot(B256),
 }
 
-/// A balance: whose, and in what.
+/// The key of a balance: its holder and its unit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// Whose.
+    /// The account or contract.
     pub holder: Address,
-    /// In what.
+    /// The unit.
     pub unit: Unit,
 }
 
-/// One balance that is not what the receipts say.
+/// A balance that differs from what the receipts imply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Difference {
-    /// Which one.
+    /// The balance's key.
     pub place: Place,
-    /// What the receipts add up to; none if they spend more than there was.
+    /// The balance implied by the receipts; `None` if they spend more than there was.
     pub expected: Option<U256>,
-    /// What the node says.
+    /// The balance that the node reports.
     pub found: U256,
 }
 
-/// What was compared of a stretch of load, to the last unit, and what of it is not as it must be.
+/// The comparison counts of a load, exact to the last unit, and the deviations found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditFigures {
-    /// Receipts that were compared with what was sent: those of all transactions of the run that were committed.
+    /// Receipts compared with the transactions sent: those of all committed transactions of the run.
     pub receipts: u64,
-    /// Of them, those of failed transactions.
+    /// The receipts among them of failed transactions.
     pub receipts_failed: u64,
-    /// Receipts that are not what the transaction asked for: another sender, a missing contract, a transfer of another value.
+    /// Receipts that do not match their transaction: another sender, a missing contract, a transfer of another value.
     pub receipts_wrong: u64,
     /// Transactions that are in two batches, or twice in one.
     pub duplicates: u64,
-    /// Accepted transactions that no batch has.
+    /// Accepted transactions that are in no batch.
     pub lost: u64,
-    /// Transactions of the load's accounts that the load did not send.
+    /// Transactions from the load's accounts that the load did not send.
     pub foreign: u64,
-    /// Balances, nonces and slots that were compared with what the receipts add up to.
+    /// Balances, nonces and slots that were compared with the sums of the receipts.
     pub balances: u64,
-    /// Of them, those that differ.
+    /// The balances, nonces and slots among them that differ.
     pub balances_wrong: u64,
 }
 
 impl AuditFigures {
-    /// Takes in those of another load.
+    /// Adds the figures of another load.
     pub fn add(&mut self, other: AuditFigures) {
         self.receipts += other.receipts;
         self.receipts_failed += other.receipts_failed;
@@ -85,7 +86,7 @@ impl AuditFigures {
         self.balances_wrong += other.balances_wrong;
     }
 
-    /// What is not as it must be, in words; nothing if all is.
+    /// Describes the deviations in words; empty if there are none.
     pub fn wrong(&self) -> Vec<String> {
         let counts = [
             (self.receipts_failed, "failed"),
@@ -102,7 +103,7 @@ impl AuditFigures {
 /// The result of an audit.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Audit {
-    /// What was compared, and what differs.
+    /// The comparison counts.
     #[serde(flatten)]
     pub figures: AuditFigures,
     /// The first twenty balances that differ.
@@ -110,7 +111,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Whether everything that was committed is what it must be. Lost transactions are no error of the books.
+    /// Whether all committed transactions are accounted for exactly. Lost transactions do not count as an error here.
     pub fn is_clean(&self) -> bool {
         let AuditFigures { receipts_wrong, duplicates, foreign, balances_wrong, .. } = self.figures;
         receipts_wrong == 0 && duplicates == 0 && foreign == 0 && balances_wrong == 0
@@ -124,48 +125,46 @@ struct Entry {
     debits: U256,
 }
 
-/// The books of a run.
+/// The bookkeeping of a run.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Ledger {
     entries: BTreeMap<Place, Entry>,
 }
 
 impl Ledger {
-    /// The balance before the run. Places that are never opened begin with nothing.
+    /// Sets a balance before the run. Balances that are never set begin at zero.
     pub(super) fn open(&mut self, place: Place, amount: U256) {
         self.entries.entry(place).or_default().opening = amount;
     }
 
-    /// Adds to a balance.
     pub(super) fn credit(&mut self, place: Place, amount: U256) {
         let entry = self.entries.entry(place).or_default();
         entry.credits = entry.credits.saturating_add(amount);
     }
 
-    /// Takes from a balance.
     pub(super) fn debit(&mut self, place: Place, amount: U256) {
         let entry = self.entries.entry(place).or_default();
         entry.debits = entry.debits.saturating_add(amount);
     }
 
-    /// From one holder to another.
+    /// Moves an amount from one holder to another.
     pub(super) fn transfer(&mut self, unit: Unit, from: Address, to: Address, amount: U256) {
         self.debit(Place { holder: from, unit }, amount);
         self.credit(Place { holder: to, unit }, amount);
     }
 
-    /// All places that must be looked at.
+    /// Returns the keys of all balances to compare.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.entries.keys().copied()
     }
 
-    /// What the books say; none if more was spent than there was.
+    /// Returns the expected balance; `None` if more was spent than there was.
     pub(super) fn expected(&self, place: Place) -> Option<U256> {
         let entry = self.entries.get(&place).copied().unwrap_or_default();
         entry.opening.checked_add(entry.credits)?.checked_sub(entry.debits)
     }
 
-    /// Compares a balance, and notes the difference in the audit.
+    /// Compares a balance, and records a difference in the audit.
     pub(super) fn check(&self, place: Place, found: U256, audit: &mut Audit) {
         audit.figures.balances += 1;
         let expected = self.expected(place);
@@ -225,7 +224,7 @@ mod tests {
         assert_eq!((audit.figures.balances_wrong, audit.differences.len()), (100, DIFFERENCES_MAX));
     }
 
-    /// Goal: each figure of an audit is in the report as itself, and several loads add up.
+    /// Goal: the report names each figure of an audit, and the figures of several loads add up.
     #[test]
     fn an_audit_is_told_whole() {
         let mut sum = AuditFigures {
@@ -258,7 +257,7 @@ mod tests {
         assert!(right.wrong().is_empty());
     }
 
-    /// Goal: figures and differences stand side by side in JSON, and are read so.
+    /// Goal: figures and differences are side by side in JSON, and survive a round trip.
     #[test]
     fn an_audit_is_read_as_it_was_written() {
         let difference = Difference { place: wei(2), expected: None, found: U256::from(31) };
@@ -270,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: transfers neither make nor destroy units, whatever their order.
+        /// Goal: transfers neither create nor destroy units, in any order.
         #[test]
         fn transfers_keep_the_sum(moves in prop::collection::vec((0..5u8, 0..5u8, 0..200u64), 0..100)) {
             let (mut forward, mut backward) = (Ledger::default(), Ledger::default());

@@ -1,7 +1,9 @@
 //! Fills the [`Ledger`] from the nodes: balances before, receipts of every batch, balances after.
 //!
-//! Receipts of a short run are read after its end, when that disturbs nobody. Of a long one they are read while it goes on, so many
-//! batches behind its head: nodes that prune would not have them at its end. Whose hash the plan does not have waits for the generators' last word: it was signed again, or fills a nonce, or is foreign.
+//! In a short run, receipts are read after its end, when the reads disturb nobody. In a long run they are read while it
+//! goes on, a fixed number of batches behind its head: nodes that prune would not have them at the end. A receipt whose
+//! hash is not in the plan waits for the generators' final report: its transaction was signed again, plugs a nonce, or
+//! is foreign.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -23,41 +25,42 @@ use super::{
 };
 use crate::{accounts::Account, contracts, rpc::Rpc};
 
-/// Balances, and slots, that are compared besides those of the load's accounts, evenly spread: each is a question to the node.
+/// The most balances and slots that are compared besides those of the load's accounts, evenly spread. Each costs one
+/// call to the node.
 const CHECKS_MAX: usize = 20_000;
-/// No node that has what is asked for, for so long, ends the audit.
+/// How long the audit waits while no node has the data it asks for; then it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Before all nodes are asked again.
+/// The delay before all nodes are asked again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// What the load knows of its transactions.
+/// The transactions that the load knows.
 pub(super) struct Known<'a> {
     pub(super) plan: &'a Plan,
-    /// Places in the plan, also of transactions that were signed again.
+    /// Indices in the plan by hash, including transactions that were signed again.
     pub(super) hashes: &'a HashMap<B256, u32>,
-    /// What only fills a nonce.
+    /// Hashes of transactions that only plug a nonce.
     pub(super) plugs: &'a HashSet<B256>,
 }
 
-/// The books of a run while they are kept.
+/// The bookkeeping of a run in progress.
 pub(super) struct Auditor {
-    /// Any may be down, behind, or have pruned what another one has; at least one.
+    /// At least one node. Any of them may be down, behind, or have pruned data that another still has.
     nodes: Vec<Rpc>,
-    /// The place of the one that gave receipts last.
+    /// The index of the node that last returned receipts.
     node: usize,
     accounts: HashSet<Address>,
     tokens: HashSet<Address>,
     lists: Option<Address>,
     ledger: Ledger,
     audit: Audit,
-    /// The transactions that were posted.
+    /// The hashes of posted transactions.
     seen: HashSet<B256>,
-    /// Receipts of the load's accounts whose hash nobody knows yet.
+    /// Receipts of the load's accounts with a hash that is unknown so far.
     unknown: Vec<Receipt>,
 }
 
 impl Auditor {
-    /// Notes the balances before the run, while nobody sends.
+    /// Records the balances before the run, while nobody sends.
     pub(super) async fn open(
         nodes: Vec<Rpc>,
         accounts: &[Account],
@@ -91,7 +94,7 @@ impl Auditor {
         })
     }
 
-    /// Notes how many tokens a contract has before the run: a pair pays out of its own.
+    /// Records a contract's token balances before the run: a pair pays out of its own tokens.
     pub(super) async fn open_contract(&mut self, holder: Address) -> Result<()> {
         let places: Vec<Place> =
             self.tokens.iter().map(|token| Place { holder, unit: Unit::Token(*token) }).collect();
@@ -102,7 +105,7 @@ impl Auditor {
         Ok(())
     }
 
-    /// Reads the receipts of the batches that come, and of the last ones once no more come.
+    /// Reads the receipts of the batches that `full` announces, `behind` batches later, and the rest once it closes.
     pub(super) async fn follow(
         mut self,
         plan: &Plan,
@@ -126,7 +129,7 @@ impl Auditor {
         Ok(self)
     }
 
-    /// Reads the receipts of one batch.
+    /// Reads and posts the receipts of one batch.
     async fn take(&mut self, known: &Known<'_>, batch: Full) -> Result<()> {
         let Full { number, transactions } = batch;
         let receipts = self.receipts(number).await;
@@ -146,7 +149,8 @@ impl Auditor {
         Ok(())
     }
 
-    /// From the node that gave the last ones, or the next one that has these: one that is paused holds up only once.
+    /// Reads a batch's receipts from the node that returned the last ones, or from the next node that has them. A
+    /// paused node thus delays the audit only once.
     async fn receipts(&mut self, number: u64) -> Result<Vec<Value>> {
         let begin = Instant::now();
         loop {
@@ -163,7 +167,7 @@ impl Auditor {
         }
     }
 
-    /// Reads balances after a batch from the first node that has them, in their order.
+    /// Reads balances after a batch from the first node that has them, in the order of `places`.
     async fn balances(&self, places: &[Place], batch: &str) -> Result<Vec<U256>> {
         let begin = Instant::now();
         loop {
@@ -178,8 +182,8 @@ impl Auditor {
         }
     }
 
-    /// Posts what the generators signed again, then compares all balances after the last batch that was read.
-    /// What was given up in doubt and committed all the same makes up for nothing that was lost.
+    /// Posts the receipts that waited for the generators' report, then compares all balances after batch `head`.
+    /// Transactions that were given up in doubt but committed do not offset lost ones.
     pub(super) async fn close(
         mut self,
         known: &Known<'_>,
@@ -194,14 +198,13 @@ impl Auditor {
         Ok(self.audit)
     }
 
-    /// Transactions that were posted and not given up.
+    /// Counts the posted transactions that were not given up.
     fn committed_of_accepted(&self, known: &Known<'_>, in_doubt: &[u32]) -> u64 {
         let in_doubt: HashSet<u32> = in_doubt.iter().copied().collect();
         let places = self.seen.iter().filter_map(|hash| known.hashes.get(hash));
         places.filter(|place| !in_doubt.contains(*place)).count() as u64
     }
 
-    /// Posts one receipt.
     fn post(&mut self, known: &Known<'_>, receipt: &Receipt) -> Result<()> {
         let Receipt { hash, from, has_succeeded, .. } = *receipt;
         let index = known.hashes.get(&hash).map(|index| *index as usize);
@@ -240,7 +243,7 @@ impl Auditor {
         Ok(())
     }
 
-    /// Compares what the node has after this batch with the books.
+    /// Compares the nodes' balances after this batch with the ledger.
     async fn compare(&mut self, batch: &str) -> Result<()> {
         let (own, others): (Vec<Place>, Vec<Place>) =
             self.ledger.places().partition(|place| self.accounts.contains(&place.holder));
@@ -256,7 +259,7 @@ impl Auditor {
     }
 }
 
-/// Waits before all nodes are asked again; the last one's error once the patience has ended.
+/// Waits before all nodes are asked again. Returns the last error once the patience has run out.
 async fn wait(begin: Instant, last: Option<anyhow::Error>) -> Result<()> {
     match last {
         Some(error) if begin.elapsed() > PATIENCE => Err(error),
@@ -268,7 +271,7 @@ async fn wait(begin: Instant, last: Option<anyhow::Error>) -> Result<()> {
     }
 }
 
-/// Reads balances, in their order.
+/// Reads balances, in the order of `places`.
 async fn read(rpc: &Rpc, places: &[Place], batch: &str) -> Result<Vec<U256>> {
     let question = |place: &Place| {
         let holder = place.holder;
@@ -282,7 +285,7 @@ async fn read(rpc: &Rpc, places: &[Place], batch: &str) -> Result<Vec<U256>> {
         }
     };
     let mut amounts = vec![U256::ZERO; places.len()];
-    // A request holds calls of one method.
+    // One request holds calls of a single method.
     let mut by_method: HashMap<&str, (Vec<usize>, Vec<Value>)> = HashMap::new();
     for (index, place) in places.iter().enumerate() {
         let (method, params) = question(place);
@@ -301,7 +304,7 @@ async fn read(rpc: &Rpc, places: &[Place], batch: &str) -> Result<Vec<U256>> {
     Ok(amounts)
 }
 
-/// Whether a transaction that succeeded shows in its receipt what it was sent for.
+/// Whether the receipt of a successful transaction shows the transaction's intended effect.
 fn did_what_it_should(kind: Workload, call: &Call, receipt: &Receipt) -> bool {
     use alloy_sol_types::SolCall;
     let (from, transfers) = (receipt.from, &receipt.transfers[..]);
@@ -312,7 +315,7 @@ fn did_what_it_should(kind: Workload, call: &Call, receipt: &Receipt) -> bool {
             let [it] = transfers else { return false };
             (TxKind::Call(it.token), it.from, it.to, it.amount) == (call.to, from, asked.to, asked.value)
         }
-        // In from the trader, and out to it.
+        // One transfer goes from the trader to the pair, and one back.
         Workload::Amm => {
             let TxKind::Call(pair) = call.to else { return false };
             let Ok(asked) = contracts::Amm::swapCall::abi_decode(&call.input) else { return false };

@@ -7,13 +7,13 @@ use anyhow::{Result, ensure};
 use super::LoadOptions;
 use crate::rpc::Rpc;
 
-/// How often a node that is waited for is asked.
+/// The interval between two checks of a node.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Waits until each node of a load answers and has a batch.
 ///
 /// # Errors
-/// With the first one that has none in time, and why.
+/// If a node has none in time; names the first such node and the reason.
 pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> {
     let begin = Instant::now();
     let followers = options.followers.iter().map(|(_, rpc)| rpc);
@@ -26,7 +26,7 @@ pub(super) async fn all(options: &LoadOptions, longest: Duration) -> Result<()> 
     Ok(())
 }
 
-/// What a node lacks for a load to begin; none if it answers and has a batch.
+/// Returns why a load cannot begin with a node; `None` if it answers and has a batch.
 async fn lacks(rpc: &Rpc) -> Option<String> {
     match rpc.head().await {
         Ok(0) => Some("it has no batch yet".to_owned()),
@@ -54,7 +54,7 @@ mod tests {
         LoadOptions { submit, ..LoadOptions::default() }
     }
 
-    /// A node that nobody can reach: bound, so that nobody else gets the port, and not listened at.
+    /// Returns an unreachable node. Its port is bound, so that nobody else gets it, but nobody listens.
     fn closed() -> (TcpSocket, Rpc) {
         let held = TcpSocket::new_v4().unwrap();
         held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -62,7 +62,7 @@ mod tests {
         (held, rpc)
     }
 
-    /// A node that has no batch when it is asked first.
+    /// Starts a node that has no batch when it is asked for the first time.
     async fn node() -> (JoinHandle<()>, Rpc) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
@@ -81,7 +81,7 @@ mod tests {
         (server, rpc)
     }
 
-    /// Goal: a load that is to wait names the node that never came, and what was wrong with it.
+    /// Goal: a load with `--wait` names the node that never answered, and why.
     #[tokio::test]
     async fn a_load_waits_for_its_nodes() {
         let (_held, gone) = closed();
@@ -92,7 +92,7 @@ mod tests {
         assert!(begin.elapsed() >= longest);
     }
 
-    /// Goal: a node that answers and has no batch yet is asked again, until it has one.
+    /// Goal: a node that answers but has no batch yet is asked again until it has one.
     #[tokio::test]
     async fn a_load_begins_once_its_nodes_have_a_batch() {
         let (server, rpc) = node().await;

@@ -23,79 +23,82 @@ use crate::{
 /// Sends transactions and reads at the times of a schedule, and tells how long they took.
 #[derive(Args, Debug)]
 pub struct LoadCommand {
-    /// What the transactions do.
+    /// The kind of transactions.
     #[arg(long, value_enum, default_value_t = Workload::Transfers)]
     workload: Workload,
-    /// Several workloads by weight, in place of one: transfers=7,erc20=2,amm=1.
+    /// Several kinds by weight, instead of one: transfers=7,erc20=2,amm=1.
     #[arg(long, conflicts_with = "workload")]
     mix: Option<Mix>,
-    /// Transactions per second; where the rate moves, that of the start.
+    /// Transactions per second; for a ramp, those at the start.
     #[arg(long, default_value_t = 500)]
     tps: u32,
-    /// The rate moves in a straight line to this one.
+    /// Changes the rate linearly to this one.
     #[arg(long, conflicts_with_all = ["burst", "saturate"])]
     ramp_to: Option<u32>,
     /// Peaks above --tps: PEAK:PERIOD:LENGTH, such as 5000:10s:1s.
     #[arg(long, value_parser = burst, conflicts_with = "saturate")]
     burst: Option<Burst>,
-    /// Search the highest rate that the chain sustains, from --tps on; --duration is that of a step.
+    /// Searches for the highest rate that the chain sustains, from --tps on; --duration is that of a step.
     #[arg(long)]
     saturate: bool,
-    /// With --saturate: a step whose 99th percentile of commit latency is higher is not sustained, in milliseconds.
+    /// With --saturate: the highest 99th percentile of commit latency of a sustained step, in milliseconds.
     #[arg(long, default_value_t = Rule::default().p99_ms_max, requires = "saturate", value_parser = milliseconds)]
     p99_max_ms: f64,
-    /// How long: 30s, 5m, or a number of seconds.
+    /// The duration of the load: 30s, 5m, or a number of seconds.
     #[arg(long, default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// With --saturate: the search ends after so long at the latest.
+    /// With --saturate: the longest duration of the search.
     #[arg(long, requires = "saturate", value_parser = duration)]
     search_for: Option<Duration>,
     /// Wait so long until each node answers and has a batch, for a load that starts together with its chain. Without it, the load ends if
     /// none of --api answers.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
-    /// Reads per second at each node, half over HTTP and half over WebSocket, beside a subscription to its heads.
+    /// Reads per second at each node, half over HTTP and half over WebSocket; also subscribes to its heads.
     #[arg(long, default_value_t = 0)]
     reads: u32,
     /// A directory of access lists (NUMBER.rlp.gz), for the workload access-lists.
     #[arg(long)]
     access_lists: Option<PathBuf>,
-    /// manifest.json of a devnet, for its nodes and accounts.
+    /// The manifest.json of a devnet, which names its nodes and accounts.
     #[arg(long, conflicts_with = "api")]
     manifest: Option<PathBuf>,
-    /// API of a node; the first gets the commits read, the last, if there are several and no --follower, is the follower.
+    /// The API of a node; may be repeated. Commits are read from the first one. Without --follower, the last of several
+    /// is the follower.
     #[arg(long)]
     api: Vec<String>,
-    /// API of a follower, in place of the last --api; once for each. It takes transactions only if it is an --api too.
+    /// The API of a follower, instead of the last --api; may be repeated. It receives transactions only if it is also
+    /// an --api.
     #[arg(long, requires = "api")]
     follower: Vec<String>,
-    /// Sending accounts.
+    /// The number of sending accounts.
     #[arg(long, default_value_t = 200)]
     accounts: u32,
-    /// Accounts before them, which this load leaves to others.
+    /// Skips this many accounts of the seed, which other loads use.
     #[arg(long, default_value_t = 0, conflicts_with = "manifest")]
     skip_accounts: u32,
-    /// Where accounts come from when there is no manifest.
+    /// The seed of the accounts if there is no manifest.
     #[arg(long, default_value = DEFAULT_SEED)]
     seed: String,
-    /// The random choices come from this number: receivers, amounts, and which workload comes when.
+    /// The seed of all random choices: receivers, amounts, and the order of the workloads.
     #[arg(long, default_value_t = 1)]
     random: u64,
     /// Connections; each has one batch in flight.
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// Processes that generate; without it, one for every four cores.
+    /// Generator processes; one for every four cores if not given.
     #[arg(long)]
     generators: Option<usize>,
-    /// Batches behind the head from which receipts are audited while the load goes on; less than the nodes keep, if they prune.
+    /// Receipts are audited this many batches behind the head while the load goes on. If the nodes prune, it must be
+    /// less than they keep.
     #[arg(long, default_value_t = LoadOptions::default().audit_behind)]
     audit_behind: u64,
-    /// Also write the figures to this file.
+    /// Also writes the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
-/// Peak rate, period and length of a peak.
+/// The rate, period and length of peaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Burst {
     peak: u32,
@@ -107,7 +110,7 @@ impl LoadCommand {
     /// Sends the load, and prints its figures.
     ///
     /// # Errors
-    /// If the load cannot run, commits nothing, or leaves receipts or balances that are not what they must be.
+    /// If the load cannot run, commits nothing, or leaves receipts or balances that differ from the expected ones.
     pub async fn run(self, progress: Progress) -> Result<()> {
         let (options, json) = (self.options()?, self.json.as_deref());
         if let Some(longest) = self.wait {
@@ -180,7 +183,7 @@ impl LoadCommand {
     }
 }
 
-/// Prints a result, and writes it to a file if there is one.
+/// Prints a result, and writes it as JSON to a file if one is given.
 fn show(result: &(impl fmt::Display + Serialize), json: Option<&Path>) -> Result<()> {
     output::print(&result.to_string())?;
     let Some(path) = json else { return Ok(()) };
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(options.followers[0].0, "http://b:2");
     }
 
-    /// Goal: loads that run side by side have accounts of their own, and a follower that is named takes no transactions.
+    /// Goal: parallel loads have separate accounts, and a follower named as such receives no transactions.
     #[test]
     fn a_load_leaves_accounts_and_the_follower_to_others() {
         let text =

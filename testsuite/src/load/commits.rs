@@ -1,4 +1,4 @@
-//! [`Commits`]: the join of what generators sent with what nodes showed, and the figures of it. Sans-I/O.
+//! [`Commits`]: joins the generators' transactions with the nodes' batches, and computes latencies and rates. Sans-I/O.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,24 +12,25 @@ use super::{
     track::{Contents, Heads},
 };
 
-/// A stretch of a run.
+/// One time slice of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Milliseconds from the start of the run to the end of the stretch.
+    /// Milliseconds from the start of the run to the end of the slice.
     pub at_ms: u64,
     /// Transactions per second that were due.
     pub due_per_second: f64,
-    /// Transactions per second that were committed; at a follower, that it showed.
+    /// Transactions per second that were committed; for a follower, that it showed.
     pub committed_per_second: f64,
-    /// Commit latency of those that were due, in milliseconds; of those that did not come, how long they had waited when the run ended.
+    /// Commit latency, in milliseconds, of the transactions due in this slice. A missing transaction counts with its
+    /// waiting time at the end of the run.
     pub commit_ms: Option<Percentiles>,
 }
 
-/// The committed transactions: places in the plan and batches.
+/// The committed transactions: their indices in the plan, and their batches.
 pub(super) struct Commits(pub(super) Vec<(u32, u64)>);
 
 impl Commits {
-    /// Of what was read, in the order of the plan.
+    /// Finds the plan's transactions in the batches read, in the order of the plan.
     pub(super) fn of(contents: &Contents, known: &HashMap<B256, u32>) -> Commits {
         let batches = contents.full().flat_map(|(number, hashes)| {
             hashes.iter().filter_map(move |hash| Some((*known.get(hash)?, number)))
@@ -40,7 +41,7 @@ impl Commits {
         Commits(all)
     }
 
-    /// Of each transaction of the plan when it was due, and when a node showed its batch, if it did.
+    /// Returns, for each transaction of the plan, when it was due, and when a node showed its batch, if it did.
     fn shown<'a>(
         &'a self,
         plan: &'a Plan,
@@ -53,8 +54,9 @@ impl Commits {
         })
     }
 
-    /// From the due time to the time at which a node showed the batch. What it did not show had waited until the watch ended, at least:
-    /// without that, a chain that loses the slowest would look quicker. None of a node that showed nothing at all.
+    /// Returns the latencies from the due time to the time at which a node showed the batch. A transaction that the
+    /// node did not show has waited at least until the watch ended: without it, a chain that loses the slowest would
+    /// look faster. Empty for a node that showed nothing.
     pub(super) fn latencies(&self, plan: &Plan, heads: &Heads, watched: Duration) -> Latencies {
         let mut latencies = Latencies::default();
         if heads.seen.is_empty() {
@@ -66,7 +68,7 @@ impl Commits {
         latencies
     }
 
-    /// The run in stretches of equal length, of a second at least.
+    /// Splits the run into slices of equal length, at least a second each.
     pub(super) fn points(&self, plan: &Plan, heads: &Heads, end: Duration, watched: Duration) -> Vec<Point> {
         let width_ms = stretches::width_ms(end);
         let count = (end.as_millis() as u64 / width_ms + 1) as usize;
@@ -118,7 +120,7 @@ mod tests {
         assert!(points.iter().all(|point| point.commit_ms.is_none()));
     }
 
-    /// Goal: a chain that loses half of what it was sent does not look quick by the other half.
+    /// Goal: a chain that loses half of its transactions does not look fast because of the other half.
     #[test]
     fn what_never_came_has_waited_to_the_end() {
         let plan = plan("transfers");
@@ -126,7 +128,7 @@ mod tests {
         let heads = Heads { first: 5, seen: vec![Duration::from_secs(2)], ..Heads::default() };
         let (end, watched) = (Duration::from_secs(3), Duration::from_secs(13));
         let found = commits.latencies(&plan, &heads, watched).percentiles().unwrap();
-        // Due every 100 ms: the last one after 2.9 s, the first that is missing after 1.5 s.
+        // A transaction is due every 100 ms: the last after 2.9 s, the first missing one after 1.5 s.
         assert!(found.count == 30 && found.p99 > 11_000.0 && found.max < 11_600.0, "{found}");
         let points = commits.points(&plan, &heads, end, watched);
         assert!(points[2].commit_ms.unwrap().p50 > 10_000.0, "{points:?}");

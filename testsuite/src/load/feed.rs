@@ -1,7 +1,8 @@
-//! [`HeadFeed`]: the heads that a node tells by `eth_subscribe` over WebSocket, beside those that [`super::track`] sees when it asks.
+//! [`HeadFeed`]: the heads that a node announces by `eth_subscribe` over WebSocket, in addition to those that
+//! [`super::track`] polls.
 //!
-//! A head is due when any node of the load first shows its batch. One that comes in between two looks counts as told at once. A
-//! connection that breaks is made again; what came meanwhile is missed.
+//! A head is due when any node of the load first shows its batch. If the announcement comes before the next poll, its
+//! latency is zero. A broken connection is reopened; heads announced meanwhile are missed.
 
 use std::{
     collections::BTreeMap,
@@ -24,53 +25,54 @@ use super::{
 };
 use crate::rpc::{Rpc, quantity};
 
-/// Heads of one run that are kept: an hour of batches every 20 ms has 180,000.
+/// The most heads of one run that are kept. An hour of batches every 20 ms has 180,000.
 const HEADS_MAX: usize = 1_000_000;
-/// Nobody has missed what was first shown within this time after the subscription began, or before the watch ended: it may have been
-/// there already, or be on its way.
+/// Heads first shown within this time after the subscription began, or before the watch ended, do not count as missed:
+/// they may have existed before, or still be on the way.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long a node has to take the subscription: one that takes it later has missed what came meanwhile.
+/// How long a node has to accept the subscription. If it accepts later, the heads shown since this time count as
+/// missed.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(5);
-/// The id of the one request.
+/// The id of the only request.
 const REQUEST: u64 = 1;
 
-/// The heads that one node told its subscriber.
+/// The heads that one node announced to its subscriber.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HeadNews {
-    /// Its name, or the address of its API.
+    /// The node's name, or the URL of its API.
     pub node: String,
-    /// From when any node first showed a batch until this one told it, in milliseconds; ten seconds at least of one that it did not tell.
-    /// None if no batch was due.
+    /// The time from when any node first showed a batch until this node announced it, in milliseconds. A missed batch
+    /// counts at least ten seconds. `None` if no batch was due.
     pub news_ms: Option<Percentiles>,
-    /// Batches that it did not tell.
+    /// Batches that it did not announce.
     pub missed: u64,
-    /// By when each batch was due.
+    /// The figures by the time at which batches were due.
     #[serde(default)]
     pub points: Vec<ReadPoint>,
 }
 
-/// A running subscriber to one node's heads.
+/// A running subscription to one node's heads.
 pub(super) struct HeadFeed {
     task: JoinHandle<Told>,
 }
 
-/// What a node told, and when.
+/// The heads that a node announced, with their times.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Told {
     name: String,
-    /// When it first took a subscription, after the start of the run.
+    /// When the node first accepted a subscription, after the start of the run.
     since: Option<Duration>,
     heads: BTreeMap<u64, Duration>,
 }
 
 impl HeadFeed {
-    /// Subscribes, again and again if need be, until it is stopped.
+    /// Subscribes, and resubscribes after failures, until it is stopped.
     pub(super) fn start((name, rpc): (String, Rpc), begin: Instant, stop: CancellationToken) -> HeadFeed {
         let told = Told { name, ..Told::default() };
         HeadFeed { task: tokio::spawn(listen(told, read::host(&rpc), begin, stop)) }
     }
 
-    /// All that was told, after the run was stopped.
+    /// Returns all announcements, after the run was stopped.
     pub(super) async fn result(self) -> Result<Told> {
         self.task.await.context("a subscriber to heads panicked")
     }
@@ -78,7 +80,7 @@ impl HeadFeed {
 
 async fn listen(mut told: Told, host: String, begin: Instant, stop: CancellationToken) -> Told {
     loop {
-        // It ends by an error alone, of the node or of the connection.
+        // `hear` ends only with an error of the node or of the connection.
         tokio::select! {
             () = stop.cancelled() => return told,
             _ = hear(&mut told, &host, begin) => {}
@@ -113,13 +115,13 @@ impl Told {
         }
         if message["method"] == "eth_subscription" && self.heads.len() < HEADS_MAX {
             let number = quantity(&message["params"]["result"]["number"])?;
-            // A head that is told again after a restart was told before.
+            // A head that is announced again after a restart keeps its first time.
             self.heads.entry(number).or_insert(now);
         }
         Ok(())
     }
 
-    /// What it told of the batches that the nodes showed before the schedule ended.
+    /// Judges the announcements of the batches that the nodes showed before the schedule ended.
     pub(super) fn judged(&self, heads: &[Heads], duration: Duration, watched: Duration) -> HeadNews {
         let (mut latencies, mut stretches) = (Latencies::default(), Stretches::of(duration));
         let mut missed = 0;
@@ -166,7 +168,7 @@ mod tests {
         json!({ "jsonrpc": "2.0", "method": "eth_subscription", "params": params })
     }
 
-    /// Goal: what is told before a connection breaks, and after it was made again, is kept with its times.
+    /// Goal: announcements before a connection breaks and after it is reopened are kept with their times.
     #[tokio::test]
     async fn a_subscription_is_made_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!((told.since, told.heads[&6]), (Some(since), sixth));
     }
 
-    /// Goal: a node that is away, or refuses, has told nothing, and its subscriber ends when it is stopped.
+    /// Goal: a node that is down or refuses has announced nothing, and its subscriber ends when it is stopped.
     #[tokio::test]
     async fn a_node_that_is_away_tells_nothing() {
         let stop = CancellationToken::new();
@@ -210,7 +212,8 @@ mod tests {
         assert!(told.since.is_none() && told.heads.is_empty());
     }
 
-    /// Goal: a head counts from when any node showed it. One that was never told is later than any, unless nobody could have told it.
+    /// Goal: a head is due when any node shows it. A missed one counts as later than any other, unless the node could
+    /// not have announced it.
     #[test]
     fn heads_are_due_when_any_node_shows_them() {
         let ms = Duration::from_millis;
@@ -220,13 +223,13 @@ mod tests {
             seen: seen.iter().map(|at| ms(*at)).collect(),
             looks: 1,
         };
-        // Batches 5 to 10; the last is first shown when the schedule is over.
+        // Batches 5 to 10; the last is first shown after the schedule's end.
         let heads =
             [heads("a", &[100, 500, 1_500, 2_500]), heads("b", &[90, 600, 1_400, 2_600, 3_900, 5_000])];
         let mut told = Told { name: "b".to_owned(), since: Some(ms(200)), heads: BTreeMap::new() };
         told.heads.extend([(6, ms(510)), (8, ms(2_400))]);
         let news = told.judged(&heads, ms(4_000), ms(4_500));
-        // 5 came before it listened, 7 was missed, 9 may still come.
+        // 5 came before the subscription, 7 was missed, 9 may still come.
         let found = news.news_ms.unwrap();
         assert_eq!((found.count, news.missed), (3, 1));
         assert!((9.9..10.1).contains(&found.p50) && found.max > 9_990.0, "{found}");
@@ -239,7 +242,8 @@ mod tests {
         assert_eq!((silent.missed, silent.news_ms.unwrap().count), (3, 3), "7, 8 and 9");
     }
 
-    /// Goal: a node that takes a subscription late has missed what came before, and does not look like one that told everything.
+    /// Goal: a node that accepts a subscription late has missed the earlier heads, and does not look like one that
+    /// announced all.
     #[test]
     fn a_late_subscription_misses_heads() {
         let seen = (0..20).map(Duration::from_secs).collect();
@@ -250,7 +254,7 @@ mod tests {
             heads: (15..20).map(|number| (number, Duration::from_secs(number))).collect(),
         };
         let news = late.judged(&heads, Duration::from_secs(20), Duration::from_secs(30));
-        // Those of the seconds 6 to 14; the first ones may have been there already.
+        // The heads of seconds 6 to 14; the earlier ones may have existed before.
         assert_eq!((news.missed, news.news_ms.unwrap().count), (9, 14));
     }
 }

@@ -1,4 +1,4 @@
-//! [`Fleet`]: the generators of one load, seen from the load.
+//! [`Fleet`]: the load's side of its generators.
 
 use std::{
     collections::HashMap,
@@ -23,23 +23,23 @@ use super::{
 };
 use crate::{devnet::die_with_parent, leftovers::RunDir};
 
-/// Generators of one load: more than a machine has cores only slow each other down.
+/// The most generators of one load: more than a machine's cores only slow each other down.
 pub(super) const WORKERS_MAX: usize = 64;
 /// How long all generators send to the sink.
 const PROVE: Duration = Duration::from_millis(500);
-/// Two million transactions are signed in two minutes by one core.
+/// The time limit for signing. One core signs two million transactions in two minutes.
 const SIGN_DEADLINE: Duration = Duration::from_secs(600);
-/// A generator that was told to prove, or to stop, answers within this time, also on a loaded machine.
+/// The time limit for a generator to answer `Prove` or `Stop`, even on a loaded machine.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
-/// Lines that wait for the load.
+/// The most lines that wait for the load.
 const LINES_MAX: usize = 1_024;
 
-/// The running generators. All end when this is dropped.
+/// The running generators. All of them end when this is dropped.
 pub(super) struct Fleet {
     workers: Vec<Worker>,
     said: mpsc::Receiver<(usize, Result<Said>)>,
     tallies: Vec<Tally>,
-    /// Holds the files of hashes.
+    /// The directory of the files of hashes.
     dir: RunDir,
     _sink: Sink,
 }
@@ -61,7 +61,7 @@ impl Worker {
 }
 
 impl Fleet {
-    /// Starts a process for each job's part, and waits until all have signed. Sets the sink and the file of each job.
+    /// Starts a process for each job, and waits until all have signed. Sets the sink and the hashes file of each job.
     pub(super) async fn start(program: &Path, workers: usize, job: impl Fn(usize) -> Job) -> Result<Fleet> {
         ensure!(
             (1..=WORKERS_MAX).contains(&workers),
@@ -84,7 +84,7 @@ impl Fleet {
             worker.tell(&Told::Job(Box::new(job))).await?;
             started.push(worker);
         }
-        // Once all generators have closed their output, nobody says anything any more.
+        // The channel closes once all generators have closed their output.
         drop(sender);
         let tallies = vec![Tally::default(); workers];
         let mut fleet = Fleet { workers: started, said, tallies, dir, _sink: sink };
@@ -92,7 +92,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// The place in the plan of every hash.
+    /// Returns the index in the plan of every hash.
     pub(super) fn hashes(&self, plan: &Plan, connections: usize) -> Result<HashMap<B256, u32>> {
         let mut found = HashMap::with_capacity(plan.len());
         for worker in 0..self.workers.len() {
@@ -106,7 +106,7 @@ impl Fleet {
         Ok(found)
     }
 
-    /// Transactions per second that all generators send to the sink at the same time.
+    /// Returns the transactions per second that all generators together send to the sink.
     pub(super) async fn prove(&mut self) -> Result<f64> {
         self.tell(&Told::Prove { ms: PROVE.as_millis() as u64 }).await?;
         let proved = |said: Said| match said {
@@ -116,12 +116,12 @@ impl Fleet {
         Ok(self.gather(ANSWER_DEADLINE, proved).await?.into_iter().sum())
     }
 
-    /// Tells all generators when the first transaction is due.
+    /// Announces to all generators when the first transaction is due.
     pub(super) async fn begin(&mut self, at_ns: u64) -> Result<()> {
         self.tell(&Told::Begin { at_ns }).await
     }
 
-    /// Waits until a generator says how far it is; then how far all are.
+    /// Waits until a generator reports its progress; returns that of all generators together.
     pub(super) async fn progress(&mut self) -> Result<Tally> {
         let (worker, said) = self.said.recv().await.context("all load generators have ended")?;
         match said.with_context(|| format!("load generator {worker}"))? {
@@ -134,7 +134,7 @@ impl Fleet {
         Ok(sum)
     }
 
-    /// Stops all generators; what all did together.
+    /// Stops all generators, and returns their combined outcome.
     pub(super) async fn finish(mut self) -> Result<Outcome> {
         self.tell(&Told::Stop).await?;
         let done = |said: Said| match said {
@@ -160,7 +160,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until each generator has said something that is wanted. Progress is passed over.
+    /// Waits until each generator has sent a wanted message. Progress is skipped.
     async fn gather<T>(&mut self, deadline: Duration, wanted: impl Fn(Said) -> Option<T>) -> Result<Vec<T>> {
         let mut found: Vec<Option<T>> = (0..self.workers.len()).map(|_| None).collect();
         let gathered = async {
@@ -188,7 +188,7 @@ impl Worker {
         use std::os::unix::process::CommandExt;
         let mut command = std::process::Command::new(program);
         command.arg("load-worker").stdin(Stdio::piped()).stdout(Stdio::piped());
-        // A group of its own: ctrl-c reaches the load alone, which ends its generators.
+        // The child has its own process group: ctrl-c reaches the load alone, which ends its generators.
         command.process_group(0);
         die_with_parent(&mut command);
         let mut command = Command::from(command);
@@ -200,7 +200,7 @@ impl Worker {
     }
 }
 
-/// Hands on what a generator says, until it closes its output or the load is gone.
+/// Forwards a generator's messages until it closes its output or the load has ended.
 async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, Result<Said>)>) {
     let mut stdout = BufReader::new(stdout);
     let mut is_done = false;
@@ -213,7 +213,7 @@ async fn hear(worker: usize, stdout: ChildStdout, sender: mpsc::Sender<(usize, R
             Err(error) => Err(error).context("cannot hear it"),
         };
         is_done = matches!(said, Ok(Said::Done(_)));
-        // Behind an error nothing is heard any more.
+        // Nothing is read after an error.
         let is_over = said.is_err();
         if sender.send((worker, said)).await.is_err() || is_over {
             return;
@@ -225,7 +225,8 @@ fn hashes_file(dir: &Path, worker: usize) -> PathBuf {
     dir.join(format!("hashes-{worker}"))
 }
 
-/// The program `slipnet`: this one, or the one that cargo put beside it or, for tests, a directory above.
+/// Returns the path of the program `slipnet`: this one, or the one that cargo put beside it or, for tests, a directory
+/// above.
 pub(super) fn program() -> Result<PathBuf> {
     let this = std::env::current_exe().context("cannot find the path of this program")?;
     if this.file_name().is_some_and(|name| name == "slipnet") {
@@ -245,8 +246,8 @@ mod tests {
     use super::*;
     use crate::load::stock::tests::job;
 
-    /// A shell in the place of slipnet. A child writes it. If this process had it open for writing, every child that another test
-    /// forks meanwhile would hold it open too, and it could not be executed.
+    /// Creates a shell script in place of slipnet. A child process writes it: if this process had it open for writing,
+    /// every child forked meanwhile by another test would hold it open too, and it could not be executed.
     fn stand_in(dir: &Path, script: &str) -> PathBuf {
         let path = dir.join("slipnet");
         let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod +x "$1""#;

@@ -1,6 +1,6 @@
-//! A lane: sends its accounts' transactions when they are due, in JSON-RPC batches, one batch in flight.
+//! A lane sends its accounts' transactions when they are due, in JSON-RPC batches, with one batch in flight.
 //!
-//! The loop around [`NonceBook`] moves bytes; what is sent when, and with which nonce, is the book's.
+//! The loop around [`NonceBook`] moves bytes; the book decides what is sent when, and with which nonce.
 
 use std::{
     collections::BTreeMap,
@@ -20,27 +20,27 @@ use super::{
 };
 use crate::rpc::{BATCH_CALLS_MAX, Rpc, RpcError, quantity};
 
-/// Due transactions are gathered for this long, so that a low rate does not become one request per transaction.
+/// How long due transactions are gathered, so that a low rate does not become one request per transaction.
 pub(super) const TICK: Duration = Duration::from_millis(10);
-/// Transactions of one request: what a node answers in one array.
+/// The most transactions of one request: those that a node answers in one array.
 pub(super) const BATCH_MAX: usize = BATCH_CALLS_MAX;
-/// Between two questions for nonces: a node that is down is not asked in a circle.
+/// The least time between two queries for nonces, so that a node that is down is not polled in a busy loop.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
-/// Distinct reasons that are told apart; the rest is counted together.
+/// The most distinct reasons that are counted separately; the rest are counted together.
 const REASONS_MAX: usize = 16;
-/// The code of an error that no node answered.
+/// The code of an error that did not come from a node.
 const NO_ANSWER: i64 = 0;
 
 /// A lane before it runs.
 pub(super) struct Lane {
-    /// Its place among the lanes of all generators, and their number.
+    /// Its index among the lanes of all generators, and the number of lanes.
     pub(super) place: (usize, usize),
     pub(super) stock: Arc<Stock>,
-    /// Nodes that take transactions; the lane goes to the next one when one does not answer.
+    /// Nodes that accept transactions. If one does not answer, the lane goes on to the next.
     pub(super) nodes: Vec<Rpc>,
     /// When the first transaction is due.
     pub(super) begin: Instant,
-    /// Where it tells how far it is.
+    /// The shared progress counter.
     pub(super) tally: Arc<Mutex<Tally>>,
 }
 
@@ -50,14 +50,14 @@ struct Running {
     book: NonceBook,
     node: usize,
     outcome: Outcome,
-    /// When the last answer came, to transactions or to a question for nonces.
+    /// When the last answer arrived, to transactions or to a query for nonces.
     free_at: Duration,
-    /// Before this no nonce is asked for.
+    /// The earliest time of the next query for nonces.
     ask_at: Duration,
 }
 
 impl Lane {
-    /// Sends everything that is due until it is stopped.
+    /// Sends all due transactions until it is stopped.
     pub(super) async fn run(self, stop: CancellationToken) -> Outcome {
         let stock = self.stock.clone();
         let (place, lanes) = self.place;
@@ -122,7 +122,7 @@ impl Running {
         }
     }
 
-    /// Asks for the nonces of accounts whose transactions the chain does not execute, or that somebody else uses.
+    /// Queries the nonces of accounts whose transactions the chain does not execute, or that another sender uses.
     async fn ask(&mut self, now: Duration) {
         if now < self.ask_at {
             return;
@@ -137,7 +137,7 @@ impl Running {
         let params: Vec<_> = accounts.iter().map(|account| json!([address(account), "latest"])).collect();
         let answers = self.rpc().batch("eth_getTransactionCount", &params).await;
         let now = self.now();
-        // What became due meanwhile waited for the node, and not for the generator.
+        // Transactions that became due meanwhile waited for the node, not for the generator.
         self.free_at = now;
         let Ok(answers) = answers else { return self.next_node() };
         for (account, answer) in accounts.into_iter().zip(answers) {
@@ -151,7 +151,7 @@ impl Running {
         self.node = (self.node + 1) % self.lane.nodes.len();
     }
 
-    /// Sends a batch, and takes in its answers.
+    /// Sends a batch, and processes its answers.
     async fn deliver(&mut self, sends: Vec<Attempt>) {
         let params: Vec<_> = sends.iter().map(|send| json!([self.raw(send)])).collect();
         let handed = self.now();
@@ -180,13 +180,13 @@ impl Running {
         }
     }
 
-    /// The transaction as it was signed beforehand, or signed now because its nonce is another.
+    /// Returns the presigned transaction, or signs it again if its nonce has changed.
     fn raw(&mut self, send: &Attempt) -> String {
         let (place, lanes) = self.lane.place;
         let (signed, hash) = match send.purpose {
             Purpose::Planned(index) => {
                 let (signed, is_new) = self.lane.stock.planned(index, send.nonce);
-                // Another nonce is another slot of the book, whose first attempt tells the hash.
+                // A changed nonce is a new slot of the book; its first attempt reports the new hash.
                 let replaced: Option<(u32, B256)> =
                     (is_new && send.tried == 0).then_some((index, signed.hash));
                 self.outcome.replaced.extend(replaced);
@@ -226,14 +226,14 @@ impl Running {
     }
 }
 
-/// Sends the lane's transactions to the sink, as fast as it answers, and counts them.
+/// Sends the lane's transactions to the sink as fast as it answers, and counts them.
 pub(super) async fn prove(stock: Arc<Stock>, place: (usize, usize), sink: Rpc, until: Instant) -> u64 {
     let (place, lanes) = place;
     let own = stock.indices().iter().filter(|index| stock.plan().lane(**index as usize, lanes) == place);
     let own: Vec<u32> = own.copied().take(BATCH_MAX).collect();
     let mut count = 0;
     while !own.is_empty() && Instant::now() < until {
-        // As a lane does it: the text is made anew for each request.
+        // Like a lane, it encodes the text again for each request.
         let params: Vec<_> = own.iter().map(|index| json!([stock.signed(*index).raw.to_string()])).collect();
         match sink.batch("eth_sendRawTransaction", &params).await {
             Ok(answers) => count += answers.len() as u64,
@@ -268,7 +268,7 @@ fn verdict<T>(answer: &Result<T, RpcError>) -> Verdict {
     if says(&hopeless) { Verdict::Never } else { Verdict::Later }
 }
 
-/// Counts a refusal under its reason.
+/// Counts a refusal by its reason.
 fn refuse(refused: &mut BTreeMap<String, u64>, message: &str) {
     let mut reason = reason(message);
     if refused.len() >= REASONS_MAX && !refused.contains_key(&reason) {
@@ -277,7 +277,7 @@ fn refuse(refused: &mut BTreeMap<String, u64>, message: &str) {
     *refused.entry(reason).or_default() += 1;
 }
 
-/// The part of a message that is the same for all transactions: no numbers, no hashes.
+/// Returns the part of a message that is the same for all transactions: no numbers, no hashes.
 fn reason(message: &str) -> String {
     let end = message.find(|c: char| c.is_ascii_digit()).unwrap_or(message.len());
     let text: String =

@@ -1,6 +1,6 @@
-//! Open-loop load that can be believed. Transactions and reads leave at the times of a schedule, whatever the nodes do, and every
-//! latency is counted from the scheduled time. A node that stalls therefore shows in the percentiles, instead of slowing the load
-//! down.
+//! Open-loop load with trustworthy figures. Transactions and reads leave at their scheduled times, whatever the nodes
+//! do, and every latency counts from the scheduled time. A stalled node therefore shows in the percentiles instead of
+//! slowing the load down.
 //!
 //! ```text
 //!  setup: fund, deploy, mint ──▶ plan (from the seed) ──▶ generators: processes that sign, prove, send and read
@@ -11,17 +11,18 @@
 //!                                                └──────────▶ LoadSummary ◀──────┘
 //! ```
 //!
-//! Generators are processes of their own, so that each has its own runtime, apart from the one that watches the nodes. Before each
-//! run they prove what they can send, all at the same time, to a sink that answers at once. A run that asks for more than 80 % of
-//! that, or in which they were late by themselves, says so: [`LoadSummary::limited_by`].
+//! Generators are separate processes, so that each has its own runtime, apart from the one that watches the nodes.
+//! Before each run they prove their capacity: all of them send at the same time to a sink that answers at once. A run
+//! that asks for more than 80 % of that, or in which the generators themselves were late, says so:
+//! [`LoadSummary::limited_by`].
 //!
 //! Invariants:
-//! * A transaction's latency at a node is the time at which that node first showed its batch, less the time at which it was due.
+//! * A transaction's latency at a node is the time at which that node first showed its batch, minus the time at which
+//!   it was due.
 //! * Every committed transaction's receipt is read, and every balance of the load's accounts is compared to the last unit.
-//! * A refused transaction never holds up its account: the nonce book plugs its place.
+//! * A refused transaction never holds up its account: the nonce book plugs its nonce.
 //!
-//! The load trusts that all nodes show the same batch under the same number. Whether they do is for the roots to say, not for the
-//! load.
+//! The load trusts that all nodes show the same batch under the same number. Comparing state roots is left to others.
 
 mod access_lists;
 mod audit;
@@ -82,55 +83,58 @@ use crate::{
     rpc::Rpc,
 };
 
-/// Transactions of one run. They are all signed beforehand and kept, about 300 bytes each.
+/// The most transactions of one run. All of them are signed in advance and kept, about 300 bytes each.
 pub const TRANSACTIONS_MAX: u64 = 2_000_000;
-/// Reads per second at each node: eight readers of a node have no more answers to wait for.
+/// The most reads per second at each node: its eight readers cannot wait for more answers.
 pub const READS_MAX: u32 = 20_000;
-/// Connections of one run: each is a socket at a node.
+/// The most connections of one run: each is a socket at a node.
 const CONNECTIONS_MAX: usize = 4_096;
-/// Cores for each generator that is started unasked: most of a machine is the nodes'.
+/// Cores per generator by default: most of a machine is for the nodes.
 const CORES_PER_GENERATOR: usize = 4;
-/// Generators that are started unasked.
+/// The most generators by default.
 const GENERATORS_DEFAULT_MAX: usize = 4;
 
-/// Three minutes of ten batches a second: most runs are audited after their end, and a long one leaves a few seconds of work.
+/// Three minutes of ten batches a second. Most runs are thus audited after their end, and a long one leaves a few
+/// seconds of work.
 const AUDIT_BEHIND: u64 = 2_000;
 
-/// What to send and to read, how fast and where.
+/// What a load sends and reads, how fast and where.
 #[derive(Clone)]
 pub struct LoadOptions {
     /// The kinds of transactions.
     pub workload: Mix,
-    /// How fast.
+    /// The rate of transactions.
     pub rate: Rate,
-    /// How long, at most [`SECONDS_MAX`].
+    /// The duration, at most [`SECONDS_MAX`].
     pub duration: Duration,
-    /// Who sends them; at least two.
+    /// The sending accounts; at least two.
     pub accounts: Vec<Account>,
-    /// Transactions go to all of these in turn; commits are read from the first that answers when the load, or a step of a search, begins.
+    /// The nodes that get transactions, in turn. Commits are read from the first that answers when the load, or a step
+    /// of a search, begins.
     pub submit: Vec<Rpc>,
     /// Other nodes whose latency is measured, by name.
     pub followers: Vec<(String, Rpc)>,
     /// Connections of all generators; each has at most one batch in flight.
     pub connections: usize,
-    /// Processes that generate.
+    /// The number of generator processes.
     pub generators: usize,
-    /// Reads per second at each node, half over HTTP and half over WebSocket; at most [`READS_MAX`]. With any, the heads are subscribed
-    /// to as well.
+    /// Reads per second at each node, half over HTTP and half over WebSocket; at most [`READS_MAX`]. If it is not 0,
+    /// the heads are subscribed to as well.
     pub reads_per_second: u32,
     /// A directory of `NUMBER.rlp.gz`, for [`Workload::AccessLists`].
     pub access_lists: Option<PathBuf>,
-    /// Batches behind the head from which receipts are audited while the load goes on; fewer than the nodes keep, if they prune.
+    /// How many batches behind the head receipts are audited while the load goes on. If the nodes prune, it must be
+    /// less than they keep.
     pub audit_behind: u64,
-    /// The random choices come from it, and from the accounts' nonces.
+    /// The seed of random choices, together with the accounts' nonces.
     pub seed: u64,
 }
 
 impl LoadOptions {
-    /// Transactions to a devnet's validators; every node but the first validator is a follower.
+    /// Returns the options that send to a devnet's validators. Every node but the first validator is a follower.
     ///
     /// # Errors
-    /// If the manifest's keys or addresses are none.
+    /// If a key or address of the manifest is invalid.
     pub fn for_manifest(manifest: &Manifest, accounts: usize) -> Result<LoadOptions> {
         let rpc = |node: &ManifestNode| Rpc::new(&node.api);
         let submit = manifest.of_role(Role::Validator).map(rpc).collect::<Result<Vec<_>>>()?;
@@ -171,7 +175,7 @@ impl LoadOptions {
         Ok(())
     }
 
-    /// Generators, and connections of each: no more lanes than accounts.
+    /// Returns the number of generators, and of connections of each. There are no more lanes than accounts.
     fn lanes(&self) -> (usize, usize) {
         let generators = self.generators.min(self.accounts.len()).max(1);
         let connections = self.connections.div_ceil(generators).min(self.accounts.len() / generators).max(1);
@@ -199,11 +203,11 @@ impl Default for LoadOptions {
     }
 }
 
-/// Prepares the chain, sends the load, and waits until it is committed or lost.
+/// Prepares the chain, sends the load, and waits until every transaction is committed or lost.
 ///
 /// # Errors
-/// If the options are out of bounds, the chain cannot be prepared, a generator fails, or all nodes fall silent. Transactions that
-/// are refused, fail or are lost are no error: the summary counts them.
+/// If the options are out of bounds, the chain cannot be prepared, a generator fails, or all nodes fall silent.
+/// Transactions that are refused, fail or are lost are no error: the summary counts them.
 pub async fn run(options: &LoadOptions, progress: Progress) -> Result<LoadSummary> {
     options.check()?;
     Schedule::new(options.rate, options.duration, TRANSACTIONS_MAX)?;
@@ -215,31 +219,32 @@ pub async fn run(options: &LoadOptions, progress: Progress) -> Result<LoadSummar
     Ok(summary)
 }
 
-/// How a chain's limit is searched.
+/// The options of a search for a chain's limit.
 #[derive(Clone, Copy, Debug)]
 pub struct SaturationOptions {
     /// When a step counts as sustained.
     pub rule: Rule,
-    /// The first rate, per second.
+    /// The first rate, in transactions per second.
     pub start: u32,
-    /// How long each step is.
+    /// The duration of each step.
     pub step: Duration,
-    /// No step begins that would end later. The search has then found what it sustained so far.
+    /// No step begins that would end later than this. The search then reports what it has sustained so far.
     pub until: Option<Instant>,
 }
 
-/// What a search for a chain's limit found.
+/// The result of a search for a chain's limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Saturation {
-    /// The highest rate that held, or that none did.
+    /// The highest sustained rate, if any.
     pub found: Found,
     /// When a step counted as sustained.
     pub rule: Rule,
-    /// All steps, in their order.
+    /// All steps, in order.
     pub steps: Vec<LoadSummary>,
 }
 
-/// Searches the highest rate that a chain sustains, in steps of a constant rate. The options' own rate and duration are not used.
+/// Searches for the highest rate that a chain sustains, in steps of constant rate. Ignores the rate and duration in
+/// `options`.
 ///
 /// # Errors
 /// As [`run`].
@@ -269,7 +274,7 @@ pub async fn saturate(
 }
 
 impl Saturation {
-    /// Each step, as the search saw it, and the first condition that it misses.
+    /// Returns each step as the search saw it, and the first condition that it violates.
     pub fn judged(&self) -> impl Iterator<Item = (&LoadSummary, Step, Option<Cause>)> {
         self.steps.iter().map(|summary| {
             // A step's rate is constant.

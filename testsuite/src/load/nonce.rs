@@ -1,4 +1,4 @@
-//! [`NonceBook`]: which transaction has which nonce, through refusals, lost answers and nodes that forget. Sans-I/O.
+//! [`NonceBook`]: assigns nonces to transactions, through refusals, lost answers and nodes that forget. Sans-I/O.
 //!
 //! ```text
 //!  push (due) ──▶ Waiting ──take──▶ Sent ──accepted──▶ Accepted ──the chain passed it──▶ gone
@@ -7,9 +7,10 @@
 //!                    └── refused for good: another transaction plugs the nonce, so that later ones are not held up
 //! ```
 //!
-//! The owner of a book calls [`NonceBook::push`] in the order of the schedule, and [`NonceBook::take`] for the transactions to
-//! send. It calls [`NonceBook::settle`] with each answer, and [`NonceBook::observe`] with the nonces that [`NonceBook::doubtful`]
-//! asks for. Times count from the start of the run and come from outside.
+//! The owner of a book calls [`NonceBook::push`] in the order of the schedule, and [`NonceBook::take`] for the
+//! transactions to send. It passes each answer to [`NonceBook::settle`], and passes the nonces that
+//! [`NonceBook::doubtful`] requests to [`NonceBook::observe`]. Times count from the start of the run and come from
+//! outside.
 //!
 //! Invariants:
 //! * The nonces of an account have no gap: `first`, `first + 1`, and so on.
@@ -21,49 +22,49 @@ use std::{
     time::Duration,
 };
 
-/// Attempts of one transaction after its first.
+/// The most attempts of one transaction after its first.
 pub(super) const RETRIES_MAX: u32 = 20;
-/// Between two attempts: a pool that is full empties with the next batch.
+/// The delay between two attempts: a full pool empties with the next batch.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// A transaction that a node took is sent again if the chain has not executed it so long after: the node may have forgotten it.
+/// How long after a node accepted a transaction it is sent again if the chain has not executed it: the node may have
+/// forgotten it.
 pub(super) const RESEND_AFTER: Duration = Duration::from_secs(5);
-/// Transactions of one account that are sent again at once: more would fill a pool that forgot them because it was full.
+/// The most transactions of one account that are resent at once: more would fill a pool that dropped them because it
+/// was full.
 const RESEND_MAX: usize = 16;
-/// Accounts that are asked for at once.
+/// The most accounts that are queried at once.
 const DOUBTFUL_MAX: usize = 100;
 
-/// What a nonce is used for.
+/// The use of a nonce.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// The plan's transaction of this index.
     Planned(u32),
-    /// A transfer of nothing to oneself, in place of one that was refused for good.
+    /// A transfer of nothing to oneself, which replaces a transaction that was refused for good.
     Plug,
 }
 
 /// A transaction to send now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Attempt {
-    /// The account's place in the book.
+    /// The account's index in the book.
     pub(super) account: usize,
-    /// The nonce that it must have.
     pub(super) nonce: u64,
-    /// What to send.
     pub(super) purpose: Purpose,
-    /// Earlier attempts.
+    /// The number of earlier attempts.
     pub(super) tried: u32,
 }
 
-/// What a node said to a transaction.
+/// A node's answer to a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// It took it, now or before.
+    /// The node accepted it, now or before.
     Accepted,
-    /// It may take it later.
+    /// The node may accept it later.
     Later,
-    /// It did not answer: it may have taken it.
+    /// The node did not answer: it may have accepted it.
     Lost,
-    /// It never will.
+    /// The node will never accept it.
     Never,
     /// The nonce belongs to another transaction, or to an earlier attempt whose answer was lost.
     NonceTaken,
@@ -80,7 +81,7 @@ enum State {
 struct Slot {
     purpose: Purpose,
     tried: u32,
-    /// Whether a node took it: it is counted once, also when it is sent again.
+    /// Whether a node accepted it: a transaction is counted once, even if it is resent.
     is_counted: bool,
     /// Whether an attempt had no answer.
     may_have_arrived: bool,
@@ -96,10 +97,10 @@ impl Slot {
 
 #[derive(Clone, Debug)]
 struct Account {
-    /// The nonce of the first slot: what the chain was last known to expect.
+    /// The nonce of the first slot: the last known next nonce on the chain.
     first: u64,
     slots: VecDeque<Slot>,
-    /// It cannot even pay for a plug, or nodes refuse whatever it sends.
+    /// Whether the account is given up: it cannot even pay for a plug, or nodes refuse everything from it.
     is_retired: bool,
 }
 
@@ -109,39 +110,39 @@ impl Account {
     }
 }
 
-/// What became of all transactions so far.
+/// The outcomes of all transactions so far.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Counts {
     /// Transactions of the plan that were pushed.
     pub(super) pushed: u64,
-    /// Of them, those that a node took.
+    /// The pushed transactions that a node accepted.
     pub(super) accepted: u64,
-    /// Of them, those that no node takes.
+    /// The pushed transactions that no node accepts.
     pub(super) given_up: u64,
     /// Nonces that were plugged.
     pub(super) plugged: u64,
-    /// Transactions that were sent again because the chain did not execute them.
+    /// Transactions that were resent because the chain did not execute them.
     pub(super) resent: u64,
-    /// Transactions that got another nonce because somebody else used theirs.
+    /// Transactions that got another nonce because another sender used theirs.
     pub(super) displaced: u64,
 }
 
 /// The nonces of some accounts.
 pub(super) struct NonceBook {
     accounts: Vec<Account>,
-    /// Waiting slots by time; an entry is stale unless its slot still waits for that time.
+    /// Waiting slots by time. An entry is stale unless its slot still waits for that time.
     waiting: BinaryHeap<Reverse<(Duration, usize, u64)>>,
-    /// Accounts whose first slot was accepted, by when. Stale as above.
+    /// Accounts whose first slot was accepted, by the time of that. Entries may be stale as above.
     accepted: BTreeSet<(Duration, usize)>,
-    /// Accounts whose nonce somebody else seems to use.
+    /// Accounts whose nonce another sender seems to use.
     conflicts: BTreeSet<usize>,
-    /// Transactions that were given up although a node may have taken them.
+    /// Transactions that were given up although a node may have accepted them.
     in_doubt: Vec<u32>,
     counts: Counts,
 }
 
 impl NonceBook {
-    /// For accounts whose next nonces are these.
+    /// Makes a book of accounts with these next nonces.
     pub(super) fn new(nonces: impl IntoIterator<Item = u64>) -> NonceBook {
         let account = |first| Account { first, slots: VecDeque::new(), is_retired: false };
         NonceBook {
@@ -154,7 +155,7 @@ impl NonceBook {
         }
     }
 
-    /// The next transaction of an account is due at this time.
+    /// Adds the account's next transaction, due at this time.
     pub(super) fn push(&mut self, account: usize, index: u32, due: Duration) {
         self.counts.pushed += 1;
         if self.accounts[account].is_retired {
@@ -171,7 +172,7 @@ impl NonceBook {
         self.waiting.push(Reverse((not_before, account, nonce)));
     }
 
-    /// What to send now: at most `max`, what has waited longest first.
+    /// Takes the transactions to send now, at most `max`, longest waiting first.
     pub(super) fn take(&mut self, now: Duration, max: usize) -> Vec<Attempt> {
         let mut sends = Vec::new();
         while sends.len() < max {
@@ -190,7 +191,7 @@ impl NonceBook {
         sends
     }
 
-    /// Takes in the answer to what [`NonceBook::take`] gave.
+    /// Processes the answer to an attempt from [`NonceBook::take`].
     pub(super) fn settle(&mut self, send: Attempt, verdict: Verdict, now: Duration) {
         let Attempt { account, nonce, purpose, tried } = send;
         let Some(slot) = self.accounts[account].slot(nonce) else { return };
@@ -235,11 +236,11 @@ impl NonceBook {
         self.waiting.push(Reverse((not_before, account, nonce)));
     }
 
-    /// A slot that is refused for good is given up; a plug takes its place if others wait behind it.
+    /// Gives up a slot that is refused for good. A plug replaces it if others wait behind it.
     fn refuse(&mut self, account: usize, nonce: u64, now: Duration) {
         let Some(slot) = self.accounts[account].slot(nonce) else { return };
         if slot.is_counted {
-            // It was taken once and is refused now: what the first node did with it is for the chain to say.
+            // It was accepted once and is refused now. Only the chain can tell what the first node did with it.
             return self.accept(account, nonce, now);
         }
         if slot.purpose == Purpose::Plug {
@@ -261,7 +262,7 @@ impl NonceBook {
         }
     }
 
-    /// Gives up whatever the account has not brought to a node.
+    /// Gives up all of the account's transactions that no node has accepted.
     fn retire(&mut self, account: usize) {
         let entry = &mut self.accounts[account];
         entry.is_retired = true;
@@ -275,7 +276,8 @@ impl NonceBook {
         self.conflicts.remove(&account);
     }
 
-    /// Accounts whose nonce the owner should ask the chain for, to hand it to [`NonceBook::observe`]; at most a hundred.
+    /// Returns the accounts whose nonces the owner should query from the chain and pass to [`NonceBook::observe`]; at
+    /// most a hundred.
     pub(super) fn doubtful(&self, now: Duration) -> Vec<usize> {
         let Some(before) = now.checked_sub(RESEND_AFTER) else {
             return self.conflicts.iter().copied().take(DOUBTFUL_MAX).collect();
@@ -285,7 +287,7 @@ impl NonceBook {
         all.into_iter().collect()
     }
 
-    /// The chain has executed all nonces of the account below this one.
+    /// Records that the chain has executed all nonces of the account below `chain_nonce`.
     pub(super) fn observe(&mut self, account: usize, chain_nonce: u64, now: Duration) {
         self.conflicts.remove(&account);
         self.forget_accepted(account);
@@ -298,12 +300,12 @@ impl NonceBook {
             let is_waiting = matches!(slot.state, State::Waiting { .. });
             match slot.is_counted {
                 true => {}
-                // It reached no node: somebody else's transaction has its nonce.
+                // It reached no node: another sender's transaction has its nonce.
                 false if is_waiting && !slot.may_have_arrived => displaced.push(index),
                 false => self.counts.accepted += 1,
             }
         }
-        // Whatever waits behind is found under its new place: the nonces of slots do not change.
+        // Later transactions stay in their slots, because the nonces of slots do not change.
         self.counts.displaced += displaced.len() as u64;
         for index in displaced {
             self.append(account, Purpose::Planned(index), now);
@@ -311,7 +313,8 @@ impl NonceBook {
         self.resend(account, now);
     }
 
-    /// If the chain does not execute the first slot although a node took it long ago, the account's next ones are sent again.
+    /// Resends the account's next transactions if the chain has not executed the first one long after a node accepted
+    /// it.
     fn resend(&mut self, account: usize, now: Duration) {
         let entry = &mut self.accounts[account];
         let Some(Slot { state: State::Accepted { at }, .. }) = entry.slots.front() else { return };
@@ -335,12 +338,12 @@ impl NonceBook {
         self.accepted.retain(|(_, other)| *other != account);
     }
 
-    /// When there is something to send next, if nothing else happens before.
+    /// Returns when there is something to send next, if nothing else happens before.
     pub(super) fn wake_to_send(&self) -> Option<Duration> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// When there is an account to ask for next; at once if somebody else seems to use its nonce.
+    /// Returns when there is an account to query next; immediately if another sender seems to use its nonce.
     pub(super) fn wake_to_ask(&self) -> Option<Duration> {
         if !self.conflicts.is_empty() {
             return Some(Duration::ZERO);
@@ -353,12 +356,12 @@ impl NonceBook {
         self.counts.accepted + self.counts.given_up == self.counts.pushed
     }
 
-    /// Places in the plan of what was given up although a node may have taken it: these may be committed all the same.
+    /// Returns the plan indices of transactions that were given up although a node may have accepted them. These may
+    /// still be committed.
     pub(super) fn given_up_in_doubt(&self) -> &[u32] {
         &self.in_doubt
     }
 
-    /// The counts so far.
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }

@@ -1,29 +1,29 @@
-//! [`Latencies`], which processes can add to each other's, and [`Percentiles`], which reports show. Sans-I/O.
+//! [`Latencies`], which processes can merge, and [`Percentiles`], which reports show. Sans-I/O.
 
 use std::{fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Latencies above ten minutes are counted as ten minutes.
+/// Longer latencies count as ten minutes.
 const LATENCY_US_MAX: u64 = 600_000_000;
-/// Decimal digits that a latency keeps.
+/// The decimal digits of precision.
 const DIGITS: u8 = 3;
 
-/// Percentiles in milliseconds, counted from the time at which each sample was due.
+/// Latency percentiles in milliseconds. Each latency counts from the time at which the sample was due.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Samples.
+    /// The number of samples.
     pub count: u64,
-    /// In milliseconds; half of all are faster.
+    /// The median, in milliseconds.
     pub p50: f64,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 95 %.
+    /// The 95th percentile.
     pub p95: f64,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The slowest.
+    /// The slowest sample.
     pub max: f64,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Percentiles {
     }
 }
 
-/// Latencies in microseconds, to three digits. Serializes as the values that were seen and how often.
+/// Latencies in microseconds, to three digits. Serializes as pairs of a value and its count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub struct Latencies(Histogram<u64>);
@@ -46,17 +46,17 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one.
+    /// Adds a sample.
     pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Adds those of another part of the same run.
+    /// Adds the samples of another part of the same run.
     pub fn add(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// Samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
@@ -66,7 +66,7 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// The figures; none of nothing.
+    /// Returns the percentiles; `None` without samples.
     pub fn percentiles(&self) -> Option<Percentiles> {
         if self.0.is_empty() {
             return None;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: the percentiles are the same, whichever process saw which sample, and even if the samples travelled as text.
+        /// Goal: the percentiles do not depend on which process saw which sample, even if the samples were serialized.
         #[test]
         fn parts_add_up_to_the_whole(samples in prop::collection::vec((0..100_000_000u64, any::<bool>()), 0..200)) {
             let (mut whole, mut parts) = (Latencies::default(), [Latencies::default(), Latencies::default()]);
@@ -142,7 +142,7 @@ mod tests {
             let travelled: Latencies = serde_json::from_str(&text).unwrap();
             parts[0].add(&travelled);
             let [added, _] = parts;
-            // A value travels as the highest that its bucket holds: the same bucket, the same percentiles.
+            // A value is serialized as the highest one of its bucket: the same bucket, the same percentiles.
             let figures = |latencies: &Latencies| latencies.percentiles().map(|it| (it.count, it.p50, it.p90, it.p99));
             prop_assert_eq!(figures(&added), figures(&whole));
         }

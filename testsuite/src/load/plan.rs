@@ -1,5 +1,5 @@
-//! [`Plan`]: which transaction is due when, from whom, and what it does. It follows from the seed alone, so that the processes
-//! that send and the one that audits agree without telling each other.
+//! [`Plan`]: when each transaction is due, who sends it, and what it does. It depends on the seed alone, so that the
+//! processes that send and the one that audits agree without communicating.
 
 use std::{ops::Range, path::PathBuf, time::Duration};
 
@@ -19,47 +19,48 @@ use super::{
 use crate::{contracts, signer::Envelope};
 
 const TRANSFER_WEI: u64 = 1_000;
-/// What a plain transfer uses, and may use.
+/// The gas that a plain transfer uses, and its gas limit.
 pub(super) const TRANSFER_GAS: u64 = 21_000;
 const TOKEN_TRANSFER_GAS: u64 = 70_000;
 const SWAP_GAS: u64 = 160_000;
-/// A Lists contract has some 400 bytes of code.
+/// The code of a Lists contract has about 400 bytes.
 const DEPLOY_GAS: u64 = 500_000;
-/// Gas of a call that touches slots: of the call itself, and at most of each slot read and written, call data included.
+/// The gas of a call that touches slots: a base cost, and the maximum for each slot read and written, including call
+/// data.
 const TOUCH_GAS: u64 = 60_000;
 const READ_GAS: u64 = 3_500;
 const WRITE_GAS: u64 = 26_000;
-/// Slots of one storage-heavy call, and of how many they are chosen.
+/// The slots of one storage-heavy call, and the range from which they are chosen.
 const STORAGE_SLOTS: usize = 20;
 const STORAGE_SPACE: Range<u64> = 0..1_000_000;
 
 /// The contracts that a mix calls, and the access lists that it replays.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(super) struct Targets {
-    /// An ERC-20 of which every account has some.
+    /// An ERC-20 of which every account holds some.
     pub(super) token: Option<Address>,
-    /// A pair, and its two tokens, of which every account has some and has approved it.
+    /// A pair and its two tokens. Every account holds some of both and has approved the pair.
     pub(super) pair: Option<(Address, [Address; 2])>,
-    /// A contract whose slots are read and written.
+    /// The contract whose slots are read and written.
     pub(super) lists: Option<Address>,
     /// A directory of `NUMBER.rlp.gz`.
     pub(super) access_lists: Option<PathBuf>,
 }
 
 impl Targets {
-    /// The contract that reads call, if there is any.
+    /// Returns the contract that reads call, if there is one.
     pub(super) fn contract(&self) -> Option<Contract> {
         let token = self.tokens().first().copied().map(Contract::Token);
         token.or_else(|| self.lists.map(Contract::Lists))
     }
 
-    /// All tokens whose balances are audited.
+    /// Returns all tokens whose balances are audited.
     pub(super) fn tokens(&self) -> Vec<Address> {
         self.token.into_iter().chain(self.pair.into_iter().flat_map(|(_, tokens)| tokens)).collect()
     }
 }
 
-/// What decides a plan.
+/// The inputs that determine a plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PlanOptions {
     pub(super) mix: Mix,
@@ -69,7 +70,8 @@ pub(super) struct PlanOptions {
     pub(super) targets: Targets,
 }
 
-/// Transaction `i` comes from account `i % accounts`, so that an account's nonces are in the order of the schedule.
+/// The plan of a load. Transaction `i` comes from account `i % accounts`, so that an account's nonces follow the
+/// schedule.
 pub(super) struct Plan {
     options: PlanOptions,
     schedule: Schedule,
@@ -78,7 +80,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Reads the access lists if the mix needs them.
+    /// Makes the plan, and reads the access lists if the mix needs them.
     pub(super) fn new(options: PlanOptions, senders: Vec<Address>) -> Result<Plan> {
         let duration = Duration::from_millis(options.duration_ms);
         let schedule = Schedule::new(options.rate, duration, TRANSACTIONS_MAX)?;
@@ -97,42 +99,41 @@ impl Plan {
         &self.schedule
     }
 
-    /// When the transaction is due, after the start.
+    /// Returns when the transaction is due, after the start.
     pub(super) fn due(&self, index: usize) -> Duration {
         self.schedule.due(index)
     }
 
-    /// The sender's place among the accounts.
+    /// Returns the sender's index among the accounts.
     pub(super) fn sender(&self, index: usize) -> usize {
         index % self.senders.len()
     }
 
-    /// The sender's address.
     pub(super) fn sender_address(&self, index: usize) -> Address {
         self.senders[self.sender(index)]
     }
 
-    /// The transaction's place among its sender's: what its nonce is ahead of the account's first.
+    /// Returns the transaction's index among its sender's: its nonce minus the account's first nonce.
     pub(super) fn nonce_offset(&self, index: usize) -> u64 {
         (index / self.senders.len()) as u64
     }
 
-    /// Whose transactions travel together: all of an account's in one lane keep their order.
+    /// Returns the transaction's lane. All transactions of an account share a lane, which keeps their order.
     pub(super) fn lane(&self, index: usize, lanes: usize) -> usize {
         self.sender(index) % lanes
     }
 
-    /// Each transaction has its own generator, so that the plan does not depend on who asks for what.
+    /// Returns the transaction's own random generator, so that the plan does not depend on the order of calls.
     fn random(&self, index: usize) -> StdRng {
         StdRng::seed_from_u64(self.options.seed.wrapping_mul(1 << 32) ^ index as u64)
     }
 
-    /// What the transaction at a place is, drawn from the mix by the place alone.
+    /// Returns the kind of a transaction, drawn from the mix by its index alone.
     pub(super) fn kind(&self, index: usize) -> Workload {
         self.options.mix.choose(&mut self.random(index))
     }
 
-    /// What it does.
+    /// Returns the call of a transaction.
     ///
     /// # Errors
     /// If the contract that it calls was not deployed.
@@ -174,7 +175,7 @@ impl Plan {
         })
     }
 
-    /// The slots that it adds one to, with repetitions.
+    /// Returns the slots that it increments, with repetitions.
     pub(super) fn written_slots(&self, index: usize) -> Vec<U256> {
         use alloy_sol_types::SolCall;
         if !matches!(self.kind(index), Workload::Storage | Workload::AccessLists) {
@@ -185,7 +186,8 @@ impl Plan {
         decoded.map(|call| call.writes).unwrap_or_default()
     }
 
-    /// Another account of the load, or as often an address that nobody has used: a state grows, and so must a test's.
+    /// Returns another account of the load or, half of the time, a fresh address: real states grow, so the test's state
+    /// must too.
     fn receiver(&self, index: usize, random: &mut StdRng) -> Address {
         if random.random() {
             return Address::new(random.random());
@@ -206,7 +208,7 @@ fn touch_call(lists: Address, touch: &Touch) -> Call {
     Call { input, ..Call::to(lists, TOUCH_GAS + reads * READ_GAS + writes * WRITE_GAS) }
 }
 
-/// What fills a nonce whose transaction was refused: nothing, to oneself.
+/// Returns the call that plugs the nonce of a refused transaction: a transfer of nothing to oneself.
 pub(super) fn plug(account: Address) -> Call {
     Call { to: TxKind::Call(account), gas_limit: TRANSFER_GAS, ..Call::default() }
 }

@@ -1,4 +1,5 @@
-//! What a load and its generators say to each other: one JSON object per line, over the generator's standard input and output.
+//! The protocol between a load and its generators: one JSON object per line, over the generator's standard input and
+//! output.
 //!
 //! ```text
 //!  load                              generator (a process of its own)
@@ -12,7 +13,7 @@
 //!    │◀──────────────────────── Done ──│ and ends
 //! ```
 //!
-//! A generator whose standard input closes ends: it has nobody to report to.
+//! A generator ends when its standard input closes: the load has ended.
 
 use std::{
     collections::BTreeMap,
@@ -28,77 +29,77 @@ use super::{
     percentiles::Latencies, plan::PlanOptions, question::Contract, setup::ChainFacts, stretches::Stretches,
 };
 
-/// Bytes of one line. A job of 10,000 accounts has one megabyte; the end of a generator that had to sign all of two million transactions
-/// again names each with its new hash, in 80 bytes.
+/// The longest line. A job of 10,000 accounts has one megabyte. The final message of a generator that had to sign all
+/// two million transactions again lists each with its new hash, in 80 bytes.
 pub(super) const LINE_BYTES_MAX: usize = 256 << 20;
 
-/// What a load tells a generator.
+/// A message from the load to a generator.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Told {
-    /// What to sign; comes first.
+    /// The generator's job; always the first message.
     Job(Box<Job>),
-    /// Send to the sink for so long.
+    /// Sends to the sink for this long.
     Prove { ms: u64 },
-    /// The first transaction is due at this time of [`monotonic_ns`].
+    /// Sends by the schedule; the first transaction is due at this time of [`monotonic_ns`].
     Begin { at_ns: u64 },
-    /// Report, and end.
+    /// Reports, and ends.
     Stop,
 }
 
 /// A generator's part of a load.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// Its place among the generators.
+    /// Its index among the generators.
     pub(super) worker: usize,
-    /// Generators.
+    /// The number of generators.
     pub(super) workers: usize,
     /// Connections of each generator; each has at most one batch in flight.
     pub(super) connections: usize,
     pub(super) chain: ChainFacts,
-    /// Secret keys of all accounts.
+    /// The secret keys of all accounts.
     pub(super) accounts: Vec<String>,
-    /// Their next nonces.
+    /// The accounts' next nonces.
     pub(super) nonces: Vec<u64>,
     pub(super) plan: PlanOptions,
-    /// APIs that take transactions.
+    /// The APIs that accept transactions.
     pub(super) submit: Vec<String>,
-    /// API of what answers at once.
+    /// The API of the sink, which answers at once.
     pub(super) sink: String,
     pub(super) reads: Option<ReadJob>,
-    /// Where the hashes go, 32 bytes each, in the order of the generator's transactions.
+    /// The file for the hashes, 32 bytes each, in the order of the generator's transactions.
     pub(super) hashes_file: PathBuf,
 }
 
-/// What to read beside the writes.
+/// The reads that accompany the writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ReadJob {
-    /// Names and APIs of the nodes.
+    /// The names and APIs of the nodes.
     pub(super) nodes: Vec<(String, String)>,
     /// Reads per second at each node, half of them over WebSocket.
     pub(super) per_second: u32,
-    /// A contract of the workload; none if it has none.
+    /// A contract of the workload, if it has one.
     pub(super) contract: Option<Contract>,
 }
 
-/// What a generator tells a load.
+/// A message from a generator to the load.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
-    /// Everything is signed.
+    /// All transactions are signed.
     Signed { count: u64 },
-    /// What it can send when nothing holds it up.
+    /// The transactions per second that it can send to the sink.
     Proved { per_second: f64 },
-    /// So far.
+    /// The progress so far.
     Progress(Tally),
-    /// Everything is sent or given up.
+    /// All transactions are sent or given up.
     Done(Box<Outcome>),
-    /// It cannot go on.
+    /// The generator cannot go on.
     Failed { reason: String },
 }
 
-/// Counts that grow.
+/// Cumulative counts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Tally {
-    /// Transactions that left at least once.
+    /// Transactions that were sent at least once.
     pub(super) sent: u64,
     pub(super) accepted: u64,
     pub(super) given_up: u64,
@@ -107,7 +108,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Takes in the tally of another lane or generator of the same run.
+    /// Adds the tally of another lane or generator of the same run.
     pub(super) fn add(&mut self, other: Tally) {
         self.sent += other.sent;
         self.accepted += other.accepted;
@@ -116,30 +117,31 @@ impl Tally {
     }
 }
 
-/// What became of a generator's transactions at the nodes' doors, and how good a generator it was.
+/// The outcome of a generator's transactions at the nodes' APIs, and the generator's own timeliness.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) tally: Tally,
     pub(super) plugged: u64,
     pub(super) resent: u64,
     pub(super) displaced: u64,
-    /// Refusals by reason; a transaction that is sent again may be refused again.
+    /// Refusals by reason; a resent transaction may be refused again.
     pub(super) refused: BTreeMap<String, u64>,
-    /// From the time at which a transaction could have left, to the time at which it did: the generator's own fault.
+    /// The delay from the time at which a transaction could have left to the time at which it did: the generator's own
+    /// fault.
     pub(super) own: Latencies,
-    /// From the due time until a node had answered what was sent before: the node's doing.
+    /// The delay from the due time until a node had answered the previous batch: caused by the node.
     pub(super) blocked: Latencies,
-    /// Transactions that were signed again for another nonce: the plan's index and the new hash.
+    /// Transactions that were signed again with another nonce: the plan's index and the new hash.
     pub(super) replaced: Vec<(u32, B256)>,
-    /// Hashes of transactions that only fill a nonce.
+    /// Hashes of transactions that only plug a nonce.
     pub(super) plugs: Vec<B256>,
-    /// Places in the plan of transactions that were given up although a node may have taken them.
+    /// Plan indices of transactions that were given up although a node may have accepted them.
     pub(super) in_doubt: Vec<u32>,
     pub(super) reads: Vec<ReadOutcome>,
 }
 
 impl Outcome {
-    /// Takes in another lane's or generator's.
+    /// Adds the outcome of another lane or generator.
     pub(super) fn add(&mut self, other: Outcome) {
         self.tally.add(other.tally);
         self.plugged += other.plugged;
@@ -156,7 +158,8 @@ impl Outcome {
         self.add_reads(other.reads);
     }
 
-    /// Takes in what readers did, as one for each node and way: an hour of reads has a curve, and a line of so many must hold them.
+    /// Merges the readers' outcomes by node and transport. An hour of reads has a long curve, and one line must hold
+    /// all outcomes.
     pub(super) fn add_reads(&mut self, reads: Vec<ReadOutcome>) {
         for read in reads {
             match self.reads.iter_mut().find(|known| known.node == read.node && known.way == read.way) {
@@ -167,7 +170,7 @@ impl Outcome {
     }
 }
 
-/// How a read travels.
+/// The transport of a read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadWay {
@@ -177,18 +180,18 @@ pub enum ReadWay {
     WebSocket,
 }
 
-/// The reads at one node, one way.
+/// The reads at one node over one transport.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ReadOutcome {
     pub(super) node: String,
     pub(super) way: ReadWay,
-    /// From the due time to the answer; ten seconds at least where none came.
+    /// Latencies from the due time to the answer; at least ten seconds for a missing answer.
     pub(super) latencies: Latencies,
-    /// The same by when each was due.
+    /// The same by the time at which each read was due.
     pub(super) stretches: Stretches,
-    /// Reads that had no answer, or an error.
+    /// Reads without an answer, or with an error.
     pub(super) failed: u64,
-    /// From when a read could have left, to when it did: the generator's own fault, as of transactions.
+    /// The delay from when a read could have left to when it did: the generator's own fault, as for transactions.
     pub(super) own: Latencies,
 }
 
@@ -201,14 +204,14 @@ impl ReadOutcome {
     }
 }
 
-/// Nanoseconds of the machine's monotonic clock: the same for all its processes.
+/// Returns the nanoseconds of the machine's monotonic clock, which all its processes share.
 pub(super) fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     seconds.unwrap_or(0) * 1_000_000_000 + nanos.unwrap_or(0)
 }
 
-/// The instant of a time of [`monotonic_ns`], also of a past one.
+/// Returns the instant of a time of [`monotonic_ns`], which may be in the past.
 pub(super) fn instant_of(at_ns: u64) -> Instant {
     let (now, now_ns) = (Instant::now(), monotonic_ns());
     match at_ns.checked_sub(now_ns) {
@@ -224,7 +227,7 @@ mod tests {
     #[test]
     fn an_instant_is_the_same_by_both_clocks() {
         let ahead = Duration::from_millis(1);
-        // Who is stopped between the looks at both clocks sees them apart.
+        // A process that is preempted between reading the two clocks sees them differ.
         let is_same = (0..100).any(|_| {
             let before = Instant::now();
             let at = instant_of(monotonic_ns() + 1_000_000);
@@ -234,7 +237,7 @@ mod tests {
         assert!(instant_of(monotonic_ns() - 1) <= Instant::now());
     }
 
-    /// Goal: whatever happens to the nonces of the largest run, its generator's last line is heard.
+    /// Goal: the last message of the largest run's generator fits a line, even if all nonces changed.
     #[test]
     fn a_line_holds_every_transaction_signed_again() {
         let replaced = vec![(super::super::TRANSACTIONS_MAX as u32 - 1, B256::repeat_byte(0xab)); 1_000];

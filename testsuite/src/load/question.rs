@@ -1,7 +1,7 @@
-//! [`Questions`]: what a wallet asks a node, in turn, and what it knows from the answers before. Sans-I/O.
+//! [`Questions`]: the queries that a wallet makes to a node, in turn, based on earlier answers. Sans-I/O.
 //!
-//! Logs and receipts are of batches that this node has shown to this reader. A node that shows a transaction and has no receipt of it
-//! has not answered.
+//! Logs and receipts are requested only for batches that this node has shown to this reader. A node that shows a
+//! transaction but has no receipt of it has failed the read.
 
 use alloy_primitives::{Address, B256, Bytes, U256, keccak256};
 use anyhow::{Context, Result, ensure};
@@ -11,28 +11,28 @@ use serde_json::{Value, json};
 use super::receipt::TRANSFER_EVENT;
 use crate::{contracts, rpc::quantity};
 
-/// Questions that are asked in turn.
+/// The number of queries in a cycle.
 const TURNS: usize = 7;
-/// Batches of one question for logs: what came in a second or two.
+/// Batches of one log query: those of a second or two.
 const LOG_BATCHES: u64 = 10;
-/// Transactions of a batch that are kept to ask for their receipts.
+/// The most transactions of a batch that are kept for receipt queries.
 const TRANSACTIONS_KEPT: usize = 16;
-/// Slots that one call reads, and of how many: those of the workload `storage`.
+/// The slots that one call reads, and the range from which they are chosen: those of the workload `storage`.
 const CALL_SLOTS: u64 = 20;
 const SLOT_SPACE: u64 = 1_000_000;
-/// An answer of 32 bytes in hexadecimal digits.
+/// The length of a 32-byte answer in hexadecimal digits, with `0x`.
 const WORD_DIGITS: usize = 66;
 
 /// A contract of the workload, for `eth_call`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Contract {
-    /// An ERC-20, which is asked for a balance.
+    /// An ERC-20; the call reads a balance.
     Token(Address),
-    /// A contract of slots, which is asked for the sum of some.
+    /// A contract of slots; the call returns the sum of some of them.
     Lists(Address),
 }
 
-/// One question.
+/// One query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Question {
     Head,
@@ -41,13 +41,13 @@ pub(super) enum Question {
     /// The last batch, with the hashes of its transactions.
     Batch,
     Call(Address, Bytes),
-    /// By this filter.
+    /// The logs that match this filter.
     Logs(Value),
     Receipt(B256),
 }
 
 impl Question {
-    /// Its method and parameters.
+    /// Returns the method and parameters.
     pub(super) fn call(&self) -> (&'static str, Value) {
         match self {
             Question::Head => ("eth_blockNumber", json!([])),
@@ -61,24 +61,25 @@ impl Question {
     }
 }
 
-/// A reader's questions to one node.
+/// A reader's queries to one node.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Questions {
     accounts: Vec<Address>,
     contract: Option<Contract>,
     /// The last batch that the node showed.
     head: Option<u64>,
-    /// Some of the last one that had transactions.
+    /// Some transactions of the last batch that had any.
     transactions: Vec<B256>,
 }
 
 impl Questions {
-    /// About these accounts, and a contract if there is one.
+    /// Makes queries about these accounts, and a contract if there is one.
     pub(super) fn new(accounts: Vec<Address>, contract: Option<Contract>) -> Questions {
         Questions { accounts, contract, ..Questions::default() }
     }
 
-    /// The question of a turn. Without a contract the head is asked for, and the last batch while nothing is known to ask about.
+    /// Returns the query of a turn. Without a contract, its turn queries the head. Turns that need a known batch query
+    /// the last batch while none is known.
     pub(super) fn next(&self, read: usize, turn: usize) -> Question {
         let account = self.accounts.get(read % self.accounts.len().max(1)).copied().unwrap_or_default();
         match turn % TURNS {
@@ -95,7 +96,8 @@ impl Questions {
         }
     }
 
-    /// What an account sent of a token in the last batches; without a token, what came of the account itself.
+    /// Returns the query for an account's transfers of a token in the last batches; without a token, for the account's
+    /// own logs.
     fn logs(&self, head: u64, account: Address) -> Question {
         let from = head.saturating_sub(LOG_BATCHES - 1);
         let mut filter = json!({ "fromBlock": format!("{from:#x}"), "toBlock": format!("{head:#x}") });
@@ -109,10 +111,10 @@ impl Questions {
         Question::Logs(filter)
     }
 
-    /// Checks an answer, and keeps what later questions are about.
+    /// Checks an answer, and keeps what later queries need.
     ///
     /// # Errors
-    /// If it is no answer to this question.
+    /// If the answer does not fit the query.
     pub(super) fn learn(&mut self, question: &Question, answer: &Value) -> Result<()> {
         let text = answer.as_str();
         match question {
@@ -139,7 +141,7 @@ impl Questions {
         Ok(())
     }
 
-    /// Forgets what the node showed: after a failure it may be another one, with less.
+    /// Forgets the node's answers: after a failure, the node may have lost data.
     pub(super) fn forget(&mut self) {
         self.head = None;
         self.transactions.clear();
@@ -171,7 +173,7 @@ mod tests {
         (0..TURNS).map(|turn| questions.next(0, turn).call().0).collect()
     }
 
-    /// Goal: nothing is asked about what nobody knows; once a batch was shown, its logs and receipts are asked for.
+    /// Goal: nothing unknown is queried; once a batch was shown, its logs and receipts are queried.
     #[test]
     fn what_a_node_showed_is_asked_about() {
         let mut questions = Questions::new(vec![at(1), at(2)], Some(Contract::Token(at(9))));
@@ -183,7 +185,7 @@ mod tests {
         questions.learn(&Question::Batch, &batch).unwrap();
         let known = ["eth_call", "eth_getLogs", "eth_getTransactionReceipt"];
         assert_eq!(methods(&questions), [&simple[..], &known[..]].concat());
-        // An empty batch moves the head, and leaves the receipts.
+        // An empty batch advances the head and keeps the transactions.
         questions.learn(&Question::Batch, &json!({ "number": "0x21", "transactions": [] })).unwrap();
         let Question::Logs(filter) = questions.next(1, 5) else { panic!("logs") };
         assert_eq!((&filter["fromBlock"], &filter["toBlock"]), (&json!("0x18"), &json!("0x21")));
@@ -208,7 +210,7 @@ mod tests {
         assert_eq!((&filter["fromBlock"], &filter["address"]), (&json!("0x0"), &json!(at(1))));
     }
 
-    /// Goal: an answer that is none counts as none, however quick it was.
+    /// Goal: an invalid answer counts as a failure, however fast it was.
     #[test]
     fn answers_are_checked() {
         let mut questions = Questions::default();

@@ -1,8 +1,9 @@
-//! Reads beside the writes: what wallets and pages ask a node ([`super::question`]), at a fixed rate, half over HTTP and half over
-//! WebSocket.
+//! Reads in addition to the writes: the queries of wallets and pages ([`super::question`]) at a fixed rate, half over
+//! HTTP and half over WebSocket.
 //!
-//! As with writes, the loop is open: a read is due at a time, and its latency counts from there, also if the one before it was late.
-//! A read without an answer counts as one of ten seconds at least: a node that answers nothing must not look quick.
+//! As with writes, the loop is open: a read is due at a time, and its latency counts from there, even if the previous
+//! one was late. A read without an answer counts as at least ten seconds: a node that answers nothing must not look
+//! fast.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +23,14 @@ use super::{
 };
 use crate::rpc::Rpc;
 
-/// Readers of each node: one after the other of each way. A slow answer holds up one of them.
+/// Readers of each node, alternating between the two transports. A slow answer holds up one of them.
 const READERS: usize = 8;
-/// An answer that takes longer is none.
+/// The timeout of a read.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
-/// Before a socket that could not be opened is tried again.
+/// The delay before a failed connection is opened again.
 pub(super) const RECONNECT: Duration = Duration::from_millis(250);
 
-/// Reads from the generator's share of the nodes until it is stopped or `duration` is over.
+/// Reads from the generator's share of the nodes until it is stopped or `duration` has passed.
 pub(super) async fn run(
     job: &ReadJob,
     (worker, workers): (usize, usize),
@@ -68,7 +69,7 @@ pub(super) async fn run(
     Ok(outcomes)
 }
 
-/// One of a node's readers: it makes every eighth of the reads.
+/// One of a node's readers: it makes every eighth read.
 struct Reader {
     line: Line,
     place: usize,
@@ -79,7 +80,7 @@ struct Reader {
 
 impl Reader {
     async fn run(mut self, begin: Instant, duration: Duration, stop: CancellationToken) -> ReadOutcome {
-        // When the answer before came.
+        // When the previous answer arrived.
         let mut free_at = begin;
         for read in (self.place..).step_by(READERS) {
             let due = due(read, self.per_second);
@@ -87,7 +88,7 @@ impl Reader {
                 break;
             }
             if stop.is_cancelled() {
-                // What was due and not asked yet was held up by answers that did not come.
+                // This read was due but not sent: missing answers held it up.
                 match begin + due > Instant::now() {
                     true => break,
                     false => self.miss(begin, due),
@@ -121,7 +122,7 @@ impl Reader {
         self.outcome
     }
 
-    /// A read that was due then has no answer. What comes later begins anew.
+    /// Records that the read due at `due` has no answer. Later reads start afresh.
     fn miss(&mut self, begin: Instant, due: Duration) {
         let latency = (begin + due).elapsed().max(DEADLINE);
         self.outcome.failed += 1;
@@ -132,12 +133,12 @@ impl Reader {
     }
 }
 
-/// When a read is due, after the start.
+/// Returns when a read is due, after the start.
 fn due(read: usize, per_second: u32) -> Duration {
     Duration::from_nanos((read as u64).saturating_mul(1_000_000_000) / u64::from(per_second.max(1)))
 }
 
-/// `HOST:PORT` of a node's API.
+/// Returns the `HOST:PORT` of a node's API.
 pub(super) fn host(rpc: &Rpc) -> String {
     rpc.url().trim_start_matches("http://").to_owned()
 }
@@ -150,7 +151,7 @@ pub(super) async fn open_socket(host: &str) -> Result<WebSocketStream<TcpStream>
     Ok(opened)
 }
 
-/// The way to a node.
+/// The connection to a node.
 enum Line {
     Http(Box<Rpc>),
     Socket { host: String, socket: Option<Box<WebSocketStream<TcpStream>>>, id: u64 },
@@ -165,7 +166,7 @@ impl Line {
         })
     }
 
-    /// Forgets a connection that failed.
+    /// Closes a failed connection.
     fn close(&mut self) {
         if let Line::Socket { socket, .. } = self {
             *socket = None;
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!((due(0, 10), due(25, 10)), (Duration::ZERO, Duration::from_millis(2_500)));
     }
 
-    /// A node whose first socket closes after one answer: the reader opens another, and counts one failure.
+    /// Goal: if a node closes the first socket after one answer, the reader opens another, and counts one failure.
     #[tokio::test]
     async fn a_socket_that_closes_is_opened_again() {
         static OPENED: AtomicUsize = AtomicUsize::new(0);
@@ -247,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_node_that_fails_is_counted_and_holds_nobody_up() {
-        // The sink answers arrays: to a single call that is no JSON-RPC.
+        // The sink answers with arrays, which are invalid answers to single calls.
         let sink = Sink::start().await.unwrap();
         let job =
             ReadJob { nodes: vec![("a".to_owned(), sink.url().to_owned())], per_second: 40, contract: None };
@@ -256,17 +257,17 @@ mod tests {
         assert_eq!(outcomes.len(), READERS);
         assert_eq!(outcomes.iter().map(|outcome| outcome.failed).sum::<u64>(), 8);
         assert_eq!(outcomes.iter().map(|outcome| outcome.own.len()).sum::<u64>(), 8);
-        // All were due in the run's fifth of a second. None of them was answered, or was quick there either.
+        // All were due in the run's 200 ms. None was answered, and none counts as fast.
         let of = |outcome: &ReadOutcome| outcome.stretches.points(Duration::from_millis(200))[0];
         assert_eq!(outcomes.iter().map(|outcome| of(outcome).due_per_second).sum::<f64>(), 40.0);
         assert!(outcomes.iter().all(|outcome| of(outcome).answered_per_second == 0.0));
         assert!(outcomes.iter().all(|outcome| of(outcome).read_ms.unwrap().p50 > 9_900.0));
-        // An error that comes at once is no quick answer.
+        // An immediate error does not count as a fast answer.
         assert!(outcomes.iter().all(|outcome| outcome.latencies.percentiles().unwrap().p50 > 9_900.0));
         let none = run(&job, (1, 2), time, &[], &CancellationToken::new()).await.unwrap();
         assert!(none.is_empty(), "the node belongs to the other generator");
     }
-    /// Goal: reads that wait behind a node's silence when the run ends are counted, and not forgotten.
+    /// Goal: reads that wait for a silent node when the run ends count as failed.
     #[tokio::test]
     async fn what_was_due_when_the_run_ended_has_failed() {
         let nodes = vec![("a".to_owned(), "127.0.0.1:1".to_owned())];
@@ -276,7 +277,7 @@ mod tests {
         let begin = instant_of(monotonic_ns() - 100_000_000);
         let outcomes = run(&job, (0, 1), (begin, Duration::from_secs(60)), &[], &stop).await.unwrap();
         let failed: u64 = outcomes.iter().map(|outcome| outcome.failed).sum();
-        // Reads are due every 25 ms; a slow machine looks later.
+        // Reads are due every 25 ms; more of them are due by the time a slow machine gets here.
         assert!((5..1_000).contains(&failed), "{failed}");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Receipt`]: what an audit needs of a receipt, in a tenth of the memory of its JSON.
+//! [`Receipt`]: the part of a receipt that an audit needs, in a tenth of the memory of its JSON.
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::rpc::quantity;
 
-/// What an ERC-20 says of each transfer.
+/// The event of each ERC-20 transfer.
 pub(super) const TRANSFER_EVENT: &[u8] = b"Transfer(address,address,uint256)";
 
 /// A transfer of an ERC-20.
@@ -18,22 +18,22 @@ pub(super) struct Transfer {
     pub(super) amount: U256,
 }
 
-/// A transaction as its receipt tells it.
+/// The audited part of a transaction's receipt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Receipt {
     pub(super) hash: B256,
     pub(super) from: Address,
     pub(super) has_succeeded: bool,
     pub(super) gas_used: u64,
-    /// Wei for each unit of gas.
+    /// The effective gas price in wei.
     pub(super) gas_price: u64,
-    /// Whether it names a new contract.
+    /// Whether the receipt names a new contract.
     pub(super) has_created: bool,
     pub(super) transfers: Box<[Transfer]>,
 }
 
 impl Receipt {
-    /// Of what a node answers.
+    /// Parses a node's JSON.
     pub(super) fn parse(receipt: &Value) -> Result<Receipt> {
         Ok(Receipt {
             hash: field(receipt, "transactionHash")?,
@@ -46,7 +46,7 @@ impl Receipt {
         })
     }
 
-    /// What its sender paid, in wei.
+    /// Returns the fee that its sender paid, in wei.
     pub(super) fn fee(&self) -> U256 {
         U256::from(self.gas_used) * U256::from(self.gas_price)
     }

@@ -1,12 +1,14 @@
-//! [`Search`]: which rate a chain sustains. Sans-I/O: it says which rate to try next, and takes in what came of it.
+//! [`Search`]: finds the rate that a chain sustains. Sans-I/O: it proposes the next rate, and takes the result of the
+//! step.
 //!
-//! A step is sustained if all of this is so ([`Rule`]):
+//! A step is sustained if all of these hold ([`Rule`]):
 //! 1. at least 98 % of what the step offered was committed within the step and its grace;
 //! 2. the 99th percentile of commit latency, counted from the due time, is below the limit;
 //! 3. nothing was given up;
-//! 4. the backlog at the end is at most what the latency limit explains: it does not grow.
+//! 4. the backlog at the end is no larger than the latency limit explains, so it does not grow.
 //!
-//! A step at which the generators were the limit says nothing about the chain: it is tried once more, and then the search ends there.
+//! If the generators were the limit, a step says nothing about the chain: it is tried once more, and then the search
+//! ends there.
 //!
 //! ```text
 //!  start ──▶ double while sustained ──▶ halve the gap between the best and the worst ──▶ gap below 5 %: found
@@ -17,41 +19,42 @@ use serde::{Deserialize, Serialize};
 
 use super::percentiles::Percentiles;
 
-/// The search ends when the best rate is within this share of the worst that failed.
+/// The search ends when the best rate is within this share of the lowest failed rate.
 const RESOLUTION: f64 = 0.05;
-/// Steps of one search: doubling from 1 to a million takes 20, and halving to 5 % five more, each tried twice.
+/// The most steps of one search. Doubling from 1 to a million takes 20, halving to 5 % takes five more, and each may
+/// run twice.
 const STEPS_MAX: usize = 60;
 
 /// When a step counts as sustained.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rule {
-    /// Share of the offered transactions that must be committed in time.
+    /// The least share of the offered transactions that must be committed in time.
     pub committed_share_min: f64,
-    /// Milliseconds: the highest 99th percentile of commit latency.
+    /// The highest 99th percentile of commit latency, in milliseconds.
     pub p99_ms_max: f64,
 }
 
 impl Default for Rule {
-    /// What a person still calls quick: two seconds.
+    /// Two seconds: what a person still calls fast.
     fn default() -> Self {
         Self { committed_share_min: 0.98, p99_ms_max: 2_000.0 }
     }
 }
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Step {
-    /// Per second, as asked for.
+    /// The requested rate per second.
     pub rate: u32,
     /// Transactions that were due.
     pub offered: u64,
-    /// Of them, those that were committed.
+    /// The offered transactions that were committed.
     pub committed: u64,
-    /// Of them, those that no node took.
+    /// The offered transactions that no node accepted.
     pub given_up: u64,
-    /// Transactions that were taken and not yet committed when the last one was due.
+    /// Transactions that were accepted but not yet committed when the last one was due.
     pub backlog: u64,
-    /// From the due time to the commit.
+    /// Latencies from the due time to the commit.
     pub commit_ms: Option<Percentiles>,
     /// Whether the generators, and not the chain, set the rate.
     pub is_limited_by_generators: bool,
@@ -61,18 +64,18 @@ pub struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Too few were committed.
+    /// Too few transactions were committed.
     Committed,
-    /// They took too long.
+    /// Commits took too long.
     Latency,
-    /// Nodes refused some for good.
+    /// Nodes refused some transactions for good.
     GivenUp,
-    /// What waits grows.
+    /// The backlog grew.
     Backlog,
 }
 
 impl Rule {
-    /// The first condition that a step misses; none if it is sustained.
+    /// Returns the first condition that a step violates; `None` if it is sustained.
     pub fn missed(&self, step: &Step) -> Option<Cause> {
         if step.given_up > 0 {
             return Some(Cause::GivenUp);
@@ -83,35 +86,36 @@ impl Rule {
         if step.commit_ms.is_none_or(|latency| latency.p99 > self.p99_ms_max) {
             return Some(Cause::Latency);
         }
-        // Little's law: at this rate, what waits no longer than the limit is at most so much.
+        // Little's law: at this rate, transactions that wait no longer than the limit are at most this many.
         let waiting_max = f64::from(step.rate) * self.p99_ms_max / 1_000.0;
         (step.backlog as f64 > waiting_max).then_some(Cause::Backlog)
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// The chain sustains this rate, and not the next.
+    /// The chain sustains this rate, but not the next one tried.
     Sustained {
-        /// Per second.
+        /// The sustained rate per second.
         rate: u32,
         /// The lowest rate that failed, per second.
         failed: u32,
-        /// What failed there.
+        /// The condition violated there.
         cause: Cause,
     },
     /// Not even the lowest rate was sustained.
     Nothing {
-        /// Per second.
+        /// The lowest rate per second.
         lowest: u32,
-        /// What failed there.
+        /// The condition violated there.
         cause: Cause,
     },
-    /// The generators, or the bound or the time that was given, ended the search: the chain sustains at least this.
+    /// The search ended early because of the generators, the rate bound or the time limit. The chain sustains at least
+    /// this rate.
     AtLeast {
-        /// Per second; 0 if no step was sustained before.
+        /// The rate per second; 0 if no step was sustained.
         rate: u32,
     },
 }
@@ -132,7 +136,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// From a rate upwards; never above `rate_max`, which is what the generators proved.
+    /// Starts at a rate; never exceeds `rate_max`, which the generators have proved.
     pub fn new(rule: Rule, start: u32, rate_max: u32) -> Search {
         let rate_max = rate_max.max(1);
         let next = start.clamp(1, rate_max);
@@ -148,12 +152,12 @@ impl Search {
         }
     }
 
-    /// The rate to try next; none once the search has ended.
+    /// Returns the next rate to try; `None` once the search has ended.
     pub fn poll_rate(&self) -> Option<u32> {
         self.found.is_none().then_some(self.next)
     }
 
-    /// Takes in what came of the rate that [`Search::poll_rate`] gave.
+    /// Processes the result of the rate from [`Search::poll_rate`].
     pub fn handle_step(&mut self, step: Step) {
         if self.found.is_some() {
             return;
@@ -176,7 +180,7 @@ impl Search {
         self.choose();
     }
 
-    /// What is known before the gap is small.
+    /// Returns the result if the search ends now, before the gap is small.
     fn known(&self) -> Found {
         match (self.best, self.worst) {
             (Some(rate), Some((failed, cause))) => Found::Sustained { rate, failed, cause },
@@ -185,7 +189,7 @@ impl Search {
         }
     }
 
-    /// Sets the next rate, or ends the search.
+    /// Chooses the next rate, or ends the search.
     fn choose(&mut self) {
         match (self.best, self.worst) {
             (None, None) => {}
@@ -204,17 +208,17 @@ impl Search {
         }
     }
 
-    /// Ends the search before it found the limit: the chain sustains at least the best rate so far.
+    /// Ends the search early: the chain sustains at least the best rate so far.
     pub fn end(&mut self) {
         self.found.get_or_insert(Found::AtLeast { rate: self.best.unwrap_or(0) });
     }
 
-    /// What the search found; none while it goes on.
+    /// Returns the result; `None` while the search goes on.
     pub fn found(&self) -> Option<Found> {
         self.found
     }
 
-    /// All steps, in their order.
+    /// Returns all steps, in order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -289,7 +293,7 @@ mod tests {
         search.handle_step(limited(200));
         assert_eq!((search.found(), search.poll_rate()), (Some(Found::AtLeast { rate: 100 }), None));
         assert_eq!(self::search(100, 1_000, 5_000).found(), Some(Found::AtLeast { rate: 1_000 }));
-        // A rate that the chain failed at is not forgotten.
+        // A failed rate is not forgotten.
         let mut search = Search::new(Rule::default(), 100, 10_000);
         for step in [good(100), bad(200), bad(200), limited(150), limited(150)] {
             search.handle_step(step);
@@ -298,7 +302,8 @@ mod tests {
         assert_eq!(search.found(), Some(sustained));
     }
 
-    /// Goal: a search that has no more time has found what it sustained; one that had found its limit keeps it.
+    /// Goal: a search that runs out of time reports what it has sustained; one that had found the limit keeps its
+    /// result.
     #[test]
     fn the_time_ends_a_search() {
         let mut search = Search::new(Rule::default(), 100, 10_000);
@@ -318,7 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: wherever the limit is, the search ends, its answer is sustained, and it is close to the limit.
+        /// Goal: wherever the limit is, the search ends, its result is sustained, and it is close to the limit.
         #[test]
         fn the_limit_is_found(start in 1..10_000u32, limit in 1..50_000u32) {
             let search = search(start, 100_000, limit);

@@ -1,4 +1,4 @@
-//! [`Schedule`]: when each transaction of an open loop is due. Sans-I/O: pure arithmetic over a list of straight pieces.
+//! [`Schedule`]: when each transaction of an open loop is due. Sans-I/O: pure arithmetic over a list of linear pieces.
 //!
 //! ```text
 //!  rate │      ______            constant: one piece        due(i) is the time at which
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants:
-//! * `due` never falls as the index grows.
+//! * `due` never decreases as the index grows.
 //! * Every index below `len` is due within the duration.
 
 use std::{fmt, time::Duration};
@@ -16,44 +16,45 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Transactions per second that a schedule may ask for: far above what one machine signs or sends.
+/// The highest rate of a schedule, in transactions per second: far above what one machine signs or sends.
 pub const RATE_MAX: u32 = 1_000_000;
-/// A run longer than a day holds no more than its first hour does, and its hashes fill the memory.
+/// The longest schedule. A run of more than a day holds no more than its first hour does, and its hashes fill the
+/// memory.
 pub const SECONDS_MAX: u64 = 24 * 3_600;
-/// Pieces of one schedule. A burst of a millisecond for a day would otherwise fill the memory.
+/// The most pieces of one schedule. A burst per millisecond for a day would otherwise fill the memory.
 const PIECES_MAX: usize = 20_000;
 
-/// How the rate moves over a run. All rates are per second.
+/// The rate over a run. All rates are per second.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Rate {
-    /// The same all the time.
+    /// A constant rate.
     Constant {
-        /// Per second, at most [`RATE_MAX`].
+        /// The rate per second, at most [`RATE_MAX`].
         per_second: u32,
     },
-    /// From one rate to another in a straight line.
+    /// A linear change from one rate to another.
     Ramp {
-        /// Per second at the start.
+        /// The rate per second at the start.
         from: u32,
-        /// Per second at the end.
+        /// The rate per second at the end.
         to: u32,
     },
-    /// A base rate, and at the end of each period a peak.
+    /// A base rate, with a peak at the end of each period.
     Burst {
-        /// Per second between peaks.
+        /// The rate per second between peaks.
         base: u32,
-        /// Per second in a peak.
+        /// The rate per second in a peak.
         peak: u32,
-        /// Milliseconds from peak to peak.
+        /// The milliseconds from peak to peak.
         period_ms: u64,
-        /// Milliseconds of a peak, below the period.
+        /// The milliseconds of a peak; less than the period.
         peak_ms: u64,
     },
 }
 
 impl Rate {
-    /// The same all the time, per second.
+    /// Returns a constant rate per second.
     pub fn constant(per_second: u32) -> Rate {
         Rate::Constant { per_second }
     }
@@ -71,7 +72,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Why a rate makes no schedule.
+/// The reason why a rate makes no schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum ScheduleError {
     /// Nothing would be sent.
@@ -86,12 +87,12 @@ pub enum ScheduleError {
     /// More transactions than a run keeps.
     #[error("{count} transactions are too many for one run (they are signed beforehand): at most {max}")]
     TooMany {
-        /// Transactions asked for.
+        /// The transactions requested.
         count: u64,
-        /// Transactions allowed.
+        /// The transactions allowed.
         max: u64,
     },
-    /// A peak that is no part of its period.
+    /// A peak that is not shorter than its period, or zero.
     #[error(
         "a peak of {peak_ms} ms does not fit a period of {period_ms} ms: it must be above 0 and below it"
     )]
@@ -101,23 +102,23 @@ pub enum ScheduleError {
         /// Milliseconds of the period.
         period_ms: u64,
     },
-    /// A period so short that the list of pieces has no end.
+    /// A period so short that the list of pieces exceeds its bound.
     #[error(
         "a period of {0} ms is too short for this duration: at most {PIECES_MAX} changes of the rate fit a run"
     )]
     TooManyPieces(u64),
 }
 
-/// A stretch of time in which the rate moves in a straight line.
+/// A time slice in which the rate changes linearly.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Piece {
-    /// Seconds.
+    /// The start in seconds.
     start: f64,
-    /// Seconds.
+    /// The length in seconds.
     length: f64,
-    /// Per second.
+    /// The rate per second at the start.
     from: f64,
-    /// Per second.
+    /// The rate per second at the end.
     to: f64,
     /// Transactions due before it.
     before: f64,
@@ -128,7 +129,8 @@ impl Piece {
         (self.from + self.to) / 2.0 * self.length
     }
 
-    /// Seconds into the piece at which `area` of its transactions are due: `from·t + slope·t²/2 = area`, solved without a cancellation.
+    /// Returns the seconds into the piece at which `area` of its transactions are due. Solves `from·t + slope·t²/2 =
+    /// area` without cancellation.
     fn time_of(&self, area: f64) -> f64 {
         let slope = (self.to - self.from) / self.length;
         let root = (self.from * self.from + 2.0 * slope * area).max(0.0).sqrt();
@@ -147,10 +149,10 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The due times of a rate over a duration; at most `count_max` transactions.
+    /// Makes the due times of a rate over a duration; at most `count_max` transactions.
     ///
     /// # Errors
-    /// If nothing is due, or a bound is passed.
+    /// If nothing is due, or a bound is exceeded.
     pub fn new(rate: Rate, duration: Duration, count_max: u64) -> Result<Schedule, ScheduleError> {
         if duration.as_secs() > SECONDS_MAX {
             return Err(ScheduleError::TooLong(duration.as_secs()));
@@ -173,7 +175,7 @@ impl Schedule {
             }
         }
         let area = schedule.pieces.last().map_or(0.0, |piece| piece.before + piece.area());
-        // An area of 9.999999999 is ten transactions that a division made smaller.
+        // An area of 9.999999999 is ten transactions with a rounding error.
         let count = (area + 1e-6).floor() as u64;
         if count == 0 {
             return Err(ScheduleError::Nothing);
@@ -221,35 +223,35 @@ impl Schedule {
         self.pieces.push(Piece { start, length, from: from.into(), to: to.into(), before });
     }
 
-    /// Transactions.
+    /// Returns the number of transactions.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nothing is due; a schedule is never empty.
+    /// Whether nothing is due. A schedule is never empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// From the start of the first piece to the end of the last.
+    /// Returns the time from the start of the first piece to the end of the last.
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
-    /// Transactions per second over the whole run.
+    /// Returns the mean rate over the whole run, per second.
     pub fn mean_per_second(&self) -> f64 {
         self.count as f64 / self.duration.as_secs_f64()
     }
 
-    /// The fastest rate of all pieces: what the generators must be able to send.
+    /// Returns the highest rate of all pieces, which the generators must be able to send.
     pub fn peak_per_second(&self) -> f64 {
         self.pieces.iter().fold(0.0, |peak, piece| piece.from.max(piece.to).max(peak))
     }
 
-    /// When a transaction is due, after the start. Those behind the end are due at the end.
+    /// Returns when a transaction is due, after the start. Indices beyond the end are due at the end.
     pub fn due(&self, index: usize) -> Duration {
         let area = index as f64;
-        // The last piece that begins at or before this area and has some of its own.
+        // Finds the last piece that begins at or before this area and is not empty.
         let behind = self.pieces.partition_point(|piece| piece.before <= area);
         let Some(piece) = self.pieces[..behind].iter().rev().find(|piece| piece.area() > 0.0) else {
             return Duration::ZERO;
@@ -332,7 +334,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: whatever the rate, transactions are due in order and within the run, and as many as the area says.
+        /// Goal: at any rate, transactions are due in order and within the run, and their number is the area under the
+        /// rate.
         #[test]
         fn due_times_are_ordered_and_within_the_run(rate in rates(), ms in 1..10_000u64) {
             let duration = Duration::from_millis(ms);

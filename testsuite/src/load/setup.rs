@@ -1,4 +1,4 @@
-//! [`Chain`]: what a sender must know of a chain; and what a workload needs on it before the load starts.
+//! [`Chain`]: what a sender must know of a chain, and the contracts that a workload needs on it before the load starts.
 
 use std::{
     path::PathBuf,
@@ -21,22 +21,22 @@ use crate::{
     signer::{Envelope, Fees, Request, Signed, sign},
 };
 
-/// Preparing transactions are committed within seconds; this is for loaded machines.
+/// The time limit for preparing transactions. They are committed within seconds; the rest is for loaded machines.
 const RECEIPT_DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// Accounts per minting transaction: below the gas that EIP-7825 allows one transaction.
+/// The most accounts per minting transaction: below EIP-7825's gas limit of a transaction.
 const MINTS_MAX: usize = 200;
 const GAS_PER_MINT: u64 = 40_000;
 const DEPLOY_GAS: u64 = 3_000_000;
 
-/// A chain through one node's API, with what signing needs.
+/// A chain through one node's API, with the data for signing.
 #[derive(Clone)]
 pub struct Chain {
     rpc: Rpc,
     facts: ChainFacts,
 }
 
-/// What a process needs to sign for a chain.
+/// The data that a process needs to sign for a chain.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ChainFacts {
     pub(super) chain_id: u64,
@@ -45,7 +45,7 @@ pub(super) struct ChainFacts {
 }
 
 impl ChainFacts {
-    /// A signed transaction of the account.
+    /// Signs a transaction of the account.
     pub(super) fn sign(self, account: &Account, nonce: u64, call: Call) -> Signed {
         let Call { to, value, gas_limit, input, envelope } = call;
         let ChainFacts { chain_id, max_fee_wei, tip_wei } = self;
@@ -55,21 +55,22 @@ impl ChainFacts {
 }
 
 impl Chain {
-    /// Asks the node for the chain id and the base fee.
+    /// Reads the chain id and the base fee from the node.
     pub async fn connect(rpc: Rpc) -> Result<Chain> {
         let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
         let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
         let base_fee_wei = u128::from(quantity(&block["baseFeePerGas"])?);
-        // The base fee of a chain is fixed; twice of it leaves room for a tip that decides the order.
+        // The base fee of a chain is fixed. Twice that leaves room for a tip, which decides the order.
         let tip_wei = (base_fee_wei / 10).max(1);
         let max_fee_wei = 2 * base_fee_wei + tip_wei;
         Ok(Chain { rpc, facts: ChainFacts { chain_id, max_fee_wei, tip_wei } })
     }
 
-    /// The chain by the first of these nodes that answers, which comes before the others then. One that is down, or stands, is passed over.
+    /// Connects through the first of these nodes that answers, and moves it to the front. Skips nodes that are down or
+    /// do not respond.
     ///
     /// # Errors
-    /// What the first one said, if none answers.
+    /// If none answers: the error of the first one.
     pub(super) async fn connect_first(nodes: &mut [Rpc]) -> Result<Chain> {
         let mut failed = None;
         for place in 0..nodes.len() {
@@ -84,34 +85,34 @@ impl Chain {
         Err(failed.context("a load needs the API of at least one node")?)
     }
 
-    /// The API of the node whose commits count.
+    /// Returns the API of the node whose commits count.
     pub fn rpc(&self) -> &Rpc {
         &self.rpc
     }
 
-    /// What processes that sign need.
+    /// Returns the data for signing.
     pub(super) fn facts(&self) -> ChainFacts {
         self.facts
     }
 
-    /// The last batch.
+    /// Returns the number of the last batch.
     pub async fn head(&self) -> Result<u64> {
         self.rpc.head().await
     }
 
-    /// The next nonce of each account.
+    /// Returns the next nonce of each account.
     pub async fn nonces(&self, accounts: &[Account]) -> Result<Vec<u64>> {
         let params: Vec<_> = accounts.iter().map(|account| json!([account.address, "pending"])).collect();
         let counts: Vec<Value> = self.rpc.batch_all("eth_getTransactionCount", &params).await?;
         counts.iter().map(quantity).collect()
     }
 
-    /// A signed transaction of the account.
+    /// Signs a transaction of the account.
     pub fn sign(&self, account: &Account, nonce: u64, call: Call) -> Signed {
         self.facts.sign(account, nonce, call)
     }
 
-    /// Sends transactions, waits until all are committed, and fails if one of them failed.
+    /// Sends transactions and waits until all are committed. Returns an error if one of them failed.
     pub async fn execute(&self, transactions: &[Signed]) -> Result<Vec<Value>> {
         let params: Vec<_> = transactions.iter().map(|signed| json!([signed.raw])).collect();
         let _: Vec<B256> = self.rpc.batch_all("eth_sendRawTransaction", &params).await?;
@@ -119,7 +120,7 @@ impl Chain {
         let mut receipts = Vec::with_capacity(transactions.len());
         let deadline = Instant::now() + RECEIPT_DEADLINE;
         while receipts.len() < params.len() {
-            // Receipts are asked for in order and only from the first missing one on: commits are roughly in order.
+            // Receipts are read in order from the first missing one on: commits are roughly in order.
             let rest = &params[receipts.len()..];
             let answers: Vec<Value> = self
                 .rpc
@@ -149,7 +150,7 @@ impl Chain {
         address.context("the receipt of a deployment names no contract")
     }
 
-    /// Gives ether to accounts that have hardly any, from the first account.
+    /// Sends ether from the first account to those that have hardly any.
     pub(super) async fn fund(&self, accounts: &[Account]) -> Result<()> {
         let params: Vec<_> = accounts.iter().map(|account| json!([account.address, "latest"])).collect();
         let balances: Vec<U256> = self.rpc.batch_all("eth_getBalance", &params).await?;
@@ -174,7 +175,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Deploys an ERC-20 and gives each account a balance.
+    /// Deploys an ERC-20 and mints a balance for each account.
     async fn token(&self, accounts: &[Account], name: &str, symbol: &str) -> Result<Address> {
         let minter = &accounts[0];
         let token = self.deploy(minter, contracts::token_init_code(name, symbol)).await?;
@@ -195,7 +196,8 @@ impl Chain {
         Ok(token)
     }
 
-    /// Every account approves the pair for both tokens, and the first one provides the liquidity.
+    /// Deploys a pair and its tokens. Every account approves the pair for both, and the first one provides the
+    /// liquidity.
     async fn pair(&self, accounts: &[Account]) -> Result<(Address, [Address; 2])> {
         let tokens =
             [self.token(accounts, "Slip", "SLP").await?, self.token(accounts, "Stream", "STR").await?];
@@ -224,11 +226,11 @@ impl Chain {
 /// The part of a transaction that differs from call to call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The receiver, or creation of a contract.
+    /// The recipient, or the creation of a contract.
     pub to: TxKind,
-    /// Wei.
+    /// The amount in wei.
     pub value: U256,
-    /// Most gas that it may use.
+    /// The most gas that it may use.
     pub gas_limit: u64,
     /// Call data or init code.
     pub input: Bytes,
@@ -237,7 +239,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of an address with this limit of gas.
+    /// Returns a call of an address with this gas limit.
     pub fn to(address: Address, gas_limit: u64) -> Call {
         Call { to: address.into(), gas_limit, ..Call::default() }
     }
@@ -255,7 +257,7 @@ impl Default for Call {
     }
 }
 
-/// Deploys and mints what the mix calls.
+/// Deploys and mints what the mix needs.
 pub(super) async fn prepare(
     chain: &Chain,
     mix: &Mix,
@@ -284,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers what [`Chain::connect`] asks, one question for each connection.
+    /// Starts a node that answers the calls of [`Chain::connect`], one per connection.
     async fn node() -> Rpc {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rpc = Rpc::new(&listener.local_addr().unwrap().to_string()).unwrap();
@@ -310,7 +312,8 @@ mod tests {
         rpc
     }
 
-    /// Goal: a load whose first node is down is not lost: the next one that answers is read. What the first one said is told if none does.
+    /// Goal: if a load's first node is down, commits are read from the next one that answers. If none does, the error
+    /// is the first node's.
     #[tokio::test]
     async fn the_first_node_that_answers_is_read() {
         // Nobody can listen at port 0.

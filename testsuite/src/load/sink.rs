@@ -1,5 +1,5 @@
-//! [`Sink`]: a server that answers every call at once and does nothing. What a generator sends it per second is the generator's own
-//! limit. Should the sink be slower than the generators, they are said to be capable of less than they are, never of more.
+//! [`Sink`]: a server that answers every call at once and does nothing. The rate at which a generator sends to it is
+//! the generator's own limit. A sink slower than the generators understates their capacity; it never overstates it.
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -8,9 +8,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Bytes of a request that is read: a hundred transactions of 128 KiB each, in hexadecimal digits.
+/// The most bytes of a request: a hundred transactions of 128 KiB each, in hexadecimal digits.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
-/// What each call holds once.
+/// A text that each call contains once.
 const METHOD: &[u8] = b"\"method\"";
 
 /// A running sink; it ends when it is dropped.
@@ -20,7 +20,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// On a free port of this machine.
+    /// Starts a sink on a free port of this machine.
     pub(super) async fn start() -> Result<Sink> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot open a port for the sink")?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -45,7 +45,7 @@ impl Drop for Sink {
     }
 }
 
-/// Answers until the connection closes, or sends what is no request.
+/// Answers until the connection closes or sends an invalid request.
 async fn serve(mut stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let mut buffer: Vec<u8> = Vec::with_capacity(64 << 10);
@@ -68,7 +68,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// Bytes of the first request, head and body; none while its head is not complete.
+/// Returns the length of the first request, head and body; `None` while its head is incomplete.
 fn request_len(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|part| part == b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
@@ -81,7 +81,7 @@ fn calls(request: &[u8]) -> usize {
     request.windows(METHOD.len()).filter(|part| *part == METHOD).count()
 }
 
-/// One answer per call, as [`crate::rpc::Rpc`] numbers them.
+/// Makes one answer per call, with the ids that [`crate::rpc::Rpc`] assigns.
 fn answer(calls: usize) -> String {
     let answers = (0..calls).map(|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x0"}}"#));
     let body = format!("[{}]", answers.collect::<Vec<_>>().join(","));

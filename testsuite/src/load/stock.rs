@@ -11,15 +11,15 @@ use super::{
 };
 use crate::{accounts::Account, signer::Signed};
 
-/// The plan's transactions that one generator sends, about 300 bytes each.
+/// The transactions of the plan that one generator sends, about 300 bytes each.
 pub(super) struct Stock {
     chain: ChainFacts,
     plan: Plan,
     accounts: Vec<Account>,
     nonces: Vec<u64>,
-    /// Places in the plan, ascending.
+    /// Plan indices, ascending.
     indices: Vec<u32>,
-    /// In the order of `indices`.
+    /// The signed transactions, in the order of `indices`.
     signed: Vec<Signed>,
 }
 
@@ -56,12 +56,12 @@ impl Stock {
         &self.plan
     }
 
-    /// The next nonces of all accounts before the run.
+    /// Returns the next nonces of all accounts before the run.
     pub(super) fn nonces(&self) -> &[u64] {
         &self.nonces
     }
 
-    /// The generator's transactions, by their places in the plan.
+    /// Returns the plan indices of the generator's transactions.
     pub(super) fn indices(&self) -> &[u32] {
         &self.indices
     }
@@ -70,18 +70,18 @@ impl Stock {
         self.accounts[account].address
     }
 
-    /// The hashes in the order of [`Stock::indices`], 32 bytes each.
+    /// Returns the hashes in the order of [`Stock::indices`], 32 bytes each.
     pub(super) fn hashes(&self) -> Vec<u8> {
         self.signed.iter().flat_map(|signed| signed.hash.0).collect()
     }
 
-    /// As it was signed beforehand.
+    /// Returns a presigned transaction.
     pub(super) fn signed(&self, index: u32) -> &Signed {
         let place = self.indices.binary_search(&index).expect("a lane sends what is its generator's");
         &self.signed[place]
     }
 
-    /// A transaction with this nonce, and whether it had to be signed anew.
+    /// Returns a transaction with this nonce, and whether it had to be signed again.
     pub(super) fn planned(&self, index: u32, nonce: u64) -> (Signed, bool) {
         if nonce == self.nonce(index) {
             return (self.signed(index).clone(), false);
@@ -91,7 +91,7 @@ impl Stock {
         (self.chain.sign(&self.accounts[self.plan.sender(place)], nonce, call), true)
     }
 
-    /// What only fills a nonce.
+    /// Signs a transaction that only plugs a nonce.
     pub(super) fn plug(&self, account: usize, nonce: u64) -> Signed {
         let account = &self.accounts[account];
         self.chain.sign(account, nonce, plan::plug(account.address))
@@ -103,7 +103,7 @@ impl Stock {
     }
 }
 
-/// The transactions of one generator: lane `l` of all belongs to generator `l % workers`.
+/// Returns the plan indices of one generator. Lane `l` belongs to generator `l % workers`.
 pub(super) fn indices(plan: &Plan, worker: usize, workers: usize, connections: usize) -> Vec<u32> {
     let lanes = workers * connections;
     let own = (0..plan.len()).filter(|index| plan.lane(*index, lanes) % workers == worker);
@@ -123,7 +123,7 @@ pub(super) mod tests {
         schedule::Rate,
     };
 
-    /// A job of 30 transfers at 10 per second from 4 accounts whose next nonce is 5, for one of two generators.
+    /// Returns the job of one of two generators: 30 transfers at 10 per second from 4 accounts whose next nonce is 5.
     pub(in crate::load) fn job(worker: usize) -> Job {
         Job {
             worker,

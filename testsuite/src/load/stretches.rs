@@ -1,4 +1,4 @@
-//! [`Stretches`]: latencies by when each was due, which processes can add to each other's. Sans-I/O.
+//! [`Stretches`]: latencies by the time slice in which each sample was due. Processes can merge them. Sans-I/O.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,51 +6,51 @@ use serde::{Deserialize, Serialize};
 
 use super::percentiles::{Latencies, Percentiles};
 
-/// Stretches of one run: enough for a chart, few enough for a report.
+/// The most slices of one run: enough for a chart, few enough for a report.
 const STRETCHES_MAX: u64 = 600;
 
-/// Milliseconds of each stretch of a run, a second at least.
+/// Returns the width of each slice in milliseconds, at least a second.
 pub(super) fn width_ms(end: Duration) -> u64 {
     (end.as_millis() as u64).div_ceil(STRETCHES_MAX).max(1_000)
 }
 
-/// A stretch of the reads at a node.
+/// One time slice of the reads at a node.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ReadPoint {
-    /// Milliseconds from the start of the run to the end of the stretch.
+    /// Milliseconds from the start of the run to the end of the slice.
     pub at_ms: u64,
     /// Reads per second that were due.
     pub due_per_second: f64,
-    /// Of them, those that were answered, however late.
+    /// The due reads that were answered, however late, per second.
     #[serde(default)]
     pub answered_per_second: f64,
-    /// Their latency in milliseconds, to two digits; ten seconds at least of those without an answer.
+    /// The latency of the due reads in milliseconds, to two digits; at least ten seconds for those without an answer.
     pub read_ms: Option<Percentiles>,
 }
 
-/// Latencies of each stretch: values in microseconds to two digits, and how often each was seen. At the highest rate a second has
-/// 20,000 reads and some hundred such values.
+/// Latencies by slice: values in microseconds to two digits, with their counts. At the highest rate, one second has
+/// 20,000 reads and about a hundred distinct values.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Stretches {
     width_ms: u64,
     seen: BTreeMap<u64, BTreeMap<u64, u64>>,
-    /// How many of them have no answer.
+    /// The samples without an answer, by slice.
     missed: BTreeMap<u64, u64>,
 }
 
 impl Stretches {
-    /// Of a run that takes so long.
+    /// Makes the slices of a run of this duration.
     pub(super) fn of(duration: Duration) -> Stretches {
         Stretches { width_ms: width_ms(duration), seen: BTreeMap::new(), missed: BTreeMap::new() }
     }
 
-    /// Adds one that was due then, after the start.
+    /// Adds a sample that was due `due` after the start.
     pub(super) fn record(&mut self, due: Duration, latency: Duration) {
         let stretch = self.seen.entry(self.place(due)).or_default();
         *stretch.entry(two_digits(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX))).or_default() += 1;
     }
 
-    /// Adds one that was due then and has no answer, after so long.
+    /// Adds a sample without an answer. It was due `due` after the start and has waited for `latency`.
     pub(super) fn miss(&mut self, due: Duration, latency: Duration) {
         self.record(due, latency);
         *self.missed.entry(self.place(due)).or_default() += 1;
@@ -60,7 +60,7 @@ impl Stretches {
         due.as_millis() as u64 / self.width_ms
     }
 
-    /// Adds those of another part of the same run.
+    /// Adds the samples of another part of the same run.
     pub(super) fn add(&mut self, other: &Stretches) {
         for (place, count) in &other.missed {
             *self.missed.entry(*place).or_default() += count;
@@ -71,7 +71,7 @@ impl Stretches {
         }
     }
 
-    /// The figures of each stretch, also of those in which nothing was due. The last one may be shorter.
+    /// Returns the figures of each slice, even if nothing was due in it. The last slice may be shorter.
     pub(super) fn points(&self, duration: Duration) -> Vec<ReadPoint> {
         let end_ms = duration.as_millis() as u64;
         let count = end_ms.div_ceil(self.width_ms);
@@ -92,7 +92,7 @@ impl Stretches {
     }
 }
 
-/// The middle of all values that begin with the same two digits and are as long.
+/// Returns the midpoint of all values with the same two leading digits and the same length.
 fn two_digits(value: u64) -> u64 {
     let mut unit = 1;
     while value / unit >= 100 {
@@ -111,7 +111,8 @@ mod tests {
         assert!(two_digits(u64::MAX) > u64::MAX / 2);
     }
 
-    /// Goal: a latency belongs to the second in which it was due, whichever process saw it; a second without reads is there.
+    /// Goal: a latency belongs to the second in which its read was due, whichever process saw it. A second without
+    /// reads has a point too.
     #[test]
     fn parts_add_up_to_stretches() {
         let (ms, duration) = (Duration::from_millis, Duration::from_secs(4));
@@ -132,14 +133,14 @@ mod tests {
         let late = points[0].read_ms.unwrap();
         assert!((2.0..2.2).contains(&late.p50) && (10_000.0..11_000.0).contains(&late.max), "{late}");
         assert_eq!(points[1].read_ms, None);
-        // A last stretch of half a second has half of the reads, and the same rate.
+        // A last slice of half a second has half of the reads, and the same rate.
         let duration = ms(1_500);
         let mut short = Stretches::of(duration);
         (0..15).for_each(|read| short.record(ms(read * 100), ms(2)));
         assert_eq!(rates(&short.points(duration)), [(1_000, 10.0, 10.0), (1_500, 10.0, 10.0)]);
     }
 
-    /// Goal: a long run has as many stretches as a chart can show.
+    /// Goal: a long run has no more slices than a chart can show.
     #[test]
     fn an_hour_has_six_hundred_stretches() {
         let hour = Duration::from_secs(3_600);

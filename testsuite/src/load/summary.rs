@@ -1,4 +1,4 @@
-//! [`LoadSummary`]: a run's figures, and how they are made; `table` shows them to people.
+//! [`LoadSummary`]: a run's figures, and how they are computed; `table` formats them.
 
 mod table;
 
@@ -22,14 +22,15 @@ use super::{
     track::{Contents, Heads},
 };
 
-/// A load that asks for more than this share of what its generators proved has no reserve: then they may be the limit.
+/// The largest share of the generators' proved capacity that a load may use. Beyond it they have no reserve, and may be
+/// the limit.
 const CAPACITY_SHARE_MAX: f64 = 0.8;
-/// Generators that send a transaction in a hundred this much later than they could are late themselves.
+/// If a generator's 99th percentile of its own delays exceeds this, the generators count as late.
 const OWN_P99_MS_MAX: f64 = 50.0;
-/// A chain that commits less than this share of what was offered is the limit.
+/// If a chain commits less than this share of the offered transactions, it is the limit.
 const ACHIEVED_SHARE_MIN: f64 = 0.98;
 
-/// Who set the rate, when it was not the schedule.
+/// What limited the rate, if not the schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -42,33 +43,34 @@ pub enum Limit {
 /// The reads at one node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reads {
-    /// Its name, or the address of its API.
+    /// The node's name, or the URL of its API.
     pub node: String,
-    /// How they travelled.
+    /// Their transport.
     pub way: ReadWay,
-    /// From the due time to the answer, in milliseconds; ten seconds at least where none came. None if no read was due.
+    /// Latency from the due time to the answer, in milliseconds; at least ten seconds for a missing answer. `None` if
+    /// no read was due.
     pub read_ms: Option<Percentiles>,
-    /// Reads that had no answer, or an error.
+    /// Reads without an answer, or with an error.
     pub failed: u64,
     /// The reads over time.
     #[serde(default)]
     pub points: Vec<ReadPoint>,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadSummary {
-    /// What was sent, as `--mix` takes it.
+    /// The workload, in the format of `--mix`.
     pub workload: String,
-    /// How fast, in words.
+    /// The rate, in words.
     pub rate: String,
-    /// The API of the node whose commits count: of those that take transactions the first that answered.
+    /// The API of the node whose commits count: the first that answered among those that accept transactions.
     #[serde(default)]
     pub commits_from: String,
-    /// Milliseconds from the beginning of the preparation until the first transaction was due.
+    /// Milliseconds from the start of the preparation until the first transaction was due.
     #[serde(default)]
     pub prepared_ms: u64,
-    /// Seconds of the schedule.
+    /// The length of the schedule in seconds.
     pub duration_seconds: f64,
     /// Transactions that were due.
     pub offered: u64,
@@ -78,87 +80,91 @@ pub struct LoadSummary {
     pub achieved_per_second: f64,
     /// Transactions per second that all generators together sent to a sink before the run.
     pub capacity_per_second: f64,
-    /// Processes that generated the load.
+    /// The number of generator processes.
     pub generators: usize,
-    /// Who set the rate; none if it was the schedule.
+    /// What limited the rate; `None` if the schedule did.
     pub limited_by: Option<Limit>,
-    /// Transactions that left.
+    /// Transactions that were sent.
     pub sent: u64,
-    /// Transactions per second that left by the end of the schedule, over the whole schedule: what the harness did of what it was to do.
+    /// Transactions per second that were sent by the end of the schedule, over the whole schedule: how well the
+    /// generators kept to it.
     pub sent_per_second: f64,
-    /// Transactions that a node took.
+    /// Transactions that a node accepted.
     pub accepted: u64,
-    /// Transactions that no node took, however often they were sent.
+    /// Transactions that no node accepted, even after retries.
     pub given_up: u64,
     /// Refusals by reason; one transaction may be refused several times.
     pub refused: BTreeMap<String, u64>,
-    /// Nonces of given-up transactions that others had to fill.
+    /// Nonces of given-up transactions that were plugged.
     pub plugged: u64,
-    /// Transactions that were sent again because the chain did not execute them.
+    /// Transactions that were resent because the chain did not execute them.
     pub resent: u64,
     /// Transactions that got another nonce because another program used theirs.
     pub displaced: u64,
-    /// Transactions in batches.
+    /// Transactions that were committed.
     pub committed: u64,
-    /// Of them, those that were shown before the schedule ended, or a second or a twentieth of it later.
+    /// The committed transactions shown by the end of the schedule plus a grace: one second, or a twentieth of the
+    /// schedule if that is longer.
     pub committed_in_time: u64,
-    /// Of them, those that every other node showed.
+    /// The committed transactions that every other node showed.
     pub followed: Option<u64>,
-    /// Transactions that were taken and not yet committed when the last one was due.
+    /// Transactions that were accepted but not yet committed when the last one was due.
     pub backlog: u64,
-    /// Batches that held some.
+    /// Batches that contain transactions of the load.
     pub batches: u64,
     /// The last batch that was read.
     pub head: u64,
-    /// From the due time until the first node showed the batch, or the watch ended without it: all that was due is counted.
+    /// Latency from the due time until the first node showed the batch, or until the watch ended without it: all due
+    /// transactions count.
     pub commit_ms: Option<Percentiles>,
     /// The same for every other node, by name.
     pub follow_ms: BTreeMap<String, Option<Percentiles>>,
-    /// Transactions per second that every other node showed, by name: to the last of them, or to the end of the schedule.
+    /// Transactions per second that every other node showed, by name: up to the last of them, or to the end of the
+    /// schedule.
     #[serde(default)]
     pub follow_per_second: BTreeMap<String, f64>,
-    /// Mean time between two looks at the node whose commits count, in milliseconds: a latency is too long by so much at most, if the
-    /// looks were even.
+    /// The mean interval between two polls of the node whose commits count, in milliseconds. If the polls are even,
+    /// latencies are at most this much too long.
     pub resolution_ms: f64,
-    /// Reads beside the writes.
+    /// The reads that accompanied the writes.
     pub reads: Vec<Reads>,
-    /// What subscriptions to the heads of the nodes that were read told.
+    /// The announcements of subscriptions to heads, for the nodes that were read from.
     #[serde(default)]
     pub news: Vec<HeadNews>,
-    /// How late generators were by themselves.
+    /// The generators' own delays.
     pub generator_late_ms: Option<Percentiles>,
-    /// How long transactions waited in a generator for a node's answer to what was sent before.
+    /// How long transactions waited in a generator for a node's answer to the previous batch.
     pub generator_blocked_ms: Option<Percentiles>,
-    /// The run over time.
+    /// The figures over time.
     pub points: Vec<Point>,
-    /// The run over time at every other node, by name: what it showed.
+    /// The figures over time at every other node, by name: transactions that it showed.
     #[serde(default)]
     pub follow_points: BTreeMap<String, Vec<Point>>,
-    /// Receipts and balances.
+    /// The audit of receipts and balances.
     pub audit: Audit,
-    /// When the first transaction was due; of a run of this process alone.
+    /// When the first transaction was due; set only for runs of this process.
     #[serde(skip)]
     pub begin: Option<Instant>,
 }
 
-/// What a summary is made from.
+/// The inputs of a summary.
 pub(super) struct Facts<'a> {
     pub(super) workload: String,
     pub(super) rate: String,
     pub(super) prepared: Duration,
     pub(super) plan: &'a Plan,
-    /// Places in the plan, also of transactions that were signed again.
+    /// Indices in the plan by hash, including transactions that were signed again.
     pub(super) hashes: &'a HashMap<B256, u32>,
     pub(super) capacity_per_second: f64,
     pub(super) generators: usize,
     pub(super) outcome: &'a Outcome,
     pub(super) contents: &'a Contents,
-    /// The node whose commits count first.
+    /// The heads of all nodes, first those of the node whose commits count.
     pub(super) heads: &'a [Heads],
     pub(super) told: &'a [Told],
     pub(super) resolution: Duration,
     pub(super) backlog: u64,
-    /// Transactions that left by the end of the schedule.
+    /// Transactions that were sent by the end of the schedule.
     pub(super) sent_in_time: u64,
     pub(super) begin: Instant,
     /// When the watch of the nodes ended, after the start.
@@ -166,7 +172,8 @@ pub(super) struct Facts<'a> {
     pub(super) audit: Audit,
 }
 
-/// Who set the rate. Generators come first: what they did not send the chain could not commit.
+/// Returns what limited the rate. Generators are checked first: the chain cannot commit transactions that they did not
+/// send.
 fn limit(
     peak_per_second: f64,
     capacity_per_second: f64,
@@ -195,14 +202,14 @@ impl LoadSummary {
         let committed = commits.0.len() as u64;
         let followed =
             |heads: &Heads| commits.0.iter().filter(|(_, batch)| heads.at(*batch).is_some()).count() as u64;
-        // Of what was due, the share that was committed within the schedule and the grace of a batch or two.
+        // The share of due transactions that were committed within the schedule and a grace of a batch or two.
         let in_time = commits.0.iter().filter(|(_, batch)| {
             first.at(*batch).is_some_and(|at| at <= duration + Duration::from_secs(1).max(duration / 20))
         });
         let committed_in_time = in_time.count() as u64;
         let share = committed_in_time as f64 / plan.len() as f64;
         let own = outcome.own.percentiles();
-        // On a machine without a free core looks are further apart than they should be.
+        // On a machine without a free core, polls are further apart than planned.
         let looked = u32::try_from(first.looks).unwrap_or(u32::MAX);
         let resolution = watched.checked_div(looked).unwrap_or_default().max(facts.resolution);
         let mut batches: Vec<u64> = commits.0.iter().map(|(_, batch)| *batch).collect();
@@ -264,7 +271,7 @@ impl LoadSummary {
 }
 
 impl LoadSummary {
-    /// The run as a step of a search for the chain's limit.
+    /// Returns the run as a step of a search for the chain's limit.
     pub(super) fn step(&self, rate: u32) -> Step {
         Step {
             rate,
@@ -287,13 +294,14 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// 30 transactions at 10 per second, the first ten in batch 5 and the others in batch 6, as two nodes showed them.
+    /// A run of 30 transactions at 10 per second, the first ten in batch 5 and the others in batch 6, as two nodes
+    /// showed them.
     fn summary() -> LoadSummary {
         let plan = plan("transfers");
         let hash = |index: u32| B256::from(alloy_primitives::U256::from(index));
         let hashes = (0..30).map(|index| (hash(index), index)).collect();
         let batches = vec![(0..10).map(hash).collect(), (10..30).map(hash).collect()];
-        // The first one was looked at every second, instead of every 5 ms.
+        // The nodes were polled six times, instead of every 5 ms.
         let heads = |name: &str, seen| Heads { name: name.to_owned(), first: 5, seen, looks: 6 };
         LoadSummary::new(Facts {
             workload: "transfers".to_owned(),
@@ -316,7 +324,7 @@ mod tests {
         })
     }
 
-    /// The point of an open loop: a batch that comes late is late for each transaction since that was due.
+    /// Goal: in an open loop, a late batch is late for each of its transactions since that transaction was due.
     #[test]
     fn latencies_count_from_the_due_time() {
         let summary = summary();
@@ -327,10 +335,11 @@ mod tests {
         assert!((3_990.0..=4_010.0).contains(&commit.max), "{commit}");
         assert_eq!(summary.achieved_per_second, 6.0);
         assert_eq!(summary.followed, Some(10));
-        // The other node did not show twenty of them: the first of these had waited for five seconds when the watch ended.
+        // The other node did not show twenty of them. The first of these had waited for five seconds when the watch
+        // ended.
         let follow = summary.follow_ms["b"].unwrap();
         assert!(follow.count == 30 && (4_990.0..=5_010.0).contains(&follow.max), "{follow}");
-        // Of the ten that it showed the last came before the end of the schedule, three seconds.
+        // The last of the ten that it showed came before the schedule ended after three seconds.
         assert!((summary.follow_per_second["b"] - 10.0 / 3.0).abs() < 1e-9);
         assert_eq!(summary.resolution_ms, 1_000.0);
         assert_eq!((summary.offered_per_second, summary.sent_per_second), (10.0, 9.0));
@@ -345,7 +354,8 @@ mod tests {
         assert_eq!(points.iter().map(|point| point.committed_per_second).sum::<f64>(), 30.0);
         assert_eq!((points[1].committed_per_second, points[5].committed_per_second), (10.0, 20.0));
         assert_eq!(points[4].commit_ms, None);
-        // The other node showed ten of them, all in the second second; those that it did not show were late when they were due.
+        // The other node showed ten of them, all in the second slice. Those that it did not show count as late in the
+        // slice in which they were due.
         let points = &summary.follow_points["b"];
         assert_eq!(
             points.iter().map(|point| point.committed_per_second).collect::<Vec<_>>(),
@@ -373,7 +383,7 @@ mod tests {
         assert_eq!(again.to_string(), summary.to_string());
         let table = summary.to_string();
         assert!(table.contains("proved 1000 tx/s") && table.contains("  b\n"), "{table}");
-        // Nothing was told of batch 5, which was there after a second, and batch 6 came after the schedule.
+        // Batch 5, which existed after a second, was not announced; batch 6 came after the schedule.
         assert!(table.contains("by websocket, 1 missed"), "{table}");
     }
 }

@@ -1,6 +1,6 @@
-//! The nodes' view of a load while it runs. [`Contents`] has the transactions of each batch, read once; [`Heads`] has the time at
-//! which each node showed each batch. Together they are the latency of each transaction at each node, at the cost of one small
-//! question a look.
+//! The nodes' view of a running load. [`Contents`] has the transactions of each batch, read once; [`Heads`] has the
+//! time at which each node showed each batch. Together they give the latency of each transaction at each node, for one
+//! small call per poll.
 
 use std::{
     collections::HashMap,
@@ -19,18 +19,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::rpc::Rpc;
 
-/// Time between two looks at one of few nodes, besides what its answer takes: a batch is seen so late, which is the error of every latency.
+/// The interval between two polls of a node, apart from the time of its answer. A batch is seen up to this much late:
+/// the error of every latency.
 const POLL: Duration = Duration::from_millis(5);
-/// Of so many nodes each is looked at every [`POLL`]; of more, each more seldom, so that the looks cost the same.
+/// The most nodes that are polled every [`POLL`]. More nodes are polled less often, so that polling costs the same.
 const NODES_PER_POLL: usize = 5;
-/// No node that answers for this long ends the run.
+/// How long all nodes may be silent before the run fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The silence after which a node is waited for no longer.
+/// How long a node may be silent before the run no longer waits for it.
 const ABSENT_AFTER: Duration = Duration::from_secs(2);
-/// Batches of one run: at ten per second, eleven days.
+/// The most batches of one run: eleven days at ten per second.
 const BATCHES_MAX: usize = 10_000_000;
 
-/// How far apart two looks at a node are.
+/// Returns the interval between two polls of a node.
 pub(super) fn interval(nodes: usize) -> Duration {
     POLL * nodes.div_ceil(NODES_PER_POLL).max(1) as u32
 }
@@ -42,7 +43,7 @@ pub(super) struct Full {
     pub(super) transactions: usize,
 }
 
-/// The hashes of each batch, from `first` on.
+/// The hashes of each batch's transactions, from batch `first` on.
 #[derive(Default, Debug)]
 pub(super) struct Contents {
     pub(super) first: u64,
@@ -50,12 +51,12 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Number and hashes of all batches that are not empty.
+    /// Returns the number and hashes of each batch that is not empty.
     pub(super) fn full(&self) -> impl Iterator<Item = (u64, &Vec<B256>)> {
         (self.first..).zip(&self.batches).filter(|(_, hashes)| !hashes.is_empty())
     }
 
-    /// The last batch that was read.
+    /// Returns the last batch that was read.
     pub(super) fn head(&self) -> u64 {
         (self.first + self.batches.len() as u64).saturating_sub(1)
     }
@@ -72,13 +73,14 @@ impl Contents {
 /// A running reader of batches.
 pub(super) struct ContentsReader {
     committed: Arc<AtomicU64>,
-    /// The last batch that has some of the load.
+    /// The last batch with transactions of the load.
     last: Arc<AtomicU64>,
     task: JoinHandle<Result<Contents>>,
 }
 
 impl ContentsReader {
-    /// Reads every batch once, from the first node that answers, and tells `full` of those that are not empty: at most as many as it keeps.
+    /// Reads every batch once, from the first node that answers, and announces non-empty ones on `full`. It stores at
+    /// most `BATCHES_MAX` batches.
     pub(super) fn start(
         nodes: Vec<Rpc>,
         first: u64,
@@ -92,7 +94,7 @@ impl ContentsReader {
         ContentsReader { committed, last, task }
     }
 
-    /// Transactions of the load that were read.
+    /// Returns how many of the load's transactions were in the batches read so far.
     pub(super) fn committed(&self) -> u64 {
         self.committed.load(Ordering::Relaxed)
     }
@@ -101,12 +103,12 @@ impl ContentsReader {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Whether it has ended, which before the end of a run is an error.
+    /// Whether it has ended, which is an error before the end of a run.
     pub(super) fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// All that was read, after the run was stopped.
+    /// Returns the batches, after the run was stopped.
     pub(super) async fn result(self) -> Result<Contents> {
         self.task.await.context("the reader of batches panicked")?
     }
@@ -128,7 +130,7 @@ async fn read_all(
             Ok(block) if !block.is_null() && contents.batches.len() < BATCHES_MAX => {
                 let read = contents.read(&block)?;
                 if !read.is_empty() {
-                    // If the audit has failed, whoever takes its result sees that.
+                    // If the audit has failed, the reader of its result sees the error.
                     let _ = full.send(Full { number, transactions: read.len() });
                 }
                 let own = read.iter().filter(|hash| hashes.contains_key(*hash)).count();
@@ -150,23 +152,23 @@ async fn read_all(
     }
 }
 
-/// When a node first showed each batch, from `first` on, after the start of the run.
+/// The times at which a node first showed each batch, from `first` on, after the start of the run.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Heads {
     pub(super) name: String,
     pub(super) first: u64,
     pub(super) seen: Vec<Duration>,
-    /// Answers: how often it was looked at.
+    /// The number of answers to polls.
     pub(super) looks: u64,
 }
 
 impl Heads {
-    /// When it showed this batch, if it did.
+    /// Returns when it showed this batch, if it did.
     pub(super) fn at(&self, batch: u64) -> Option<Duration> {
         self.seen.get(usize::try_from(batch.checked_sub(self.first)?).ok()?).copied()
     }
 
-    /// Its head is this batch now: all up to it are there.
+    /// Records that its head is now this batch: all batches up to it exist.
     fn note(&mut self, head: u64, now: Duration) {
         self.looks += 1;
         let known = (head + 1).saturating_sub(self.first) as usize;
@@ -198,12 +200,12 @@ impl HeadWatch {
         HeadWatch { head, is_absent, task }
     }
 
-    /// Whether it shows this batch, or has been silent for too long.
+    /// Whether the node shows this batch, or has been silent for too long.
     pub(super) fn has(&self, batch: u64) -> bool {
         self.is_absent.load(Ordering::Relaxed) || self.head.load(Ordering::Relaxed) >= batch
     }
 
-    /// All that was seen, after the run was stopped.
+    /// Returns the times, after the run was stopped.
     pub(super) async fn result(self) -> Result<Heads> {
         self.task.await.context("a watcher of a head panicked")
     }

@@ -1,4 +1,4 @@
-//! One run on a chain that is prepared: generators start, prove, send and read; nodes are watched; the books are closed.
+//! One run on a prepared chain: generators start, prove, send and read; nodes are watched; the audit is closed.
 
 use std::{
     collections::HashSet,
@@ -24,25 +24,25 @@ use super::{
 };
 use crate::{accounts::Account, progress::Progress, rpc::Rpc};
 
-/// Without a new commit for this long, what is still missing counts as lost.
+/// How long without a new commit before the missing transactions count as lost.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
-/// Time between the last word to the generators and the first transaction.
+/// The time between the last message to the generators and the first transaction.
 const LEAD: Duration = Duration::from_millis(100);
-/// What was due last has left, and its generator has said so, within this time.
+/// The time within which the last due transactions have left and their generators have reported it.
 const SENT_GRACE: Duration = Duration::from_millis(250);
-/// An odd number without a pattern: it spreads the nonces over the seeds.
+/// An odd constant without a pattern, which spreads the nonces over the seeds.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A chain on which the mix's contracts are, and accounts that have what they send.
+/// A chain with the mix's contracts, and accounts with the funds to send.
 pub(super) struct Ready {
-    /// With the node whose commits count first.
+    /// The first of the submitting nodes is the one whose commits count.
     options: LoadOptions,
     chain: Chain,
     targets: Targets,
 }
 
 impl Ready {
-    /// Funds the accounts, and deploys and mints what the mix calls.
+    /// Funds the accounts, and deploys and mints what the mix needs.
     pub(super) async fn prepare(options: &LoadOptions, progress: Progress) -> Result<Ready> {
         let mut options = options.clone();
         progress.step(&format!("preparing {} accounts for {}", options.accounts.len(), options.workload));
@@ -53,14 +53,14 @@ impl Ready {
         Ok(Ready { options, chain, targets })
     }
 
-    /// The node whose commits count, and those that follow it.
+    /// Returns the node whose commits count, and its followers.
     fn nodes(&self) -> Vec<(String, Rpc)> {
         let first = self.chain.rpc();
         let others = self.options.followers.iter().filter(|(_, rpc)| rpc.url() != first.url()).cloned();
         std::iter::once((first.url().to_owned(), first.clone())).chain(others).collect()
     }
 
-    /// Sends at a rate for a time, and waits until it is committed or lost.
+    /// Sends at a rate for a duration, and waits until everything is committed or lost.
     pub(super) async fn run(
         &mut self,
         rate: Rate,
@@ -68,7 +68,7 @@ impl Ready {
         progress: Progress,
     ) -> Result<LoadSummary> {
         let prepares = Instant::now();
-        // The node whose commits counted may be down since: a search runs many times.
+        // The node whose commits counted may have gone down: a search runs many times.
         self.chain = connect(&mut self.options, progress).await?;
         let options = &self.options;
         let nonces = self.chain.nonces(&options.accounts).await?;
@@ -97,7 +97,7 @@ impl Ready {
         };
         let watch = |node| HeadWatch::start(node, first_batch, begin, interval, stop.clone());
         let (full, batches) = mpsc::unbounded_channel();
-        // A set: an audit that nobody waits for any more ends with it.
+        // A `JoinSet`, so that the audit is aborted if this function ends early.
         let mut audit = JoinSet::new();
         let (audited, known_hashes, behind) = (plan.clone(), hashes.clone(), options.audit_behind);
         audit.spawn(async move { auditor.follow(&audited, &known_hashes, (batches, behind)).await });
@@ -154,7 +154,8 @@ impl Ready {
         }))
     }
 
-    /// A second run on the same chain has other nonces, and so other transactions and other new addresses.
+    /// Returns the options of the plan. A second run on the same chain has other nonces, and so other transactions and
+    /// other new addresses.
     fn plan_options(&self, rate: Rate, duration: Duration, nonces: &[u64]) -> PlanOptions {
         let used = nonces.iter().fold(0u64, |sum, nonce| sum.wrapping_add(*nonce));
         PlanOptions {
@@ -208,7 +209,7 @@ impl Ready {
     }
 }
 
-/// Of the nodes that take transactions the first that answers is the one whose commits count.
+/// Connects to the first node that answers, among those that accept transactions. Its commits count.
 async fn connect(options: &mut LoadOptions, progress: Progress) -> Result<Chain> {
     let before = options.submit[0].url().to_owned();
     let chain = Chain::connect_first(&mut options.submit).await?;
@@ -219,30 +220,30 @@ async fn connect(options: &mut LoadOptions, progress: Progress) -> Result<Chain>
     Ok(chain)
 }
 
-/// The nodes as they are watched while the generators send.
+/// The watchers of the nodes while the generators send.
 struct Sending {
     contents: ContentsReader,
     heads: Vec<HeadWatch>,
-    /// None where nobody reads.
+    /// Empty if nothing is read.
     feeds: Vec<HeadFeed>,
     begin: Instant,
     /// When the last transaction is due, after the start.
     end: Duration,
-    /// Transactions that were taken and not committed at the end of the schedule.
+    /// Transactions that were accepted but not committed at the end of the schedule.
     backlog: Option<u64>,
-    /// Transactions that had left then.
+    /// Transactions that had been sent at the end of the schedule.
     sent_in_time: Option<u64>,
 }
 
 impl Sending {
-    /// Shows progress until everything that was accepted is committed, and shown by every node, or is not coming.
+    /// Shows progress until every accepted transaction is committed and shown by every node, or counts as lost.
     async fn watch(&mut self, fleet: &mut Fleet, total: usize, progress: Progress) -> Result<Tally> {
         let mut task = progress.task("sent", total as u64);
         let mut last_change = ((0, 0), Instant::now());
         loop {
             let tally = fleet.progress().await?;
             if self.contents.has_ended() {
-                // Before the end this is an error, which whoever takes the result sees.
+                // Before the end this is an error, which the reader of the result sees.
                 return Ok(tally);
             }
             let committed = self.contents.committed();
@@ -269,7 +270,8 @@ impl Sending {
         }
     }
 
-    /// What the nodes showed until their watch was stopped: the contents of batches, when each node had which, and when it told so.
+    /// Returns the nodes' observations until their watch was stopped: the contents of batches, when each node showed
+    /// which, and when it announced it.
     async fn results(self) -> Result<(Contents, Vec<Heads>, Vec<Told>)> {
         let contents = self.contents.result().await?;
         let mut heads = Vec::new();

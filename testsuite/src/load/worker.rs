@@ -1,4 +1,4 @@
-//! A generator: `slipnet load-worker`, a process of its own that a load starts. See [`super::protocol`] for what it is told and says.
+//! A generator: `slipnet load-worker`, a process that a load starts. See [`super::protocol`] for its messages.
 
 use std::{
     io::{BufRead, Read},
@@ -20,13 +20,13 @@ use super::{
 use crate::{output, rpc::Rpc};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-/// Lines that wait: a load says four things, one after the other.
+/// The most lines that wait. A load sends only four messages, one after the other.
 const LINES_MAX: usize = 4;
 
-/// Generates what standard input says, and says how it goes on standard output.
+/// Executes the messages on standard input, and reports on standard output.
 ///
 /// # Errors
-/// If the load ends before the work does, or what it says is no job. The load is told the reason too.
+/// If the load ends before the work does, or its messages are invalid. The load receives the reason too.
 pub async fn run() -> Result<()> {
     let result = work(listen()).await;
     if let Err(error) = &result {
@@ -39,7 +39,7 @@ fn say(said: &Said) -> Result<()> {
     output::print_line(&serde_json::to_string(said)?)
 }
 
-/// Reads standard input on a thread of its own, which ends with the process.
+/// Reads standard input on a separate thread, which ends with the process.
 fn listen() -> mpsc::Receiver<Result<Told>> {
     let (sender, receiver) = mpsc::channel(LINES_MAX);
     std::thread::spawn(move || {
@@ -85,13 +85,13 @@ async fn work(mut told: mpsc::Receiver<Result<Told>>) -> Result<()> {
     }
 }
 
-/// The places of the generator's lanes among all, and the number of all.
+/// Returns the indices of the generator's lanes among all, each with the number of all lanes.
 fn places(job: &Job) -> impl Iterator<Item = (usize, usize)> {
     let lanes = job.workers * job.connections;
     (job.worker..lanes).step_by(job.workers).map(move |place| (place, lanes))
 }
 
-/// Transactions per second that the generator can send.
+/// Measures the transactions per second that the generator can send.
 async fn prove(job: &Job, stock: &Arc<Stock>, duration: Duration) -> Result<f64> {
     let begin = Instant::now();
     let mut lanes = JoinSet::new();
@@ -105,7 +105,7 @@ async fn prove(job: &Job, stock: &Arc<Stock>, duration: Duration) -> Result<f64>
     Ok(count as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// Sends and reads until the load says stop.
+/// Sends and reads until the load sends `Stop`.
 async fn generate(
     job: &Job,
     stock: &Arc<Stock>,

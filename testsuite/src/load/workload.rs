@@ -1,4 +1,4 @@
-//! [`Workload`] and [`Mix`]: what transactions do, and how many of each kind.
+//! [`Workload`] and [`Mix`]: kinds of transactions, and their shares.
 
 use std::{fmt, str::FromStr};
 
@@ -7,10 +7,10 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The highest weight of one kind: shares are then exact to a thousandth of a percent, and sums fit.
+/// The highest weight of one kind: shares are then exact to a thousandth of a percent, and sums do not overflow.
 const WEIGHT_MAX: u32 = 100_000;
 
-/// What one transaction does.
+/// A kind of transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -20,18 +20,18 @@ pub enum Workload {
     Erc20,
     /// Swaps at one constant-product pair: every transaction conflicts with every other.
     Amm,
-    /// Twenty slots read and twenty written, all over a million: the state is read and grows.
+    /// Twenty slots read and twenty written, chosen from a million: the state is read and grows.
     Storage,
     /// Plain transfers to one account: every transaction conflicts with every other.
     HotSpot,
     /// Creations of a small contract.
     Deploy,
-    /// The slots that transactions of mainnet touched, replayed; needs a directory of access lists.
+    /// Replays of the slots that mainnet transactions touched; needs a directory of access lists.
     AccessLists,
 }
 
 impl Workload {
-    /// As on the command line.
+    /// The kind's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Transfers => "transfers",
@@ -45,23 +45,23 @@ impl Workload {
     }
 }
 
-/// Kinds of transactions with their weights; at least one, each once.
+/// Kinds of transactions with their weights: at least one kind, each named once.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mix(Vec<(Workload, u32)>);
 
-/// Why a text is no mix.
+/// The reason why a text is no mix.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum MixError {
-    /// There is no such kind.
+    /// An unknown kind.
     #[error("{0}: there is no such workload; the workloads are {all}", all = all_names())]
     Unknown(String),
-    /// A weight that is no number within the bounds.
+    /// A weight that is not a number within the bounds.
     #[error("{kind}={weight}: a weight is a whole number from 1 to {WEIGHT_MAX}")]
     Weight {
-        /// The part of the mix that it is given to.
+        /// The kind with this weight.
         kind: String,
-        /// What stands behind the `=`.
+        /// The text after the `=`.
         weight: String,
     },
     /// A kind that is named twice.
@@ -74,7 +74,7 @@ fn all_names() -> String {
 }
 
 impl Mix {
-    /// The kinds, in the order in which they were named.
+    /// Returns the kinds, in the order in which they were named.
     pub fn kinds(&self) -> impl Iterator<Item = Workload> {
         self.0.iter().map(|(kind, _)| *kind)
     }
@@ -84,7 +84,7 @@ impl Mix {
         self.kinds().any(|other| other == kind)
     }
 
-    /// The kind of one transaction: each as often as its weight says.
+    /// Draws the kind of one transaction, by weight.
     pub(super) fn choose(&self, random: &mut impl Rng) -> Workload {
         let sum: u32 = self.0.iter().map(|(_, weight)| *weight).sum();
         let mut dice = random.random_range(0..sum);
@@ -107,7 +107,7 @@ impl From<Workload> for Mix {
 impl FromStr for Mix {
     type Err = MixError;
 
-    /// Reads `transfers`, or `transfers=7,erc20=2,amm=1`. A kind without a weight weighs 1.
+    /// Parses `transfers`, or `transfers=7,erc20=2,amm=1`. A kind without a weight weighs 1.
     fn from_str(text: &str) -> Result<Self, MixError> {
         let mut kinds: Vec<(Workload, u32)> = Vec::new();
         for part in text.split(',') {

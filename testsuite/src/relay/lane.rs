@@ -9,26 +9,27 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::Shape;
 
-/// Bytes that wait in one direction, at most: 60 ms at 4 Gbit/s. Without it a flood would fill the harness' memory.
+/// The most bytes that wait in one direction: 60 ms at 4 Gbit/s. Without a limit, a flood would fill the harness's
+/// memory.
 pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
-/// How long a datagram waits for a link of limited bandwidth, at most. A router's buffer is of that order; without it a full link would
-/// have a delay that only grows.
+/// The longest wait of a datagram for a link of limited bandwidth, similar to a router's buffer. Without a limit, a
+/// full link's delay would only grow.
 pub(super) const BACKLOG_MAX: Duration = Duration::from_millis(200);
 
-/// What became of an offered datagram.
+/// The fate of an offered datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// It leaves later.
     Waits,
     /// The link's loss took it.
     Lost,
-    /// There is no room for it.
+    /// The buffer is full.
     Full,
     /// The link is cut.
     Cut,
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// When it leaves.
@@ -36,7 +37,8 @@ pub(super) struct Waiting {
     pub(super) bytes: Vec<u8>,
 }
 
-/// One direction. Calls come with a time that never goes back; `offer` takes a datagram, `next_due` says when `take_due` has one.
+/// One direction of a link. Calls come with a time that never decreases. `offer` accepts a datagram, and `next_due`
+/// says when `take_due` returns one.
 pub(super) struct Lane {
     shape: Shape,
     is_cut: bool,
@@ -45,12 +47,12 @@ pub(super) struct Lane {
     waiting_bytes: usize,
     /// When the last datagram has left the sender, if the bandwidth is limited.
     free_at: Option<Instant>,
-    /// Of the last one that was let through: none overtakes it.
+    /// When the last accepted datagram leaves: none overtakes it.
     last_due: Option<Instant>,
 }
 
 impl Lane {
-    /// The seed decides which datagrams are lost, and how late each is.
+    /// Makes a lane. The seed determines which datagrams are lost, and the jitter of each.
     pub(super) fn new(shape: Shape, seed: u64) -> Lane {
         Lane {
             shape,
@@ -63,26 +65,27 @@ impl Lane {
         }
     }
 
-    /// For datagrams that come from now on; those on their way keep their times.
+    /// Changes the shape for future datagrams; those in flight keep their times.
     pub(super) fn reshape(&mut self, shape: Shape) {
         self.shape = shape;
         self.free_at = None;
     }
 
-    /// Drops what is on its way, and all that comes until it is called again; gives the number of those on their way.
+    /// Cuts the lane, which drops datagrams in flight and future ones, or heals it. Returns the number dropped in
+    /// flight.
     pub(super) fn cut(&mut self, is_cut: bool) -> usize {
         self.is_cut = is_cut;
         if !is_cut {
             return 0;
         }
         self.waiting_bytes = 0;
-        // What was dropped holds up nothing that comes once the link is whole.
+        // The dropped datagrams do not delay those after the cut.
         (self.free_at, self.last_due) = (None, None);
         self.waiting.drain(..).count()
     }
 
     pub(super) fn offer(&mut self, now: Instant, bytes: &[u8]) -> Verdict {
-        // Both are drawn for every datagram: the n-th has the same luck whatever the shape was before.
+        // Both are drawn for every datagram, so that the n-th has the same draw whatever the shape was before.
         let (luck, swing): (f64, f64) = (self.random.random(), self.random.random());
         if self.is_cut {
             return Verdict::Cut;
@@ -131,7 +134,7 @@ mod tests {
         Duration::from_millis(count)
     }
 
-    /// When each of the datagrams, offered a millisecond apart, leaves; none if it does not.
+    /// Returns when each of the datagrams, offered a millisecond apart, leaves; `None` if it does not.
     fn times(lane: &mut Lane, begin: Instant, count: u64) -> Vec<Option<Duration>> {
         let verdicts: Vec<_> = (0..count).map(|at| lane.offer(begin + ms(at), &at.to_le_bytes())).collect();
         let mut left = Vec::new();
@@ -148,7 +151,7 @@ mod tests {
         (0..count).zip(&verdicts).map(of).collect()
     }
 
-    /// Goal: a plain link delays each datagram by the same, and a shape of nothing by nothing.
+    /// Goal: a plain link delays each datagram equally, and a default shape delays nothing.
     #[test]
     fn delay_is_exact() {
         let begin = Instant::now();
@@ -158,7 +161,7 @@ mod tests {
         assert_eq!(times(&mut lane, begin, 3), [0, 1, 2].map(|at| Some(ms(at))));
     }
 
-    /// Goal: jitter makes datagrams late and never lets one overtake another; one seed repeats every time.
+    /// Goal: jitter delays datagrams but never lets one overtake another, and a seed repeats it exactly.
     #[test]
     fn jitter_keeps_the_order_and_the_seed_repeats_it() {
         let begin = Instant::now();
@@ -174,7 +177,7 @@ mod tests {
         assert!(delays.into_iter().all(|delay| delay >= ms(10)));
     }
 
-    /// Goal: a narrow link sends one datagram after the other, and refuses what would wait for more than its buffer holds.
+    /// Goal: a narrow link sends one datagram after the other, and refuses those that would exceed its buffer.
     #[test]
     fn bandwidth_spaces_datagrams_and_its_buffer_ends() {
         let begin = Instant::now();
@@ -191,7 +194,7 @@ mod tests {
         assert_eq!(lane.next_due(), Some(begin + ms(310)));
     }
 
-    /// Goal: a cut link drops what is on its way and what comes, and is whole again afterwards.
+    /// Goal: a cut link drops datagrams in flight and new ones, and works again afterwards.
     #[test]
     fn a_cut_drops_everything_until_it_heals() {
         let begin = Instant::now();
@@ -202,7 +205,7 @@ mod tests {
         assert_eq!(lane.cut(false), 0);
         assert_eq!(lane.offer(begin + ms(1), b"c"), Verdict::Waits);
         assert_eq!(lane.take_due(begin + ms(51)).unwrap().bytes, b"c");
-        // A slow link that is cut, and quick when it is whole again.
+        // A slow link that is cut, and fast when it is healed.
         assert_eq!(lane.offer(begin + ms(60), b"d"), Verdict::Waits);
         lane.reshape(Shape::default());
         assert_eq!(lane.cut(true), 1);
@@ -211,7 +214,7 @@ mod tests {
         assert_eq!(lane.next_due(), Some(begin + ms(61)));
     }
 
-    /// Goal: what waits has a bound in bytes.
+    /// Goal: the bytes that wait are bounded.
     #[test]
     fn memory_is_bounded() {
         let begin = Instant::now();

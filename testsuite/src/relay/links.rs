@@ -17,23 +17,23 @@ use crate::accounts;
 
 const KIB: NonZeroU64 = NonZeroU64::new(1 << 10).expect("1,024 is above 0");
 
-/// What links lose and hold up beside their delay, in each direction.
+/// The loss and bandwidth limit of links, in each direction.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// The part of datagrams that is lost, from 0 to 1.
+    /// The share of lost datagrams, from 0 to 1.
     pub loss: f64,
-    /// KiB per second; unlimited if it is not given.
+    /// The bandwidth in KiB per second; unlimited if `None`.
     pub kib_per_second: Option<NonZeroU64>,
 }
 
 impl Limits {
-    /// Whether they change nothing.
+    /// Whether there are no limits.
     pub fn is_none(self) -> bool {
         self == Limits::default()
     }
 
-    /// A link with these limits, and otherwise as it is.
+    /// Returns the link with these limits.
     pub fn of(self, link: Shape) -> Shape {
         let Limits { loss, kib_per_second } = self;
         let bandwidth_bytes_per_second = kib_per_second.map(|kib| kib.saturating_mul(KIB));
@@ -51,17 +51,18 @@ impl fmt::Display for Limits {
     }
 }
 
-/// What lies between nodes.
+/// The links between nodes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Terrain {
     /// The same link between every two nodes.
     Plain(Shape),
-    /// Nodes are in these regions in turn, validators first; all links have these limits.
+    /// Links by region. The nodes are assigned to these regions in turn, validators first, and all links have these
+    /// limits.
     Regions(Vec<Region>, Limits),
 }
 
 impl Terrain {
-    /// The link between two nodes, by their places in the devnet.
+    /// Returns the link between two nodes, by their places in the devnet.
     pub fn shape(&self, from: usize, to: usize) -> Shape {
         match self {
             Terrain::Plain(shape) => *shape,
@@ -73,7 +74,7 @@ impl Terrain {
     }
 }
 
-/// One relay for every node that dials and node that is dialled. It lays them as [`crate::devnet::Devnet::start_routed`] asks:
+/// One relay per pair of a dialling and a dialled node, created as [`crate::devnet::Devnet::start_routed`] requests:
 ///
 /// ```no_run
 /// # async fn example() -> anyhow::Result<()> {
@@ -87,7 +88,7 @@ impl Terrain {
 /// # }
 /// ```
 ///
-/// Nodes must choose no peers by themselves (`outbound: Some(0)`): their peers tell them addresses behind the relays.
+/// Nodes must choose no peers by themselves (`outbound: Some(0)`): announced addresses would bypass the relays.
 pub struct Links {
     seed: String,
     terrain: Terrain,
@@ -95,13 +96,13 @@ pub struct Links {
 }
 
 impl Links {
-    /// Between the nodes of a devnet; its seed decides the luck of each link.
+    /// Makes the links of a devnet, whose seed determines the losses and jitter of each.
     pub fn new(seed: &str, terrain: Terrain) -> Links {
         raise_open_files();
         Links { seed: seed.to_owned(), terrain, relays: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Starts the relay by which one node dials another, and gives the entry of `network.peers` that leads through it.
+    /// Starts the relay by which one node dials another, and returns its `network.peers` entry.
     ///
     /// # Errors
     /// If the peer is not `KEY@IP:PORT`, or no relay can be started.
@@ -116,13 +117,13 @@ impl Links {
         Ok(through)
     }
 
-    /// The entry of `network.peers` that leads through the relay by which one node dials another; none if that is not laid.
+    /// Returns the `network.peers` entry of the relay by which one node dials another; `None` if there is no relay.
     pub fn through(&self, from: usize, to: usize, peer: &str) -> Option<String> {
         let (key, _) = peer.rsplit_once('@')?;
         self.relays.lock().get(&(from, to)).map(|relay| format!("{key}@{}", relay.address()))
     }
 
-    /// Changes the links between two nodes, whoever dials.
+    /// Changes the links between two nodes in both dialling directions.
     ///
     /// # Errors
     /// If the shape is impossible.
@@ -135,15 +136,15 @@ impl Links {
             .try_for_each(|relay| relay.reshape(shape))
     }
 
-    /// Gives the links between two nodes the shape that they began with.
+    /// Restores the original shape of the links between two nodes.
     ///
     /// # Errors
-    /// If that shape is impossible, which a laid link's is not.
+    /// If that shape is impossible, which that of an existing link is not.
     pub fn restore(&self, one: usize, other: usize) -> Result<()> {
         self.reshape(one, other, self.terrain.shape(one, other))
     }
 
-    /// Cuts the links between two nodes, whoever dials, or makes them whole.
+    /// Cuts or heals the links between two nodes in both dialling directions.
     pub fn cut(&self, one: usize, other: usize, is_cut: bool) {
         let relays = self.relays.lock();
         [(one, other), (other, one)]
@@ -159,17 +160,18 @@ impl Links {
         touching.for_each(|(_, relay)| relay.cut(is_cut));
     }
 
-    /// What all links did together, and what they cost.
+    /// Returns the statistics of all links together, including their overhead.
     pub fn stats(&self) -> RelayStats {
         RelayStats::of(self.relays.lock().values())
     }
 }
 
-/// Forty nodes have a thousand links, each with two sockets: more than the 1,024 files that a shell allows by default.
+/// Raises the limit of open files. Forty nodes have a thousand links with two sockets each: more than the 1,024 files
+/// that a shell allows by default.
 pub(super) fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // Where that is refused a relay that lacks a file says so.
+        // If that is refused, a relay that lacks a file reports it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
@@ -182,7 +184,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a peer's entry leads through its relay with its key unchanged; cutting and isolating take all links of a pair or a node.
+    /// Goal: a peer's entry leads through its relay with the key unchanged; cutting and isolating affect all links of a
+    /// pair or a node.
     #[tokio::test]
     async fn links_are_laid_and_cut() {
         let terrain = Terrain::Plain(Shape::default());
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(terrain.shape(0, 2), Region::Eu.link(Region::Eu));
     }
 
-    /// Goal: limits leave the delay of regions as it is, and hold where there are no regions.
+    /// Goal: limits do not change the regions' delay, and also apply without regions.
     #[test]
     fn limits_are_beside_the_delay() {
         let limits = Limits { loss: 0.01, kib_per_second: NonZeroU64::new(512) };

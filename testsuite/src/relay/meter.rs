@@ -1,4 +1,4 @@
-//! [`RelayStats`]: what relays did, and what they cost.
+//! [`RelayStats`]: statistics of relays, with their overhead.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -7,35 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use super::{Relay, kernel, lane::Verdict};
 
-/// The longest overhead that is told apart, in microseconds: a relay that is a minute late is no relay.
+/// The longest overhead that is distinguished, in microseconds: a relay that is a minute late is useless.
 const OVERHEAD_US_MAX: u64 = 60_000_000;
 
-/// What relays did since they were started. The overhead is the time that a datagram took beyond the one that was asked for.
+/// Statistics of relays since their start. The overhead is a datagram's delay beyond the requested one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RelayStats {
-    /// Datagrams that left, in both directions.
+    /// Datagrams forwarded, in both directions.
     pub datagrams: u64,
-    /// Bytes in datagrams that came.
+    /// Bytes in received datagrams.
     pub bytes: u64,
-    /// Datagrams that the chosen loss took.
+    /// Datagrams dropped by the requested loss.
     pub lost: u64,
-    /// Datagrams that a cut took.
+    /// Datagrams dropped by a cut.
     pub cut: u64,
-    /// Datagrams for which there was no room: in the link's buffer, or in the kernel's.
+    /// Datagrams dropped because a buffer was full: the link's, or the kernel's.
     pub full: u64,
-    /// Datagrams that the kernel dropped before a relay read them, because it came to read too late: loss that nobody asked for.
-    /// Those of links that were laid anew are not among them.
+    /// Datagrams that the kernel dropped because a relay read them too late: unrequested loss. Those of replaced links
+    /// are not included.
     pub overrun: u64,
-    /// Half of the datagrams left at most this much later than asked, in microseconds.
+    /// The median overhead, in microseconds.
     pub overhead_us_p50: u64,
-    /// 99 % of them, in microseconds.
+    /// The 99th percentile of the overhead, in microseconds.
     pub overhead_us_p99: u64,
-    /// The latest, in microseconds.
+    /// The largest overhead, in microseconds.
     pub overhead_us_max: u64,
 }
 
 impl RelayStats {
-    /// Of several relays together.
+    /// Adds up several relays.
     pub(super) fn of<'a>(relays: impl IntoIterator<Item = &'a Relay>) -> RelayStats {
         let (mut sum, mut ports) = (Meter::default(), HashSet::new());
         for relay in relays {
@@ -46,7 +46,7 @@ impl RelayStats {
     }
 }
 
-/// Counts for [`RelayStats`].
+/// The counters behind [`RelayStats`].
 pub(super) struct Meter {
     counts: RelayStats,
     overhead_us: Histogram<u64>,
@@ -79,7 +79,7 @@ impl Meter {
         self.overhead_us.saturating_record(overhead.as_micros().try_into().unwrap_or(OVERHEAD_US_MAX));
     }
 
-    /// So many were on their way when the link was cut.
+    /// Counts datagrams in flight that a cut dropped.
     pub(super) fn dropped(&mut self, count: usize) {
         self.counts.cut += count as u64;
     }

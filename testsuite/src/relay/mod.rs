@@ -1,4 +1,4 @@
-//! [`Relay`]: a UDP link between two nodes whose delay, jitter, bandwidth and loss are chosen, and that can be cut.
+//! [`Relay`]: a UDP link between two nodes with chosen delay, jitter, bandwidth and loss, which can be cut.
 //!
 //! ```text
 //!  dialling node ──▶ relay's address ──▶ lane out  ──▶ a socket for this node ──▶ target
@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! * Datagrams of one direction leave in the order in which they came, whatever the jitter.
-//! * None leaves before its time. How late each one left is measured: that is the relay's own overhead.
-//! * Memory has bounds: waiting bytes for each direction, dialling addresses for each relay.
+//! * None leaves early. How late each one left is measured: that is the relay's own overhead.
+//! * Memory is bounded: waiting bytes per direction, and dialling addresses per relay.
 
 mod kernel;
 mod lane;
@@ -39,41 +39,42 @@ pub use sidecar::{Link, RelayOptions};
 
 use self::{meter::Meter, session::Session};
 
-/// The longest that a shape may hold a datagram: above it nodes have long given the connection up.
+/// The longest delay of a shape: beyond it nodes have long given the connection up.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The lowest bandwidth: one full datagram of 1,452 bytes takes one and a half seconds.
 const BANDWIDTH_MIN: u64 = 1_000;
-/// The highest bandwidth that scenarios and devnets ask for, in KiB per second: above it no limit is ever reached.
+/// The highest bandwidth of scenarios and devnets, in KiB per second: higher limits are never reached.
 pub(crate) const KIB_PER_SECOND_MAX: u64 = 100 << 20;
-/// Dialling addresses of one relay. A node dials from one; above it the one that was silent for longest is forgotten.
+/// The most dialling addresses of one relay. A node dials from one; beyond this, the least recently used is evicted.
 const SESSIONS_MAX: usize = 64;
-/// The longest datagram that UDP has.
+/// The longest UDP datagram.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// What a link does to datagrams, in each of its two directions.
+/// The properties of a link, in each of its two directions.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Shape {
-    /// How long each takes: half of a round trip. With `jitter` at most 60 s.
+    /// The one-way delay: half of a round trip. Together with `jitter` at most 60 s.
     pub delay: Duration,
-    /// How much longer it takes at most; evenly spread, and never so that one overtakes another.
+    /// The maximum additional delay, uniformly distributed; datagrams never overtake each other.
     pub jitter: Duration,
-    /// Bytes per second, at least 1,000; unlimited if it is not given. A datagram that would wait longer than 200 ms is dropped.
+    /// The bandwidth in bytes per second, at least 1,000; unlimited if `None`. A datagram that would wait longer than
+    /// 200 ms is dropped.
     pub bandwidth_bytes_per_second: Option<NonZeroU64>,
-    /// The part of them that is lost, from 0 to 1.
+    /// The share of lost datagrams, from 0 to 1.
     pub loss: f64,
 }
 
 impl Shape {
-    /// A link with this round trip, otherwise perfect.
+    /// Returns an otherwise perfect link with this round trip.
     pub fn round_trip(round_trip: Duration) -> Shape {
         Shape { delay: round_trip / 2, ..Shape::default() }
     }
 
-    /// Whether a relay can be so.
+    /// Checks that a relay can have this shape.
     ///
     /// # Errors
-    /// Names the value that is out of its range.
+    /// Names the value that is out of range.
     pub fn check(&self) -> Result<()> {
         let longest = self.delay.saturating_add(self.jitter);
         ensure!(
@@ -109,19 +110,19 @@ impl fmt::Display for Shape {
     }
 }
 
-/// What all sessions of a relay share, and its owner changes.
+/// The settings that a relay's owner changes and its sessions share.
 struct Control {
     target: SocketAddr,
     shape: Shape,
     is_cut: bool,
     seed: u64,
-    /// Sessions that have been made: each has luck of its own.
+    /// The number of sessions made: each has its own random seed.
     made: u64,
     sessions: HashMap<SocketAddr, Arc<Session>>,
 }
 
 struct Shared {
-    /// Where the dialling node sends to, and hears from.
+    /// The socket that the dialling node sends to and hears from.
     socket: UdpSocket,
     control: Mutex<Control>,
     meter: Mutex<Meter>,
@@ -135,7 +136,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens at an address, of which port 0 takes a free one, and relays to the target. Call it within a runtime of tokio.
+    /// Listens on an address, where port 0 means a free one, and relays to the target. Call it within a tokio runtime.
     ///
     /// # Errors
     /// If the shape is impossible or the address is taken.
@@ -143,7 +144,7 @@ impl Relay {
         Relay::start_seeded(listen, target, shape, 0)
     }
 
-    /// As [`Relay::start`]; the seed decides which datagrams are lost, and the jitter of each.
+    /// As [`Relay::start`]; the seed determines which datagrams are lost, and the jitter of each.
     ///
     /// # Errors
     /// As [`Relay::start`].
@@ -158,12 +159,12 @@ impl Relay {
         Ok(Relay { address, shared, task })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes what it does to datagrams that come from now on.
+    /// Changes the shape for future datagrams.
     ///
     /// # Errors
     /// If the shape is impossible.
@@ -175,7 +176,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Cuts the link, which drops what is on its way, or makes it whole.
+    /// Cuts the link, which drops datagrams in flight, or heals it.
     pub fn cut(&self, is_cut: bool) {
         let mut control = self.shared.control.lock();
         control.is_cut = is_cut;
@@ -183,7 +184,7 @@ impl Relay {
         self.shared.meter.lock().dropped(dropped);
     }
 
-    /// Relays to another address from now on: a container that was started again has a new one.
+    /// Relays to another address from now on: a restarted container has a new one.
     pub fn retarget(&self, target: SocketAddr) {
         let mut control = self.shared.control.lock();
         if control.target != target {
@@ -194,12 +195,12 @@ impl Relay {
         }
     }
 
-    /// What it did, and its own overhead.
+    /// Returns its statistics, including its overhead.
     pub fn stats(&self) -> RelayStats {
         RelayStats::of([self])
     }
 
-    /// Adds what it did to a sum.
+    /// Adds its counters to a sum.
     fn add_to(&self, sum: &mut Meter) {
         sum.add(&self.shared.meter.lock());
     }
@@ -230,7 +231,7 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 async fn listen_on(shared: Arc<Shared>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
-        // An error here is about a datagram that was sent, or a moment without memory: the next one may be well.
+        // An error here concerns an earlier datagram, or a shortage of memory: the next one may succeed.
         let Ok((length, from)) = shared.socket.recv_from(&mut buffer).await else {
             tokio::task::yield_now().await;
             continue;
@@ -243,7 +244,8 @@ async fn listen_on(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// The session of a dialling address; none if no socket can be had for it, which the dialling node takes for loss.
+    /// Returns the session of a dialling address; `None` if no socket is available, which the dialling node sees as
+    /// loss.
     fn session(self: &Arc<Shared>, from: SocketAddr) -> Option<Arc<Session>> {
         let mut control = self.control.lock();
         if let Some(session) = control.sessions.get(&from) {

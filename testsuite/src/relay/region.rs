@@ -1,4 +1,4 @@
-//! [`Region`]: where a node is said to be, and the round trips between such places.
+//! [`Region`]: the assumed place of a node, with the round trips between places.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 
-/// Where the round trips are from.
+/// The source of the round trips.
 pub const SOURCE: &str = "medians between AWS regions by cloudping.co, as commonware's examples/estimator/src/p50.json \
                           has them (commit 4622dfb1), rounded to milliseconds";
 
-/// Round trip between two nodes of one region. Assumed: the source has 3 to 6 ms, with the cost of how it measures.
+/// The round trip within a region. Assumed: the source has 3 to 6 ms, which include its measuring overhead.
 const WITHIN_MS: u64 = 2;
-/// Jitter as a part of the delay. Assumed: the source has medians only.
+/// The delay divided by the jitter. Assumed: the source has only medians.
 const JITTER_DIVISOR: u32 = 50;
 
-/// A part of the world. Its latencies are those of one data centre in it.
+/// A region of the world. Its latencies are those of one data centre in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Region {
@@ -48,7 +48,7 @@ const ROUND_TRIPS_MS: [&[u64]; 7] = [
 ];
 
 impl Region {
-    /// As on the command line.
+    /// The region's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Region::Eu => "eu",
@@ -61,25 +61,25 @@ impl Region {
         }
     }
 
-    /// Between a node here and one there.
+    /// Returns the round trip between two regions.
     pub fn round_trip(self, other: Region) -> Duration {
         let (low, high) = (self.min(other) as usize, self.max(other) as usize);
         Duration::from_millis(if low == high { WITHIN_MS } else { ROUND_TRIPS_MS[high][low] })
     }
 
-    /// The link between a node here and one there: half of the round trip each way, and a fiftieth of that as jitter.
+    /// Returns the link between two regions: half of the round trip each way, with a fiftieth of that as jitter.
     pub fn link(self, other: Region) -> Shape {
         let plain = Shape::round_trip(self.round_trip(other));
         Shape { jitter: plain.delay / JITTER_DIVISOR, ..plain }
     }
 
-    /// Where the node of this place is, if the nodes of a devnet are put into these regions in turn.
+    /// Returns the region of the node at this place, if a devnet's nodes are assigned to these regions in turn.
     pub fn of_node(regions: &[Region], index: usize) -> Option<Region> {
         (!regions.is_empty()).then(|| regions[index % regions.len()])
     }
 }
 
-/// The round trips between these regions, for people.
+/// Formats the round trips between these regions as a table.
 pub fn table(regions: &[Region]) -> String {
     let mut names = regions.to_vec();
     names.sort_unstable();
@@ -102,7 +102,7 @@ pub fn table(regions: &[Region]) -> String {
 mod tests {
     use super::*;
 
-    /// Latitude and longitude in degrees.
+    /// Returns latitude and longitude in degrees.
     fn place(region: Region) -> (f64, f64) {
         match region {
             Region::Eu => (50.1, 8.7),
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Kilometres on the ground.
+    /// Returns the distance on the ground in kilometres.
     fn distance(a: Region, b: Region) -> f64 {
         let [(la, na), (lb, nb)] =
             [place(a), place(b)].map(|(lat, lon)| (lat.to_radians(), lon.to_radians()));
@@ -123,8 +123,8 @@ mod tests {
         2.0 * 6_371.0 * half.sqrt().asin()
     }
 
-    /// Goal: figures have no typing errors. Light in fibre takes 1 ms for 100 km there and back, and cables are at most three times
-    /// as long.
+    /// Goal: the figures have no typos. Light in fibre takes 1 ms for a round trip of 100 km, and cables are at most
+    /// three times as long.
     #[test]
     fn round_trips_are_those_of_the_globe() {
         for from in Region::value_variants() {
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Goal: the table that people read is the one that relays use.
+    /// Goal: the documented table is the one that relays use.
     #[test]
     fn the_documentation_has_these_round_trips() {
         let text = include_str!("../../../docs/devnets.md");

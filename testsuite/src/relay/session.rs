@@ -1,4 +1,4 @@
-//! [`Session`]: one dialling address of a relay, its socket towards the target, and its two lanes.
+//! [`Session`]: one dialling address of a relay, with its socket towards the target and its two lanes.
 
 use std::{
     future::pending,
@@ -33,7 +33,7 @@ pub(super) struct Session {
     target: SocketAddr,
     upstream: UdpSocket,
     lanes: Mutex<Lanes>,
-    /// Something waits that is due earlier than what the task sleeps for.
+    /// Signals a datagram that is due earlier than the task's sleep ends.
     earlier: Notify,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Of its socket towards the target.
+    /// Returns the port of its socket towards the target.
     pub(super) fn port(&self) -> Option<u16> {
         self.upstream.local_addr().ok().map(|address| address.port())
     }
@@ -87,15 +87,15 @@ impl Session {
         lanes.back.reshape(shape);
     }
 
-    /// As [`Lane::cut`], both directions.
+    /// Cuts or heals both directions; see [`Lane::cut`].
     pub(super) fn cut(&self, is_cut: bool) -> usize {
         let mut lanes = self.lanes.lock();
         lanes.out.cut(is_cut) + lanes.back.cut(is_cut)
     }
 
-    /// A datagram of the dialling node's.
+    /// Handles a datagram from the dialling node.
     pub(super) async fn out(&self, now: Instant, bytes: &[u8], shared: &Shared) {
-        // Tokio knows of a new socket's room only after it was asked once.
+        // Tokio learns of a new socket's readiness only after it was asked once.
         let _ = self.upstream.writable().await;
         let (verdict, is_first) = {
             let mut lanes = self.lanes.lock();
@@ -105,13 +105,13 @@ impl Session {
             (verdict, lanes.next_due() != before)
         };
         self.offered(verdict, bytes.len(), shared);
-        // The task sleeps for what was first: only a new first one concerns it.
+        // The task sleeps until the first due time: only a new first one concerns it.
         if is_first && self.next_due().is_some() {
             self.earlier.notify_one();
         }
     }
 
-    /// A datagram of the target's, which the task itself reads: it looks anew afterwards what is due.
+    /// Handles a datagram from the target. The task itself reads it, and checks for due datagrams afterwards.
     fn back(&self, now: Instant, bytes: &[u8], shared: &Shared) {
         let verdict = self.lanes.lock().back.offer(now, bytes);
         self.offered(verdict, bytes.len(), shared);
@@ -119,7 +119,7 @@ impl Session {
 
     fn offered(&self, verdict: Verdict, bytes: usize, shared: &Shared) {
         shared.meter.lock().offered(verdict, bytes);
-        // What is due at once leaves here and now: no task is woken for it.
+        // A datagram that is due at once is sent right here, without waking a task.
         self.send_due(shared);
     }
 
@@ -127,7 +127,7 @@ impl Session {
         self.lanes.lock().next_due()
     }
 
-    /// Sends what is due. The lock is held meanwhile, so that two callers keep the order.
+    /// Sends all due datagrams. The lock is held meanwhile, so that two callers keep the order.
     fn send_due(&self, shared: &Shared) {
         let mut lanes = self.lanes.lock();
         while let Some(waiting) = lanes.out.take_due(Instant::now()) {
@@ -141,10 +141,10 @@ impl Session {
     }
 }
 
-/// Reads the target's datagrams and sends what has become due, until it is aborted.
+/// Reads the target's datagrams and sends due ones, until it is aborted.
 async fn carry(session: Arc<Session>, shared: Arc<Shared>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    // As in `Session::out`: the dialling node's socket has room.
+    // As in `Session::out`, for the dialling node's socket.
     let _ = shared.socket.writable().await;
     loop {
         let due = session.next_due();
@@ -156,7 +156,7 @@ async fn carry(session: Arc<Session>, shared: Arc<Shared>) {
         };
         tokio::select! {
             came = session.upstream.recv_from(&mut buffer) => match came {
-                // Only the target answers: others would be taken for it.
+                // Only the target may answer: other senders would be taken for it.
                 Ok((length, from)) if from == session.target => {
                     session.back(Instant::now(), &buffer[..length], &shared);
                 }
@@ -168,7 +168,7 @@ async fn carry(session: Arc<Session>, shared: Arc<Shared>) {
     }
 }
 
-/// Loopback for a target on loopback, otherwise whatever address reaches it.
+/// Returns loopback for a target on loopback, otherwise the unspecified address.
 fn source_for(target: SocketAddr) -> SocketAddr {
     match target {
         SocketAddr::V4(target) if target.ip().is_loopback() => (Ipv4Addr::LOCALHOST, 0).into(),

@@ -1,4 +1,4 @@
-//! `slipnet relay`: links beside a node that runs in a container, where a devnet cannot lay them itself.
+//! `slipnet relay`: links beside a node in a container, where no devnet can create them.
 
 use std::{fmt, net::SocketAddr, num::NonZeroU64, str::FromStr, time::Duration};
 
@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 use super::{Relay, Shape, links::raise_open_files};
 use crate::{accounts, output, time};
 
-/// How often the names of targets are resolved anew: a container that was started again has another address.
+/// The interval at which targets' names are resolved again: a restarted container has another address.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the figures are noted.
+/// The interval at which statistics are printed.
 const STATS_INTERVAL: Duration = Duration::from_secs(60);
-/// Links of one sidecar: as many as a node has configured peers.
+/// The most links of one sidecar: the number of configured peers that a node may have.
 const LINKS_MAX: usize = 4_096;
 /// A link: `LISTEN=HOST:PORT[,delay=46ms][,jitter=1ms][,bandwidth=BYTES][,loss=0.01]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Link {
-    /// Where the node dials.
+    /// The address at which the node dials the link.
     pub listen: SocketAddr,
-    /// Where the link leads: a name or an IP, and a port.
+    /// The target of the link: a name or an IP, and a port.
     pub target: String,
-    /// What it does.
+    /// The link's properties.
     pub shape: Shape,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Link {
     }
 }
 
-/// A shape from its words, such as `delay=46ms`; what is not named is perfect.
+/// Parses a shape such as `delay=46ms`; omitted properties are perfect.
 fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Shape> {
     let mut shape = Shape::default();
     for part in parts {
@@ -74,7 +74,7 @@ fn read_shape<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Shape> {
     Ok(shape)
 }
 
-/// The words of a shape, each after a comma.
+/// Formats a shape, with a comma before each property.
 fn write_shape(f: &mut fmt::Formatter<'_>, shape: &Shape) -> fmt::Result {
     let Shape { delay, jitter, bandwidth_bytes_per_second, loss } = *shape;
     for (key, time) in [("delay", delay), ("jitter", jitter)] {
@@ -91,11 +91,11 @@ fn write_shape(f: &mut fmt::Formatter<'_>, shape: &Shape) -> fmt::Result {
     Ok(())
 }
 
-/// `slipnet relay`.
+/// The arguments of `slipnet relay`.
 #[derive(Args, Clone, Debug)]
 pub struct RelayOptions {
-    /// A link, as 127.0.0.1:7401=validator-1:7400,delay=46ms,jitter=1ms,bandwidth=1000000,loss=0.01. All but the ends may be left out;
-    /// bandwidth is bytes a second.
+    /// A link, as 127.0.0.1:7401=validator-1:7400,delay=46ms,jitter=1ms,bandwidth=1000000,loss=0.01. All parts except
+    /// the two addresses may be omitted; bandwidth is in bytes per second.
     #[arg(long = "link", required = true)]
     pub links: Vec<Link>,
     /// Decides which datagrams are lost, and the jitter of each.
@@ -103,7 +103,7 @@ pub struct RelayOptions {
     pub seed: String,
 }
 
-/// All links in the order of the options; `None` where the target's name has no address yet.
+/// All links in the order of the options; `None` while the target's name has no address yet.
 type LaidLinks = Mutex<Vec<Option<Relay>>>;
 
 impl RelayOptions {
@@ -163,7 +163,7 @@ impl RelayOptions {
 mod tests {
     use super::*;
 
-    /// Goal: what a Compose file says to a sidecar is what was meant.
+    /// Goal: a link survives the round trip through a Compose file.
     #[test]
     fn a_link_survives_its_text() {
         let text = "127.0.0.1:7401=validator-1:7400,delay=46.5ms,jitter=1ms,bandwidth=1000000,loss=0.01";

@@ -1,10 +1,10 @@
-//! Relays between real sockets on loopback. What a lane decides is tested beside it, without a socket.
+//! Tests relays between real sockets on loopback. Lanes are tested in their own file, without a socket.
 
 use super::*;
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
-/// A relay in front of a socket, and that socket.
+/// Returns a relay, a client, and the target's socket.
 async fn rig(shape: Shape) -> (Relay, UdpSocket, UdpSocket) {
     let target = UdpSocket::bind(LOOPBACK).await.unwrap();
     let relay = Relay::start(LOOPBACK.parse().unwrap(), target.local_addr().unwrap(), shape).unwrap();
@@ -20,7 +20,7 @@ async fn take(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     (buffer[..length].to_vec(), from)
 }
 
-/// Goal: a datagram and its answer take the round trip that was asked for, not less, and the overhead is told.
+/// Goal: a datagram and its answer take at least the requested round trip, and the overhead is reported.
 #[tokio::test]
 async fn a_round_trip_takes_what_was_asked_for() {
     let (relay, client, target) = rig(Shape::round_trip(Duration::from_millis(60))).await;
@@ -37,7 +37,7 @@ async fn a_round_trip_takes_what_was_asked_for() {
     assert!(stats.overhead_us_max < 60_000_000, "{stats:?}");
 }
 
-/// Goal: a hundred datagrams with much jitter come in the order in which they left.
+/// Goal: a hundred datagrams with much jitter arrive in the order in which they left.
 #[tokio::test]
 async fn jitter_changes_no_order() {
     let shape = Shape { jitter: Duration::from_millis(5), ..Shape::default() };
@@ -50,7 +50,7 @@ async fn jitter_changes_no_order() {
     }
 }
 
-/// Goal: nothing passes a cut link; a healed one carries on; a new shape counts from the next datagram.
+/// Goal: nothing passes a cut link; a healed one works again; a new shape applies from the next datagram.
 #[tokio::test]
 async fn a_cut_link_heals() {
     let (relay, client, target) = rig(Shape::default()).await;
@@ -69,7 +69,7 @@ async fn a_cut_link_heals() {
     assert!(begin.elapsed() >= Duration::from_millis(20));
 }
 
-/// Goal: a target that moved is found at its new address, and what the old one says is not taken for its word.
+/// Goal: a target that moved is reached at its new address, and datagrams from the old one are ignored.
 #[tokio::test]
 async fn a_target_may_move() {
     let (relay, client, old) = rig(Shape::default()).await;
@@ -86,7 +86,7 @@ async fn a_target_may_move() {
     assert_eq!(take(&client).await.0, b"truth");
 }
 
-/// Goal: a shape that cannot be is refused by the value that is wrong.
+/// Goal: an impossible shape is refused, and the error names the wrong value.
 #[test]
 fn impossible_shapes_are_refused() {
     let refused = |shape: Shape| shape.check().unwrap_err().to_string();

@@ -5,24 +5,24 @@ use serde::{Deserialize, Serialize};
 use super::{Aim, Environment, Figure, Report};
 use crate::compare::Better;
 
-/// The figures of one benchmark, as scripts, comparisons and docs/benchmarks.md read them.
+/// The figures of one benchmark, for scripts, comparisons and docs/benchmarks.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BenchReport {
-    /// Name of the benchmark.
+    /// The benchmark's name.
     pub bench: String,
-    /// Whether it was a look: figures that are quoted come from full runs. Files from before this was written do not say it.
+    /// Whether it was a quick run; quoted figures come from full runs. Older files lack this field.
     #[serde(default)]
     pub quick: bool,
-    /// The commit that it was built from.
+    /// The commit from which it was built.
     pub commit: String,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub machine: Environment,
-    /// Samples of most figures.
+    /// The number of samples of most figures.
     pub runs: usize,
-    /// What was measured, in the order in which it is read.
+    /// The figures, in reading order.
     pub figures: Vec<BenchFigure>,
-    /// What was compared, and how.
+    /// Notes on what was compared, and how.
     pub notes: Vec<String>,
 }
 
@@ -42,17 +42,17 @@ pub struct BenchFigure {
     pub unit: String,
     /// The good direction; `None` for a figure that is not judged, such as a ratio without an aim.
     pub better: Option<Better>,
-    /// What it should be, such as `at most 1.5`.
+    /// The aim, such as `at most 1.5`.
     pub aim: Option<String>,
-    /// Whether it is that; none without an aim.
+    /// Whether the aim is met; `None` without an aim.
     pub met: Option<bool>,
 }
 
 impl BenchReport {
-    /// The figures of a run, and whether it was a look.
+    /// Makes the report of a run, which may be a quick one.
     pub fn new(report: &Report, quick: bool) -> BenchReport {
         let machine = Environment::detect();
-        // JSON has no NaN: a file with one could not be read again, and with it all that was measured before.
+        // JSON has no NaN: a file with one could not be read again, and all its figures would be lost.
         let (figures, broken): (Vec<&Figure>, Vec<&Figure>) =
             report.figures.iter().partition(|figure| figure.samples.iter().all(|sample| sample.is_finite()));
         let broken = broken.iter().map(|figure| format!("{} has a sample that is no number", figure.name));
@@ -87,7 +87,7 @@ impl From<&Figure> for BenchFigure {
     }
 }
 
-/// An aim says which way is good; without one the unit does, if it is a rate, a time or a size.
+/// Returns the good direction: that of the aim or, without one, that of the unit if it is a rate, a time or a size.
 fn better(aim: Option<Aim>, unit: &str) -> Option<Better> {
     match (aim, unit) {
         (Some(Aim::AtLeast(_)), _) => Some(Better::Higher),
@@ -102,7 +102,7 @@ fn better(aim: Option<Aim>, unit: &str) -> Option<Better> {
 mod tests {
     use super::*;
 
-    /// Goal: a figure is judged the way that it was meant, or not at all.
+    /// Goal: a figure has its intended direction, or none.
     #[test]
     fn a_figure_knows_which_way_is_good() {
         assert_eq!(better(Some(Aim::AtLeast(1.0)), "ms"), Some(Better::Higher));
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((better(None, "ratio"), better(None, "1")), (None, None));
     }
 
-    /// Goal: a ratio to nothing costs one figure, and not the file.
+    /// Goal: a ratio to zero costs only its own figure, not the file.
     #[test]
     fn what_is_no_number_is_a_note() {
         let figures =

@@ -1,7 +1,8 @@
-//! [`commit`]: the commit that this program was built from.
+//! [`commit`]: the commit from which this program was built.
 //!
-//! The program does not have it: then each commit would make it anew. But cargo writes beside a program which files it was made of. While
-//! none of these is younger than the program, the checkout still has what it was built from, and git tells the commit.
+//! The program does not contain it: otherwise each commit would rebuild it. But cargo writes a list of its source files
+//! beside a program. While none of these is newer than the program, the checkout is unchanged since the build, and git
+//! returns the commit.
 
 use std::{
     fs,
@@ -10,11 +11,12 @@ use std::{
     time::SystemTime,
 };
 
-/// Beside the sources, these say what a program is made of.
+/// Apart from the sources, these determine a program.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
 
-/// The commit of the checkout that the program was built from, with `-dirty` if files differ from it. It is `unknown` if the checkout has
-/// changed since then, or has gone, and of a copy without cargo's list beside it: take both with their times (`cp -p NAME NAME.d DIR`).
+/// Returns the commit of the checkout from which the program was built, with `-dirty` if files differ from it. It is
+/// `unknown` if the checkout has changed since or is missing, or if the program is a copy without cargo's list: copy
+/// both with their times (`cp -p NAME NAME.d DIR`).
 pub(super) fn commit() -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let program = std::env::current_exe().ok();
@@ -43,7 +45,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
-/// The files in cargo's list, if it is that of this program: `PROGRAM: FILE FILE`, with `\ ` for a blank in a name.
+/// Returns the files in cargo's list, if it is this program's: `PROGRAM: FILE FILE`, with `\ ` for a blank in a name.
 fn sources(list: &str, program: &Path) -> Option<Vec<PathBuf>> {
     let (made, files) = list.lines().next()?.split_once(": ")?;
     let plain = |name: &str| PathBuf::from(name.replace('\0', " "));
@@ -58,7 +60,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a program names the commit of its checkout while that has what it was built from, whenever it was committed, and nothing else.
+    /// Goal: a program names the commit of its checkout only while that is unchanged since the build, whenever it was
+    /// committed.
     #[test]
     fn a_program_names_what_it_was_built_from() {
         let dir = tempfile::tempdir().unwrap();

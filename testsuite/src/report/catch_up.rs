@@ -1,12 +1,13 @@
-//! How a node that was behind caught up, made of the heads of two nodes.
+//! The catch-up of a node that was behind, computed from the heads of two nodes.
 
 use super::{CatchUp, NodeSeries, Series};
 
-/// A node is at the head when it is at most this far behind: the two heads are not read at the same moment.
+/// A node counts as at the head if it is at most this far behind: the two heads are not read at the same moment.
 const AT_HEAD_BATCHES: f64 = 2.0;
 
 impl CatchUp {
-    /// The curve of a node that was behind from `from_ms` on, beside a node at the head. It ends where both heads met first.
+    /// Makes the curve of a node that was behind from `from_ms` on, relative to a node at the head. It ends where the
+    /// heads first meet.
     pub fn of(node: &NodeSeries, mode: &str, leader: &NodeSeries, from_ms: u64) -> CatchUp {
         let mut behind = Series::new("batches");
         let mut seconds = None;

@@ -1,4 +1,4 @@
-//! [`Collector`]: reads nodes' `/v1/status` again and again, and makes series of what they say.
+//! [`Collector`]: polls nodes' `/v1/status`, and makes series of it.
 
 use std::{
     collections::BTreeMap,
@@ -18,20 +18,23 @@ use crate::{devnet::MemoryPeak, rpc::Rpc, time::now_ms};
 
 /// The silence after which a node counts as gone: a point must not be older than the next sample.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// Peers of one node that are followed: the first that it names. A page with more lines shows nothing.
+/// The most peers of one node that are followed: the first ones in its status. A chart with more lines is unreadable.
 const PEERS_MAX: usize = 64;
-/// Stages of one node that are followed: there are seven today.
+/// The most stages of one node that are followed: there are seven today.
 const STAGES_MAX: usize = 32;
-/// Stages count a job when it ends: over less time than this, long jobs would look like many cores.
+/// The least window of a stage's rate. Stages count a job when it ends: in a shorter window, long jobs would look like
+/// many cores.
 const STAGE_WINDOW_MS: u64 = 1_000;
-/// A node looks at its process every second, and a sample sees that up to one interval later: over four seconds the error is small.
+/// The least window of CPU use. A node measures its process every second, and a sample sees that up to one interval
+/// later: over four seconds the error is small.
 const CPU_WINDOW_MS: u64 = 4_000;
-/// Digits of a key that name a peer.
+/// The digits of a key that identify a peer.
 pub(crate) const PEER_DIGITS: usize = 10;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// The part of the status that is followed. Every field may be missing: nodes of several releases run side by side in a rolling upgrade.
+/// The followed part of the status. Every field may be missing: nodes of several releases run side by side in a rolling
+/// upgrade.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Sampled {
@@ -98,19 +101,20 @@ struct Peer {
 }
 
 impl Sampled {
-    /// With the head's age by this clock: a node's own may have jumped. A node that tells no time of its head is believed.
+    /// Replaces the head's age with that by this clock: the node's own may have jumped. A node that gives no time of
+    /// its head is believed.
     fn by_clock(mut self, now_ms: u64) -> Sampled {
-        // The genesis says when the chain was thought of, not that it runs.
+        // The genesis has the time at which the chain was defined, not that at which it started.
         let has_batch = self.head.number.is_some_and(|number| number > 0);
         if let Some(timestamp_ms) = self.head.timestamp_ms.filter(|_| has_batch) {
-            // Below 0 where this clock is slow, or that of the validators is fast.
+            // The age is negative if this clock is slow, or the validators' is fast.
             self.health.head_age_seconds = Some((now_ms as f64 - timestamp_ms as f64) / 1_000.0);
         }
         self
     }
 }
 
-/// Reads nodes beside a run. Dropped, it stops reading.
+/// Polls nodes during a run. Dropping it stops the polling.
 pub struct Collector {
     begin: Instant,
     every: Duration,
@@ -121,21 +125,21 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector of no node yet. Times count from `begin`; each node is read every `every`, at least 10 ms.
+    /// Makes a collector without nodes. Times count from `begin`; each node is polled every `every`, at least 10 ms.
     pub fn new(begin: Instant, every: Duration) -> Collector {
         let stop = CancellationToken::new();
         let every = every.max(Duration::from_millis(10));
         Collector { begin, every, _end: stop.clone().drop_guard(), stop, tasks: Vec::new() }
     }
 
-    /// Reads one more node from now on, under this name, and looks at its peak of memory with each sample. It may be down for as long as it
-    /// likes.
+    /// Polls one more node from now on, under this name, and reads its memory peak with each sample. The node may be
+    /// down for any time.
     pub fn add(&mut self, name: &str, rpc: &Rpc, peak: &MemoryPeak) {
         let watched = Watched::new(name, peak.clone());
         self.tasks.push(tokio::spawn(watched.watch(rpc.clone(), self.begin, self.every, self.stop.clone())));
     }
 
-    /// Stops reading; what was read, in the order in which the nodes were added.
+    /// Stops polling, and returns the series in the order in which the nodes were added.
     ///
     /// # Errors
     /// If a reader panicked.
@@ -149,21 +153,21 @@ impl Collector {
     }
 }
 
-/// One node that is read, and the counters that the next rates count from.
+/// A node that is polled, with the counters from which the next rates are computed.
 struct Watched {
     series: NodeSeries,
-    /// When the process that is read began; counters of another one say nothing.
+    /// The start time of the current process; counters of another process do not count.
     started_ms: Option<u64>,
     cpu: Option<Cpu>,
     stages: Option<(u64, BTreeMap<String, f64>)>,
     peak: MemoryPeak,
 }
 
-/// CPU seconds of a process, as its node tells them.
+/// CPU seconds of a process, as its node reports them.
 struct Cpu {
-    /// In the last sample.
+    /// The value in the last sample.
     seen: f64,
-    /// When they changed, and what they were then; `None` before the first change, as their age is unknown until then.
+    /// The time and value of the last change; `None` before the first change, because its age is unknown until then.
     base: Option<(u64, f64)>,
 }
 
@@ -240,7 +244,8 @@ impl Watched {
         self.take_stages(at_ms, busy.map(|stage| (stage.stage, stage.busy_seconds)).collect());
     }
 
-    /// The node's figure stands still between two of its looks: a rate counts from one change of it to another.
+    /// Records CPU seconds. The node's figure stays constant between its own measurements, so a rate counts from one
+    /// change to another.
     fn take_cpu(&mut self, at_ms: u64, seconds: f64) {
         let Some(cpu) = &mut self.cpu else {
             self.cpu = Some(Cpu { seen: seconds, base: None });
@@ -279,7 +284,7 @@ impl Watched {
     }
 }
 
-/// Adds a value to the series of this name; a new name finds a place while there are fewer than `most`.
+/// Adds a value to the series with this name; a new name is added while there are fewer than `most`.
 fn push_named(all: &mut Vec<NamedSeries>, name: &str, unit: &str, most: usize, (at_ms, value): (u64, f64)) {
     let place = all.iter().position(|named| named.name == name);
     let place = match place {
@@ -312,7 +317,7 @@ mod tests {
         serde_json::from_value(status).unwrap()
     }
 
-    /// Goal: rates are those between two samples of one process; a restart shows no negative one.
+    /// Goal: rates are computed between two samples of one process; a restart gives no negative rate.
     #[test]
     fn counters_become_rates_of_one_process() {
         let mut node = Watched::new("fullnode-0", MemoryPeak::default());
@@ -331,7 +336,8 @@ mod tests {
         assert_eq!((peers[0].name.as_str(), peers[0].series.last()), ("0123456789", Some(900.0)));
     }
 
-    /// Goal: a figure that the node renews every two seconds, and that is read every half, gives a curve without peaks and zeros.
+    /// Goal: a figure that the node updates every two seconds, and that is polled every half, gives a curve without
+    /// peaks and zeros.
     #[test]
     fn cpu_counts_between_two_looks_of_the_node() {
         let mut node = Watched::new("fullnode-0", MemoryPeak::default());
@@ -339,13 +345,13 @@ mod tests {
             let looked = (step / 4) as f64;
             node.take(step * 500, status(step, 7, looked, 0.0));
         }
-        // A core of CPU in two seconds: half a core, from the first change on.
+        // One CPU second in two seconds: half a core, from the first change on.
         assert_eq!(node.series.cpu.points, [(6_000, 0.5), (10_000, 0.5), (14_000, 0.5), (18_000, 0.5)]);
         node.take(20_000, status(40, 8, 0.0, 0.0));
         assert_eq!(node.series.cpu.points.len(), 4);
     }
 
-    /// Goal: a node whose clock jumped makes its head neither old nor young.
+    /// Goal: a jump of a node's clock changes the age of its head in neither direction.
     #[test]
     fn the_age_of_a_head_is_by_the_readers_clock() {
         const NOW_MS: u64 = 1_700_000_005_000;
@@ -362,7 +368,7 @@ mod tests {
         assert_eq!(genesis.by_clock(NOW_MS).health.head_age_seconds, None);
     }
 
-    /// Goal: the status of an older release, or of a node that starts, is no failure.
+    /// Goal: the status of an older release, or of a node that is starting, is no failure.
     #[test]
     fn missing_fields_leave_gaps() {
         let mut node = Watched::new("old", MemoryPeak::default());

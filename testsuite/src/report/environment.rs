@@ -1,4 +1,4 @@
-//! [`Environment`]: where a run was made.
+//! [`Environment`]: the machine and program of a run.
 
 use std::fs;
 
@@ -6,28 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{built::commit, figures::cores};
 
-/// The machine and the program of a run. Runs of different environments are not compared without a word.
+/// The machine and the program of a run. Comparisons note different environments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// The commit that the program was built from, with `-dirty` behind it if files differed; `unknown` if that cannot be told.
+    /// The commit from which the program was built, with the suffix `-dirty` if files differed; `unknown` if it cannot
+    /// be determined.
     pub commit: String,
     /// The program's version.
     pub version: String,
-    /// Threads that may run at once.
+    /// The number of threads that may run at once.
     pub cores: usize,
-    /// The processor's name, as the kernel tells it.
+    /// The processor's name, from the kernel.
     pub processor: String,
-    /// Memory of the machine, in MiB; 0 where the kernel does not tell.
+    /// The machine's memory in MiB; 0 if unknown.
     pub memory_mib: u64,
     /// The kernel's release.
     pub kernel: String,
-    /// Whether the harness was built with debug assertions: its figures are slower then.
+    /// Whether the harness was built with debug assertions, which make its figures slower.
     pub debug: bool,
 }
 
 impl Environment {
-    /// Looks at this machine. What cannot be read is left empty.
+    /// Reads this machine's environment. Unknown values are left empty.
     pub fn detect() -> Environment {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Environment {
@@ -42,14 +43,14 @@ impl Environment {
     }
 }
 
-/// The first value of this name in lines `name : value`.
+/// Returns the first value of this name in lines `name : value`.
 fn field(text: &str, name: &str) -> String {
     let pairs = text.lines().filter_map(|line| line.split_once(':'));
     let found = pairs.into_iter().find(|(key, _)| key.trim() == name);
     found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
-/// The number in `16384 kB`.
+/// Parses the number in `16384 kB`.
 fn kib(text: &str) -> u64 {
     text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Figures, the table that people read and the JSON that scripts read.
+//! Figures, with the table for people and the JSON for scripts.
 
 use std::{fmt, fs, path::Path};
 
@@ -6,17 +6,17 @@ use anyhow::{Context, Result};
 
 use super::{BenchReport, built::commit};
 
-/// What a figure should be.
+/// The aim of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Aim {
-    /// As large or larger.
+    /// At least this value.
     AtLeast(f64),
-    /// As small or smaller.
+    /// At most this value.
     AtMost(f64),
 }
 
 impl Aim {
-    /// Whether a value is as it should be.
+    /// Whether a value meets the aim.
     pub fn is_met(self, value: f64) -> bool {
         match self {
             Aim::AtLeast(aim) => value >= aim,
@@ -30,30 +30,30 @@ impl Aim {
 pub struct Figure {
     pub(super) name: String,
     pub(super) unit: &'static str,
-    /// In the order of their size.
+    /// The samples, ascending.
     pub(super) samples: Vec<f64>,
     pub(super) aim: Option<Aim>,
 }
 
 impl Figure {
-    /// A figure of at least one sample.
+    /// Makes a figure from at least one sample.
     pub fn new(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Figure {
         assert!(!samples.is_empty(), "a figure has at least one sample");
         samples.sort_by(f64::total_cmp);
         Figure { name: name.into(), unit, samples, aim: None }
     }
 
-    /// With what it should be.
+    /// Sets the aim.
     pub fn aim(self, aim: Aim) -> Figure {
         Figure { aim: Some(aim), ..self }
     }
 
-    /// What it is called in aims.tsv.
+    /// The name, as in aims.tsv.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The median.
+    /// Returns the median.
     pub fn value(&self) -> f64 {
         let half = self.samples.len() / 2;
         match self.samples.len() % 2 {
@@ -74,18 +74,18 @@ impl Figure {
 /// The figures of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Name of the benchmark.
+    /// The benchmark's name.
     pub bench: &'static str,
-    /// Samples of most figures.
+    /// The number of samples of most figures.
     pub runs: usize,
-    /// What was measured, in the order in which it is read.
+    /// The figures, in reading order.
     pub figures: Vec<Figure>,
     /// Lines below the table: what was compared, and how.
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// Writes the figures as one JSON object, which says whether they are a look's.
+    /// Writes the figures as one JSON object, which says whether the run was a quick one.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -123,7 +123,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Three significant digits for small numbers, whole ones for large.
+/// Formats small numbers with three significant digits, large ones as whole numbers.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -1,23 +1,24 @@
-//! A report as one HTML page. The page draws its charts of the report's JSON with its own script; nothing comes from elsewhere.
+//! Formats a report as one HTML page. The page draws its charts from the report's JSON with its own script; it loads
+//! nothing else.
 
 use super::RunReport;
 
 /// The page without its data.
 const PAGE: &str = include_str!("page.html");
-/// Stands in the page where the report goes.
+/// The placeholder of the report in the page.
 const PLACE: &str = "REPORT_JSON";
 
 impl RunReport {
-    /// The report as one self-contained HTML page: by day, by night, and on a telephone of 360 px.
+    /// Returns the report as one self-contained HTML page, for light and dark mode and for phones 360 px wide.
     pub fn to_html(&self) -> String {
-        // A report is strings and numbers: series leave out what JSON cannot hold.
+        // A report has only strings and numbers: series omit values that JSON cannot represent.
         let json = serde_json::to_string(self).expect("a report serializes");
-        // `</script>` and `<!--` would end the data or begin a comment, wherever they stand.
+        // `</script>` and `<!--` would end the data or begin a comment, wherever they occur.
         PAGE.replacen(PLACE, &json.replace('<', "\\u003c"), 1)
     }
 }
 
-/// A text within an element or an attribute of HTML.
+/// Escapes a text for an element or an attribute of HTML.
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
     use crate::report::run::tests::report;
 
-    /// Goal: no name in a report ends the script's data, and the page's data are the report.
+    /// Goal: no name in a report ends the script's data, and the page's data is the report.
     #[test]
     fn a_name_with_markup_stays_data() {
         let name = "</script><script>alert(1)</script><!--";
@@ -51,7 +52,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<RunReport>(data).unwrap(), report);
     }
 
-    /// Goal: the page asks nobody for anything.
+    /// Goal: the page loads nothing from outside.
     #[test]
     fn the_page_is_self_contained() {
         assert_eq!(PAGE.matches(PLACE).count(), 1);

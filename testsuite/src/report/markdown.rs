@@ -1,15 +1,16 @@
-//! A report as Markdown, for a pull request or a terminal.
+//! Formats a report as Markdown, for a pull request or a terminal.
 
 use std::fmt::Write as _;
 
 use super::{NodeSeries, RunReport, Series};
 use crate::load::Percentiles;
 
-/// What stands for a value that nobody measured.
+/// The placeholder of a value that was not measured.
 const NONE: &str = "–";
 
 impl RunReport {
-    /// The report as Markdown: verdict, the harness' own figures, criteria, faults, and medians and maxima of every series.
+    /// Returns the report as Markdown: the verdict, the harness's own figures, criteria, faults, and the median and
+    /// maximum of every series.
     pub fn to_markdown(&self) -> String {
         let mut text = String::new();
         self.write_head(&mut text);
@@ -206,7 +207,7 @@ impl RunReport {
     }
 }
 
-/// A node and what it says of several things: `fetch 0.1, check 0.2`.
+/// Makes a row of a node with its values by name: `fetch 0.1, check 0.2`.
 fn named(
     node: &NodeSeries,
     list: fn(&NodeSeries) -> &[super::NamedSeries],
@@ -216,7 +217,7 @@ fn named(
     vec![node.name.clone(), values.collect::<Vec<_>>().join(", ")]
 }
 
-/// A table under a title; nothing if it has no rows.
+/// Writes a table with a title; nothing if it has no rows.
 fn table(text: &mut String, title: &str, heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let rows: Vec<_> = rows.into_iter().collect();
     if rows.is_empty() {
@@ -229,13 +230,13 @@ fn table(text: &mut String, title: &str, heads: &[&str], rows: impl IntoIterator
     }
 }
 
-/// A text that stays in its cell, whatever a scenario calls its nodes.
+/// Escapes a text so that it stays in its cell, whatever the names in a scenario.
 fn cell(text: &str) -> String {
-    // A backslash before a bar would take away the bar's own.
+    // A backslash before a bar would cancel the bar's escape.
     text.replace(['\n', '\r'], " ").replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// A value as tables of figures write it.
+/// Formats a value as tables of figures do.
 fn number(value: Option<f64>) -> String {
     match value {
         None => NONE.to_owned(),
@@ -248,7 +249,7 @@ fn number(value: Option<f64>) -> String {
 mod tests {
     use crate::report::run::tests::report;
 
-    /// Goal: a reader finds the verdict first, then what the harness says of itself, then every series.
+    /// Goal: a reader finds the verdict first, then the harness's own figures, then every series.
     #[test]
     fn a_report_reads_from_verdict_to_series() {
         let text = report().to_markdown();

@@ -1,4 +1,5 @@
-//! What a run measured: [`RunReport`] as JSON, Markdown and one HTML page; and the figures of a benchmark, as [`Report`].
+//! The results of a run: [`RunReport`] as JSON, Markdown and one HTML page; and the figures of a benchmark, as
+//! [`Report`].
 //!
 //! ```text
 //!  nodes' /v1/status ──▶ Collector ─┐
@@ -7,7 +8,7 @@
 //!                                                  └─▶ one HTML page, which draws the JSON
 //! ```
 //!
-//! JSON is the one source: Markdown and HTML are made of it and show nothing that it lacks.
+//! JSON is the only source: Markdown and HTML are made from it and show nothing that it lacks.
 
 mod bench;
 mod built;

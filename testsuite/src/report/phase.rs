@@ -1,51 +1,52 @@
-//! [`PhaseFigures`]: what a stretch of load came to: what was due, what left, what was committed, how late each kind of answer was, and
-//! what the audit of receipts and balances found.
+//! [`PhaseFigures`]: the figures of a phase of load: transactions due, sent and committed, the latency of each kind of
+//! answer, and the result of the audit of receipts and balances.
 
 use serde::{Deserialize, Serialize};
 
 use crate::load::{AuditFigures, Limit, LoadSummary, Percentiles, ReadWay};
 
-/// A stretch of load.
+/// A phase of load, or one step of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseFigures {
-    /// Its name in the scenario.
+    /// The phase's name in the scenario.
     pub name: String,
-    /// Kinds of transactions and their weights, and how fast they were due.
+    /// The kinds of transactions with their weights, and the rate at which they were due.
     pub what: String,
     /// Transactions per second that were due.
     pub offered: f64,
-    /// Transactions per second that left the generators by the end of the schedule.
+    /// Transactions per second that were sent by the end of the schedule.
     pub sent: f64,
     /// Committed transactions per second.
     pub committed: f64,
-    /// Transactions per second that the generators proved to a sink before.
+    /// Transactions per second that the generators sent to a sink beforehand.
     pub capacity: f64,
-    /// Who set the rate: the generators or the nodes; none if it was the schedule.
+    /// What limited the rate: the generators or the nodes; `None` if the schedule did.
     pub limited_by: Option<Limit>,
-    /// Transactions that no node took.
+    /// Transactions that no node accepted.
     pub given_up: u64,
-    /// Of commits, of each follower, and of the reads and the told heads at each node.
+    /// The latencies of commits, of each follower, and of the reads and announced heads at each node.
     pub latencies: Vec<LatencyFigures>,
-    /// Receipts and balances; none in a report of an earlier release.
+    /// The audit of receipts and balances; `None` in reports of earlier releases.
     #[serde(default)]
     pub audit: Option<AuditFigures>,
 }
 
-/// How late something was, from when it was due.
+/// A latency, counted from the due time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyFigures {
-    /// What: `commit`, `follow NODE`, `read NODE by HTTP`, `read NODE by WebSocket` or `newHeads NODE by WebSocket`.
+    /// What it measures: `commit`, `follow NODE`, `read NODE by HTTP`, `read NODE by WebSocket` or `newHeads NODE by
+    /// WebSocket`.
     pub of: String,
-    /// In milliseconds; none if nothing came.
+    /// The percentiles in milliseconds; `None` if there were no samples.
     pub ms: Option<Percentiles>,
-    /// Reads without an answer, and heads that no subscription told.
+    /// Reads without an answer, or heads that no subscription announced.
     pub failed: u64,
 }
 
 impl PhaseFigures {
-    /// Of a run of the load under this name.
+    /// Makes the figures of a run of the load with this name.
     pub fn of(name: &str, summary: &LoadSummary) -> PhaseFigures {
         let mut latencies =
             vec![LatencyFigures { of: "commit".to_owned(), ms: summary.commit_ms, failed: 0 }];
@@ -85,7 +86,7 @@ impl PhaseFigures {
         }
     }
 
-    /// Who set the rate, in a word.
+    /// Returns what limited the rate, in words.
     pub(super) fn limit(&self) -> &'static str {
         match self.limited_by {
             None => "the schedule",

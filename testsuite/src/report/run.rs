@@ -1,4 +1,4 @@
-//! [`RunReport`]: everything that one run of a scenario measured.
+//! [`RunReport`]: all results of one run of a scenario.
 
 use std::{fs, path::Path};
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::{Environment, LiarOpinion, PhaseFigures, SearchFigures, Series, series::POINTS_MAX};
 use crate::load::Percentiles;
 
-/// The longest report that is read. A hundred nodes of an hour take some 60 MB.
+/// The longest report that is read. One with a hundred nodes and an hour has about 60 MB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Most nodes, load series, faults, criteria and curves each: above it a page cannot be looked at. A scenario of 256 phases, each with a
-/// follower and reads, has eight curves of each.
+/// The most entries of each list: nodes, load series, faults, criteria and curves. A page with more is unreadable. A
+/// scenario of 256 phases, each with a follower and reads, has eight curves per phase.
 pub(crate) const LIST_MAX: usize = 2_048;
 
-/// One run, as JSON: the one source of Markdown, HTML and comparisons.
+/// One run, as JSON: the only source of Markdown, HTML and comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunReport {
@@ -22,68 +22,68 @@ pub struct RunReport {
     pub scenario: String,
     /// The command line that repeats the run.
     pub command: String,
-    /// Where it ran.
+    /// The machine and program of the run.
     pub environment: Environment,
     /// When it began, in milliseconds since 1970. All other times count from here.
     pub started_ms: u64,
-    /// How long it took.
+    /// Its duration in seconds.
     pub seconds: f64,
-    /// What nodes said of themselves.
+    /// The series from the nodes' statuses.
     pub nodes: Vec<NodeSeries>,
-    /// What the load measured.
+    /// The series of the load.
     pub load: Vec<LoadSeries>,
-    /// What each stretch of load came to; of a search each step.
+    /// The figures of each phase of load; for a search, of each step.
     #[serde(default)]
     pub phases: Vec<PhaseFigures>,
     /// The searches for the rate that the chain sustains.
     #[serde(default)]
     pub searches: Vec<SearchFigures>,
-    /// What was done to the nodes.
+    /// The events that affected the nodes.
     pub faults: Vec<FaultMark>,
-    /// What nodes thought of peers that lied to them.
+    /// The nodes' opinions of peers that lied to them.
     #[serde(default)]
     pub liars: Vec<LiarOpinion>,
-    /// What the scenario asked for, and what came.
+    /// The scenario's criteria with their results.
     pub criteria: Vec<CriterionResult>,
     /// How nodes that were behind caught up.
     pub catch_up: Vec<CatchUp>,
-    /// What the harness says of itself.
+    /// The harness's own figures.
     pub harness: HarnessFigures,
 }
 
-/// A series beside others of its kind.
+/// A series with a name among others of its kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedSeries {
-    /// What it is of: a stage, or a peer by the first digits of its key.
+    /// The name: a stage, or a peer by the first digits of its key.
     pub name: String,
     /// Its values.
     pub series: Series,
 }
 
-/// What one node said of itself.
+/// The series from one node's status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSeries {
-    /// Its name in the devnet.
+    /// The node's name in the devnet.
     pub name: String,
-    /// Its role, as it stands in the status.
+    /// The node's role, as in its status.
     pub role: String,
-    /// Number of its last batch.
+    /// The number of its last batch.
     pub head: Series,
     /// Seconds since its last batch was made.
     pub head_age: Series,
-    /// Cores that its process kept busy, over four seconds or more.
+    /// The cores that its process used, over windows of at least four seconds.
     pub cpu: Series,
-    /// MiB of memory of its process, sample by sample.
+    /// The MiB of memory of its process, by sample.
     pub memory: Series,
-    /// The most MiB that its processes took from their beginning, as the kernel counted it (`VmHWM`): no sample misses it. None where
-    /// nobody could ask the kernel.
+    /// The peak memory of its processes in MiB, as counted by the kernel (`VmHWM`), so that no peak is missed. `None`
+    /// if the kernel could not be asked.
     #[serde(default)]
     pub memory_peak_mib: Option<f64>,
-    /// MiB that it takes on disk, which a node measures every 30 s.
+    /// The MiB that it uses on disk, which a node measures every 30 s.
     pub disk: Series,
-    /// Cores that each stage of sync kept busy.
+    /// The cores that each stage of sync used.
     pub stages: Vec<NamedSeries>,
     /// The scores that it gives its peers, 0 to 1000.
     pub peers: Vec<NamedSeries>,
@@ -91,61 +91,62 @@ pub struct NodeSeries {
     pub unanswered: u64,
 }
 
-/// What one generator or one mix of load measured.
+/// One series of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSeries {
-    /// What it is of, such as `commit main`, `follow main at fullnode-0`, `read main at fullnode-0 by HTTP` or `newHeads main at fullnode-0 by
-    /// WebSocket`.
+    /// What it measures, such as `commit main`, `follow main at fullnode-0`, `read main at fullnode-0 by HTTP` or
+    /// `newHeads main at fullnode-0 by WebSocket`.
     pub name: String,
-    /// Transactions that were done in each second, or the reads and heads that were due then and came; in a long run in each stretch of some.
+    /// Transactions committed or shown per second, or due reads and heads that arrived; in a long run, over slices of
+    /// several seconds.
     pub per_second: Series,
-    /// Median latency of what was due in each second, in ms from then.
+    /// The median latency of the samples due in each second, in ms from then.
     pub p50: Series,
-    /// 90 % quantile of the same.
+    /// The 90th percentile of the same.
     pub p90: Series,
-    /// 99 % quantile of the same.
+    /// The 99th percentile of the same.
     pub p99: Series,
-    /// All of it together, which no median of seconds tells: a stall is few seconds and many transactions.
+    /// The total, which medians over seconds do not show: a stall is few seconds and many transactions.
     #[serde(default)]
     pub total: Option<Total>,
 }
 
-/// A load as a whole.
+/// The totals of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Total {
-    /// Transactions that were done, over the time of the load.
+    /// Transactions per second, over the time of the load.
     pub per_second: f64,
-    /// In ms from when each was due; none if nothing was done.
+    /// The latency in ms from the due time; `None` without samples.
     pub latency_ms: Option<Percentiles>,
 }
 
-/// What was done to a node, or to all.
+/// An event that affected one node, or all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultMark {
     /// When it began, in ms since the run began.
     pub at_ms: u64,
-    /// When it ended; none if it was a moment, or lasted to the end.
+    /// When it ended; `None` if it took effect at once, or lasted to the end.
     pub until_ms: Option<u64>,
-    /// What, such as `kill`.
+    /// The event, such as `kill`.
     pub what: String,
-    /// The node; none if it met all.
+    /// The node; `None` if it affected all.
     pub node: Option<String>,
 }
 
-/// One thing that the scenario asked for.
+/// One of the scenario's criteria, with its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CriterionResult {
-    /// Its name in the scenario.
+    /// The criterion's name in the scenario.
     pub name: String,
     /// Whether it was met.
     pub passed: bool,
-    /// What was found, with its unit.
+    /// The measured value, with its unit.
     pub measured: String,
-    /// What was asked for.
+    /// The required value.
     pub wanted: String,
 }
 
@@ -155,31 +156,31 @@ pub struct CriterionResult {
 pub struct CatchUp {
     /// The node.
     pub node: String,
-    /// How it followed: snapshot, delta or replay.
+    /// Its sync mode: snapshot, delta or replay.
     pub mode: String,
-    /// Seconds until it was at the head; none if the run ended before.
+    /// Seconds until it was at the head; `None` if the run ended before.
     pub seconds: Option<f64>,
-    /// Batches that it was behind.
+    /// The number of batches that it was behind.
     pub behind: Series,
 }
 
-/// What the harness says of itself: a figure of a node is worth no more than these.
+/// The harness's own figures: a node's figure is only as trustworthy as these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HarnessFigures {
-    /// Transactions per second that were due, on the mean of all phases.
+    /// Transactions per second that were due, averaged over all phases.
     pub offered: f64,
-    /// Transactions per second that left by the end of their schedule. What the chain made of them is no figure of the harness.
+    /// Transactions per second that were sent by the end of their schedule, whatever their fate on the chain.
     pub achieved: f64,
-    /// Delay that the relay adds beyond the one asked for, 99 % quantile in microseconds; none without a relay.
+    /// The 99th percentile of the relay's delay beyond the requested one, in microseconds; `None` without a relay.
     pub relay_overhead_us: Option<f64>,
-    /// Whether the generators of some load were the limit: then its figures say nothing of the nodes.
+    /// Whether the generators of some load were the limit: then its figures say nothing about the nodes.
     #[serde(default)]
     pub generators_limit: bool,
 }
 
 impl NodeSeries {
-    /// The most MiB of memory: the kernel's own peak, which is beside the samples in their maximum.
+    /// Returns the peak memory in MiB: the larger of the samples' maximum and the kernel's own peak.
     pub fn memory_max(&self) -> Option<f64> {
         self.memory.max().into_iter().chain(self.memory_peak_mib).max_by(f64::total_cmp)
     }
@@ -195,13 +196,13 @@ impl LoadSeries {
         vec![&self.per_second, &self.p50, &self.p90, &self.p99]
     }
 
-    /// No value yet.
+    /// Makes an empty series.
     pub fn new(name: &str) -> LoadSeries {
         let [p50, p90, p99] = ["ms"; 3].map(Series::new);
         LoadSeries { name: name.to_owned(), per_second: Series::new("1/s"), p50, p90, p99, total: None }
     }
 
-    /// Adds a stretch of the run, by its end: what was done per second, and how late it was; no latency if nothing was due.
+    /// Adds a slice of the run, by its end: the rate, and the latency unless nothing was due.
     pub fn push(&mut self, at_ms: u64, per_second: f64, latency_ms: Option<Percentiles>) {
         self.per_second.push(at_ms, per_second);
         if let Some(latency) = latency_ms {
@@ -213,12 +214,12 @@ impl LoadSeries {
 }
 
 impl RunReport {
-    /// Whether everything that the scenario asked for came.
+    /// Whether all criteria passed.
     pub fn passed(&self) -> bool {
         self.criteria.iter().all(|criterion| criterion.passed)
     }
 
-    /// Reads a report of JSON.
+    /// Reads a JSON report.
     ///
     /// # Errors
     /// If the file cannot be read, is longer than 256 MiB, or is no report of a run.
@@ -288,10 +289,10 @@ impl RunReport {
             .chain(self.catch_up.iter().map(|curve| &curve.behind))
     }
 
-    /// Writes `report.json`, `report.md` and `report.html` into a directory, which it makes.
+    /// Writes `report.json`, `report.md` and `report.html` into a directory, which it creates.
     ///
     /// # Errors
-    /// If one cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
         let json = serde_json::to_string_pretty(self)? + "\n";

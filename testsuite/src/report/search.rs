@@ -1,10 +1,10 @@
-//! [`SearchFigures`]: a search for the rate that a chain sustains, step by step.
+//! [`SearchFigures`]: the steps of a search for the rate that a chain sustains.
 
 use serde::{Deserialize, Serialize};
 
 use crate::load::{Cause, Found, Saturation};
 
-/// A search.
+/// A search for the highest sustained rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchFigures {
@@ -12,9 +12,9 @@ pub struct SearchFigures {
     pub name: String,
     /// Transactions per second that the chain sustained; 0 if it sustained no step.
     pub sustained: u32,
-    /// Whether a faster step failed; without it the generators or the time ended the search.
+    /// Whether a faster step failed; otherwise the generators or the time ended the search.
     pub has_limit: bool,
-    /// In the order in which they were tried; one that fails is tried twice.
+    /// The steps, in the order in which they were tried; a failed one is tried twice.
     pub steps: Vec<SearchStep>,
 }
 
@@ -26,18 +26,18 @@ pub struct SearchStep {
     pub offered: f64,
     /// Transactions per second that were committed.
     pub achieved: f64,
-    /// The median of the commit latency in ms, from when each was due; none if nothing was committed.
+    /// The median of the commit latency in ms, from the due time; `None` if nothing was committed.
     pub p50_ms: Option<f64>,
-    /// The 99 % quantile of the same.
+    /// The 99th percentile of the same.
     pub p99_ms: Option<f64>,
-    /// Why the step does not count as sustained; none if it does.
+    /// The condition that the step violates; `None` if it is sustained.
     pub missed: Option<Cause>,
-    /// Whether the generators were the limit: then the step says nothing of the chain.
+    /// Whether the generators were the limit: then the step says nothing about the chain.
     pub generators_limit: bool,
 }
 
 impl SearchFigures {
-    /// Of the search of a phase.
+    /// Makes the figures of a phase's search.
     pub fn of(name: &str, saturation: &Saturation) -> SearchFigures {
         let (sustained, has_limit) = match saturation.found {
             Found::Sustained { rate, .. } => (rate, true),
@@ -55,7 +55,7 @@ impl SearchFigures {
         SearchFigures { name: name.to_owned(), sustained, has_limit, steps: steps.collect() }
     }
 
-    /// What it found, in words.
+    /// Describes the result in words.
     pub(super) fn found(&self) -> String {
         match (self.sustained, self.has_limit) {
             (0, _) => "no step was sustained".to_owned(),
@@ -66,7 +66,7 @@ impl SearchFigures {
 }
 
 impl SearchStep {
-    /// Whether it was sustained, or why not, in words.
+    /// Describes in words whether the step was sustained, or why not.
     pub(super) fn verdict(&self) -> &'static str {
         if self.generators_limit {
             return "the generators were the limit";

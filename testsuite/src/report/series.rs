@@ -2,27 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A series of more points is thinned: a chart shows a thousand, and an hour of samples would be megabytes.
+/// The most points of a series; more are thinned. A chart shows a thousand, and an hour of samples would be megabytes.
 pub(super) const POINTS_MAX: usize = 4_096;
 
 /// Values over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// What a value counts, such as `ms` or `MiB`.
+    /// The unit, such as `ms` or `MiB`.
     pub unit: String,
-    /// Milliseconds since the run began, and the value then; in the order of time, at most 4,096.
+    /// Milliseconds since the run began, with the value at that time; in time order, at most 4,096.
     pub points: Vec<(u64, f64)>,
 }
 
 impl Series {
-    /// No value yet.
+    /// Makes an empty series.
     pub fn new(unit: &str) -> Series {
         Series { unit: unit.to_owned(), points: Vec::new() }
     }
 
-    /// Adds a value. Leaves out what is no finite number, and what is older than the last value.
-    /// A full series forgets every second point first, so that it still covers the whole run; its largest and its smallest value stay.
+    /// Adds a value, unless it is not finite or older than the last one.
+    /// A full series first drops every second point, so that it still covers the whole run, but keeps its largest and
+    /// its smallest value.
     pub fn push(&mut self, at_ms: u64, value: f64) {
         let is_late = self.points.last().is_some_and(|(last, _)| *last > at_ms);
         if is_late || !value.is_finite() {
@@ -39,17 +40,17 @@ impl Series {
         self.points.push((at_ms, value));
     }
 
-    /// The largest value; none of an empty series.
+    /// Returns the largest value; `None` for an empty series.
     pub fn max(&self) -> Option<f64> {
         self.values().max_by(f64::total_cmp)
     }
 
-    /// The last value; none of an empty series.
+    /// Returns the last value; `None` for an empty series.
     pub fn last(&self) -> Option<f64> {
         self.points.last().map(|(_, value)| *value)
     }
 
-    /// The middle value; none of an empty series.
+    /// Returns the median; `None` for an empty series.
     pub fn median(&self) -> Option<f64> {
         let values: Vec<f64> = self.values().collect();
         crate::compare::median(&values)
@@ -74,7 +75,7 @@ mod tests {
         assert!(series.points.is_sorted_by_key(|(at, _)| *at));
     }
 
-    /// Goal: the peak of an hour that lasted one sample is still the peak, and so is the one moment of nothing.
+    /// Goal: a full series keeps a peak of one sample, and a single minimum.
     #[test]
     fn a_full_series_keeps_its_extremes() {
         let mut series = Series::new("s");

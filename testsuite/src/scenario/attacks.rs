@@ -1,6 +1,6 @@
-//! [`ATTACKS`]: the names that the siege's attacks have, for the rules. The attacks themselves are in a crate above this one.
+//! [`ATTACKS`]: the names of the siege's attacks, for the rules. The attacks themselves are in a crate above this one.
 
-/// The attacks of the siege, in the order of `slipnet campaign siege --list`. A test of the siege compares.
+/// The attacks of the siege, in the order of `slipnet campaign siege --list`. A test of the siege compares the two.
 pub const ATTACKS: &[&str] = &[
     // HTTP.
     "slow-headers",
@@ -52,7 +52,7 @@ pub const ATTACKS: &[&str] = &[
     "forged-announcements",
     "noise-broadcasts",
     "untaken-broadcasts",
-    // Servers that lie.
+    // Lying servers.
     "snapshot-lure",
     "snapshot-lure-ground",
     "snapshot-drip",
@@ -105,7 +105,7 @@ pub const ATTACKS: &[&str] = &[
     "lone-transactions",
 ];
 
-/// Whether there is an attack of this name; if not, the name that looks most like it.
+/// Checks that an attack of this name exists. The error is the most similar name.
 pub(super) fn known(name: &str) -> Result<(), &'static str> {
     if ATTACKS.contains(&name) {
         return Ok(());
@@ -113,7 +113,7 @@ pub(super) fn known(name: &str) -> Result<(), &'static str> {
     Err(nearest(name, ATTACKS.iter().copied()))
 }
 
-/// The one of these names that looks most like it.
+/// Returns the most similar name.
 pub(super) fn nearest(name: &str, all: impl Iterator<Item = &'static str>) -> &'static str {
     let likeness = |attack: &str| strsim::jaro_winkler(attack, name);
     let nearest = all.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::scenario::fault::PeerLie;
 
-    /// Goal: whatever a scenario can ask of the siege has a name there, and a slip finds the name that was meant.
+    /// Goal: every attack that a scenario can ask for has a name in the siege, and a typo finds the intended name.
     #[test]
     fn names_are_known_or_the_nearest_is() {
         for lie in PeerLie::ALL {

@@ -20,48 +20,49 @@ use crate::{
     report::RunReport,
 };
 
-/// Runs scenarios; the exit code is 1 if a criterion fails, and the message names it.
+/// Runs scenarios. The exit code is 1 if a criterion fails, and the message names the criterion.
 #[derive(Clone, Debug, Args)]
 pub struct RunScenarios {
-    /// Files, or names of scenarios that ship; `slipnet scenarios list` tells them.
+    /// Files, or names of built-in scenarios; `slipnet scenarios list` lists these.
     #[arg(required = true, num_args = 1..=64)]
     scenarios: Vec<String>,
-    /// Also run each one's twin with its planted defect, which must fail.
+    /// Also runs each scenario's twin with its planted defect, which must fail.
     #[arg(long)]
     twin: bool,
-    /// A program that a scenario names, such as the release before: `before=PATH`.
+    /// A program that a scenario names, such as the previous release: `before=PATH`.
     #[arg(long, value_parser = program)]
     program: Vec<(String, PathBuf)>,
-    /// Where each run puts its report (`DIR/NAME/report.json`, .md, .html), and the nodes' files. Without it: a temporary directory that stays only if a run fails.
+    /// The directory of each run's report (`DIR/NAME/report.json`, .md, .html) and of the nodes' files. Without it, a
+    /// temporary directory, which is kept only if a run fails.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// All keys and faults come from this text instead of the scenario's seed.
+    /// The seed of all keys and faults, instead of the scenario's.
     #[arg(long)]
     seed: Option<String>,
 }
 
-/// What there is to run.
+/// Lists, checks and prints scenarios.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ScenariosCommand {
-    /// Names those that ship.
+    /// Lists the built-in scenarios.
     List,
     /// Prints the JSON Schema, for editors.
     Schema {
-        /// Of a twin's file.
+        /// Prints the schema of a twin's file.
         #[arg(long)]
         twin: bool,
     },
     /// Checks files without running them.
     Check {
-        /// Files; one that ends in .defect.yaml is a twin, checked with the scenario beside it.
+        /// Files; a file that ends in .defect.yaml is a twin, and is checked with the scenario beside it.
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Prints one that ships, as a beginning for one of your own.
+    /// Prints a built-in scenario, as a start for your own.
     Show {
-        /// Its name.
+        /// The scenario's name.
         name: String,
-        /// Its twin.
+        /// Prints its twin.
         #[arg(long)]
         twin: bool,
     },
@@ -75,10 +76,10 @@ fn program(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 impl ScenariosCommand {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// If a file is no scenario, or no such scenario ships.
+    /// If a file is no scenario, or no built-in scenario has the name.
     pub fn run(&self) -> Result<()> {
         match self {
             ScenariosCommand::List => list(),
@@ -137,12 +138,12 @@ struct Wanted {
 }
 
 impl RunScenarios {
-    /// Runs them, one after another, and all of them whatever one says.
+    /// Runs the scenarios one after another; a failure does not stop the later ones.
     ///
     /// # Errors
-    /// If one cannot be run, a criterion fails, or a twin does not fail as it must.
+    /// If a scenario cannot be run, a criterion fails, or a twin does not fail as it must.
     pub async fn run(&self) -> Result<()> {
-        // All are read before the first one runs: a mistake in the last one costs no time.
+        // All are read before the first one runs: a mistake in the last one wastes no time.
         let wanted = self.scenarios.iter().map(|name| self.read(name)).collect::<Result<Vec<_>>>()?;
         let mut failed = Vec::new();
         for Wanted { scenario, twin } in &wanted {
@@ -187,7 +188,7 @@ impl RunScenarios {
             _ => bail!(unknown(name)),
         };
         if let Some(seed) = &self.seed {
-            // It draws other times.
+            // Another seed draws other times, so the scenario is checked again.
             for scenario in [&mut scenario].into_iter().chain(twin.as_mut().map(|(twin, _)| twin)) {
                 scenario.seed.clone_from(seed);
                 super::rules::check(scenario).map_err(|problem| {
@@ -226,7 +227,7 @@ impl RunScenarios {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let result = run(scenario, &RunOptions { dir: nodes, programs, command }, Progress::detect()).await;
         let passed = result.as_ref().is_ok_and(RunReport::passed);
-        // Whoever closes the output early has the report and the files all the same.
+        // The report and the files are written even if the reader of the output has gone.
         let shown = match &result {
             Ok(report) => report.write(&dir).and_then(|()| print(&table(report))),
             Err(_) => Ok(()),
@@ -240,7 +241,8 @@ impl RunScenarios {
     }
 }
 
-/// A scenario that could not be run to its end does not keep the others from theirs, unless nobody reads what is said.
+/// Reports a scenario that could not be completed, so that the others still run. Fails only if the reader of the output
+/// has gone.
 fn told(name: &str, error: anyhow::Error) -> Result<String> {
     if is_closed(&error) {
         return Err(error);
@@ -255,7 +257,8 @@ pub(super) fn names_failed(report: &RunReport) -> Vec<String> {
     failed.map(|criterion| criterion.name.clone()).collect()
 }
 
-/// Nodes that are there from the start and never showed a head. A twin must fail by its defect, and not for want of them.
+/// Returns the nodes that should have run from the start but never showed a head. A twin must fail because of its
+/// defect, not because nodes are missing.
 fn never_there(scenario: &Scenario, report: &RunReport) -> Vec<String> {
     let names = Names::of(scenario);
     let joins = |group: usize| scenario.topology.groups[group].joins.is_some();
@@ -265,7 +268,7 @@ fn never_there(scenario: &Scenario, report: &RunReport) -> Vec<String> {
     from_start.map(|place| names.name(place)).filter(|name| !showed(name)).map(str::to_owned).collect()
 }
 
-/// The criteria, for people.
+/// Formats the criteria as a table.
 pub(super) fn table(report: &RunReport) -> String {
     let mut text = format!("{}, {:.0} s\n", report.scenario, report.seconds);
     for criterion in &report.criteria {
@@ -280,7 +283,8 @@ mod tests {
     use super::*;
     use crate::report::{NodeSeries, Series};
 
-    /// Goal: a twin whose nodes did not start proves nothing; those that join late may stay away by its defect.
+    /// Goal: a twin whose nodes did not start proves nothing; nodes that join late may be missing because of the
+    /// defect.
     #[test]
     fn nodes_that_never_came_are_told() {
         let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
@@ -323,7 +327,7 @@ mod tests {
         assert!(run.read("no-such").err().unwrap().to_string().contains("steady-state"));
     }
 
-    /// Goal: a program that nobody gave is told before the first of several scenarios runs.
+    /// Goal: a program that was not given is reported before the first of several scenarios runs.
     #[test]
     fn a_program_that_nobody_gave_is_told_at_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -339,7 +343,7 @@ mod tests {
         assert!(RunScenarios { program, ..run }.read(file.to_str().unwrap()).is_ok());
     }
 
-    /// Goal: what another seed draws may be refused, and the error says where it stands.
+    /// Goal: the draws of another seed may be refused, and the error names the key.
     #[test]
     fn a_seed_that_draws_too_much_is_refused_with_the_key() {
         let faults: String = (1..6)
@@ -355,7 +359,8 @@ mod tests {
                  topology: {{ validators: 2 }}\nfaults:\n{faults}"
             )
         };
-        // A node takes four of the five: one seed of sixteen draws the same one for all.
+        // A node accepts the liars of only four of the five faults. One seed in sixteen draws the same node for all
+        // five.
         let is_sound = |seed: &u32| Scenario::parse(&text(*seed), Path::new("a.yaml")).is_ok();
         let sound = (0..1_000).find(is_sound).unwrap();
         let unsound = (0..1_000).find(|seed| !is_sound(seed)).unwrap();

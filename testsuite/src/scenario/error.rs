@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use slipstream_yaml::Place;
 
-/// Why a scenario was refused. The text says what, where and what to write.
+/// The reason why a scenario was refused. The text says what is wrong, where it is and what to write.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file cannot be read.
@@ -12,10 +12,10 @@ pub enum ScenarioError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The file cannot be a scenario.
+    /// The file is too long for a scenario.
     #[error("the scenario {} is longer than {max} bytes; is it the right file?", path.display())]
     TooLong {
         /// The file.
@@ -23,7 +23,7 @@ pub enum ScenarioError {
         /// The limit, in bytes.
         max: u64,
     },
-    /// The file is no text.
+    /// The file is not UTF-8.
     #[error("{}:{line}: here is something that is no text in UTF-8; save the file in UTF-8", path.display())]
     NoText {
         /// The file.
@@ -36,7 +36,7 @@ pub enum ScenarioError {
     Wrong {
         /// The file.
         path: PathBuf,
-        /// Where it is in the file.
+        /// The place in the file.
         place: Place,
         /// What is wrong, with the key's full name, and what to write.
         message: String,

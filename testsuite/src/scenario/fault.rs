@@ -13,24 +13,25 @@ use super::{
     span::Span,
 };
 
-/// What goes wrong, or what an operator does. Either `at` or `between` says when.
+/// A failure, or an action of an operator. Either `at` or `between` gives the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// When, after the scenario's clock starts.
+    /// The time after the scenario's clock starts.
     #[serde(default)]
     pub at: Option<Span>,
-    /// From and to: the seed draws when.
+    /// The earliest and the latest time; the seed draws between them.
     #[serde(default)]
     pub between: Option<[Span; 2]>,
-    /// How often within `between`, 1 to 100.
+    /// The number of draws within `between`, 1 to 100.
     #[serde(default = "once")]
     pub times: u32,
-    /// How long: a killed node starts again, a paused one goes on, a link is as before. Without it nothing ends it. What would last longer
-    /// than the scenario ends with it; what is done at once takes none.
+    /// The duration. At its end a killed node starts again, a paused one resumes, and a link is restored. Without it,
+    /// nothing ends the fault. A fault that would last longer than the scenario ends with it. Faults that take effect
+    /// at once have none.
     #[serde(default, rename = "for")]
     pub lasts: Option<Span>,
-    /// What happens.
+    /// The event.
     pub what: What,
 }
 
@@ -38,121 +39,126 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum What {
-    /// `kill -9`; it starts again at the end.
+    /// Kills a node (`kill -9`); starts it again at the end.
     Kill(Target),
-    /// SIGSTOP; SIGCONT at the end.
+    /// Pauses a node (SIGSTOP); resumes it (SIGCONT) at the end.
     Pause(Target),
-    /// A polite stop; it starts again at the end, or at once.
+    /// Stops a node gracefully; starts it again at the end, or at once.
     Restart(Target),
-    /// `kill -9`, and its data is removed; it starts again at the end, or at once. A validator also forgets what it voted for.
+    /// Kills a node (`kill -9`) and removes its data; starts it again at the end, or at once. A validator also forgets
+    /// its votes.
     Wipe(Target),
-    /// A polite stop, one bit of its database flipped, and a start. The seed draws the bit.
+    /// Stops a node gracefully, flips one bit of its database, and starts it. The seed draws the bit.
     BitFlip(Target),
-    /// Its disk (`disk_mib`) is filled up; at the end there is room again, and it starts if it ended.
+    /// Fills up a node's disk (`disk_mib`). At the end the space is freed, and the node starts if it has ended.
     FullDisk(Target),
-    /// Every flush to its disk (`fsync` and its like) takes so much longer. Takes the library `slipnet_preload`.
+    /// Delays every flush of a node to its disk (`fsync` and similar calls). Needs the library `slipnet_preload`.
     SlowDisk {
-        /// Whom.
+        /// The nodes.
         who: Target,
-        /// How much longer, at most 10 s.
+        /// The additional time of each flush, at most 10 s.
         delay: Span,
     },
-    /// Its wall clock jumps, and jumps back at the end. Its monotonic clock does not. Takes the library `slipnet_preload`.
+    /// Makes a node's wall clock jump, and jump back at the end. Its monotonic clock does not jump. Needs the library
+    /// `slipnet_preload`.
     ClockJump {
-        /// Whom.
+        /// The nodes.
         who: Target,
-        /// How far ahead, 1 s to 24 h; or else `back`.
+        /// The jump ahead, 1 s to 24 h; exclusive with `back`.
         #[serde(default)]
         ahead: Option<Span>,
-        /// How far back, 1 s to 24 h; or else `ahead`.
+        /// The jump back, 1 s to 24 h; exclusive with `ahead`.
         #[serde(default)]
         back: Option<Span>,
     },
-    /// A validator lies, until the end of the fault.
+    /// Makes a validator lie until the end of the fault.
     LyingValidator {
-        /// Whom: validators.
+        /// The nodes: validators.
         who: Target,
-        /// How.
+        /// The lie.
         lie: Lie,
     },
-    /// The operator gives the node peers that lie, until the end of the fault; it forgets them when it stops. Takes the program
+    /// Gives the node peers that lie until the end of the fault; a node forgets them when it stops. Needs the program
     /// `slipnet-simulation`.
     LyingPeers {
-        /// Whom they lie to.
+        /// The nodes that hear the lie.
         who: Target,
-        /// How.
+        /// The lie.
         lie: PeerLie,
         /// Liars of each node, 1 to 16.
         #[serde(default = "once")]
         count: u32,
     },
-    /// A polite stop, and a start with another program.
+    /// Stops a node gracefully, and starts it with another program.
     Upgrade {
-        /// Whom.
+        /// The nodes.
         who: Target,
         /// `current`, or a name that `--program NAME=PATH` gives.
         to: String,
     },
-    /// The links between two sets of nodes change their shape.
+    /// Changes the shape of the links between two sets of nodes.
     Link {
         /// Names of nodes or groups.
         between: [Vec<String>; 2],
-        /// How datagrams travel meanwhile.
+        /// How datagrams travel during the fault.
         shape: LinkShape,
     },
-    /// No datagram passes between two sets of nodes.
+    /// Blocks all datagrams between two sets of nodes.
     Partition {
         /// Names of nodes or groups.
         between: [Vec<String>; 2],
     },
-    /// Attackers of the siege; `slipnet campaign siege --list` tells them. Those that are servers are `lying_peers`.
+    /// Starts attackers of the siege; `slipnet campaign siege --list` lists them. Attacks by servers are `lying_peers`
+    /// instead.
     Attack {
-        /// The attack; none of servers.
+        /// The attack; not one by servers.
         name: String,
-        /// Whom they attack.
+        /// The attacked node.
         victim: String,
     },
-    /// This node exports its newest snapshot into the archive `{dir}/archive`, which `sync.archives` of others can name.
+    /// Makes this node export its newest snapshot into the archive `{dir}/archive`, which `sync.archives` of others can
+    /// name.
     ExportSnapshot(String),
-    /// The owner adds a candidate to the validators, by a transaction.
+    /// Adds a candidate to the validators, by a transaction of the owner.
     AddValidator(String),
-    /// The owner removes a validator, by a transaction.
+    /// Removes a validator, by a transaction of the owner.
     RemoveValidator(String),
 }
 
-/// How a validator lies. The first two are mistakes of an operator; the others take the program `slipnet-simulation`, which takes the
-/// validator's place with its key, at its address, in the chain's first epoch.
+/// How a validator lies. The first two are mistakes of an operator. The others need the program `slipnet-simulation`,
+/// which replaces the validator, with its key and at its address, in the chain's first epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Lie {
-    /// It runs twice, with one key and a copy of its data, each hearing some of the others: a primary then orders two batches of one number.
+    /// It runs twice, with the same key and a copy of its data, and each instance hears some of the others. A primary
+    /// then orders two batches with the same number.
     Twin {
-        /// Those that hear the second one, and nobody but it: names of nodes or groups. The first one is heard by all others.
+        /// The nodes that hear only the second instance: names of nodes or groups. All others hear only the first.
         heard_by: Vec<String>,
     },
-    /// At the end its data is put back to what it was at the beginning: it does not know what it voted for meanwhile.
+    /// At the end its data is restored to the fault's beginning: it has forgotten its votes since then.
     OldState,
-    /// It votes for every outcome that it hears of, and for one that nobody has.
+    /// It votes for every outcome that it hears of, and for a made-up one.
     DoubleVote,
-    /// It tells outcomes that it made up, and votes for these.
+    /// It announces outcomes that it made up, and votes for these.
     WrongRoot,
-    /// It sends what cannot be decoded, and votes that it did not sign.
+    /// It sends bytes that cannot be decoded, and votes with invalid signatures.
     Garbage,
-    /// It votes for each outcome before some of the others, and before the rest for one that nobody has.
+    /// It votes for each outcome before some of the others, and for a made-up outcome before the rest.
     SplitVotes,
-    /// It complains of the primary with each batch, and whenever another one says how far it is.
+    /// It complains about the primary with each batch, and whenever another validator reports its progress.
     Complaints,
-    /// It leaves for the next view, again and again, and says that it saw nothing prepared or decided.
+    /// It keeps leaving for the next view, and claims that it saw nothing prepared or decided.
     HiddenPrepares,
-    /// It leaves for the next view, again and again, and says that it saw an outcome prepared that nobody has.
+    /// It keeps leaving for the next view, and claims that it saw a made-up outcome prepared.
     InventedPrepares,
-    /// Any of these seven, another one with each batch and each view.
+    /// Any of these seven; it changes with each batch and each view.
     Anything,
-    /// It orders empty batches when it is the primary, one just before patience with it ends, and is silent else.
+    /// As primary, it orders empty batches, each just before the others lose patience. Otherwise it is silent.
     EmptyBatches,
 }
 
-/// How the program lies that takes a validator's place.
+/// The lies of the program that replaces a validator.
 pub(crate) const PROGRAM_LIES: [&str; 9] = [
     "double-vote",
     "wrong-root",
@@ -166,11 +172,11 @@ pub(crate) const PROGRAM_LIES: [&str; 9] = [
 ];
 
 impl Lie {
-    /// Those that leave evidence, by their names in the file.
+    /// The lies that leave evidence, by their names in the file.
     pub(super) const CONVICTS: &str = "`twin`, `old_state`, `double_vote` and `anything`";
 
-    /// What others may get two signed statements of: nobody else can be convicted. Of the rest each validator hears one word at most, or
-    /// none that is signed.
+    /// Returns the statements of which others may receive two signed versions: only these lies can be convicted. With
+    /// the other lies, each validator hears at most one version, or none that is signed.
     pub(super) fn evidence(&self) -> &'static [Statement] {
         match self {
             Lie::Twin { .. } => &[Statement::Orders, Statement::Prepares],
@@ -186,7 +192,7 @@ impl Lie {
         }
     }
 
-    /// As the program that takes the validator's place knows it; none if the validator's own program lies.
+    /// Returns the lie's name in the program that replaces the validator; `None` if the validator's own program lies.
     pub(super) fn of_program(&self) -> Option<&'static str> {
         match self {
             Lie::Twin { .. } | Lie::OldState => None,
@@ -203,25 +209,25 @@ impl Lie {
     }
 }
 
-/// Which nodes a fault hits.
+/// The nodes that a fault affects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
-    /// All of these at once: names of nodes or groups; `primary` is whoever is it then.
+    /// All of these at once: names of nodes or groups; `primary` is the node that is primary at that time.
     Nodes(Vec<String>),
-    /// These one after another; `for` counts for each.
+    /// These nodes one after another; `for` applies to each.
     Rolling {
         /// Names of nodes or groups.
         nodes: Vec<String>,
-        /// From one to the next.
+        /// The time from one node to the next.
         every: Span,
     },
-    /// One that the seed draws: the name of a group, or of several nodes.
+    /// One node that the seed draws, from the name of a group or from several nodes.
     OneOf(Vec<String>),
 }
 
 impl Target {
-    /// The names that it is written with.
+    /// Returns the names listed in the file.
     pub(super) fn names(&self) -> &[String] {
         match self {
             Target::Nodes(names) | Target::OneOf(names) | Target::Rolling { nodes: names, .. } => names,
@@ -230,7 +236,7 @@ impl Target {
 }
 
 impl What {
-    /// Its name in the file.
+    /// Returns its name in the file.
     pub fn name(&self) -> &'static str {
         match self {
             What::Kill(_) => "kill",
@@ -253,7 +259,7 @@ impl What {
         }
     }
 
-    /// Whom it hits, if it hits nodes.
+    /// Returns its target, if it affects nodes.
     pub(super) fn target(&self) -> Option<&Target> {
         match self {
             What::Kill(target)
@@ -276,7 +282,8 @@ impl What {
         }
     }
 
-    /// Whether it may meet this node: one that it names, one that the seed may draw, or one that may be primary then.
+    /// Whether it may affect this node: because it names the node, the seed may draw it, or it may be primary at that
+    /// time.
     pub(super) fn may_meet(&self, topology: &Topology, names: &Names, place: Place) -> bool {
         let listed: Vec<&[String]> = match self {
             What::Link { between, .. } | What::Partition { between } => {
@@ -290,7 +297,7 @@ impl What {
         })
     }
 
-    /// Whether the seed, or the chain, decides whom of several nodes it meets.
+    /// Whether the seed or the chain chooses among several nodes.
     pub(super) fn draws(&self) -> bool {
         self.target().is_some_and(|target| match target {
             Target::OneOf(_) => true,
@@ -307,7 +314,7 @@ impl What {
         )
     }
 
-    /// Whether a node that it met has to catch up afterwards. Those that are down need an end (`for`) for that.
+    /// Whether an affected node has to catch up afterwards. A node that is down needs an end (`for`) for that.
     pub(super) fn leaves_behind(&self, has_end: bool) -> bool {
         match self {
             What::Restart(_)
@@ -324,7 +331,7 @@ impl What {
         }
     }
 
-    /// Whether it is over once it was done, so that it takes no `for`.
+    /// Whether it takes effect at once, so that it has no `for`.
     pub(super) fn is_done_at_once(&self) -> bool {
         matches!(
             self,
@@ -336,7 +343,7 @@ impl What {
         )
     }
 
-    /// Whether it changes who validates.
+    /// Whether it changes the validator set.
     pub(super) fn changes_validators(&self) -> bool {
         matches!(self, What::AddValidator(_) | What::RemoveValidator(_))
     }
@@ -360,7 +367,7 @@ fn once() -> u32 {
 mod tests {
     use super::*;
 
-    /// Goal: each lie of the program is one that an order can name.
+    /// Goal: an order can name each lie of the program.
     #[test]
     fn lies_of_the_program_are_listed() {
         let lies = [
@@ -378,7 +385,7 @@ mod tests {
         assert_eq!(Lie::OldState.of_program(), None);
     }
 
-    /// Goal: an error names the lies that leave evidence, and no other.
+    /// Goal: an error names the lies that leave evidence, and no others.
     #[test]
     fn lies_with_evidence_are_listed() {
         let twin = Lie::Twin { heard_by: Vec::new() };

@@ -1,4 +1,4 @@
-//! Scenarios: what a team tests its chain with before a release, in YAML.
+//! Scenarios: the tests of a chain before a release, in YAML.
 //!
 //! ```text
 //!  FILE.yaml ─▶ parse ─▶ rules ─▶ Scenario ─▶ plan ─▶ engine (a Devnet) ─▶ RunReport ─▶ judge ─▶ exit code
@@ -7,21 +7,24 @@
 //! ```
 //!
 //! Invariants:
-//! * A scenario that parses can be run where the machine has what it takes: programs, data, the right to mount. Keys of node.yaml are
-//!   checked by the node's own crate, and attacks by their names. Only keys of nodes with another program are not known.
+//! * A scenario that parses can run on any machine with its requirements: programs, data, the right to mount. Keys of
+//!   node.yaml are checked by the node's own crate, and attacks by their names. Only keys of nodes with another program
+//!   are not checked.
 //! * An error names the file, the line and the key, and says what to write.
-//! * Nothing is made from a number of a file before it was checked.
-//! * The seed decides keys, load, and the times and victims of faults.
+//! * No number in a file is used before it is checked.
+//! * The seed determines keys, load, and the times and victims of faults.
 //! * A criterion whose figure was not measured is not met.
 //!
-//! Nodes have no code for it: everything that happens to one comes from outside. Its clock and its flushes go through a library
-//! that the loader puts before libc (`slipstream-preload`). A validator lies by running twice, by old data, or by a program that
-//! takes its place. Peers that lie are servers of that program, which the operator's command gives to a node.
+//! Nodes have no code for scenarios: every fault comes from outside. A library that the loader puts before libc
+//! (`slipstream-preload`) controls a node's clock and flushes. A validator lies by running twice, by old data, or
+//! through a program that replaces it. Lying peers are servers of that program, which the operator's command gives to a
+//! node.
 //!
 //! ```
 //! use slipnet::scenario::Scenario;
 //!
-//! let text = "name: a\ndescription: b\nduration: 10s\ncriteria: [equal_roots]\nfaults:\n- at: 3s\n  what: { kill: { nodes: [validator-9] } }\n";
+//! let text = "name: a\ndescription: b\nduration: 10s\ncriteria: [equal_roots]\nfaults:\n\
+//!     - at: 3s\n  what: { kill: { nodes: [validator-9] } }\n";
 //! let error = Scenario::parse(text, "a.yaml".as_ref()).unwrap_err().to_string();
 //! assert!(error.starts_with("a.yaml:7:") && error.contains("no node is called `validator-9`"), "{error}");
 //! ```
@@ -54,7 +57,7 @@ pub use schema::schema;
 pub use span::{InvalidSpan, Span};
 pub use twin::{Defect, TWIN_SUFFIX, Twin};
 
-/// Where exported snapshots go, below the nodes' directory.
+/// The directory of exported snapshots, in the nodes' directory.
 pub(crate) const ARCHIVE: &str = "archive";
-/// The largest disk that a node may have for itself: it is in memory.
+/// The largest disk of a node's own: it is in memory.
 pub(crate) const DISK_MIB_MAX: u64 = 4_096;

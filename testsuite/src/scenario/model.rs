@@ -1,4 +1,4 @@
-//! [`Scenario`] as it stands in its file. What a value may be is checked by `rules`; what it means is the engine's.
+//! [`Scenario`] as written in its file. `rules` checks the values; the engine defines their meaning.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::{
     load::Rate,
 };
 
-/// What a team wants to know of its chain: nodes, load, faults by time or by seed, and when it counts as passed.
+/// A test of a chain: nodes, load, faults by time or by seed, and the criteria for passing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Lower-case words and digits joined by `-`, at most 48 bytes.
     pub name: String,
-    /// What passing it shows, in a sentence.
+    /// What a pass shows, in a sentence.
     pub description: String,
-    /// Keys, load and the times of faults come from it, at most 64 bytes.
+    /// The seed of keys, load and the times of faults, at most 64 bytes.
     #[serde(default = "default_seed")]
     pub seed: String,
-    /// From the first batch until criteria are judged, 5 s to 1 h; joins, phases and faults lie within.
+    /// The time from the first batch until criteria are judged, 5 s to 1 h; joins, phases and faults lie within.
     pub duration: Span,
-    /// The nodes and what is between them.
+    /// The nodes and the links between them.
     #[serde(default)]
     pub topology: Topology,
     /// The load, in phases that may overlap.
@@ -35,32 +35,33 @@ pub struct Scenario {
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<Fault>,
-    /// What must hold; the scenario fails by the names of those that do not.
+    /// The conditions that must hold; a failed scenario names those that do not.
     pub criteria: Vec<Criterion>,
 }
 
-/// The nodes and what is between them.
+/// The nodes and the links between them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Topology {
-    /// Nodes that certify from the first batch on, 1 to 32: `validator-0`, `validator-1`, …
+    /// The number of validators from the first batch on, 1 to 32: `validator-0`, `validator-1`, …
     pub validators: u32,
     /// Groups of further nodes; at most 64 nodes in all.
     pub groups: Vec<Group>,
-    /// Funded accounts, 2 to 10,000.
+    /// The number of funded accounts, 2 to 10,000.
     pub accounts: u32,
-    /// `consensus.batch_interval_ms`, and the same between empty batches, 20 to 60,000; without it the nodes' defaults.
+    /// `consensus.batch_interval_ms`, and the interval between empty batches, 20 to 60,000; the nodes' defaults if not
+    /// given.
     pub batch_interval_ms: Option<u64>,
     /// Batches between two snapshots, 1 to 1,000,000.
     pub snapshot_interval_batches: u64,
-    /// How long a node may take until it answers, 1 s to 10 min: one that joins, one that is there from the start, and the validators with
-    /// their first batch. The clock goes on while nodes join.
+    /// The time limit for a node to answer, 1 s to 10 min: for one that joins, for one that is there from the start,
+    /// and for the validators with their first batch. The clock continues while nodes join.
     pub ready_within: Span,
     /// Keys of node.yaml by their full names, such as `storage.prune.bodies`, for all nodes.
     pub config: Config,
-    /// What differs for some nodes; later entries are above earlier ones.
+    /// Settings of individual nodes; later entries override earlier ones.
     pub settings: Vec<Settings>,
-    /// What is between two regions. Nodes without a region are beside everybody.
+    /// The links between two regions. Nodes without a region have undelayed links to all.
     pub links: Vec<Link>,
 }
 
@@ -83,47 +84,49 @@ impl Default for Topology {
     }
 }
 
-/// Nodes that are alike: `NAME` if it is one, else `NAME-0`, `NAME-1`, …
+/// Nodes of the same kind: `NAME` if there is one, otherwise `NAME-0`, `NAME-1`, …
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// As the name of a scenario; no other group or node has it.
+    /// Formed like a scenario's name; no other group or node may have it.
     pub name: String,
-    /// Nodes, 1 to 63.
+    /// The number of nodes, 1 to 63.
     #[serde(default = "one")]
     pub count: u32,
-    /// Whether it only follows, or validates once the chain's set names it.
+    /// Whether the nodes only follow, or validate once the chain's validator set names them.
     #[serde(default)]
     pub part: Part,
-    /// How it catches up; not of a candidate.
+    /// The sync mode; not for a candidate.
     #[serde(default)]
     pub mode: SyncMode,
-    /// When it starts, with an empty disk; without it before the clock of the scenario does.
+    /// When the nodes start, with an empty disk; before the scenario's clock if not given.
     #[serde(default)]
     pub joins: Option<Span>,
-    /// Whom it dials: names of nodes or of groups before it; without them everybody before it.
+    /// The nodes that they dial: names of nodes, or of groups before this one; all earlier nodes if not given.
     #[serde(default)]
     pub behind: Vec<String>,
-    /// A lie of `lying_peers` with `-` for each `_`: servers that tell it stand before those in its list of peers.
+    /// A lie of `lying_peers`, written with `-` for each `_`: servers with this lie come first in the nodes' list of
+    /// peers.
     #[serde(default)]
     pub among: Option<String>,
-    /// Whether trust starts at a waypoint that a validator tells when the node starts, instead of at the genesis; not of a candidate.
+    /// Whether trust starts at a waypoint, which a validator gives when the node starts, instead of at the genesis; not
+    /// for a candidate.
     #[serde(default)]
     pub waypoint: bool,
 }
 
-/// What a group's nodes are.
+/// The role of a group's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
     /// Follows.
     #[default]
     Fullnode,
-    /// Follows until the chain's set names its key.
+    /// Follows until the chain's validator set names its key.
     Candidate,
 }
 
-/// What differs for some nodes.
+/// Settings of individual nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -132,23 +135,23 @@ pub struct Settings {
     /// Keys of node.yaml by their full names.
     #[serde(default)]
     pub config: Config,
-    /// Where they are: `eu`, `us`, `usw`, `ap`, `jp`, `au`, `sa`, or a region that `links` name.
+    /// The region of these nodes: `eu`, `us`, `usw`, `ap`, `jp`, `au`, `sa`, or one that `links` names.
     #[serde(default)]
     pub region: Option<String>,
-    /// The program that they run: `current`, or a name that `--program NAME=PATH` gives.
+    /// The program that these nodes run: `current`, or a name that `--program NAME=PATH` gives.
     #[serde(default)]
     pub program: Option<String>,
-    /// MiB of a disk of their own, in memory, 128 to 4,096: for the fault `full_disk`. Takes the right to mount. An eighth of it is their
-    /// `storage.disk_free_min_mib`, unless `config` says otherwise.
+    /// The size of a disk of each node's own, in memory, 128 to 4,096 MiB: for the fault `full_disk`. Needs the right
+    /// to mount. An eighth of it becomes `storage.disk_free_min_mib`, unless `config` sets that.
     #[serde(default)]
     pub disk_mib: Option<u64>,
 }
 
-/// What is between two regions, in both directions.
+/// The link between two regions, in both directions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Two regions; the same one twice is what is between its own nodes.
+    /// Two regions; the same one twice is the link between the nodes within it.
     pub between: [String; 2],
     /// How datagrams travel.
     #[serde(default)]
@@ -156,7 +159,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether it is between the same two regions as another one.
+    /// Whether it connects the same two regions as `other`.
     pub(super) fn is_beside(&self, other: &Link) -> bool {
         let ([one, another], [from, to]) = (&self.between, &other.between);
         (one, another) == (from, to) || (one, another) == (to, from)
@@ -167,47 +170,48 @@ impl Link {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkShape {
-    /// One way, at most 10 s.
+    /// The one-way delay, at most 10 s.
     pub delay: Span,
-    /// Up to so much more, drawn for each datagram; they stay in order. At most 10 s.
+    /// The maximum additional delay, drawn for each datagram, at most 10 s; datagrams stay in order.
     pub jitter: Span,
-    /// KiB per second; without it as much as comes.
+    /// The bandwidth in KiB per second; unlimited if not given.
     pub kib_per_second: Option<u64>,
-    /// Share that is lost, 0 to 1.
+    /// The share of lost datagrams, 0 to 1.
     pub loss: f64,
 }
 
-/// A stretch of load.
+/// A phase of load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// For criteria and reports; as the name of a scenario.
+    /// The name in criteria and reports, formed like a scenario's name.
     pub name: String,
-    /// When it begins.
+    /// When the phase begins.
     #[serde(default)]
     pub at: Span,
-    /// How long transactions leave, at least 1 s.
+    /// How long transactions are sent, at least 1 s.
     #[serde(rename = "for")]
     pub lasts: Span,
-    /// How many leave.
+    /// The rate of transactions.
     pub rate: PhaseRate,
     /// Kinds of transactions and their weights; `slipnet load --help` lists the kinds.
     #[serde(default = "transfers")]
     #[schemars(schema_with = "super::schema::mix")]
     pub mix: BTreeMap<String, u32>,
-    /// The nodes that take the transactions: names of nodes or groups.
+    /// The nodes that get the transactions: names of nodes or groups.
     #[serde(default = "validators")]
     pub to: Vec<String>,
-    /// The node that commits are read from; it takes transactions too. Without it the first of `to`.
+    /// The node from which commits are read; it also gets transactions. The first of `to` if not given.
     #[serde(default)]
     pub read_from: Option<String>,
-    /// The nodes at which the follow latency is read: names of nodes or groups, or `fullnodes`.
+    /// The nodes at which the follow latency is measured: names of nodes or groups, or `fullnodes`.
     #[serde(default)]
     pub followers: Vec<String>,
-    /// Reads per second, at the followers and at the node that commits are read from, half by HTTP and half by WebSocket.
+    /// Reads per second, at the followers and at the node from which commits are read, half over HTTP and half over
+    /// WebSocket.
     #[serde(default)]
     pub reads_per_second: u32,
-    /// A directory of `NUMBER.rlp.gz`, for the kind `access-lists`; a relative one is beside the file.
+    /// A directory of `NUMBER.rlp.gz`, for the kind `access-lists`; a relative path starts at the file's directory.
     #[serde(default)]
     pub access_lists: Option<String>,
 }
@@ -216,27 +220,27 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PhaseRate {
-    /// The same all the time.
+    /// A constant rate.
     Constant(u32),
-    /// In a straight line.
+    /// A linear change of the rate.
     Ramp {
-        /// At the beginning.
+        /// The rate at the beginning.
         from: u32,
-        /// At the end.
+        /// The rate at the end.
         to: u32,
     },
-    /// A base rate, and at the end of each period a peak.
+    /// A base rate, with a peak at the end of each period.
     Burst {
-        /// Between peaks.
+        /// The rate between peaks.
         base: u32,
-        /// In a peak.
+        /// The rate in a peak.
         peak: u32,
-        /// From peak to peak.
+        /// The time from peak to peak.
         period: Span,
-        /// Of a peak, below the period.
+        /// The length of a peak; less than the period.
         peak_lasts: Span,
     },
-    /// Doubles until the chain no longer keeps up, then halves the gap; ends with the phase at the latest.
+    /// Doubles the rate until the chain no longer keeps up, then halves the gap; ends with the phase at the latest.
     Saturation {
         /// The first rate.
         from: u32,
@@ -246,7 +250,7 @@ pub enum PhaseRate {
 }
 
 impl PhaseRate {
-    /// As a load knows it; none of a search.
+    /// Returns the load's rate; `None` for a search.
     pub(super) fn known(self) -> Option<Rate> {
         match self {
             PhaseRate::Constant(per_second) => Some(Rate::Constant { per_second }),
@@ -258,14 +262,14 @@ impl PhaseRate {
         }
     }
 
-    /// The fastest rate that is known beforehand, and the most transactions that it can mean over a time.
+    /// Returns the highest rate that is known in advance, and the most transactions that it can mean over a duration.
     pub(super) fn bounds(self, lasts: Span) -> (u32, f64) {
         let seconds = lasts.seconds();
         match self {
             PhaseRate::Constant(rate) => (rate, f64::from(rate) * seconds),
             PhaseRate::Ramp { from, to } => (from.max(to), f64::from(from.max(to)) * seconds),
             PhaseRate::Burst { base, peak, .. } => (base.max(peak), f64::from(base.max(peak)) * seconds),
-            // Steps are signed one by one.
+            // The transactions are signed separately for each step.
             PhaseRate::Saturation { from, step_seconds } => (from, f64::from(from) * step_seconds as f64),
         }
     }

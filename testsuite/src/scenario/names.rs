@@ -1,19 +1,19 @@
-//! Names of nodes, and what a name in a scenario stands for.
+//! Names of nodes, and the nodes that a name in a scenario matches.
 
 use std::collections::BTreeSet;
 
 use super::model::{Part, Scenario, Topology};
 
-/// All nodes.
+/// The name of all nodes.
 pub(super) const ALL: &str = "all";
-/// The nodes that certify from the first batch on.
+/// The name of the initial validators.
 pub(super) const VALIDATORS: &str = "validators";
-/// All other nodes.
+/// The name of all other nodes.
 pub(super) const FULLNODES: &str = "fullnodes";
-/// Whoever orders the batches at the time of a fault.
+/// The name of the node that is primary at the time of a fault.
 pub(super) const PRIMARY: &str = "primary";
 
-/// A node of a scenario, by its place among all.
+/// A node of a scenario, by its index among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(pub(super) usize);
 
@@ -21,7 +21,7 @@ pub(super) struct Place(pub(super) usize);
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     names: Vec<String>,
-    /// The group of each node that is no validator.
+    /// The group of each node; `None` for a validator.
     groups: Vec<Option<usize>>,
     group_names: Vec<String>,
 }
@@ -31,7 +31,7 @@ impl Names {
         Names::of_topology(&scenario.topology)
     }
 
-    /// Call it only once the counts were checked: it makes a text for every node.
+    /// Makes a name for every node. Call it only after the counts have been checked.
     pub(super) fn of_topology(topology: &Topology) -> Names {
         let mut names: Vec<String> =
             (0..topology.validators).map(|index| format!("validator-{index}")).collect();
@@ -57,7 +57,7 @@ impl Names {
         &self.names[place.0]
     }
 
-    /// The group of a node; none of a validator.
+    /// Returns the group of a node; `None` for a validator.
     pub(super) fn group(&self, place: Place) -> Option<usize> {
         self.groups[place.0]
     }
@@ -66,7 +66,7 @@ impl Names {
         (0..self.len()).map(Place)
     }
 
-    /// What a name stands for, in the order of the nodes; empty if nobody has it.
+    /// Returns the nodes that a name matches, in node order; empty for an unknown name.
     pub(super) fn find(&self, name: &str) -> Vec<Place> {
         let is_it = |place: &Place| match name {
             ALL => true,
@@ -80,8 +80,8 @@ impl Names {
         self.all().filter(is_it).collect()
     }
 
-    /// What several names stand for together, each node once, in the order in which the names stand; those of one name in the order of
-    /// the nodes.
+    /// Returns the nodes that several names match, each once. They are in the order of the names, and in node order
+    /// within a name.
     pub(super) fn find_all(&self, names: &[String]) -> Vec<Place> {
         let mut found: Vec<Place> = names.iter().flat_map(|name| self.find(name)).collect();
         let mut seen = BTreeSet::new();
@@ -89,7 +89,7 @@ impl Names {
         found
     }
 
-    /// Names of one or more nodes that an error can offer, not too many of them: none that nobody has.
+    /// Returns names of nodes or groups that an error can suggest, limited in number. All of them exist.
     pub(super) fn offered(&self) -> String {
         let mut offered = vec![ALL, VALIDATORS];
         if !self.group_names.is_empty() {
@@ -101,13 +101,13 @@ impl Names {
         listed(offered)
     }
 
-    /// Names of single nodes that an error can offer, not too many of them.
+    /// Returns names of single nodes that an error can suggest, limited in number.
     pub(super) fn offered_nodes(&self) -> String {
         listed(self.names.iter().map(String::as_str).collect())
     }
 }
 
-/// The first names of a list; more would hide what is wrong.
+/// Joins the first names of a list; more would hide what is wrong.
 fn listed(mut names: Vec<&str>) -> String {
     const OFFERED_MAX: usize = 12;
     let rest = if names.len() > OFFERED_MAX { ", …" } else { "" };
@@ -115,7 +115,7 @@ fn listed(mut names: Vec<&str>) -> String {
     format!("{}{rest}", names.join(", "))
 }
 
-/// Whether a group's nodes may be added to the validators.
+/// Whether a node may be added to the validators.
 pub(super) fn is_candidate(topology: &Topology, names: &Names, place: Place) -> bool {
     names.group(place).is_some_and(|group| topology.groups[group].part == Part::Candidate)
 }
@@ -147,7 +147,7 @@ mod tests {
         assert!(names.offered().contains("fan"), "{}", names.offered());
     }
 
-    /// Goal: what a file says first is first: the node that commits are read from, and whose turn it is.
+    /// Goal: the order of the file counts: for the node from which commits are read, and for turns.
     #[test]
     fn several_names_keep_their_order() {
         let groups = vec![group("alone", 1), group("fan", 3)];
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(together(&["validator-1", "nobody", "validator-1", "alone"]), [1, 2]);
     }
 
-    /// Goal: an error offers names that somebody has, and of single nodes where one is asked for.
+    /// Goal: an error suggests names that exist, and only single nodes where one is required.
     #[test]
     fn names_that_are_offered_are_somebodys() {
         let alone = Names::of_topology(&Topology { validators: 2, ..Topology::default() });

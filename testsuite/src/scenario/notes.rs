@@ -1,4 +1,4 @@
-//! [`notes`]: what a sound scenario may mean otherwise than whoever wrote it thought.
+//! [`notes`]: where a valid scenario may not mean what its author intended.
 
 use super::{
     engine::{
@@ -11,7 +11,8 @@ use super::{
     span::Span,
 };
 
-/// A line for each fault that the scenario's end cuts short, and for each program that whoever runs it names.
+/// Returns a line for each fault that the scenario's end cuts short, and for each program that must be given on the
+/// command line.
 pub(super) fn notes(scenario: &Scenario) -> Vec<String> {
     let names = Names::of(scenario);
     let end_ms = scenario.duration.ms();
@@ -44,7 +45,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: whoever checks a file learns what the end of the clock cuts, and what running it takes. What fits is not told.
+    /// Goal: a check of a file reports which faults the end of the clock cuts short, and what a run requires. Faults
+    /// that fit are not mentioned.
     #[test]
     fn what_is_cut_and_what_is_missing_is_told() {
         let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\

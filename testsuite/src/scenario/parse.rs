@@ -1,4 +1,4 @@
-//! From a text to a checked [`Scenario`], or to an error with line, caret and advice.
+//! Parses a text to a checked [`Scenario`], or to an error with line, caret and advice.
 
 use std::{cell::Cell, fmt, fs::File, io::Read, path::Path};
 
@@ -13,16 +13,17 @@ use slipstream_yaml::{Mistake, Place, mask::mask_text, options};
 use super::{error::ScenarioError, model::Scenario, rules};
 use crate::{load::access_lists_in, relay::KIB_PER_SECOND_MAX};
 
-/// Longest scenario file: keeps a wrong path (a log, a report) from being read into memory, and bounds every list in it.
+/// The longest scenario file. It keeps a wrong path (a log, a report) from being read into memory, and bounds every
+/// list in the file.
 pub const SCENARIO_BYTES_MAX: u64 = 256 << 10;
 
-/// A part of the path to an error that has no name.
+/// An unnamed part of the path to an error.
 const UNKNOWN: &str = "?";
 
-/// What is wrong with a value that can be decoded.
+/// What is wrong with a value that was decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// The key, from the outside to the inside; list items by their number.
+    /// The key, outermost part first; list items are named by their index.
     pub(super) key: Vec<String>,
     /// What is wrong, and what to write.
     pub(super) text: String,
@@ -33,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<String, ScenarioError> {
     let failed = |source| ScenarioError::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    // As text only then: the last of them may be a part of a character.
+    // The bytes are converted to text only now: the limit may cut a character.
     let length = file.take(SCENARIO_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if length as u64 > SCENARIO_BYTES_MAX {
         return Err(ScenarioError::TooLong { path: path.to_owned(), max: SCENARIO_BYTES_MAX });
@@ -46,10 +47,10 @@ pub(super) fn read(path: &Path) -> Result<String, ScenarioError> {
 }
 
 impl Scenario {
-    /// Decodes and checks a text that stands, or would stand, in the file `path`.
+    /// Decodes and checks a text from, or for, the file `path`.
     ///
     /// # Errors
-    /// If it is no YAML, has a key that nobody knows, or a value that cannot be run.
+    /// If it is not YAML, or has an unknown key or a value that cannot be run.
     pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
         let scenario = decode::<Scenario>(text, path)?;
         rules::check(&scenario).map_err(|problem| refused(text, path, problem))?;
@@ -64,10 +65,11 @@ impl Scenario {
         Scenario::parse(&read(path)?, path)
     }
 
-    /// As [`Scenario::load`], where its loads will run: finds the directories that they read. A relative one is beside the file.
+    /// As [`Scenario::load`], on the machine where its loads will run: finds the directories that they read. A relative
+    /// path starts at the file's directory.
     ///
     /// # Errors
-    /// As [`Scenario::load`], and if such a directory is not there or has no access lists.
+    /// As [`Scenario::load`], and if such a directory is missing or has no access lists.
     pub fn load_whole(path: &Path) -> Result<Scenario, ScenarioError> {
         let text = read(path)?;
         let mut scenario = Scenario::parse(&text, path)?;
@@ -82,7 +84,7 @@ impl Scenario {
     }
 }
 
-/// The directory of access lists that a file names; else what is wrong with it.
+/// Returns the directory of access lists that a file names. The error says what is wrong with it.
 fn lists_beside(file: &Path, dir: &str) -> Result<String, String> {
     let found = file.parent().unwrap_or(Path::new("")).join(dir);
     access_lists_in(&found).map_err(|error| {
@@ -104,7 +106,7 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
     })
     .map_err(|error: Error| {
         let mistake = Mistake::of(&error);
-        // The parser gives the place of the key.
+        // The parser gives the position of the key.
         let value = mistake.is_of_a_value().then(|| place_of(text, &segments));
         let (line, column) = value.flatten().unwrap_or((mistake.line, mistake.column));
         let (place, word) = Place::quote(text, line, column);
@@ -117,7 +119,7 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
     })
 }
 
-/// An error of the decoder, with what to write in its place where that is known: of a value by its key, of a name by those that there are.
+/// Adds advice to a decoder's error where it is known: by key for a value, and by the existing names for a name.
 fn advised(message: String, key: &[String], word: &str) -> String {
     let is_of_a_value = message.starts_with("must be ") || message.starts_with("invalid ");
     match key.last().map(String::as_str) {
@@ -147,7 +149,7 @@ fn advised(message: String, key: &[String], word: &str) -> String {
     advice.map_or_else(|| message.clone(), |advice| format!("{message}; {advice}"))
 }
 
-/// The one of these names that looks like one that was written; none if none does.
+/// Returns the most similar name; `None` if no name is similar enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     const ALIKE: f64 = 0.8;
     let rated = known.iter().map(|other| (strsim::jaro_winkler(other, name), *other));
@@ -155,7 +157,7 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     (likeness >= ALIKE).then_some(nearest)
 }
 
-/// A part of the path to an error, as errors of decoded values name it.
+/// Names a part of the path to an error, as errors of decoded values do.
 fn name(segment: &Segment) -> String {
     match segment {
         Segment::Seq { index } => index.to_string(),
@@ -165,7 +167,7 @@ fn name(segment: &Segment) -> String {
     }
 }
 
-/// The error of a value that was decoded, at its place, or at the place of the section that lacks it.
+/// Makes the error of a decoded value. Its position is the value, or the section that lacks it.
 pub(super) fn refused(text: &str, path: &Path, problem: Problem) -> ScenarioError {
     let (line, column) = place(text, &problem.key);
     let (place, _) = Place::quote(text, line, column);
@@ -173,16 +175,16 @@ pub(super) fn refused(text: &str, path: &Path, problem: Problem) -> ScenarioErro
     ScenarioError::Wrong { path: path.to_owned(), place, message }
 }
 
-/// Where a value begins; that of the innermost section around it that is there, if it has its default.
+/// Returns the position of a value. For a default value, it is that of the innermost section around it in the file.
 fn place(text: &str, key: &[String]) -> (u64, u64) {
     (0..=key.len()).rev().find_map(|depth| place_of(text, &key[..depth])).unwrap_or((1, 1))
 }
 
-/// Where a value begins, if it is there. The text itself has no place of its own.
+/// Returns the position of a value, if it is in the file. The document itself has no position.
 fn place_of(text: &str, key: &[String]) -> Option<(u64, u64)> {
     let found = Cell::new((1, 1));
     let search = Search { path: key, found: &found };
-    // A key that is not there leaves the place unset.
+    // If the key is missing, the position stays unset.
     let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
         search.deserialize(deserializer)
     });
@@ -242,7 +244,7 @@ impl<'de> Visitor<'de> for Search<'_> {
         }
     }
 
-    // A scalar where a section is looked for: what is wrong has no place of its own in it.
+    // A scalar instead of a section has no inner positions.
     fn visit_str<E>(self, _: &str) -> Result<(), E> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! [`plan`]: what happens when, drawn from a scenario and its seed alone.
+//! [`plan`]: what happens when, determined by a scenario and its seed alone.
 
 use std::collections::BTreeSet;
 
@@ -12,38 +12,38 @@ use super::{
     span::Span,
 };
 
-/// Something that is done to the nodes.
+/// An event that affects nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Event {
     /// Milliseconds after the clock starts.
     pub(super) at_ms: u64,
-    /// When it ends; none if nothing ends it.
+    /// When it ends; `None` if nothing ends it.
     pub(super) until_ms: Option<u64>,
     pub(super) action: Action,
 }
 
-/// What is done.
+/// The action of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     /// The node starts for the first time.
     Join(Place),
-    /// Something happens to one node.
+    /// One node is harmed.
     Node {
         harm: Harm,
         who: Who,
     },
-    /// The links between these pairs change; none is a cut.
+    /// The links between these pairs change; `None` cuts them.
     Links {
         pairs: Vec<(Place, Place)>,
         shape: Option<LinkShape>,
     },
-    /// A node is given so many peers that lie.
+    /// A node gets `count` lying peers.
     LyingPeers {
         lie: PeerLie,
         count: u32,
         who: Who,
     },
-    /// Attackers of the siege.
+    /// Attackers of the siege start.
     Attack {
         name: String,
         victim: Place,
@@ -54,7 +54,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whom it meets; none if it meets links.
+    /// Returns the affected node; `None` if it affects links.
     pub(super) fn whom(&self) -> Option<Who> {
         match self {
             Action::Node { who, .. } | Action::LyingPeers { who, .. } => Some(*who),
@@ -75,31 +75,31 @@ pub(super) enum Harm {
     Pause,
     Restart,
     Wipe,
-    /// The number decides the bit.
+    /// The number determines the bit.
     BitFlip(u64),
     FullDisk,
-    /// So many milliseconds more for each flush.
+    /// The additional milliseconds of each flush.
     SlowDisk(u64),
-    /// By so many milliseconds, back if they are negative.
+    /// The jump in milliseconds, negative for a jump back.
     ClockJump(i64),
-    /// These hear the second one.
+    /// The nodes that hear the second instance.
     Twin(Vec<Place>),
     OldState,
-    /// The program that takes its place lies like this.
+    /// The lie of the program that replaces the validator.
     Liar(&'static str),
-    /// To this program.
+    /// The new program.
     Upgrade(String),
 }
 
-/// Whom it happens to.
+/// The affected node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     Node(Place),
-    /// Whoever orders the batches then.
+    /// The node that is primary at that time.
     Primary,
 }
 
-/// All events of a scenario, in the order of time. The same scenario gives the same plan.
+/// Returns all events of a scenario, in time order. The same scenario gives the same plan.
 pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
     let names = Names::of(scenario);
     let mut events = Vec::new();
@@ -114,7 +114,7 @@ pub(super) fn plan(scenario: &Scenario) -> Vec<Event> {
     events
 }
 
-/// Who validates when the clock is over, if the chain takes each change.
+/// Returns the validators at the end of the clock, if the chain accepts each change.
 pub(super) fn validators_at_end(scenario: &Scenario, names: &Names) -> BTreeSet<Place> {
     let mut validators: BTreeSet<Place> = names.find(VALIDATORS).into_iter().collect();
     for event in plan(scenario) {
@@ -131,10 +131,10 @@ pub(super) fn validators_at_end(scenario: &Scenario, names: &Names) -> BTreeSet<
     validators
 }
 
-/// The events of the fault at this place, each time that it is drawn.
+/// Returns the events of the fault with this index, for each draw.
 pub(super) fn of_fault(scenario: &Scenario, names: &Names, index: usize) -> Vec<Event> {
     let fault = &scenario.faults[index];
-    // Each fault has luck of its own: one that is added does not move the others.
+    // Each fault has its own random generator: adding one does not move the others.
     let seed = Digest::tagged("slipnet/faults/1", format!("{}/{index}", scenario.seed).as_bytes());
     let mut random = StdRng::from_seed(seed.0);
     let mut events = Vec::new();
@@ -208,7 +208,7 @@ fn harm(what: &What, names: &Names, random: &mut StdRng) -> Option<Harm> {
     }
 }
 
-/// Whom a fault hits, and how many milliseconds after its beginning.
+/// Returns the nodes that a fault affects, each with the milliseconds after the fault's beginning.
 fn hit(target: &Target, names: &Names, random: &mut StdRng) -> Vec<(u64, Who)> {
     let found = names.find_all(target.names());
     match target {
@@ -218,7 +218,7 @@ fn hit(target: &Target, names: &Names, random: &mut StdRng) -> Vec<(u64, Who)> {
             (0..).zip(found).map(|(turn, place)| (turn * every.ms(), Who::Node(place))).collect()
         }
         Target::OneOf(_) => {
-            // Whoever is named first is not drawn sooner: the same seed draws the same node in whatever order they stand.
+            // The list is sorted, so that the same seed draws the same node whatever the order in the file.
             let mut found = found;
             found.sort();
             let drawn = (!found.is_empty()).then(|| found[random.random_range(0..found.len())]);
@@ -241,7 +241,7 @@ mod tests {
         Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Goal: the seed alone decides when faults come and whom they hit, and faults that are added leave the others where they were.
+    /// Goal: the seed alone determines when faults come and whom they affect, and added faults do not move the others.
     #[test]
     fn a_seed_gives_one_plan() {
         let drawn =
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(events[7].action, Action::Links { pairs, shape: None });
     }
 
-    /// Goal: turns come in the order of the file, and what the seed draws has nothing to do with that order.
+    /// Goal: turns come in the order of the file, and the seed's draws do not depend on that order.
     #[test]
     fn turns_come_in_the_order_of_the_file() {
         let met = |what: &str| {
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(met("{ one_of: [late, validators] }"), met("{ one_of: [validators, late] }"));
     }
 
-    /// Goal: clocks jump to both sides, disks get slower, and each lie is told apart.
+    /// Goal: clocks jump in both directions, disks become slower, and each lie is planned as such.
     #[test]
     fn clocks_disks_and_lies_are_planned() {
         let faults = "\
@@ -317,7 +317,8 @@ mod tests {
         assert_eq!(harms, wanted.iter().collect::<Vec<_>>());
         assert_eq!(events[4].until_ms, Some(16_000));
     }
-    /// Goal: each node that a fault of lying peers hits has liars of its own, also one that the seed draws, at a time that it draws.
+    /// Goal: each node that a fault of lying peers affects has its own liars, including nodes and times that the seed
+    /// draws.
     #[test]
     fn lying_peers_are_planned_for_each_node() {
         let faults = "\

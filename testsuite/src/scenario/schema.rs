@@ -1,5 +1,5 @@
-//! The JSON Schemas of scenarios and twins: what editors complete and check. They refuse what a single key refuses; rules that concern
-//! several keys are left to `slipnet scenarios check`.
+//! The JSON Schemas of scenarios and twins, by which editors complete and check. They cover the rules of single keys;
+//! rules about several keys are left to `slipnet scenarios check`.
 
 use clap::ValueEnum;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Scenario, Twin};
 use crate::load::Workload;
 
-/// The schema (draft 2020-12) of a scenario, or of a twin.
+/// Returns the schema (draft 2020-12) of a scenario, or of a twin.
 pub fn schema(of_twin: bool) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let (schema, title) = match of_twin {
@@ -20,7 +20,7 @@ pub fn schema(of_twin: bool) -> Value {
     schema
 }
 
-/// Weights by the kinds of load that there are.
+/// Returns the schema of a mix: weights by existing kind of load.
 pub(super) fn mix(_: &mut SchemaGenerator) -> Schema {
     let kinds: Vec<&str> = Workload::value_variants().iter().map(|kind| kind.name()).collect();
     json_schema!({
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::scenario::shipped;
 
-    /// Goal: an editor that goes by the schema accepts every scenario that ships, and refuses a key that nobody knows.
+    /// Goal: the schema accepts every built-in scenario, and refuses an unknown key.
     #[test]
     fn the_schema_takes_what_ships_and_refuses_what_nobody_knows() {
         for (of_twin, texts) in [

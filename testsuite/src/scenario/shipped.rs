@@ -1,21 +1,21 @@
-//! The scenarios that come with the program, and their twins.
+//! The built-in scenarios, and their twins.
 
 use std::path::Path;
 
 use super::{Scenario, ScenarioError, Twin};
 
-/// One that ships.
+/// A built-in scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// As `slipnet run` takes it, and as it stands in its file.
+    /// The name for `slipnet run`, which is also that in its file.
     pub name: &'static str,
-    /// YAML.
+    /// The scenario's YAML.
     pub text: &'static str,
-    /// YAML of its twin.
+    /// The YAML of its twin.
     pub twin: &'static str,
 }
 
-/// All, from the plain to the wild.
+/// All built-in scenarios, from plain to wild.
 pub const ALL: &[Shipped] = &[
     Shipped {
         name: "steady-state",
@@ -109,21 +109,21 @@ pub const ALL: &[Shipped] = &[
     },
 ];
 
-/// The one of a name.
+/// Returns the built-in scenario with this name.
 pub fn named(name: &str) -> Option<&'static Shipped> {
     ALL.iter().find(|shipped| shipped.name == name)
 }
 
 impl Shipped {
-    /// The scenario.
+    /// Parses the scenario.
     ///
     /// # Errors
-    /// None: a test parses all of them.
+    /// None in practice: a test parses all of them.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         Scenario::parse(self.text, Path::new(&format!("{}.yaml", self.name)))
     }
 
-    /// The scenario with its defect, and the criteria that must fail.
+    /// Parses the twin: the scenario with its defect, and the criteria that must fail.
     ///
     /// # Errors
     /// As [`Shipped::scenario`].
@@ -142,10 +142,11 @@ mod tests {
         scenario::{criteria::Criterion, model::PhaseRate},
     };
 
-    /// The longest that a scenario's clock may run, so that it is done within five minutes.
+    /// The longest duration of a scenario's clock, so that a run takes less than five minutes.
     const SECONDS_MAX: f64 = 270.0;
 
-    /// Goal: the page for people names all that ships with what it shows and what is planted, and its example is a scenario.
+    /// Goal: the documentation names all built-in scenarios with their purpose and planted defect, and its example is a
+    /// valid scenario.
     #[test]
     fn the_documentation_is_of_what_ships() {
         let page = include_str!("../../../docs/scenarios.md");
@@ -161,7 +162,7 @@ mod tests {
         Scenario::parse(example, Path::new("docs/scenarios.md")).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Goal: every scenario that ships can be run, has the name of its file, and ends in time. Its twin fails by one of its
+    /// Goal: every built-in scenario can be run, has the name of its file, and ends in time. Its twin fails one of its
     /// criteria.
     #[test]
     fn all_that_ships_is_sound() {
@@ -175,8 +176,8 @@ mod tests {
         }
     }
 
-    /// Goal: what ships sends each kind of transaction that needs no data from outside, reads beside, and loses nothing unseen. A search
-    /// goes beyond what a chain takes.
+    /// Goal: the built-in scenarios send each kind of transaction that needs no outside data, read at the same time,
+    /// and detect every loss. A search exceeds a chain's limit.
     #[test]
     fn loads_that_ship_are_of_all_kinds_and_complete() {
         let scenario = |shipped: &Shipped| shipped.scenario().unwrap_or_else(|error| panic!("{error}"));

@@ -1,18 +1,18 @@
-//! [`Span`]: a length of time as a person writes it: `500ms`, `30s`, `5m`, `1h`.
+//! [`Span`]: a duration as a person writes it: `500ms`, `30s`, `5m`, `1h`.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The longest time that can be written: a day. Sums of a few of them stay far below what overflows.
+/// The longest duration that can be written: a day. Sums of a few of them cannot overflow.
 const SPAN_MAX: Duration = Duration::from_secs(86_400);
-/// Milliseconds of each unit, the largest first, so that a time is shown in the largest that divides it.
+/// The milliseconds of each unit, the largest first: a duration is shown in the largest unit that divides it.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-/// Characters of a refused text that its error quotes.
+/// The most characters of a refused text that its error quotes.
 const QUOTED_CHARS_MAX: usize = 40;
 
-/// A length of time, in whole milliseconds, at most a day.
+/// A duration in whole milliseconds, at most a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(Duration);
 
@@ -22,27 +22,27 @@ pub struct Span(Duration);
 pub struct InvalidSpan(String);
 
 impl Span {
-    /// So many milliseconds; more than a day is a day.
+    /// Makes a duration from milliseconds, capped at a day.
     pub fn from_ms(ms: u64) -> Span {
         Span(Duration::from_millis(ms).min(SPAN_MAX))
     }
 
-    /// So many seconds; more than a day is a day.
+    /// Makes a duration from seconds, capped at a day.
     pub fn from_secs(seconds: u64) -> Span {
         Span::from_ms(seconds.saturating_mul(1_000))
     }
 
-    /// In milliseconds.
+    /// Returns the milliseconds.
     pub fn ms(self) -> u64 {
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// In seconds.
+    /// Returns the seconds.
     pub fn seconds(self) -> f64 {
         self.0.as_secs_f64()
     }
 
-    /// As the standard library has it.
+    /// Returns the standard library's type.
     pub fn duration(self) -> Duration {
         self.0
     }

@@ -1,4 +1,5 @@
-//! [`Twin`]: a scenario with a planted defect. It must fail, by the criteria that it names: else the scenario shows nothing.
+//! [`Twin`]: a scenario with a planted defect. It must fail the criteria that it names; otherwise the scenario shows
+//! nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +15,14 @@ use super::{
     rules,
 };
 
-/// The end of a twin's file name, in place of `.yaml`.
+/// The suffix of a twin's file name, instead of `.yaml`.
 pub const TWIN_SUFFIX: &str = ".defect.yaml";
 
-/// What a twin's file says. The scenario beside it has the rest.
+/// A twin's file. The rest comes from the scenario beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Twin {
-    /// What is planted, and why the criteria see it.
+    /// The planted defect, and why the criteria detect it.
     pub description: String,
     /// The defect.
     pub defect: Defect,
@@ -29,31 +30,32 @@ pub struct Twin {
     pub must_fail: Vec<String>,
 }
 
-/// What a twin has beyond its scenario.
+/// The additions of a twin to its scenario.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Defect {
-    /// Keys of node.yaml for all nodes, above those of the scenario.
+    /// Keys of node.yaml for all nodes; they override the scenario's.
     pub config: Config,
-    /// Above those of the scenario.
+    /// Settings that override the scenario's.
     pub settings: Vec<Settings>,
-    /// In place of those that the scenario has between the same regions.
+    /// Links that replace the scenario's between the same regions.
     pub links: Vec<Link>,
-    /// After those of the scenario.
+    /// Faults that follow the scenario's.
     pub faults: Vec<Fault>,
 }
 
 impl Twin {
-    /// The file of a scenario's twin.
+    /// Returns the path of a scenario's twin.
     pub fn path_of(scenario: &Path) -> PathBuf {
         let name = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         scenario.with_file_name(name + TWIN_SUFFIX)
     }
 
-    /// Decodes a text that stands, or would stand, in the file `path`; the scenario with the defect, and the names that must fail.
+    /// Decodes a text from, or for, the file `path`. Returns the scenario with the defect, and the names of the
+    /// criteria that must fail.
     ///
     /// # Errors
-    /// As [`Scenario::parse`], also of what the defect makes of the scenario.
+    /// As [`Scenario::parse`], including for the scenario with the defect.
     pub fn parse(
         text: &str,
         path: &Path,
@@ -68,7 +70,7 @@ impl Twin {
         Ok((defective, must_fail))
     }
 
-    /// As [`Twin::parse`], of a file.
+    /// As [`Twin::parse`], for a file.
     ///
     /// # Errors
     /// As [`Twin::parse`], and if it cannot be read.
@@ -116,7 +118,7 @@ impl Twin {
     }
 }
 
-/// A problem of the scenario with the defect, at its place in the twin's file.
+/// Moves a problem of the scenario with the defect to its position in the twin's file.
 fn shifted(problem: Problem, scenario: &Scenario) -> Problem {
     let Problem { mut key, text } = problem;
     let own = match key.first().map(String::as_str) {
@@ -130,7 +132,7 @@ fn shifted(problem: Problem, scenario: &Scenario) -> Problem {
         && let Ok(number) = index.parse::<usize>()
     {
         let Some(number) = number.checked_sub(own) else {
-            // The scenario says it, and it is wrong only with what the defect says.
+            // The value is the scenario's, and is wrong only together with the defect.
             return Problem { key: vec!["defect".to_owned()], text };
         };
         *index = number.to_string();
@@ -163,7 +165,8 @@ mod tests {
         assert_eq!(Twin::path_of(Path::new("x/a.yaml")), Path::new("x/a.defect.yaml"));
     }
 
-    /// Goal: what a twin says of two regions is in place of what its scenario says, and two words of its own are refused.
+    /// Goal: a twin's links replace those of its scenario between the same regions, and two of its own for the same
+    /// regions are refused.
     #[test]
     fn links_of_a_twin_are_in_place_of_the_scenarios() {
         let link = |one: &str, other: &str, ms: u32| {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::{API_PORT, Blueprint, Member, PEERS_PORT, Way};
 use crate::relay::Link;
 
-/// The first port of a sidecar; the place of the node that a link leads to is added.
+/// The first port of a sidecar; the place of the link's target node is added.
 const LINK_PORT: u16 = 10_000;
 /// How long the load waits for its nodes, which start with it.
 const WAIT: &str = "5m";

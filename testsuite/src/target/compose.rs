@@ -12,7 +12,7 @@ use super::{
 };
 use crate::devnet::files;
 
-/// Where the devnet's directory is in a container.
+/// The path of the devnet's directory in a container.
 const MOUNT: &str = "/devnet";
 /// The load's service.
 const LOAD: &str = "load";
@@ -67,7 +67,7 @@ fn write_config(blueprint: &Blueprint, member: &Member) -> Result<()> {
     write_yaml(&path, "Written by slipnet. Relative paths start at this file's directory.", &config)
 }
 
-/// Where a node's API is on this machine.
+/// Returns the port of a node's API on this machine.
 fn port(blueprint: &Blueprint, place: usize) -> Option<u16> {
     let base = blueprint.base_port.unwrap_or(API_PORT);
     u16::try_from(place).ok().and_then(|place| base.checked_add(place))
@@ -78,9 +78,9 @@ fn service(blueprint: &Blueprint, place: usize, member: &Member) -> Result<Value
     let (name, genesis) = (&member.name, files::GENESIS);
     let mut service = json!({
         "image": NODE_IMAGE,
-        // It is built here: a registry's image of that name is somebody else's.
+        // The image is built here: a registry's image of that name is somebody else's.
         "pull_policy": PULL,
-        // Whoever wrote the key, which nobody else can read.
+        // The user that wrote the key, which nobody else can read.
         "user": format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
         "command": ["run", "--config", format!("{MOUNT}/{name}/{}", files::CONFIG)],
         "volumes": [format!("./{genesis}:{MOUNT}/{genesis}:ro"), format!("./{name}:{MOUNT}/{name}")],

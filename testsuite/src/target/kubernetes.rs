@@ -21,7 +21,7 @@ const LOAD: &str = "load";
 const MEMORY_MIB: u64 = 2_048;
 /// The chart cuts longer names, and the nodes would not find each other.
 const NAME_BYTES_MAX: usize = 52;
-/// Kubernetes takes a ConfigMap of 1 MiB, of which its names take some.
+/// The largest genesis: Kubernetes limits a ConfigMap to 1 MiB, including its names.
 const GENESIS_BYTES_MAX: u64 = (1 << 20) - (8 << 10);
 const COMMENT: &str = "Values for packaging/helm/slipstream, written by slipnet. All keys are known to everybody who knows the seed: for tests alone.\n\
                        The release must be called devnet: nodes find each other by the names of its services.";
@@ -37,7 +37,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
     let (values, keys) = (dir.join("values.yaml"), dir.join("keys.yaml"));
     let genesis = dir.join(files::GENESIS);
     check_genesis(&genesis)?;
-    // As packaging/container builds it; the chart's own version is that of a release.
+    // The image built by packaging/container; the chart's own version is that of a release.
     let image = json!({ "repository": NODE_IMAGE, "tag": "latest", "pullPolicy": PULL });
     let value = json!({ "image": image, "groups": groups, "jobs": { LOAD: load } });
     write_yaml(&values, COMMENT, &value)?;
@@ -51,7 +51,7 @@ pub(super) fn write(blueprint: &Blueprint) -> Result<String> {
     ))
 }
 
-/// A larger genesis is in no ConfigMap: Kubernetes would refuse the release.
+/// Refuses a genesis too large for a ConfigMap: Kubernetes would refuse the release.
 fn check_genesis(path: &Path) -> Result<()> {
     let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
     ensure!(
@@ -70,7 +70,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name that the chart gives a group's Service for clients.
+/// Returns the chart's name of a group's Service for clients.
 fn service(member: &Member) -> String {
     format!("{NAME}-{}", member.name)
 }
@@ -113,7 +113,7 @@ fn relay(arguments: &[String]) -> Value {
         },
         "resources": {
             "requests": { "cpu": "100m", "memory": "64Mi" },
-            // Both directions of all links may be full, 32 MiB each; a few are.
+            // Both directions of all links may be full, with 32 MiB each; in practice a few are.
             "limits": { "memory": "1Gi" },
         },
     })

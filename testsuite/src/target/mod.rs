@@ -34,17 +34,17 @@ use crate::{
     relay::Shape,
 };
 
-/// The port for peers of every node, which has an address of its own.
+/// The peers' port of every node; each node has its own address.
 const PEERS_PORT: u16 = 7400;
 /// The API's port of every node.
 const API_PORT: u16 = 8545;
-/// A node takes 64 peers by default, and is one itself.
+/// The most nodes: one node, and the 64 peers that it accepts by default.
 const NODES_MAX: usize = 65;
-/// The mode of files that their owner alone can read.
+/// The mode of files that only their owner can read.
 const PRIVATE: u32 = 0o600;
-/// The name of the project, and of the release.
+/// The name of the Compose project, and of the Helm release.
 const NAME: &str = "devnet";
-/// Images, as packaging/container builds them.
+/// The images that packaging/container builds.
 const NODE_IMAGE: &str = "slipstream";
 const TOOLS_IMAGE: &str = "slipnet";
 /// Where a devnet is to run.
@@ -121,7 +121,7 @@ pub fn write(target: Target, plan: &Plan) -> Result<String> {
     }
 }
 
-/// A node's configuration with its peers, and with the names of all nodes.
+/// Returns a node's configuration with its peers, and with the names of all nodes.
 fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
     let mut config = member.config.clone();
     config["network"]["peers"] = json!(peers);
@@ -130,7 +130,7 @@ fn config(blueprint: &Blueprint, member: &Member, peers: &[String]) -> Value {
     config
 }
 
-/// A value as YAML, each string on one line: folded ones would be read alike, by programs alone.
+/// Formats a value as YAML, with each string on one line: only programs could read folded ones.
 fn yaml(value: &Value) -> Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     Ok(serde_saphyr::to_string_with_options(value, options)?)
@@ -143,7 +143,7 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
     fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file that its owner alone can read, as keys are, also where others could read the one before.
+/// Writes a file that only its owner can read, such as a key, even if an existing file was readable by others.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     let file = File::options().create(true).truncate(true).write(true).mode(PRIVATE).open(path);
     let written = file.and_then(|mut file| {
@@ -153,7 +153,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A node's directory, with its key.
+/// Creates a node's directory with its key.
 fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
     let dir = dir.join(&member.name);
     fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
@@ -165,7 +165,7 @@ fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Goal: keys that are written over a file that everybody could read are their owner's alone.
+    /// Goal: a key that replaces a world-readable file is readable by its owner alone.
     #[test]
     fn keys_are_private_whatever_was_there() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! From a devnet's plan to the [`Blueprint`] of its files.
+//! Converts a devnet's plan to the [`Blueprint`] of its files.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use super::{Blueprint, Load, Member, Way, files};
 use crate::{accounts, devnet, lab::Plan, manifest::Role};
 
-/// What the load generator's job sends: transactions a second, and for how long. Its command line stands in the written file.
+/// The transactions per second and the duration of the load generator's job. Its command line is in the written file.
 const LOAD_TPS: u32 = 500;
 const LOAD_DURATION: &str = "60s";
-/// Accounts that it sends from, at most.
+/// The most accounts from which it sends.
 const LOAD_ACCOUNTS_MAX: u32 = 200;
 
 pub(super) fn blueprint(plan: &Plan) -> Result<Blueprint> {
     let options = &plan.devnet;
     let dir = options.dir.clone().context("name the directory for the files with --dir")?;
     ensure!(options.accounts > 1, "a load needs at least two accounts: raise --accounts");
-    // Nobody makes a key for each of four billion nodes: the count is checked again where it is known.
+    // This avoids making a key for each of four billion nodes: the count is checked again later.
     let count = options.validators.saturating_add(options.fullnodes);
     ensure!(
         count as usize <= super::NODES_MAX,
@@ -68,7 +68,7 @@ fn load(plan: &Plan, members: &[Member]) -> Load {
     Load { submit, arguments }
 }
 
-/// What the plan says of every node's configuration.
+/// Returns the plan's part of every node's configuration.
 fn config(plan: &Plan) -> Value {
     let options = &plan.devnet;
     let mut config = json!({
@@ -78,7 +78,7 @@ fn config(plan: &Plan) -> Value {
         "log": { "filter": options.log_filter },
     });
     if plan.has_relays() {
-        // What peers tell of lies behind the relays.
+        // Announced addresses bypass the relays.
         config["network"]["outbound"] = json!(0);
     }
     if let Some(mib) = options.block_cache_mib {
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(far.members[0].config["network"]["outbound"], 0);
     }
 
-    /// Goal: what links lose and hold up goes to the sidecars, with regions and without.
+    /// Goal: the limits of links reach the sidecars, with regions and without.
     #[test]
     fn limits_go_to_the_sidecars() {
         let host = |member: &Member| member.name.clone();

@@ -1,4 +1,4 @@
-//! Scenarios with a validator that lies, and the proofs that convict it.
+//! Scenarios with a lying validator, and the proofs that convict it.
 
 use std::path::Path;
 
@@ -32,8 +32,8 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: a primary with two selves orders two batches of one number. All others have the proof, the honest stay unblamed, and all
-/// roots are equal.
+/// Goal: a primary with two instances orders two batches with the same number. All others have the proof, honest nodes
+/// are not blamed, and all roots are equal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_runs_twice_is_convicted() {
     let _room = room().await;
@@ -42,7 +42,7 @@ async fn a_primary_that_runs_twice_is_convicted() {
     assert!(report.passed(), "{:#?}", report.criteria);
 }
 
-/// The load goes to all: to the liar, whose place a program takes that has no API, and to whoever is killed.
+/// The load goes to all nodes: to the liar, whose replacement program has no API, and to the node that is killed.
 const LIES: &str = "\
 name: lies
 description: A validator votes twice, makes outcomes up and sends garbage; then the primary is killed under load.
@@ -72,8 +72,8 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: a validator that votes twice is convicted by all others, which outvote what it makes up. A load survives the death of a node that
-/// it is sent to: what only that one had is sent again.
+/// Goal: a validator that votes twice is convicted by all others, which outvote its made-up outcomes. A load survives
+/// the death of a node that gets its transactions: those that only this node had are resent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_survives_a_lying_validator_and_a_killed_primary() {
     let _room = room().await;

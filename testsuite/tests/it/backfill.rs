@@ -1,4 +1,5 @@
-//! A node that begins at a snapshot fetches the history behind it, and then answers as one that executed every batch.
+//! A node that starts from a snapshot downloads the history before it, and then answers like a node that executed every
+//! batch.
 
 use std::{fs, time::Duration};
 
@@ -14,22 +15,22 @@ use slipnet::{
 
 use crate::common::{deadline, fullnode, pair, until};
 
-/// "Pruned history unavailable".
+/// The error code "Pruned history unavailable".
 const GONE: i64 = 4444;
-/// The section of a node's configuration, and the same with windows of a few batches.
+/// The storage section of a node's configuration, and the same with windows of a few batches.
 const STORAGE: &str = "storage:\n";
 const SMALL_WINDOW: &str = "\
 storage:
   prune: { bodies: 10, receipts: 10, deltas: 10, hints: 10 }
 ";
 
-/// One parameter for each call of a method that takes a batch's number and more.
+/// Returns the parameters of one call per batch, for a method that takes a batch number and more.
 fn calls(last: u64, more: &[Value]) -> Vec<Value> {
     let numbers = (1..=last).map(|number| json!(format!("{number:#x}")));
     numbers.map(|number| Value::Array([&[number], more].concat())).collect()
 }
 
-/// The answers of a node about all batches up to one: blocks, receipts, logs, and what accounts had behind each.
+/// Returns a node's answers about all batches up to `last`: blocks, receipts, logs, and the accounts' state after each.
 async fn answers(rpc: &Rpc, accounts: &[Account], last: u64) -> [Vec<Value>; 4] {
     let blocks = rpc.batch_all("eth_getBlockByNumber", &calls(last, &[json!(true)])).await.unwrap();
     let receipts = rpc.batch_all("eth_getBlockReceipts", &calls(last, &[])).await.unwrap();
@@ -46,7 +47,8 @@ async fn answers(rpc: &Rpc, accounts: &[Account], last: u64) -> [Vec<Value>; 4] 
     [blocks, receipts, vec![logs], states]
 }
 
-/// Waits until a node has the receipts of this batch, which has transactions, and the first state, and fetches nothing any more.
+/// Waits until a node has the receipts of this batch, which has transactions, and the first state, and downloads
+/// nothing more.
 async fn wait_complete(node: &Node, batch: &Value, account: Address) {
     until("the history is complete", async || {
         let first = node.rpc().call::<Value>("eth_getBlockReceipts", json!([batch])).await;
@@ -59,7 +61,7 @@ async fn wait_complete(node: &Node, batch: &Value, account: Address) {
     .await;
 }
 
-/// Stops a node, gives it another configuration, and starts it.
+/// Restarts a node with another configuration.
 async fn restart(node: &mut Node, config: &str) {
     node.stop().await.unwrap();
     fs::write(node.config(), config).unwrap();
@@ -67,14 +69,14 @@ async fn restart(node: &mut Node, config: &str) {
     node.wait_ready(deadline()).await.unwrap();
 }
 
-/// The hashes of the transactions in some blocks.
+/// Returns the hashes of the transactions in some blocks.
 fn hashes(blocks: &[Value]) -> Vec<Value> {
     let transactions = blocks.iter().flat_map(|block| block["transactions"].as_array().unwrap());
     transactions.map(|transaction| json!([transaction["hash"]])).collect()
 }
 
-/// Goal: after a snapshot, and a kill on the way, every batch, receipt, log and state of before is there, by number and by hash; and again
-/// after a smaller window, which has them pruned.
+/// Goal: after a snapshot and a kill during the backfill, every earlier batch, receipt, log and state is available, by
+/// number and by hash. The same holds again after a smaller window has pruned them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_from_a_snapshot_has_the_whole_history() {
     let options = DevnetOptions {

@@ -1,11 +1,11 @@
-//! Scenarios with faults below a node: its clock is wrong, and its disk slow or full.
+//! Scenarios with faults below a node: a wrong clock, and a slow or full disk.
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::engine::run_with_twin;
 
-/// One validator and its follower: faults below their libc are turned on and off while they run. The chain's time stands while the
-/// validator's clock is behind it; the follower's own clock changes no age of a head.
+/// One validator and its follower, with faults below libc that are switched on and off while they run. The chain's time
+/// stands still while the validator's clock is behind it. The follower's own clock does not change the age of a head.
 const BELOW: &str = "\
 name: below
 description: A follower's clock is two minutes ahead for a while, a validator's an hour back, and its disk a little slow.
@@ -37,12 +37,12 @@ defect:
 must_fail: [no_progress, head_age of follower]
 ";
 
-/// Goal: clocks and disks change for as long as the fault lasts, without a hook in the node.
+/// Goal: clocks and disks change while the fault lasts, without a hook in the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_jump_and_disks_are_slow() {
     let (_, report) = run_with_twin(BELOW, BELOW_TWIN).await;
     let follower = report.nodes.iter().find(|node| node.name == "follower").unwrap();
-    // Until the disk stands heads are new, and their time is not.
+    // Until the disk fills up, heads are new, but their timestamps are not.
     let before = follower.head_age.points.iter().filter(|(at_ms, _)| *at_ms < 14_000);
     let oldest = before.map(|(_, age)| *age).fold(0.0, f64::max);
     assert!(
@@ -72,7 +72,7 @@ criteria:
 - no_alarm
 ";
 
-/// The disk is full until the end of the run, and so is that of whom the follower follows.
+/// The disk is full until the end of the run, and so is that of the node that the follower follows.
 const FULL_TWIN: &str = "\
 description: The validator's disk runs full too, and stays so.
 defect:
@@ -82,7 +82,7 @@ defect:
 must_fail: [no_progress]
 ";
 
-/// Whether this process may mount; if not, the test is left out, or fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
+/// Whether this process may mount. If not, the test is skipped, or fails if `SLIPSTREAM_REQUIRE_TMPFS=1`.
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 fn may_mount() -> bool {
     let dir = tempfile::tempdir().unwrap();
@@ -96,8 +96,8 @@ fn may_mount() -> bool {
     false
 }
 
-/// Goal: a node begins on a small disk, ends while that is full, and is at the head again afterwards. A chain whose validator's disk stays
-/// full stands.
+/// Goal: a node starts on a small disk, ends while the disk is full, and is at the head again afterwards. A chain whose
+/// validator's disk stays full stands still.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_disk_runs_full_and_has_room_again() {
     if !may_mount() {

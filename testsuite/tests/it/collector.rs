@@ -9,8 +9,8 @@ use slipnet::{
 
 use crate::common::{deadline, pair};
 
-/// Goal: every field that the collector reads is in the real node's status. A node that is down is a gap instead of an error. The
-/// curve of a fresh fullnode ends at the head.
+/// Goal: every field that the collector reads is in the real node's status. A node that is down is a gap instead of an
+/// error. The curve of a fresh fullnode ends at the head.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_follows_nodes_through_a_kill() {
     let mut devnet = pair(DevnetOptions { batch_interval_ms: Some(50), ..DevnetOptions::default() }).await;
@@ -30,7 +30,7 @@ async fn a_collector_follows_nodes_through_a_kill() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     devnet.node_mut(1).start().unwrap();
     devnet.node_mut(1).wait_head(head, deadline()).await.unwrap();
-    // A rate of CPU takes three looks of the node at its process, and four seconds.
+    // A rate of CPU takes three of the node's own measurements, and four seconds.
     let looked = begin + Duration::from_secs(12);
     tokio::time::sleep_until(looked.into()).await;
     let nodes = collector.finish().await.unwrap();
@@ -44,11 +44,11 @@ async fn a_collector_follows_nodes_through_a_kill() {
         }
         assert!(node.head.points.is_sorted_by_key(|(_, head)| *head as u64), "{}", node.name);
         assert!(node.memory.median().is_some_and(|mib| mib > 1.0), "{:?}", node.memory);
-        // The kernel counts the resident set's peak; a sample is a moment of it.
+        // The kernel records the resident set's peak; a sample is only a moment of it.
         assert!(node.memory_peak_mib.is_some_and(|peak| peak > 1.0), "{:?}", node.memory_peak_mib);
     }
     let [validator, killed, fresh] = &nodes[..] else { panic!("three nodes") };
-    // A busy machine may miss a sample of a node that runs.
+    // A busy machine may miss a sample of a running node.
     let unanswered = (validator.unanswered, killed.unanswered);
     assert!(unanswered.0 < unanswered.1, "a node that was down answered as the others: {unanswered:?}");
     assert!(killed.peers.iter().any(|peer| peer.series.max() > Some(0.0)), "{:?}", killed.peers);

@@ -1,7 +1,7 @@
-//! A node's answers, checked by the schemas of Ethereum's execution APIs.
+//! A node's answers, checked against the schemas of Ethereum's execution APIs.
 //!
-//! The schemas are not part of the project: they are looked for in `$SLIPSTREAM_DATA` and `../shared/data`. If they are missing,
-//! the test says that it skips; with `SLIPSTREAM_REQUIRE_DATA=1` it fails.
+//! The schemas are not part of the project: they are looked for in `$SLIPSTREAM_DATA` and `../shared/data`. If they are
+//! missing, the test says that it skips; with `SLIPSTREAM_REQUIRE_DATA=1` it fails.
 
 mod checked;
 mod specification;
@@ -25,7 +25,8 @@ use slipnet::{
 use self::{checked::Checked, specification::Specification};
 use crate::common::data;
 
-/// Methods of the specification that a node does not have. One that is added leaves this list, and is called below.
+/// Methods of the specification that a node does not have. A method that is added must leave this list, and is called
+/// below.
 const MISSING: [&str; 13] = [
     "debug_getBadBlocks",
     "debug_getRawBlock",
@@ -44,7 +45,7 @@ const MISSING: [&str; 13] = [
 
 const GAS_PRICE_WEI: u128 = 30_000_000;
 
-/// One transaction of each type and outcome, signed; the first of them makes the token.
+/// Returns one signed transaction of each type and outcome; the first deploys the token.
 fn transactions(account: &Account, delegate: &Account) -> Vec<Bytes> {
     let token = account.address.create(0);
     let (chain_id, other) = (7_357, Address::repeat_byte(0xbb));
@@ -105,7 +106,7 @@ fn transactions(account: &Account, delegate: &Account) -> Vec<Bytes> {
     ]
 }
 
-/// Goal: docs/clients.md lists exactly the methods that are missing.
+/// Goal: docs/clients.md lists exactly the missing methods.
 #[test]
 fn the_document_lists_what_is_missing() {
     let document = include_str!("../../../docs/clients.md");
@@ -116,7 +117,7 @@ fn the_document_lists_what_is_missing() {
     assert_eq!(listed, MISSING);
 }
 
-/// Goal: every method that a node has answers, over all types of transactions, in the form that Ethereum's specification says.
+/// Goal: every method of a node answers in the form of Ethereum's specification, for all types of transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_have_the_form_of_the_specification() {
     let Some(dir) = data("execution-apis/src") else { return };
@@ -130,7 +131,7 @@ async fn answers_have_the_form_of_the_specification() {
     let mut receipts = Vec::new();
     for raw in transactions(account, delegate) {
         let hash = checked.call("eth_sendRawTransaction", json!([raw])).await;
-        // The receipt comes first: the specification has no form for a transaction that still waits for its block.
+        // The receipt comes first: the specification has no form for a pending transaction.
         receipts.push(checked.receipt(&hash).await);
         checked.call("eth_getTransactionByHash", json!([hash])).await;
     }

@@ -21,10 +21,11 @@ use crate::common::{
     agree, agreed, deadline, gone, load_runs, ports, program, read, room, stands, until, until_blocking,
 };
 
-/// A chain whose head has not moved for so long stands: a batch that was decided when validators went comes sooner.
+/// The time without a new head after which a chain counts as stopped: a batch that was decided when validators went
+/// down comes sooner.
 const STANDSTILL: Duration = Duration::from_secs(4);
 
-/// `slipnet up`, and the manifest that it printed.
+/// Starts `slipnet up`, and returns the manifest that it printed.
 fn up(arguments: &[&str]) -> (Child, Manifest) {
     up_with(arguments, Stdio::inherit())
 }
@@ -73,10 +74,10 @@ async fn up_serves_load_and_ctrl_c_leaves_nothing() {
     assert!(!manifest.genesis_file.exists(), "the temporary directory stayed");
 }
 
-/// Goal: the nodes end even when slipnet cannot clean up, and their files go when somebody sweeps.
+/// Goal: the nodes end even if slipnet cannot clean up, and the next sweep removes their files.
 #[tokio::test]
 async fn kill_9_of_slipnet_ends_the_nodes() {
-    // Of its own: the commands of other tests sweep too.
+    // The directory is the test's own, because the commands of other tests also sweep.
     let temporary = tempfile::tempdir().unwrap();
     let slipnet = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_slipnet"));
@@ -112,8 +113,8 @@ async fn wait_head(node: &ManifestNode, number: u64) {
     .await;
 }
 
-/// Goal: the end of one node is told and ends only that node; started by hand it joins again where it was. A resumed devnet has the
-/// ports of the first, and says who took one.
+/// Goal: the end of one node is reported and ends only that node; started by hand, it continues where it was. A resumed
+/// devnet has its previous ports, and names whoever took one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,7 +163,8 @@ async fn a_devnet_survives_its_nodes_and_keeps_its_ports() {
     wait_gone(&resumed).await;
 }
 
-/// A pipe that nobody can read any more, nor a process that another test was starting: it has all open files until it runs its program.
+/// Returns a pipe whose reading end is closed everywhere, including in a process that another test was starting: that
+/// has all open files until it runs its program.
 fn closed_pipe() -> PipeWriter {
     let (reader, mut writer) = io::pipe().unwrap();
     drop(reader);
@@ -173,7 +175,7 @@ fn closed_pipe() -> PipeWriter {
     writer
 }
 
-/// Goal: a reader that stops reading ends the command, without a word and with the code that shells show for it.
+/// Goal: if the reader closes the output, the command ends silently, with the exit code that shells show for it.
 #[test]
 fn a_closed_pipe_ends_slipnet_quietly() {
     for arguments in [&["--help"][..], &["up", "-v", "1", "-f", "0", "--accounts", "2"]] {
@@ -184,8 +186,8 @@ fn a_closed_pipe_ends_slipnet_quietly() {
     }
 }
 
-/// Goal: four validators certify with three of them, stand with two, and go on when a third returns. The contracts of both contract
-/// workloads run with every receipt a success.
+/// Goal: four validators certify with three of them, stop with two, and continue when a third returns. The contracts of
+/// both contract workloads run, and every receipt is a success.
 #[tokio::test(flavor = "multi_thread")]
 async fn four_validators_certify_with_three() {
     let _room = room().await;
@@ -204,7 +206,7 @@ async fn four_validators_certify_with_three() {
         assert_eq!((report.committed, report.audit.figures.receipts_failed), (200, 0), "{report}");
     }
 
-    // One that started after the chain began has heard of the others by now, also while the chain went on.
+    // A validator that started after the chain has heard of the others by now, even if the chain continued meanwhile.
     for validator in devnet.nodes() {
         until(&format!("{} votes", validator.name()), async || {
             let consensus = validator.status().await.map_err(|error| error.to_string())?.consensus;
@@ -229,8 +231,8 @@ async fn four_validators_certify_with_three() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: under load the primary is killed, and another one goes on within seconds. Transactions that users gave to others are
-/// executed, and the killed one follows when it is back.
+/// Goal: when the primary is killed under load, another takes over within seconds. Transactions that users gave to
+/// others are executed, and the killed validator follows when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chain_goes_on_without_its_primary() {
     let _room = room().await;
@@ -259,8 +261,8 @@ async fn the_chain_goes_on_without_its_primary() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: with two of four validators gone the chain stands and says so, and reads go unanswered. When one is back it goes on where
-/// it was, with one history, and three answer alike.
+/// Goal: with two of four validators gone, the chain stops and says so, and reads go unanswered. When one is back, it
+/// continues where it was, with one history, and three answer alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_lost_of_four_stand_and_one_back_goes_on() {
     let _room = room().await;

@@ -16,8 +16,8 @@ use slipnet::{
 
 use crate::common::room;
 
-/// Small, and with most of the engine's abilities. Its limits are for debug builds on a busy machine: none is what is tested. By `auto`
-/// the new node might begin from a snapshot, and have no history.
+/// A small scenario with most of the engine's features. Its limits suit debug builds on a busy machine: they are not
+/// what is tested. With `auto` the new node might start from a snapshot, and lack history.
 const SCENARIO: &str = "\
 name: small
 description: Two fullnodes follow one validator; one is killed, one joins.
@@ -44,7 +44,7 @@ criteria:
 - no_alarm
 ";
 
-/// A partition, so that relays are laid and cut too.
+/// A partition, so that relays are created and cut too.
 const TWIN: &str = "\
 description: The new node is cut off from everybody soon after it joined, and stays so.
 defect:
@@ -67,7 +67,7 @@ async fn run_in(dir: &Path, scenario: &Scenario, programs: BTreeMap<String, Path
     run(scenario, &options, Progress::Lines).await.unwrap()
 }
 
-/// What was done to the nodes, in the order in which it began.
+/// Returns the events that affected nodes, in the order in which they began.
 pub(crate) fn marks(report: &RunReport) -> Vec<&str> {
     report.faults.iter().map(|mark| mark.what.as_str()).collect()
 }
@@ -77,8 +77,8 @@ pub(crate) fn failed(report: &RunReport) -> Vec<&str> {
     failed.map(|criterion| criterion.name.as_str()).collect()
 }
 
-/// Runs a scenario and its twin beside each other: most of their time is that of their clocks. Returns both reports, where the scenario
-/// passed and its twin failed as it must.
+/// Runs a scenario and its twin in parallel: most of their time is that of their clocks. Returns both reports if the
+/// scenario passed and its twin failed as it must.
 pub(crate) async fn run_with_twin(scenario: &str, twin: &str) -> (RunReport, RunReport) {
     let scenario =
         Scenario::parse(scenario, Path::new("here.yaml")).unwrap_or_else(|error| panic!("{error}"));
@@ -92,8 +92,8 @@ pub(crate) async fn run_with_twin(scenario: &str, twin: &str) -> (RunReport, Run
     (sound, broken)
 }
 
-/// Goal: a scenario passes. Its report has a series for every node and a mark for every fault, and its twin fails by the named
-/// criterion.
+/// Goal: a scenario passes. Its report has a series for every node and a mark for every fault, and its twin fails the
+/// named criterion.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scenario_passes_and_its_twin_fails_by_name() {
     let (report, _) = run_with_twin(SCENARIO, TWIN).await;
@@ -107,7 +107,8 @@ async fn a_scenario_passes_and_its_twin_fails_by_name() {
     assert!(report.harness.offered > 0.0);
 }
 
-/// The nodes that the load is sent to, read from and followed at are met by nothing. The second phase is a search.
+/// No fault affects the nodes of the load: those that get its transactions, are read from, or follow. The second phase
+/// is a search.
 const WORN: &str = "\
 name: worn
 description: Two fullnodes are worn out, one exports a snapshot, and a second validator is added.
@@ -154,8 +155,8 @@ criteria:
 - no_alarm
 ";
 
-/// Goal: what nodes suffer and what operators do happens, in turn, beside writes and reads. Nothing is lost, and the new validator's epoch
-/// is everybody's.
+/// Goal: faults of nodes and actions of operators happen, in turn, during writes and reads. Nothing is lost, and all
+/// nodes reach the new validator's epoch.
 #[tokio::test(flavor = "multi_thread")]
 async fn worn_nodes_come_back_and_operators_do_their_work() {
     let _room = room().await;
@@ -168,11 +169,12 @@ async fn worn_nodes_come_back_and_operators_do_their_work() {
         marks(&report),
         ["pause", upgrade, upgrade, "bit flip", "export snapshot", "wipe", "add validator"]
     );
-    // One after another, each once.
+    // One after the other, each once.
     let upgraded = report.faults.iter().filter(|mark| mark.what == upgrade);
     let upgraded: Vec<Option<&str>> = upgraded.map(|mark| mark.node.as_deref()).collect();
     assert_eq!(upgraded, [Some("worn-0"), Some("worn-1")]);
-    // The pause, the two upgrades, the flipped bit and the wipe. Of a node that was not at the head by its next fault the last one counts.
+    // The pause, the two upgrades, the flipped bit and the wipe. If a node was not at the head by its next fault, only
+    // the last one counts.
     assert!((2..=5).contains(&report.catch_up.len()), "{:?}", report.catch_up);
     let archive = std::fs::read_dir(dir.path().join("archive")).unwrap();
     assert!(archive.count() > 0, "the archive is empty");

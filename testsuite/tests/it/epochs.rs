@@ -1,4 +1,4 @@
-//! Validators come and go under load, and everybody follows.
+//! Validators come and go under load, and all nodes follow.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -14,7 +14,7 @@ use slipnet::{
 
 use crate::common::{agree, agreed, deadline, load_runs, room, succeed, until};
 
-/// `slipstream validators` at a node, with the owner's key where it sends something.
+/// Runs `slipstream validators` at a node, with the owner's key if it sends a transaction.
 fn validators(devnet: &Devnet, node: usize, arguments: &[&str], key: Option<&str>) -> Output {
     let api = devnet.nodes()[node].rpc().url().to_owned();
     let mut command = Command::new(binary().unwrap());
@@ -25,7 +25,7 @@ fn validators(devnet: &Devnet, node: usize, arguments: &[&str], key: Option<&str
     command.output().unwrap()
 }
 
-/// Waits until the statuses of all these nodes are as they should be.
+/// Waits until the statuses of all these nodes satisfy `is_so`.
 async fn wait(devnet: &Devnet, nodes: &[usize], what: &str, is_so: impl Fn(usize, &Status) -> bool) {
     for index in nodes {
         let node = &devnet.nodes()[*index];
@@ -38,9 +38,9 @@ async fn wait(devnet: &Devnet, nodes: &[usize], what: &str, is_so: impl Fn(usize
     }
 }
 
-/// Goal: under load a validator is added and the proposer removed, by transactions. The new one votes and the removed one follows,
-/// both without a restart. Fullnodes follow across both changes: one in each mode, one from a snapshot before and one from a
-/// waypoint after them.
+/// Goal: under load a validator is added and the proposer removed, by transactions. The new one votes and the removed
+/// one follows, both without a restart. Fullnodes follow across both changes: one in each mode, one from a snapshot
+/// before them and one from a waypoint after them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     let _room = room().await;
@@ -82,7 +82,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     }
     assert!(restorer.sync.snapshot.is_some(), "it began with a snapshot of epoch 0");
 
-    // Given to nodes that stay what they are, and read from one.
+    // The transactions go to nodes that keep their role, and are read from one.
     let rpc = |index: usize| devnet.nodes()[index].rpc().clone();
     let load = LoadOptions {
         workload: Workload::Transfers.into(),
@@ -137,7 +137,7 @@ async fn a_validator_is_added_and_the_proposer_removed_under_load() {
     let read: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let agreed: Vec<&str> =
         read["validators"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
-    // Three of the four present validators, whichever answered first.
+    // Three of the four current validators, whichever answered first.
     assert!(agreed.len() >= 3 && agreed.iter().all(|id| validating.iter().any(|it| it == id)), "{answer}");
     assert!(read["result"].as_str().unwrap().starts_with("0x"), "{answer}");
     devnet.stop().await.unwrap();

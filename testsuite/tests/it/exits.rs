@@ -1,4 +1,4 @@
-//! What `slipnet run` and `slipnet compare` end with, as scripts see it.
+//! The exit codes of `slipnet run` and `slipnet compare`, as scripts see them.
 
 use std::{fs, path::Path, process::Output, thread};
 
@@ -6,7 +6,7 @@ use slipnet::report::RunReport;
 
 use crate::common::{never_ready, program, succeed};
 
-/// Without a load: a chain that goes on, and a node that follows it.
+/// A scenario without a load: a chain, and a node that follows it.
 const SCENARIO: &str = "\
 name: tiny
 description: A fullnode follows one validator.
@@ -30,7 +30,7 @@ defect:
 must_fail: [history of follower, equal_roots]
 ";
 
-/// No program does with so little.
+/// A limit that no program can keep.
 const IMPOSSIBLE: &str = "- memory: { nodes: [validator-0], mib_max: 1 }\n";
 
 const HARMLESS: &str = "\
@@ -40,7 +40,7 @@ defect:
 must_fail: [history of follower]
 ";
 
-/// Runs a scenario and its twin, with what they write below the directory.
+/// Runs a scenario and its twin, with their output in the directory.
 fn run(dir: &Path, scenario: &str, twin: &str) -> Output {
     fs::create_dir(dir).unwrap();
     let file = dir.join("tiny.yaml");
@@ -49,27 +49,27 @@ fn run(dir: &Path, scenario: &str, twin: &str) -> Output {
     program().arg("run").arg(&file).arg("--twin").arg("--dir").arg(dir).output().unwrap()
 }
 
-/// Compares two runs by how many criteria failed; of one measure one run of each side is enough.
+/// Compares two runs by the number of failed criteria; with a single measure, one run per side is enough.
 fn compare(before: &Path, after: &Path) -> Output {
     let mut command = program();
     command.arg("compare").args([before, after]);
     command.args(["--only", "criteria_failed", "--alpha", "0.5"]).output().unwrap()
 }
 
-/// That a command ended with 1, and what it said on either output.
+/// Checks that a command exited with 1, and returns its standard output and standard error.
 fn failed(output: &Output) -> (String, String) {
     let [said, told] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
     assert_eq!(output.status.code(), Some(1), "{said}{told}");
     (said, told)
 }
 
-/// Goal: a run ends with 0 if its twin fails as it must, and with 1 and the criterion's name if a criterion fails or a twin passes.
-/// A comparison of these two runs ends with 1 and the measure's name, and with 0 the other way round.
+/// Goal: a run exits with 0 if its twin fails as it must, and with 1 and the criterion's name if a criterion fails or a
+/// twin passes. A comparison of these two runs exits with 1 and the measure's name, and with 0 the other way round.
 #[test]
 fn runs_and_comparisons_end_with_1_and_the_name_of_what_failed() {
     let dir = tempfile::tempdir().unwrap();
     let [good, bad] = ["good", "bad"].map(|name| dir.path().join(name));
-    // Beside each other: most of their time is that of their clocks.
+    // They run in parallel: most of their time is that of their clocks.
     let (sound, broken) = thread::scope(|scope| {
         let broken = scope.spawn(|| run(&bad, &(SCENARIO.to_owned() + IMPOSSIBLE), HARMLESS));
         (run(&good, SCENARIO, TWIN), broken.join().unwrap())
@@ -93,7 +93,7 @@ fn runs_and_comparisons_end_with_1_and_the_name_of_what_failed() {
     succeed(&compare(&before, &before));
 }
 
-/// One validator of the two runs a program that says something and is never ready.
+/// One of the two validators runs a program that prints something and is never ready.
 const STUCK: &str = "\
 name: stuck
 description: One of two validators is never ready.
@@ -108,7 +108,8 @@ criteria:
 - nobody_honest_blamed
 ";
 
-/// Goal: a run that fails before its first phase ends with 1, and its report names the node and what its log said last.
+/// Goal: a run that fails before its first phase exits with 1, and its report names the node and quotes the end of its
+/// log.
 #[test]
 fn a_run_that_never_begins_has_a_report_and_ends_with_1() {
     let dir = tempfile::tempdir().unwrap();

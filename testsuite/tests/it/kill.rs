@@ -12,13 +12,13 @@ use slipnet::{
 use crate::common::agree;
 
 const KILLS: usize = 20;
-/// Kills of a node that has answered: those during a start alone show nothing of what is kept.
+/// The least kills of a node that has answered: kills during a start alone show nothing about what is kept.
 const ANSWERED_MIN: usize = 5;
-/// Kill times repeat with it; `SLIPSTREAM_SEED` names another.
+/// The seed of kill times; `SLIPSTREAM_SEED` sets another.
 const SEED: u64 = 7;
 
-/// Goal: kill -9 at 20 random moments, some of them during start-up, while the chain grows. A fullnode resumes each time from its
-/// last state, and ends at the validator's state, whether it executes batches or applies their deltas.
+/// Goal: with kill -9 at 20 random moments while the chain grows, some of them during start-up, a fullnode resumes each
+/// time from its last state. It ends at the validator's state, whether it executes batches or applies their deltas.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_fullnodes_resume_and_end_at_the_same_state() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };
@@ -42,13 +42,13 @@ async fn killed_fullnodes_resume_and_end_at_the_same_state() {
     let (mut kill, mut answered) = (0, [0; 2]);
     while kill < KILLS || answered.iter().any(|answered| *answered < ANSWERED_MIN) {
         assert!(kill < 10 * KILLS, "the fullnodes answered {answered:?} times");
-        // A machine on which they start slowly gives them more time.
+        // If the nodes start slowly on a machine, they get more time.
         let turns = 1 + kill as u32 / KILLS as u32;
         tokio::time::sleep(turns * Duration::from_millis(random.random_range(20..900))).await;
         for ((fullnode, head), answered) in fullnodes.into_iter().zip(&mut heads).zip(&mut answered) {
             let node = devnet.node_mut(fullnode);
             node.check_alive().unwrap_or_else(|error| panic!("before kill {kill} (seed {seed}): {error:#}"));
-            // Some nodes are up too briefly to answer; one that does must have kept everything.
+            // Some nodes are up too briefly to answer; one that answers must have kept everything.
             if let Ok(status) = node.status().await {
                 let found = status.head.number;
                 assert!(

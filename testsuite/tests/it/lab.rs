@@ -8,7 +8,7 @@ use slipnet::{devnet::exists, manifest::Manifest};
 
 use crate::common::{gone, ports, program, until_blocking};
 
-/// A registry of this test's; devnets that a failed test leaves end with it.
+/// A registry of this test. Devnets that a failed test has left end with it.
 struct Lab {
     home: tempfile::TempDir,
 }
@@ -22,7 +22,7 @@ impl Lab {
         program().args(arguments).env("SLIPNET_HOME", self.home.path()).output().unwrap()
     }
 
-    /// The output of a command that must succeed.
+    /// Returns the output of a command that must succeed.
     fn said(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -30,7 +30,7 @@ impl Lab {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Why a command was refused.
+    /// Returns the error of a command that must be refused.
     fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
@@ -43,7 +43,7 @@ impl Lab {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// The state of a devnet, null if it is stopped, and the heads of its nodes.
+    /// Returns the state of a devnet, null if it is stopped, and the heads of its nodes.
     fn state(&self, name: &str) -> (Value, Vec<Option<u64>>) {
         let text = self.said(&["status", "--json", "--devnet", name]);
         let mut all: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -59,7 +59,7 @@ impl Lab {
         });
     }
 
-    /// The head of a node that runs; one that is busy may be shown without.
+    /// Returns the head of a running node; retries, because a busy node may be shown without one.
     fn head(&self, name: &str, place: usize) -> u64 {
         until_blocking("a head", || {
             let (state, heads) = self.state(name);
@@ -84,8 +84,8 @@ fn wait_gone(manifest: &Manifest) {
     until_blocking("its keeper has ended", || gone(manifest));
 }
 
-/// Goal: two devnets outlive their commands side by side. One node is stopped, killed and started, and the others notice nothing. A
-/// stopped devnet goes on with its files and ports. `clean` takes only stopped ones.
+/// Goal: two devnets outlive their commands side by side. One node is stopped, killed and started without an effect on
+/// the others. A stopped devnet continues with its files and ports. `clean` removes only stopped ones.
 #[test]
 fn devnets_outlive_the_command_side_by_side() {
     let lab = Lab::new();
@@ -135,7 +135,8 @@ fn devnets_outlive_the_command_side_by_side() {
     wait_gone(&b);
 }
 
-/// Goal: a killed keeper takes its nodes with it, and its devnet starts again. One that cannot start says why and leaves nothing.
+/// Goal: a killed keeper takes its nodes with it, and its devnet starts again. A devnet that cannot start says why and
+/// leaves nothing behind.
 #[test]
 fn a_keeper_that_dies_leaves_no_node() {
     let lab = Lab::new();
@@ -152,7 +153,7 @@ fn a_keeper_that_dies_leaves_no_node() {
     assert!(lab.state("a").0.is_null());
 }
 
-/// The parent of a process, as the kernel tells.
+/// Returns the parent of a process, from the kernel.
 fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap();
     stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()

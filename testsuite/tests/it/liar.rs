@@ -1,4 +1,4 @@
-//! A node that lies: an HTTP server that hands calls to a real one and alters what comes back.
+//! A node that lies: an HTTP server that forwards calls to a real node and alters the results.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Bytes of a request; those of the tests are far shorter.
+/// The most bytes of a request; those of the tests are far shorter.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// The lie about a method's result.
@@ -28,7 +28,7 @@ pub(crate) async fn serve(node: Rpc, lie: Lie) -> String {
     url
 }
 
-/// One request a connection.
+/// Handles one request per connection.
 async fn answer(mut stream: TcpStream, node: Rpc, lie: Lie) {
     let Some(request) = body(&mut stream).await else { return };
     let request: Value = serde_json::from_slice(&request).unwrap();
@@ -75,13 +75,13 @@ pub(crate) fn alter(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Lie 
     })
 }
 
-/// A quantity, one higher.
+/// Increments a quantity.
 pub(crate) fn raise(value: &mut Value) {
     let number: U256 = value.as_str().unwrap().parse().unwrap();
     *value = format!("{:#x}", number + U256::from(1)).into();
 }
 
-/// Hexadecimal text with its last bit flipped.
+/// Flips the last bit of a hexadecimal text.
 pub(crate) fn flip(value: &mut Value) {
     let mut text = value.as_str().unwrap().to_owned();
     let last = text.pop().unwrap().to_digit(16).unwrap() ^ 1;

@@ -1,4 +1,4 @@
-//! Both light clients, the command and the npm package, against real nodes and against nodes that lie.
+//! Both light clients, the command and the npm package, against real nodes and against lying nodes.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ fn package() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../light/js")
 }
 
-/// Whether the JavaScript client can be run here.
+/// Whether the JavaScript client can run here.
 fn has_node() -> bool {
     let found = Command::new("node").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -43,7 +43,7 @@ fn has_node() -> bool {
     found
 }
 
-/// Goal: the npm package passes its own tests, which hold it to the same answers as the crate.
+/// Goal: the npm package passes its own tests, which check that it gives the same answers as the crate.
 #[test]
 fn the_npm_package_passes_its_tests() {
     if !has_node() {
@@ -56,17 +56,17 @@ fn the_npm_package_passes_its_tests() {
     assert!(text.contains("# pass 9") && text.contains("# fail 0"), "{text}");
 }
 
-/// A devnet whose validators changed once; its fullnode is asked.
+/// A devnet whose validators changed once; its fullnode is queried.
 struct Changed {
     devnet: Devnet,
     account: Address,
-    /// Of the batch that ended epoch 0.
+    /// The waypoint of the batch that ended epoch 0.
     end: String,
 }
 
 impl Changed {
     async fn start() -> Changed {
-        // States of the last 64 batches can be proved: at this pace a command may take twelve seconds.
+        // The states of the last 64 batches can be proven: at this rate a command may take twelve seconds.
         let options =
             DevnetOptions { fullnodes: 1, accounts: 3, batch_interval_ms: Some(200), ..Default::default() };
         let mut devnet = Devnet::start(options).await.unwrap();
@@ -97,7 +97,7 @@ impl Changed {
         self.fullnode().rpc()
     }
 
-    /// Until the fullnode has certified batches of an epoch.
+    /// Waits until the fullnode has certified batches of an epoch.
     async fn wait_epoch(&self, epoch: u64) {
         until("an epoch begins", async || {
             let changes: Vec<String> =
@@ -118,7 +118,7 @@ impl Changed {
         quantity(&self.node().call("eth_blockNumber", json!([])).await.unwrap()).unwrap()
     }
 
-    /// `slipstream verify-account` of the contract, by the genesis file.
+    /// Runs `slipstream verify-account` for the contract, from the genesis file.
     fn verify(&self, api: &str, more: &[&str]) -> Output {
         let genesis = self.devnet.genesis_file();
         self.verify_from("--genesis", genesis.to_str().unwrap(), api, &CONTRACT.to_string(), more)
@@ -127,7 +127,7 @@ impl Changed {
     fn verify_from(&self, anchor: &str, from: &str, api: &str, address: &str, more: &[&str]) -> Output {
         let mut command = Command::new(binary().unwrap());
         command.args(["verify-account", anchor, from, "--api", api, address]).args(more);
-        // While a commit is long on its way to the disk, it has the tree, and the node says that it is busy.
+        // While a slow commit is on its way to the disk, it holds the tree, and the node says that it is busy.
         until_blocking("the node has its tree", || {
             let output = command.output().unwrap();
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -136,7 +136,7 @@ impl Changed {
         })
     }
 
-    /// The node's word on an account, without a proof.
+    /// Returns the node's answers about an account, without a proof.
     async fn told(&self, address: Address, slots: &[B256], batch: u64) -> Value {
         let block = format!("{batch:#x}");
         let call =
@@ -161,7 +161,7 @@ impl Changed {
         })
     }
 
-    /// The genesis' own waypoint.
+    /// Returns the genesis's own waypoint.
     async fn genesis_waypoint(&self) -> String {
         let text = std::fs::read_to_string(self.devnet.genesis_file()).unwrap();
         let genesis: slipstream_types::Genesis = serde_json::from_str(&text).unwrap();
@@ -169,7 +169,8 @@ impl Changed {
     }
 }
 
-/// The lies, with what both clients call them: the package's code, and the command's exit code with a part of what it says.
+/// Returns the lies, with both clients' errors: the package's code, and the command's exit code with a part of its
+/// message.
 fn lies(old: Value) -> Vec<(&'static str, liar::Lie, &'static str, (i32, &'static str))> {
     use liar::{alter, flip, raise};
     let withheld: liar::Lie = Arc::new(|method, result| match method {
@@ -230,8 +231,8 @@ fn lies(old: Value) -> Vec<(&'static str, liar::Lie, &'static str, (i32, &'stati
     ]
 }
 
-/// Goal: across a change of validators both clients get the chain's values, from the genesis and from waypoints, of existing
-/// accounts and of a missing one. Both refuse every lie, for what it is.
+/// Goal: across a change of validators, both clients get the chain's values, from the genesis and from waypoints, of
+/// existing accounts and of a missing one. Both refuse every lie with the right error.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_light_clients_believe_the_validators_and_not_the_node() {
     let _room = room().await;
@@ -248,7 +249,7 @@ async fn both_light_clients_believe_the_validators_and_not_the_node() {
     .await;
     let recorded_at = Instant::now();
 
-    // By the genesis, and by the waypoint that it leads to; as a table for people too.
+    // From the genesis, and from the waypoint that follows from it; also as a table.
     let shown: Value = serde_json::from_str(&succeed(&chain.verify(node.url(), &json))).unwrap();
     let told = chain.told(CONTRACT, &slots, shown["batch"].as_u64().unwrap()).await;
     assert_eq!((&shown["nonce"], &shown["epoch"], &shown["exists"]), (&json!(1), &json!(1), &json!(true)));
@@ -267,15 +268,15 @@ async fn both_light_clients_believe_the_validators_and_not_the_node() {
     let genesis = chain.devnet.genesis_file();
     let nobody =
         chain.verify_from("--genesis", genesis.to_str().unwrap(), node.url(), &NOBODY.to_string(), &[]);
-    // The new validator's fees go there: it may have some by now.
+    // The new validator's fees go to this account, so it may have some by now.
     assert!(succeed(&nobody).contains("code hash    none"));
-    // A state a little behind the head, by number.
+    // A state slightly behind the head, by number.
     let head = chain.head().await;
     let past = (head - 4).to_string();
     let past = succeed(&chain.verify(node.url(), &["--batch", &past, "--json"]));
     assert_eq!(serde_json::from_str::<Value>(&past).unwrap()["batch"], head - 4);
 
-    // Waypoints that cannot begin a client.
+    // Waypoints from which a client cannot start.
     let inside = chain.fullnode().status().await.unwrap().waypoint.unwrap();
     let refused = chain.verify_from("--waypoint", &inside, node.url(), &NOBODY.to_string(), &[]);
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -329,7 +330,7 @@ async fn javascript(chain: &Changed, slots: &[B256], liars: &BTreeMap<&str, (Str
     assert_eq!(seen["refused"], json!(codes));
 }
 
-/// Writes the answers of these nodes as the vectors of both verifiers: `SLIPSTREAM_BLESS=1`.
+/// Writes the answers of these nodes as the test vectors of both verifiers: `SLIPSTREAM_BLESS=1`.
 async fn bless(chain: &Changed, slots: &[B256], inside: &str) {
     let node = chain.node();
     let mut waypoints = Vec::new();

@@ -1,4 +1,5 @@
-//! Load on a devnet: generators of their own, every kind of transaction, reads beside writes, and books that add up.
+//! Load on a devnet: generator processes, every kind of transaction, concurrent reads, and an audit without
+//! differences.
 
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ async fn devnet() -> (Devnet, LoadOptions) {
     (devnet, options)
 }
 
-/// Goal: two generators send every kind of transaction in a burst and a ramp. Each node has its latencies, reads are answered both
-/// ways, and subscriptions tell every head. Receipts, balances, nonces and slots are right. A second run on the same chain is, too.
+/// Goal: two generators send every kind of transaction in a burst and a ramp. Each node has its latencies, reads are
+/// answered over both transports, and subscriptions announce every head. Receipts, balances, nonces and slots are
+/// right. So are those of a second run on the same chain.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_transaction_is_followed_and_audited() {
     let (devnet, options) = devnet().await;
@@ -40,7 +42,7 @@ async fn every_kind_of_transaction_is_followed_and_audited() {
             ..options.clone()
         };
         let mut summary = load::run(&options, Progress::Quiet).await.unwrap();
-        // The end of the load cuts off what a node that stood has not answered yet: another load tells.
+        // Reads that a stalled node has not answered by the end of the load count as failed, so the load is repeated.
         for _ in 0..2 {
             if summary.reads.iter().any(|reads| reads.failed > 0)
                 || summary.news.iter().any(|news| news.missed > 0)
@@ -52,7 +54,7 @@ async fn every_kind_of_transaction_is_followed_and_audited() {
         assert!(audit.is_clean() && audit.figures.lost == 0, "{audit:?}");
         assert_eq!((summary.committed, audit.figures.receipts_failed), (summary.offered, 0), "{summary}");
         assert_eq!((audit.figures.receipts, summary.followed), (summary.committed, Some(summary.committed)));
-        // Nonce, ether and three tokens of each account, at least.
+        // At least the nonce, ether and three tokens of each account.
         assert!(audit.figures.balances > 5 * u64::from(ACCOUNTS), "{audit:?}");
         assert!(summary.generators == 2 && summary.capacity_per_second > 0.0, "{summary}");
         assert_eq!(summary.follow_ms["fullnode-0"].unwrap().count, summary.committed);
@@ -70,8 +72,8 @@ async fn every_kind_of_transaction_is_followed_and_audited() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: calls with the slots that transactions of mainnet read and wrote are sent and executed. Each written slot has as much as all calls
-/// together added to it.
+/// Goal: calls with the slots that mainnet transactions read and wrote are sent and executed. Each written slot has the
+/// sum of all calls' increments.
 #[tokio::test(flavor = "multi_thread")]
 async fn access_lists_of_mainnet_are_replayed() {
     let Some(lists) = data("access-lists") else { return };
@@ -87,13 +89,13 @@ async fn access_lists_of_mainnet_are_replayed() {
     let audit = &summary.audit;
     assert!(audit.is_clean() && audit.figures.lost == 0, "{audit:?}");
     assert_eq!((summary.committed, audit.figures.receipts_failed), (60, 0), "{summary}");
-    // Nonce and ether of each account; all else are slots. A transaction of mainnet writes several.
+    // The nonce and ether of each account; the rest are slots. A mainnet transaction writes several.
     assert!(audit.figures.balances > 2 * u64::from(ACCOUNTS) + summary.committed, "{audit:?}");
     devnet.stop().await.unwrap();
 }
 
-/// Goal: another program takes a nonce of an account in the middle of a run. The load goes on with the next nonces, loses nothing, and the
-/// audit names the stranger.
+/// Goal: another program takes a nonce of an account in the middle of a run. The load continues with the next nonces
+/// and loses nothing, and the audit reports the foreign transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nonce_that_another_program_took_is_survived_and_named() {
     let (devnet, options) = devnet().await;
@@ -113,7 +115,8 @@ async fn a_nonce_that_another_program_took_is_survived_and_named() {
         (now > before).then_some(()).ok_or_else(|| format!("its nonce is {now}"))
     })
     .await;
-    // Its next one is due two and a half seconds after the last: this comes first, unless the machine is busy. Then the next nonce is tried.
+    // The account's next transaction is due two and a half seconds after the last, so this one comes first, unless the
+    // machine is busy. In that case the next nonce is tried.
     until("the stranger has a nonce", async || {
         let call = Call { value: U256::from(1), ..Call::to(Address::repeat_byte(0x77), 21_000) };
         let executed = chain.execute(&[chain.sign(&account, nonce().await, call)]).await;
@@ -134,7 +137,7 @@ async fn a_nonce_that_another_program_took_is_survived_and_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_below_every_rate_is_found() {
     let (devnet, options) = devnet().await;
-    // No batch is committed at once: this rule fails at every rate.
+    // No batch is committed at once, so this rule fails at every rate.
     let rule = Rule { p99_ms_max: 1.0, ..Rule::default() };
     let search = SaturationOptions { rule, start: 2, step: Duration::from_secs(1), until: None };
     let saturation = load::saturate(&options, search, Progress::Quiet).await.unwrap();

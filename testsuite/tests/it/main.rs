@@ -1,11 +1,12 @@
 //! The testsuite's tests, in one program: they run six at a time, and link once.
 //!
-//! They begin in the order of their names: tests that wait for a long time stand between those that compute, and not at the end. Those of
-//! `accused` and `below` wait most, and begin with the clients' tests, which take little of the room for large devnets (`common::room`).
+//! They start in the order of their names: tests that mostly wait are mixed with those that compute, and are not at the
+//! end. Those of `accused` and `below` wait most, and start with the clients' tests, which take little of the room for
+//! large devnets (`common::room`).
 //!
-//! Each devnet has ports and a directory of its own, and each registry of devnets too. None of these tests changes the environment or the
-//! current directory of this process. What needs that runs in a child process. Relays between nodes raise the number of open files to the
-//! most that is allowed: no test is about that number.
+//! Each devnet has its own ports and directory, and each registry of devnets is separate. None of these tests changes
+//! the environment or the current directory of this process; a test that needs that uses a child process. Relays
+//! between nodes raise the limit of open files to the maximum: no test is about that limit.
 //!
 //! Six tests share the machine, which may be slow: tests wait for conditions (`common`), and none measures speed.
 

@@ -10,16 +10,17 @@ use slipnet::{
 
 use crate::common::{deadline, load_runs, room, until};
 
-/// Fullnodes behind each other.
+/// The number of fullnodes in a line.
 const HOPS: usize = 3;
 const ACCOUNTS: u32 = 100;
 
-/// A count of a node's mesh, from its status.
+/// Returns a count of a node's mesh, from its status.
 fn count(mesh: &serde_json::Value, of: &str) -> u64 {
     mesh[of].as_u64().unwrap()
 }
 
-/// The status of a node to which more batches than these have come by the mesh: on a slow machine the load's were fewer.
+/// Waits for more than `batches` batches through the mesh, and returns the node's status: on a slow machine the load's
+/// were fewer.
 async fn delivered(node: &Node, batches: u64) -> Status {
     until("batches come by the mesh", async || {
         let status = node.status().await.unwrap();
@@ -29,21 +30,21 @@ async fn delivered(node: &Node, batches: u64) -> Status {
     .await
 }
 
-/// The batches that came to a node in some time.
+/// The batches that reached a node in some period.
 #[derive(Debug)]
 struct Came {
-    /// By the mesh.
+    /// Those through the mesh.
     delivered: u64,
-    /// Of these, those without a whole body.
+    /// Those through the mesh without a complete body.
     incomplete: u64,
-    /// All, once they are committed.
+    /// All of them, counted when they are committed.
     committed: u64,
-    /// Those that were announced whole, as soon as they are.
+    /// Those that were announced complete, counted when they are announced.
     announced: u64,
 }
 
 impl Came {
-    /// Since its start.
+    /// Returns the counts since the node's start.
     fn of(status: &Status) -> Came {
         Came {
             delivered: count(&status.mesh, "delivered"),
@@ -62,14 +63,14 @@ impl Came {
         }
     }
 
-    /// Whether nearly all came whole by the mesh.
+    /// Whether nearly all came complete through the mesh.
     fn is_by_the_mesh(&self) -> bool {
         let fetched = self.committed.saturating_sub(self.announced);
         self.incomplete * 10 <= self.delivered && fetched * 10 <= self.delivered
     }
 }
 
-/// Lets a load go through a devnet. Returns what came to each of these nodes meanwhile.
+/// Sends a load through a devnet. Returns the batches that reached each of these nodes meanwhile.
 async fn carried(devnet: &mut Devnet, nodes: &[usize], codec: &str) -> Vec<Came> {
     let mut before = Vec::new();
     for index in nodes {
@@ -93,8 +94,8 @@ async fn carried(devnet: &mut Devnet, nodes: &[usize], codec: &str) -> Vec<Came>
     came
 }
 
-/// Goal: a devnet with each codec carries load. Fullnodes in a line of three hops get its batches by the mesh, coded as the
-/// configuration says, and fetch next to none.
+/// Goal: a devnet with each codec carries load. Fullnodes in a line of three hops get its batches through the mesh,
+/// encoded as configured, and fetch hardly any.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_go_down_a_line_of_fullnodes() {
     let _room = room().await;
@@ -113,7 +114,7 @@ async fn batches_go_down_a_line_of_fullnodes() {
             hops.push(index);
         }
         let mut came = carried(&mut devnet, &hops, codec).await;
-        // Where the machine stood for a moment, nodes ask for what is late: another load tells.
+        // If the machine stalled for a moment, nodes fetch late batches, so the load is repeated.
         for _ in 0..2 {
             if !came.iter().all(Came::is_by_the_mesh) {
                 came = carried(&mut devnet, &hops, codec).await;
@@ -137,15 +138,15 @@ async fn batches_go_down_a_line_of_fullnodes() {
     }
 }
 
-/// Goal: half of the mesh's nodes are killed under load, and the others go on. They ask others for the parts under way, and fetch
-/// next to none.
+/// Goal: when half of the mesh's nodes are killed under load, the others continue. They request the parts in flight
+/// from others, and fetch hardly any batches.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_other_half_goes_on() {
     let _room = room().await;
     let extra = "broadcast:\n  coded_bytes_min: 512\n".to_owned();
     let options = DevnetOptions { validators: 2, accounts: ACCOUNTS, extra, ..DevnetOptions::default() };
     let mut devnet = Devnet::start(options).await.unwrap();
-    // Each stands behind two others; of these one will be killed.
+    // Each is connected to two others, one of which will be killed.
     let validators: Vec<_> = devnet.nodes().iter().map(|node| node.peer_address()).collect();
     let mut rows = vec![validators];
     let mut fullnodes = Vec::new();

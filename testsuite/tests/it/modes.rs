@@ -6,8 +6,8 @@ use slipnet::{
     progress::Progress,
 };
 
-/// Goal: the demo itself, with few validators and little load. Beyond the equal roots, which it checks, each fullnode must
-/// really have gone its own way.
+/// Goal: the demo works with few validators and little load. It checks the equal roots; this test checks that each
+/// fullnode really used its own mode.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_mode_ends_in_the_same_state() {
     let defaults = DemoOptions::default();
@@ -15,7 +15,8 @@ async fn every_mode_ends_in_the_same_state() {
         DevnetOptions { validators: 1, accounts: 50, snapshot_interval_batches: 20, ..defaults.devnet };
     let options = DemoOptions { seconds: 6, tps: 100, devnet };
     let mut report = demo::run(&options, Progress::Quiet).await.unwrap();
-    // A node that hears of batches before it hears of a snapshot follows without one: on a busy machine another demo tells.
+    // A node that hears of batches before it hears of a snapshot follows without one, so on a busy machine the demo is
+    // repeated.
     for _ in 0..2 {
         if report.rows[0].snapshot_number.is_none() {
             report = demo::run(&options, Progress::Quiet).await.unwrap();

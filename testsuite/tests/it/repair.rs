@@ -1,4 +1,4 @@
-//! A fullnode whose rows went wrong on the disk.
+//! A fullnode whose rows are corrupt on disk.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -11,10 +11,10 @@ use slipstream_storage::{StorageConfig, plain_database};
 
 use crate::common::{agree, deadline, until};
 
-/// Rows that are made wrong.
+/// The number of corrupted rows.
 const WRONG: usize = 12;
 
-/// Changes every fourth row of a stopped node's state, and removes the one behind it.
+/// Changes every fourth row of a stopped node's state, and removes the row after it.
 fn spoil(node: &Path) {
     let database = plain_database(&StorageConfig::default(), &node.join("data/db")).unwrap();
     let rows = database.cf_handle("state_a").unwrap();
@@ -38,7 +38,7 @@ fn spoil(node: &Path) {
     }
 }
 
-/// Goal: a node that starts on damaged rows puts them right and follows; its neighbours served it.
+/// Goal: a node that starts with damaged rows repairs them, with data from its peers, and follows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let options = DevnetOptions { validators: 1, accounts: 40, ..DevnetOptions::default() };
@@ -62,7 +62,7 @@ async fn a_fullnode_with_wrong_rows_repairs_itself_and_follows() {
     let count = |name: &str| repair[name].as_u64().unwrap();
     assert_eq!(count("rows_put") + count("rows_removed"), WRONG as u64, "{repair}");
     assert!(count("bytes") > 0, "{repair}");
-    // Lines are written beside.
+    // The log is written asynchronously.
     let log = node.log();
     until("the log tells of the repair", async || {
         let text = fs::read_to_string(&log).unwrap();

@@ -1,4 +1,4 @@
-//! Gas that takes long: it halts no chain, and its sender learns what becomes of it.
+//! Slow gas halts no chain, and its sender learns the outcome.
 
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, Bytes, TxKind, U256, hex};
@@ -11,12 +11,12 @@ use slipnet::{
 
 use crate::common::{receipt, room, until};
 
-/// Deploys a program that copies its input, and calls MODEXP with it until the gas is gone.
+/// Deploys a program that copies its input, and calls MODEXP with it until the gas is used up.
 const PROGRAM: [u8; 25] = hex!("70365f5f375b5f5f365f60055afa506004565f526011600ff3");
-/// More than one batch's gas: at MODEXP's slowest they are a quarter of a minute of execution.
+/// More than one batch's gas: at MODEXP's slowest, a quarter of a minute of execution.
 const ATTACKS: u64 = 18;
 
-/// Lengths of base, exponent and modulus, then all bits set.
+/// Returns the lengths of base, exponent and modulus, then ones in all bits but the last.
 fn slowest_input() -> Vec<u8> {
     let mut input: Vec<u8> =
         [8u64, 81, 8].into_iter().flat_map(|bytes| U256::from(bytes).to_be_bytes::<32>()).collect();
@@ -31,8 +31,8 @@ async fn send(rpc: &Rpc, devnet: &Devnet, account: usize, transaction: TxEip1559
     (raw.to_string(), hash)
 }
 
-/// Goal: 18 transactions of one account, whose gas takes longer than any view of those days, halt no chain. Transactions of others get in
-/// while they wait, and each attack is executed or refused with the reason.
+/// Goal: 18 transactions of one account, whose gas takes longer than a view used to last, halt no chain.
+/// Transactions of others are included while they wait, and each attack is executed or refused with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_gas_halts_no_chain() {
     let _room = room().await;

@@ -1,4 +1,5 @@
-//! Transactions that name no chain: a known contract is deployed at its known address by the transaction that was signed for all chains.
+//! Transactions without a chain id: a transaction that was signed for all chains deploys a known contract at its known
+//! address.
 
 use alloy_consensus::TxEip1559;
 use alloy_primitives::{Address, TxKind, U256, address, b256, hex, keccak256};
@@ -11,18 +12,18 @@ use slipnet::{
 
 use crate::common::{deadline, receipt, room};
 
-/// Deploys the registry of ERC-1820, as the standard has it. Nobody has a key of its sender.
+/// The transaction of the standard that deploys the registry of ERC-1820. Nobody has its sender's key.
 const TRANSACTION: &str = include_str!("data/erc1820.transaction.hex");
 const DEPLOYER: Address = address!("0xa990077c3205cbDf861e17Fa532eeB069cE9fF96");
 const REGISTRY: Address = address!("0x1820a4B7618BdE71Dce8cdc73aAB6C95905faD24");
-/// The most that the transaction pays, as it was signed: 800,000 gas at 100 gwei.
+/// The most that the transaction pays, as signed: 800,000 gas at 100 gwei.
 const COST_WEI: u64 = 80_000_000_000_000_000;
 
 fn raw() -> String {
     format!("0x{}", TRANSACTION.trim())
 }
 
-/// Pays what the deployment costs.
+/// Sends the sender the cost of the deployment.
 async fn fund(devnet: &Devnet, rpc: &Rpc) {
     let transfer = TxEip1559 {
         chain_id: 7_357,
@@ -38,8 +39,8 @@ async fn fund(devnet: &Devnet, rpc: &Rpc) {
     assert_eq!(receipt(rpc, &hash).await["status"], "0x1");
 }
 
-/// Goal: a devnet takes the transaction, whichever node gets it, and every node has the contract: those that executed it, and one
-/// that knows the genesis from its peers alone.
+/// Goal: a devnet accepts the transaction at any node, and every node has the contract: those that executed it, and one
+/// that knows the genesis only from its peers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_presigned_deployment_lands_on_a_devnet() {
     let _room = room().await;
@@ -55,7 +56,7 @@ async fn a_presigned_deployment_lands_on_a_devnet() {
     let fullnode = devnet.nodes()[4].rpc().clone();
     fund(&devnet, &fullnode).await;
     let hash: Value = fullnode.call("eth_sendRawTransaction", json!([raw()])).await.unwrap();
-    // As it is on every chain that has the registry.
+    // The hash on every chain that has the registry.
     let known = b256!("0xfefb2da535e927b85fe68eb81cb2e4a5827c905f78381a01ef2322aa9b0aee8e");
     assert_eq!(hash, json!(known));
     let receipt = receipt(&fullnode, &hash).await;
@@ -92,7 +93,7 @@ async fn a_presigned_deployment_lands_on_a_devnet() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: without the rule every node refuses it, in the words that clients know.
+/// Goal: without the option, every node refuses it, with the error that clients know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_strict_devnet_refuses_it() {
     let options = DevnetOptions {

@@ -1,4 +1,4 @@
-//! What a node of the preset `light` answers: it has the state and the headers, and keeps no transactions.
+//! The answers of a node with the preset `light`: it has the state and the headers, and keeps no transactions.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use tokio_tungstenite::{client_async, tungstenite::Message};
 use crate::common::{deadline, fullnode, pair, receipt, until};
 
 const RECEIVER: Address = address!("00000000000000000000000000000000000bee77");
-/// "Pruned history unavailable".
+/// The error code "Pruned history unavailable".
 const GONE: i64 = 4444;
 const TIP_WEI: u128 = 0xf4240;
 
-/// Seven wei for the receiver.
+/// Signs a transfer of seven wei to the receiver.
 fn transfer(sender: &Account, nonce: u64) -> Signed {
     let transaction = TxEip1559 {
         chain_id: 7_357,
@@ -37,7 +37,7 @@ fn transfer(sender: &Account, nonce: u64) -> Signed {
     seal(&sender.key, transaction)
 }
 
-/// Whether the node says that it does not have this history; what it says otherwise.
+/// Checks that the node says that it lacks this history; the error is its other answer.
 async fn gone(rpc: &Rpc, method: &str, params: Value) -> Result<(), String> {
     let error = match rpc.call::<Value>(method, params).await {
         Ok(answer) => return Err(format!("{method}: {answer}")),
@@ -47,26 +47,27 @@ async fn gone(rpc: &Rpc, method: &str, params: Value) -> Result<(), String> {
     if is_gone { Ok(()) } else { Err(format!("{error:#}")) }
 }
 
-/// The answer to a request over WebSocket.
+/// Returns the answer to a request over WebSocket.
 async fn by_socket(rpc: &Rpc, request: Value) -> Value {
     let host = rpc.url().trim_start_matches("http://");
     let stream = TcpStream::connect(host).await.unwrap();
     let (mut socket, _) = client_async(format!("ws://{host}/ws"), stream).await.unwrap();
     socket.send(Message::text(request.to_string())).await.unwrap();
     loop {
-        // The node pings, too.
+        // The node also sends pings.
         if let Message::Text(answer) = socket.next().await.unwrap().unwrap() {
             return serde_json::from_str(&answer).unwrap();
         }
     }
 }
 
-/// That the node has the newest state and an empty batch as a validator has them, and knows no tips of the transfer's batch.
+/// Checks that the node has the newest state and an empty batch like a validator, and knows no tips of the transfer's
+/// batch.
 async fn check_kept(light: &Rpc, validator: &Rpc, number: &Value) {
     let balance: Value = light.call("eth_getBalance", json!([RECEIVER, "latest"])).await.unwrap();
     assert_eq!(balance, "0x7");
     assert!(light.head().await.unwrap() > quantity(number).unwrap());
-    // Nobody else sends: all later batches are empty, and the validator has those that the light node has.
+    // Nobody else sends: all later batches are empty, and the validator has those of the light node.
     let block: Value = light.call("eth_getBlockByNumber", json!(["latest", true])).await.unwrap();
     let same: Value = validator.call("eth_getBlockByNumber", json!([block["number"], true])).await.unwrap();
     assert_eq!((&block["transactions"], &block), (&json!([]), &same));
@@ -78,8 +79,9 @@ async fn check_kept(light: &Rpc, validator: &Rpc, number: &Value) {
     }
 }
 
-/// Goal: a light node passes a transfer on. Once that is executed, the node says that it cannot know of it, and never that there is
-/// none. It refuses at once to wait for receipts and logs. It answers for states, headers and batches without transactions.
+/// Goal: a light node forwards a transfer. Once that is executed, the node says that it cannot know it, and never that
+/// it does not exist. It refuses at once to wait for receipts and logs. It answers for states, headers and batches
+/// without transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_light_node_denies_no_transaction() {
     let light = NodeOptions { overrides: vec!["preset=light".to_owned()], ..NodeOptions::default() };

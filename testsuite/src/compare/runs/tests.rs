@@ -6,7 +6,7 @@ use crate::{
     report::{CatchUp, CriterionResult, NamedSeries},
 };
 
-/// Commits of so many seconds with these latencies in ms.
+/// Returns the commits of a run of this length with these latencies in ms.
 fn commits(seconds: f64, latencies_ms: impl IntoIterator<Item = f64>) -> LoadSeries {
     let mut all = Latencies::default();
     latencies_ms.into_iter().for_each(|ms| all.record(Duration::from_secs_f64(ms / 1_000.0)));
@@ -59,7 +59,8 @@ fn thresholds(only: &[&str]) -> Thresholds {
     Thresholds { alpha: 0.05, effect: 0.05, only, json: false }
 }
 
-/// Goal: the worst fullnode speaks for all, a curve without an end took forever, and a regression of one measure has that name.
+/// Goal: the worst fullnode represents all, a curve without an end counts as infinite, and the regression of a measure
+/// has the measure's name.
 #[test]
 fn a_run_becomes_named_measures() {
     let names: Vec<String> = measured(&run(60.0, 5.0)).into_keys().collect();
@@ -88,7 +89,8 @@ fn a_run_becomes_named_measures() {
     assert_eq!((other.measures.len(), other.regressions().len()), (3, 0));
 }
 
-/// Goal: a change after which nodes never catch up and nothing is committed is a regression, and undoing it is an improvement.
+/// Goal: a change after which nodes never catch up and nothing is committed is a regression, and undoing it is an
+/// improvement.
 #[test]
 fn what_never_comes_is_worse_than_anything() {
     let mut before = vec![run(60.0, 5.0); 6];
@@ -103,7 +105,7 @@ fn what_never_comes_is_worse_than_anything() {
     assert!(back.notes.iter().any(|note| note.contains("not in every run before")), "{back}");
 }
 
-/// Goal: a node that dies early in every run is a regression, though nothing that it told became worse.
+/// Goal: a node that dies early in every run is a regression, even if no other figure became worse.
 #[test]
 fn a_node_that_is_gone_is_seen() {
     let before = vec![run(60.0, 5.0); 6];
@@ -113,11 +115,11 @@ fn a_node_that_is_gone_is_seen() {
     assert_eq!(found.regressions(), ["unanswered"]);
 }
 
-/// Goal: a stall that no median of seconds sees is a regression.
+/// Goal: a stall that medians over seconds miss is a regression.
 #[test]
 fn a_stall_is_seen() {
     let stalled = |latency: f64| {
-        // Half a minute at ten a second; then nothing for ten seconds, and all of it at once.
+        // Half a minute at ten per second; then nothing for ten seconds, and all of it at once.
         let late = (0..100).map(|step| 10_000.0 - f64::from(step) * 100.0);
         let load = commits(41.0, std::iter::repeat_n(latency, 300).chain(late));
         RunReport { load: vec![load], ..run(60.0, 5.0) }
@@ -129,7 +131,7 @@ fn a_stall_is_seen() {
     assert_eq!(found.regressions(), ["commit.p99"]);
 }
 
-/// Goal: what cannot be compared is said, and other scenarios are refused.
+/// Goal: differences between the sides are noted, and runs of other scenarios are refused.
 #[test]
 fn what_differs_is_said() {
     let before = vec![run(60.0, 5.0); 6];

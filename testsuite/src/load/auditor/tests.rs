@@ -8,7 +8,7 @@ use tokio::{
 use super::*;
 use crate::load::{audit::AuditFigures, plan::tests::plan, receipt::TRANSFER_EVENT};
 
-/// An auditor of the plan's accounts at a node that does not exist: all that is tested here needs no node.
+/// Returns an auditor of the plan's accounts. Its node does not exist: these tests need none.
 fn auditor(plan: &Plan) -> Auditor {
     let mut ledger = Ledger::default();
     for index in 0..4 {
@@ -39,7 +39,7 @@ fn receipt(hash: B256, from: Address, status: &str, logs: Value) -> Receipt {
     Receipt::parse(&told(hash, from, status, logs)).unwrap()
 }
 
-/// A node that gives every call this answer.
+/// Starts a node that gives every call this answer.
 async fn node(answer: Value) -> Rpc {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = listener.local_addr().unwrap().to_string();
@@ -75,7 +75,7 @@ fn a_transfer_costs_its_value_and_its_fee_and_a_failed_one_only_its_fee() {
     post(1, 1, "0x1");
     post(2, 2, "0x0");
     post(3, 3, "0x1");
-    // Twice the same, and one of an account of the load that another program sent.
+    // A duplicate, and a transaction that another program sent from the load's account.
     post(1, 1, "0x1");
     post(9, 1, "0x1");
     let expected = |index| auditor.ledger.expected(wei(plan.sender_address(index))).unwrap();
@@ -129,8 +129,8 @@ fn every_written_slot_is_counted() {
     assert_eq!(sum, U256::from(20));
 }
 
-/// Goal: receipts that one node has pruned come from another; what the plan does not have waits for the generators' last word, and what
-/// strangers sent is nobody's business.
+/// Goal: receipts that one node has pruned come from another. A hash that is not in the plan waits for the generators'
+/// report, and strangers' transactions are ignored.
 #[tokio::test]
 async fn receipts_come_from_whoever_has_them() {
     let plan = plan("hot-spot");
@@ -152,7 +152,7 @@ async fn receipts_come_from_whoever_has_them() {
     );
     let unknown = std::mem::take(&mut auditor.unknown);
     assert_eq!(unknown.iter().map(|receipt| receipt.hash).collect::<Vec<_>>(), [B256::repeat_byte(2)]);
-    // A generator says that it filled a nonce: then it was no stranger.
+    // The generator reports this transaction as a plug, so it is not foreign.
     let plugs = HashSet::from([B256::repeat_byte(2)]);
     auditor.post(&Known { plan: &plan, hashes: &hashes, plugs: &plugs }, &unknown[0]).unwrap();
     assert_eq!((auditor.audit.figures.receipts, auditor.audit.figures.foreign), (2, 0));

@@ -1,4 +1,4 @@
-//! The book against nodes of its own making, in virtual time.
+//! Tests the book against simulated nodes, in virtual time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A book of one account at nonce 5 whose three transactions are due at once.
+/// Returns a book of one account at nonce 5 whose three transactions are due at once.
 fn three() -> NonceBook {
     let mut book = NonceBook::new([5]);
     for index in 0..3 {
@@ -57,14 +57,15 @@ fn a_refusal_for_good_is_plugged_so_that_later_ones_go_on() {
     assert_eq!((plug[0].purpose, plug[0].nonce), (Purpose::Plug, 5));
     book.settle(plug[0], Verdict::Accepted, ZERO);
     book.settle(sends[1], Verdict::Accepted, ZERO);
-    // The last one leaves nothing behind it to be held up.
+    // The last one holds up no other, so it is not plugged.
     book.settle(sends[2], Verdict::Never, ZERO);
     assert_eq!(book.take(at(9_999), 9), []);
     let Counts { accepted, given_up, plugged, .. } = book.counts();
     assert_eq!((accepted, given_up, plugged, book.is_settled()), (1, 2, 1, true));
 }
 
-/// Goal: what was given up after a silence may be committed after all, and is named; what was refused with a word is not.
+/// Goal: a transaction given up after a missing answer may still be committed, and is listed; one that was refused
+/// explicitly is not.
 #[test]
 fn what_is_given_up_after_a_silence_is_in_doubt() {
     let mut book = three();
@@ -133,7 +134,7 @@ fn what_a_node_forgot_is_sent_again_and_counted_once() {
     assert_eq!((book.counts().accepted, book.counts().resent, book.doubtful(at(90_000))), (3, 2, Vec::new()));
 }
 
-/// A node that executes what it has from the next nonce on, and refuses or forgets as it is told.
+/// A node that executes its pool from the next nonce on, and refuses or forgets by dice.
 #[derive(Default)]
 struct Node {
     next: u64,
@@ -142,7 +143,7 @@ struct Node {
 }
 
 impl Node {
-    /// What it says to a transaction: mostly yes.
+    /// Returns its answer to a transaction; mostly acceptance.
     fn answer(&mut self, send: Attempt, dice: u8) -> Verdict {
         if send.nonce < self.next {
             return Verdict::NonceTaken;
@@ -171,8 +172,8 @@ impl Node {
 }
 
 proptest! {
-    /// Goal: whatever nodes refuse, lose and forget, every accepted transaction is executed once in the end, and the nonces have no
-    /// gap.
+    /// Goal: whatever nodes refuse, lose and forget, every accepted transaction is executed once in the end, and the
+    /// nonces have no gap.
     #[test]
     fn no_refusal_leaves_a_gap(dice in prop::collection::vec((0..100u8, 0..100u8), 1..200), count in 1..40u32) {
         let mut book = NonceBook::new([0]);

@@ -1,4 +1,4 @@
-//! A run's figures as a table, for people.
+//! Formats a run's figures as a table.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@ fn percentiles(p50: f64, p99: f64) -> Percentiles {
     Percentiles { count: 3, p50, p90: p99, p95: p99, p99, max: p99 }
 }
 
-/// A short run with everything in it.
+/// Returns a short run with an entry of every kind.
 pub(in crate::report) fn report() -> RunReport {
     let series =
         |unit: &str| Series { unit: unit.to_owned(), points: vec![(0, 1.0), (500, 3.0), (1_000, 2.0)] };
@@ -127,7 +127,7 @@ fn a_report_is_read_as_it_was_written() {
     assert!(!report.passed());
 }
 
-/// Goal: a file that is no report, or one that would not end, is refused with the field's name.
+/// Goal: a file that is no report, or is too large, is refused with the field's name.
 #[test]
 fn what_is_no_report_is_refused() {
     let refused = |change: &dyn Fn(&mut RunReport)| {
@@ -156,7 +156,7 @@ fn what_is_no_report_is_refused() {
     assert!(RunReport::parse(b"{}").is_err());
 }
 
-/// Goal: a stretch in which nothing was due has no latency, and its rate is a zero, not a gap.
+/// Goal: a slice in which nothing was due has no latency, and its rate is zero, not a gap.
 #[test]
 fn a_stall_is_a_zero_without_a_latency() {
     let mut load = LoadSeries::new("read main at near by HTTP");

@@ -1,39 +1,39 @@
-//! [`Findings`]: what a run measured beside its report, for criteria to be judged by.
+//! [`Findings`]: the measurements of a run that criteria need in addition to its report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Percentile, Way};
 use crate::report::AuditFigures;
 
-/// What each validator has proof of: whom it convicts, and of what kinds of statements.
+/// Who has proof against whom: by accuser, then by convicted validator, the kinds of double statements.
 pub type Convictions = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// The answers of a phase that travelled one way, or the heads that were told.
+/// The answers to a phase's reads over one transport, or its heads announced by subscriptions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ReadTotals {
-    /// The slowest of all nodes that were read, each percentile by itself; none if nothing was due.
+    /// The slowest of all nodes that were read from, for each percentile separately; `None` if nothing was due.
     pub ms: Option<Quantiles>,
-    /// The share that never came, at the node where it is largest.
+    /// The share that never arrived, at the node where it is largest.
     pub failed_share: f64,
 }
 
 /// A latency's percentiles, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quantiles {
-    /// Half of all are faster.
+    /// The median.
     pub p50: f64,
-    /// 90 %.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 95 %.
+    /// The 95th percentile.
     pub p95: f64,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The slowest.
+    /// The slowest sample.
     pub max: f64,
 }
 
 impl ReadTotals {
-    /// Of both, what is worse.
+    /// Returns the worse of both, field by field.
     pub(in crate::scenario) fn worse(self, other: ReadTotals) -> ReadTotals {
         ReadTotals {
             ms: self.ms.into_iter().chain(other.ms).reduce(Quantiles::worse),
@@ -43,7 +43,7 @@ impl ReadTotals {
 }
 
 impl Quantiles {
-    /// The larger value of each percentile.
+    /// Returns the larger value of each percentile.
     pub(in crate::scenario) fn worse(self, other: Quantiles) -> Quantiles {
         Quantiles {
             p50: self.p50.max(other.p50),
@@ -65,60 +65,60 @@ impl Quantiles {
     }
 }
 
-/// What became of a phase.
+/// The result of a phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseTotals {
-    /// Its name.
+    /// The phase's name.
     pub name: String,
-    /// Transactions that nodes took.
+    /// Transactions that nodes accepted.
     pub accepted: u64,
-    /// Transactions that no node took; of a search none, which finds out by them what is too much.
+    /// Transactions that no node accepted; 0 for a search, which goes beyond the chain's limit on purpose.
     pub given_up: u64,
-    /// Transactions in batches.
+    /// Transactions that were committed.
     pub committed: u64,
-    /// Per second.
+    /// Committed transactions per second.
     pub committed_per_second: f64,
-    /// Receipts and balances that were compared, and what of them is not as it must be.
+    /// Receipts and balances compared, and the deviations found.
     pub audit: AuditFigures,
-    /// None if nothing was committed.
+    /// The commit latency; `None` if nothing was committed.
     pub commit_ms: Option<Quantiles>,
-    /// At the slowest follower, each percentile by itself; none without one.
+    /// The latency at the slowest follower, for each percentile separately; `None` without followers.
     pub follow_ms: Option<Quantiles>,
-    /// The reads, by how they travelled.
+    /// The reads, by transport.
     pub reads: BTreeMap<Way, ReadTotals>,
-    /// The heads that subscriptions told, and the share that one never told.
+    /// The heads announced by subscriptions, with the share of missed ones.
     pub new_heads: ReadTotals,
-    /// Of what was due the share that was never seen committed.
+    /// The share of due transactions that were never seen committed.
     pub commit_missing_share: f64,
-    /// Of what was due the share that a follower never showed, at the one where it is largest.
+    /// The share of due transactions that a follower never showed, at the follower where it is largest.
     pub follow_missing_share: f64,
-    /// Whether the generators of the load were the limit: then its figures say nothing of the nodes.
+    /// Whether the load's generators were the limit: then its figures say nothing about the nodes.
     pub is_limited_by_generators: bool,
 }
 
-/// What an audit at the end of a run found, and what was watched for all its time.
+/// The results of the audit at the end of a run, and of monitors during the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// The phases that ended.
+    /// The phases that have ended.
     pub phases: Vec<PhaseTotals>,
-    /// The batch at which all states were compared; none if no node reached it.
+    /// The batch at which all states were compared; `None` if no node reached it.
     pub compared_at: Option<u64>,
-    /// Nodes that have one state there.
+    /// The number of nodes with the same state there.
     pub compared: usize,
-    /// Nodes whose state differs from the first validator's there, and nodes that did not reach it.
+    /// Nodes whose state there differs from the first validator's, and nodes that did not reach it.
     pub apart: Vec<String>,
-    /// What honest nodes held against honest ones, in words.
+    /// Accusations of honest nodes against honest nodes, in words.
     pub blamed: Vec<String>,
     /// Alarms, in words.
     pub alarms: Vec<String>,
-    /// Nodes that never told what they hold against others.
+    /// Nodes that never reported their accusations.
     pub unseen: Vec<String>,
-    /// Proofs of lies, by whoever has them.
+    /// Proofs of lies, by accuser.
     pub convictions: Convictions,
-    /// Nodes that a fault holds down at the end.
+    /// Nodes that a fault keeps down at the end.
     pub held: BTreeSet<String>,
-    /// The first batch whose transactions a node answers for, by its name.
+    /// The first batch whose transactions a node serves, by the node's name.
     pub history: BTreeMap<String, u64>,
-    /// The epoch of each node that answered at the end, by its name.
+    /// The epoch of each node that answered at the end, by the node's name.
     pub epochs: BTreeMap<String, u64>,
 }

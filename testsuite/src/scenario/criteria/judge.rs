@@ -1,4 +1,4 @@
-//! [`judge`]: each criterion against what was measured.
+//! [`judge`]: compares each criterion with the measurements.
 
 use super::{
     Criterion, Findings, Percentile, PhaseTotals, Quantiles, ReadTotals, Statement, liars::liars_banned,
@@ -14,13 +14,13 @@ use crate::{
     },
 };
 
-/// Items of a list that a result tells; the rest is counted.
+/// The most list items that a result names; it counts the rest.
 const TOLD_MAX: usize = 3;
 
-/// What one criterion comes to: whether it holds, what was measured, and what was wanted.
+/// The verdict on a criterion: whether it holds, what was measured, and what was wanted.
 pub(super) type Verdict = (bool, String, String);
 
-/// Judges all criteria of a scenario, in their order.
+/// Judges all criteria of a scenario, in order.
 pub fn judge(scenario: &Scenario, report: &RunReport, findings: &Findings) -> Vec<CriterionResult> {
     let names = Names::of(scenario);
     let told = names_of(&scenario.criteria);
@@ -118,7 +118,7 @@ fn shown(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.1} {unit}"))
 }
 
-/// What never came is later than any: a percentile that is one of these is above every limit.
+/// Judges a latency percentile. Missing samples count as later than any other, so a percentile that falls on one fails.
 fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percentile, ms_max: u64) -> Verdict {
     let value = quantiles.map(|quantiles| quantiles.of(percentile));
     let (mut passed, mut measured, wanted) = at_most_of(value, ms_max as f64, "ms");
@@ -131,7 +131,7 @@ fn latency(quantiles: Option<Quantiles>, missing_share: f64, percentile: Percent
 
 fn load_complete(scenario: &Scenario, findings: &Findings) -> Verdict {
     let mut wrong: Vec<String> = findings.phases.iter().filter_map(incomplete).collect();
-    // What became of such a load nobody knows.
+    // The outcome of such a load is unknown.
     let unknown = scenario.workload.iter().filter(|phase| phase_of(findings, &phase.name).is_none());
     wrong.extend(unknown.map(|phase| format!("{}: it brought no figures; see nothing_ended", phase.name)));
     let committed: u64 = findings.phases.iter().map(|phase| phase.committed).sum();
@@ -150,7 +150,8 @@ fn load_complete(scenario: &Scenario, findings: &Findings) -> Verdict {
     (wrong.is_empty() && committed > 0, measured, wanted.to_owned())
 }
 
-/// What is missing or wrong in a phase; none if nothing is. What was not compared may be anything.
+/// Describes what is missing or wrong in a phase; `None` if it is complete. Anything that was not compared counts as
+/// missing.
 fn incomplete(phase: &PhaseTotals) -> Option<String> {
     let PhaseTotals { name, accepted, given_up, committed, audit, .. } = phase;
     let mut wrong = audit.wrong();
@@ -167,7 +168,8 @@ fn incomplete(phase: &PhaseTotals) -> Option<String> {
     Some(format!("{name}: {committed} of {accepted} committed, {given_up} given up, {wrong}"))
 }
 
-/// Nodes that the seed, or the chain, may have chosen for a fault. One that is lied to runs on.
+/// Returns nodes that the seed or the chain may have chosen for a fault. Lying peers do not count: a node that is lied
+/// to keeps running.
 fn drawn(scenario: &Scenario, names: &Names) -> Vec<String> {
     let leaves_out = |what: &What| what.draws() && !matches!(what, What::LyingPeers { .. });
     let may_be = |place: &Place| {
@@ -211,14 +213,14 @@ fn head_age(members: &[String], report: &RunReport, seconds_max: f64, percent: f
     (passed, measured, format!("{wanted} in {percent} % of the samples of each node"))
 }
 
-/// The largest value of these nodes; none if one of them has none, or there is none of them.
+/// Returns the largest value of these nodes; `None` if a node has no value, or the list is empty.
 fn worst(members: &[String], report: &RunReport, value: impl Fn(&NodeSeries) -> Option<f64>) -> Option<f64> {
     let of = |name: &String| report.nodes.iter().find(|node| node.name == *name).and_then(&value);
     let values: Vec<f64> = members.iter().map(of).collect::<Option<_>>()?;
     values.into_iter().max_by(f64::total_cmp)
 }
 
-/// Seconds of the longest time in which no node's head went beyond the highest so far, up to the end of the run.
+/// Returns the longest time, in seconds, in which no node's head exceeded the highest so far, up to the end of the run.
 fn longest_standstill(report: &RunReport) -> Option<f64> {
     let mut heads: Vec<(u64, f64)> = report.nodes.iter().flat_map(|node| node.head.points.clone()).collect();
     heads.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -256,7 +258,8 @@ fn history(members: &[String], findings: &Findings, most: Option<u64>, least: Op
     (passed, if passed { format!("all {} do", members.len()) } else { told(&wrong) }, wanted)
 }
 
-/// A validator that is down has not come into the epoch in which it is to vote. Whoever does not validate may be off for good.
+/// Judges the nodes' epoch. A validator that is down has failed to reach the epoch in which it must vote; other nodes
+/// may be held down.
 fn epoch(scenario: &Scenario, names: &Names, findings: &Findings, least: u64) -> Verdict {
     let wanted = format!("one epoch, at least {least}");
     let validators = validators_at_end(scenario, names);
@@ -324,7 +327,7 @@ fn convicted(liars: &[String], names: &Names, findings: &Findings, of: &[Stateme
     (passed, if passed { format!("all {} have it", others.len()) } else { told(&missing) }, wanted)
 }
 
-/// Who was never seen may have said anything.
+/// Judges an accusation list that must be empty. A node that never answered may have accused anyone.
 fn none_of(list: &[String], unseen: &[String], wanted: &str) -> Verdict {
     let measured = match (list, unseen) {
         ([], []) => "none".to_owned(),
@@ -334,7 +337,7 @@ fn none_of(list: &[String], unseen: &[String], wanted: &str) -> Verdict {
     (list.is_empty() && unseen.is_empty(), measured, wanted.to_owned())
 }
 
-/// The first items of a list, and how many more there are.
+/// Joins the first items of a list, with the number of further ones.
 pub(super) fn told(list: &[String]) -> String {
     let mut text = list.iter().take(TOLD_MAX).cloned().collect::<Vec<_>>().join("; ");
     if list.len() > TOLD_MAX {

@@ -1,4 +1,4 @@
-//! Whether nodes found out the peers that lied to them.
+//! Judges whether nodes detected the peers that lied to them.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Whether a criterion about this lie, or about those that every node hears, is about the liars of a fault.
+/// Whether a criterion covers the liars of a fault. A criterion without a lie covers the lies that every node hears.
 pub(in crate::scenario) fn counts_liars(lie: Option<PeerLie>, what: &What) -> bool {
     matches!(what, What::LyingPeers { lie: told, .. } if is_about(lie, *told))
 }
@@ -21,7 +21,8 @@ fn is_about(lie: Option<PeerLie>, told: PeerLie) -> bool {
     lie.map_or_else(|| told.is_told_to_all(), |lie| lie == told)
 }
 
-/// Each liar must be banned, and each node that a fault names must have had one of that lie. Without `nodes` the liars of all nodes count.
+/// Judges the bans. Each liar must be banned, and each node that a fault names must have met a liar with that lie.
+/// Without `nodes`, the liars of all nodes count.
 pub(super) fn liars_banned(
     nodes: &[String],
     lie: Option<PeerLie>,
@@ -56,7 +57,8 @@ pub(super) fn liars_banned(
     (slowest <= seconds_max, format!("{slowest:.1} s, the slowest of {}", liars.len()), wanted)
 }
 
-/// Nodes that faults name, and that neither the seed nor the chain chose, with the lie that each is to hear.
+/// Returns the nodes that faults name explicitly, each with the lie that it should hear. Nodes chosen by the seed or
+/// the chain do not count.
 fn named_by_faults(lie: Option<PeerLie>, scenario: &Scenario) -> BTreeSet<(String, String)> {
     let names = Names::of(scenario);
     let mut all = BTreeSet::new();
@@ -66,7 +68,7 @@ fn named_by_faults(lie: Option<PeerLie>, scenario: &Scenario) -> BTreeSet<(Strin
         else {
             continue;
         };
-        // `primary` is nobody's name.
+        // `primary` matches no node.
         let named = names.find_all(list).into_iter().map(|place| names.name(place).to_owned());
         all.extend(named.map(|node| (node, lie.name())));
     }

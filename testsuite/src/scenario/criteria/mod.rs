@@ -1,12 +1,12 @@
-//! [`Criterion`]: what must hold for a scenario to pass, judged by pure functions over what a run measured.
+//! [`Criterion`]: a condition that must hold for a scenario to pass. Pure functions judge it from a run's measurements.
 //!
 //! ```text
 //!  RunReport (series of nodes and load, catch-up curves) ─┐
 //!  Findings (audits at the end: roots, blame, alarms) ────┴─▶ judge ─▶ one CriterionResult for each criterion
 //! ```
 //!
-//! Invariant: a criterion without a measurement fails. A phase without a figure, a node without a sample, and an unknown name fail
-//! their criterion, and the result says so.
+//! Invariant: a criterion without a measurement fails. A phase without a figure, a node without a sample, and an
+//! unknown name all fail their criterion, and the result says so.
 
 mod findings;
 mod judge;
@@ -23,77 +23,81 @@ pub(super) use liars::counts_liars;
 
 use super::{fault::PeerLie, names, span::Span};
 
-/// What must hold.
+/// A condition that must hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Criterion {
-    /// Committed transactions per second of a phase, from the first due time to the last commit; of a search the rate that it found.
+    /// Committed transactions per second of a phase, from the first due time to the last commit; for a search, the rate
+    /// that it found.
     Throughput {
         /// The phase.
         phase: String,
         /// Transactions per second.
         at_least: f64,
     },
-    /// A percentile of the commit latency of a phase, from when transactions were due. One that is never committed is later than any.
+    /// A percentile of a phase's commit latency, counted from when transactions were due. A transaction that is never
+    /// committed counts as later than any other.
     Commit {
         /// The phase.
         phase: String,
-        /// Which one.
+        /// The percentile.
         percentile: Percentile,
         /// The limit.
         at_most: Span,
     },
-    /// As `commit`, until the phase's followers showed the batch: at the slowest of them.
+    /// As `commit`, but until the phase's followers showed the batch: at the slowest follower.
     Follow {
         /// The phase.
         phase: String,
-        /// Which one.
+        /// The percentile.
         percentile: Percentile,
         /// The limit.
         at_most: Span,
     },
-    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read; of a search at the rate that it found. A
-    /// read without an answer is slower than any.
+    /// A percentile of the latency of a phase's reads, at the slowest of the nodes that were read from; for a search,
+    /// at the rate that it found. A read without an answer counts as slower than any other.
     Read {
-        /// The phase; it has `reads_per_second`.
+        /// The phase; it must have `reads_per_second`.
         phase: String,
-        /// Which one.
+        /// The percentile.
         percentile: Percentile,
         /// The limit.
         at_most: Span,
-        /// How they travel; without it both ways.
+        /// The transport; both if not given.
         #[serde(default)]
         way: Option<Way>,
     },
-    /// A percentile of how late the subscriptions to `newHeads` told heads, from when any node of the phase first showed the batch: at the
-    /// slowest of the nodes that were read; of a search at the rate that it found. A head that was never told is later than any.
+    /// A percentile of the delay of `newHeads` announcements, from when any node of the phase first showed the batch.
+    /// It is that of the slowest node that was read from; for a search, at the rate that it found. A head that was
+    /// never announced counts as later than any other.
     NewHeads {
-        /// The phase; it has `reads_per_second`.
+        /// The phase; it must have `reads_per_second`.
         phase: String,
-        /// Which one.
+        /// The percentile.
         percentile: Percentile,
         /// The limit.
         at_most: Span,
     },
-    /// Everything that nodes took is committed, nothing was given up, all receipts and balances were compared and are right, and nobody
-    /// else sent from the load's accounts. What a search gives up beyond the rate that it finds does not count.
+    /// Every transaction that nodes accepted is committed, none was given up, and all receipts and balances were
+    /// compared and are right. Nobody else sent from the load's accounts. Transactions that a search gives up beyond
+    /// the rate that it finds do not count.
     LoadComplete,
-    /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a fault may have drawn
-    /// (`one_of`, `primary`) and did not is left out, unless it is so with all.
+    /// Nodes that joined or came back were within two batches of the highest head in time, each time. A node that a
+    /// fault might have drawn (`one_of`, `primary`) but did not is left out, unless that applies to all.
     CatchUp {
         /// Names of nodes or groups.
         nodes: Vec<String>,
         /// The limit.
         at_most: Span,
     },
-    /// The age of the last batch, of each sample of each node that answered.
+    /// The age of the last batch, in the samples of each node that answered.
     HeadAge {
         /// Names of nodes or groups.
         #[serde(default = "everybody")]
         nodes: Vec<String>,
         /// The limit.
         at_most: Span,
-        /// Share of the samples that must keep it, above 0 and at most 100.
+        /// The share of the samples that must keep the limit, above 0 and at most 100.
         #[serde(default = "hundred")]
         percent: f64,
     },
@@ -102,7 +106,7 @@ pub enum Criterion {
         /// The limit.
         at_most: Span,
     },
-    /// The most memory that a node's processes took from their beginning, as the kernel counted it: no sample misses it.
+    /// The most memory that a node's processes used, as counted by the kernel, so that no peak is missed.
     Memory {
         /// Names of nodes or groups.
         #[serde(default = "everybody")]
@@ -114,60 +118,63 @@ pub enum Criterion {
     History {
         /// Names of nodes or groups.
         nodes: Vec<String>,
-        /// The node keeps no less.
+        /// The latest allowed value: the node keeps no less.
         #[serde(default)]
         from_at_most: Option<u64>,
-        /// The node keeps no more.
+        /// The earliest allowed value: the node keeps no more.
         #[serde(default)]
         from_at_least: Option<u64>,
     },
-    /// Those that validate at the end, and all others that no fault holds down then, are in one epoch, at least this one.
+    /// The nodes that validate at the end, and all other nodes that no fault keeps down then, are in one epoch, at
+    /// least this one.
     Epoch {
-        /// Its number, at most as many as faults change the validators.
+        /// The epoch's number; at most the number of faults that change the validators.
         at_least: u64,
     },
-    /// All nodes that no fault holds down have the same state at the end, at a batch that all reached; there are two at least.
+    /// All nodes that no fault keeps down have the same state at the end, at a batch that all have reached. There must
+    /// be at least two.
     EqualRoots,
-    /// No honest node banned another honest one, has proof against it, or paused it, unless it was busy or a fault explains that then.
+    /// No honest node banned another honest node, has proof against it, or paused it, unless the other was busy or a
+    /// fault explains it.
     NobodyHonestBlamed,
-    /// No node raised an alarm: no audit found a certified batch that execution does not give.
+    /// No node raised an alarm: no audit found a certified batch that execution does not reproduce.
     NoAlarm,
-    /// Each other validator that was there from the start has proof that these lied.
+    /// Every other validator that was there from the start has proof that these validators lied.
     Convicted {
-        /// Names of validators that a fault `lying_validator` meets, with a lie that leaves evidence.
+        /// Names of validators that a fault `lying_validator` affects, with a lie that leaves evidence.
         nodes: Vec<String>,
-        /// What each said twice, all of these; without it anything.
+        /// The kinds of statements that each made twice, all of these; any kind if not given.
         #[serde(default)]
         of: Vec<Statement>,
     },
     /// Nodes banned each liar that a fault `lying_peers` gave them, in time.
     LiarsBanned {
-        /// Names of nodes or groups that such a fault may meet; without it all that were lied to.
+        /// Names of nodes or groups that such a fault may affect; all nodes that were lied to if not given.
         #[serde(default)]
         nodes: Vec<String>,
         /// The limit, from when the operator gave the liar to the node.
         at_most: Span,
-        /// One that can be proven; without it those that every node hears: `forged_heads`, `garbage_answers`, `foreign_genesis` and
-        /// `unsigned_heads`.
+        /// A lie that can be proven. If not given, those that every node hears: `forged_heads`, `garbage_answers`,
+        /// `foreign_genesis` and `unsigned_heads`.
         #[serde(default)]
         lie: Option<PeerLie>,
     },
 }
 
-/// What a validator may say once in a view of a batch.
+/// A kind of statement that a validator may make once per view and batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Statement {
-    /// As primary, which transactions the batch has.
+    /// As primary: the transactions of the batch.
     Orders,
-    /// Which outcome enough validators came to.
+    /// The outcome that enough validators computed.
     Prepares,
-    /// Which outcome a quorum prepared.
+    /// The outcome that a quorum prepared.
     Commits,
 }
 
 impl Statement {
-    /// As nodes' status writes it.
+    /// The name in a node's status.
     pub(super) fn name(self) -> &'static str {
         match self {
             Statement::Orders => "orders",
@@ -177,23 +184,23 @@ impl Statement {
     }
 }
 
-/// A share of all samples.
+/// A percentile of all samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Percentile {
-    /// Half of all are faster.
+    /// The median.
     P50,
-    /// 90 %.
+    /// The 90th percentile.
     P90,
-    /// 95 %.
+    /// The 95th percentile.
     P95,
-    /// 99 %.
+    /// The 99th percentile.
     P99,
-    /// The slowest.
+    /// The slowest sample.
     Max,
 }
 
-/// How a read travels.
+/// The transport of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -204,7 +211,7 @@ pub enum Way {
 }
 
 impl Percentile {
-    /// The share of all that are at most as slow.
+    /// Returns the percentile as a share from 0 to 1.
     fn share(self) -> f64 {
         match self {
             Percentile::P50 => 0.5,
@@ -217,7 +224,7 @@ impl Percentile {
 }
 
 impl Criterion {
-    /// Of the criterion, and of what it is about. Another one of the scenario may have the same.
+    /// Returns the name of the criterion and its subject. Another criterion of the scenario may have the same name.
     pub fn name(&self) -> String {
         let key = self.key();
         match self {
@@ -242,7 +249,7 @@ impl Criterion {
         }
     }
 
-    /// Its name in the file.
+    /// Returns its name in the file.
     pub(super) fn key(&self) -> &'static str {
         match self {
             Criterion::Throughput { .. } => "throughput",
@@ -265,7 +272,7 @@ impl Criterion {
         }
     }
 
-    /// The phase that it is about, if it is about one.
+    /// Returns the phase that it is about, if any.
     pub(super) fn phase(&self) -> Option<&str> {
         match self {
             Criterion::Throughput { phase, .. }
@@ -277,12 +284,12 @@ impl Criterion {
         }
     }
 
-    /// The names of nodes that it is written with; empty of one that is about no nodes of its own.
+    /// Returns the names of nodes that it lists; empty if it lists none.
     pub(super) fn nodes(&self) -> &[String] {
         self.listed().unwrap_or_default()
     }
 
-    /// The list of nodes that it has; none of one that is about no nodes of its own.
+    /// Returns its list of nodes; `None` if the criterion has no such list.
     pub(super) fn listed(&self) -> Option<&[String]> {
         match self {
             Criterion::CatchUp { nodes, .. }
@@ -296,7 +303,8 @@ impl Criterion {
     }
 }
 
-/// The names of criteria as reports, exit messages and twins have them: of several of one name all but the first have a number.
+/// Returns the names of criteria in reports, exit messages and twins. Repeated names get a number from the second one
+/// on.
 pub(super) fn names_of(criteria: &[Criterion]) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let name = |criterion: &Criterion| {

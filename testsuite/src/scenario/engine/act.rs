@@ -1,4 +1,4 @@
-//! Events of the plan, done to the nodes.
+//! Applies the plan's events to the nodes.
 
 use std::{collections::BTreeSet, path::Path, process::Stdio, time::Duration};
 
@@ -22,14 +22,14 @@ use crate::{
     },
 };
 
-/// For a transaction of the owner's, or an export: where the chain stands, the first would wait forever.
+/// The time limit for a transaction of the owner, or an export: on a stalled chain, a transaction would wait forever.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
-/// What a report says of an event that the scenario's end cuts short.
+/// The report's note on an event that the scenario's end cuts short.
 pub(super) const CUT_SHORT: &str = " (cut short by the scenario's end)";
-/// Characters of a command's error that a message repeats.
+/// The most characters of a command's error that a message quotes.
 const SAID_CHARS_MAX: usize = 400;
 
-/// Whom an event hit, and its mark in the report.
+/// The node that an event affected, and the event's mark in the report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     place: Option<Place>,
@@ -37,7 +37,7 @@ pub(super) struct Hit {
 }
 
 impl Stage<'_> {
-    /// Begins an event. What cannot be done is a finding: nothing of it has to end then, and the clock goes on.
+    /// Begins an event. A failure is a finding: the event then has no end, and the clock continues.
     pub(super) async fn begin_event(&mut self, event: &Event, index: usize) -> Hit {
         let met = self.met(&event.action).await;
         let place = met.as_ref().ok().copied().flatten();
@@ -67,7 +67,7 @@ impl Stage<'_> {
             Ok(()) => Hit { place, mark },
             Err(error) => {
                 self.note_failure(Err(error.context(told)));
-                // Of liars a node may have taken some before it refused one.
+                // A node may have accepted some liars before it refused one.
                 let ended = self.end_lying_peers(index).await;
                 self.note_failure(ended);
                 self.end_excuses(index);
@@ -76,10 +76,10 @@ impl Stage<'_> {
         }
     }
 
-    /// Whom an event meets; none if it meets links.
+    /// Returns the node that an event affects; `None` for links.
     ///
     /// # Errors
-    /// If it is the primary, and nobody may be that.
+    /// If it is the primary, and no node may be that.
     async fn met(&self, action: &Action) -> Result<Option<Place>> {
         match action.whom() {
             Some(Who::Primary) => self.primary().await.map(Some),
@@ -91,14 +91,14 @@ impl Stage<'_> {
     async fn act(&mut self, event: &Event, index: usize, place: Option<Place>) -> Result<()> {
         let is_join = matches!(event.action, Action::Join(_));
         if let Some(place) = place.filter(|_| !is_join) {
-            // Its start may have failed before it was there at all. The run goes on without it.
+            // The node's start may have failed, so it may not exist. The run continues without it.
             self.index(place)?;
         }
         let ends = event.until_ms.is_some();
         match (&event.action, place) {
             (Action::Join(place), _) => {
                 self.excuse(index, &[*place], Cause::Away);
-                // The criteria are about one that does not become ready, too: the run goes on.
+                // The criteria also cover a node that does not become ready, so the run continues.
                 let started = self.start_node(*place).await.and_then(|()| self.await_join(index, *place));
                 started.with_context(|| format!("{} did not join", self.names.name(*place)))
             }
@@ -132,7 +132,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends an event. What cannot be done is a finding, and the clock goes on.
+    /// Ends an event. A failure is a finding, and the clock continues.
     pub(super) async fn end_event(&mut self, event: &Event, index: usize, hit: Hit) {
         let ended = self.undo(event, index, hit).await;
         let FaultMark { what, node, .. } = &self.marks[hit.mark];
@@ -162,7 +162,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What fails that no criterion is about is a finding, and the run goes on.
+    /// Records a failure that no criterion covers as a finding; the run continues.
     pub(super) fn note_failure(&mut self, done: Result<()>) {
         if let Err(error) = done {
             let text = format!("{error:#}");
@@ -171,14 +171,14 @@ impl Stage<'_> {
         }
     }
 
-    /// What others hold against these nodes, and they against others, may come from this event.
+    /// Registers that this event may explain accusations against these nodes and by them.
     fn excuse(&self, index: usize, places: &[Place], cause: Cause) {
         if let Some(watch) = &self.watch {
             places.iter().for_each(|place| watch.begin_excuse(index, self.names.name(*place), cause));
         }
     }
 
-    /// From now on this event explains only what comes of what it did.
+    /// Registers that the event is over: from now on it explains only its after-effects.
     pub(super) fn end_excuses(&self, index: usize) {
         if let Some(watch) = &self.watch {
             watch.end_excuses(index);
@@ -189,7 +189,7 @@ impl Stage<'_> {
         u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The public key of a node.
+    /// Returns the public key of a node.
     pub(super) fn key(&self, place: Place) -> Result<String> {
         Ok(self.node(place)?.peer_address().split('@').next().unwrap_or_default().to_owned())
     }
@@ -203,12 +203,12 @@ impl Stage<'_> {
     }
 }
 
-/// Whether an event would last longer than the scenario, as the plan has it.
+/// Whether an event is planned to last longer than the scenario.
 pub(super) fn is_cut_short(scenario: &Scenario, event: &Event) -> bool {
     event.until_ms.is_some_and(|until_ms| until_ms > scenario.duration.ms())
 }
 
-/// Whether a harm is over once it was done: the node runs again.
+/// Whether a harm is over as soon as it is done: the node runs again.
 pub(in crate::scenario) fn is_moment(harm: &Harm, ends: bool) -> bool {
     match harm {
         Harm::BitFlip(_) | Harm::Upgrade(_) => true,
@@ -217,7 +217,7 @@ pub(in crate::scenario) fn is_moment(harm: &Harm, ends: bool) -> bool {
     }
 }
 
-/// All nodes of these pairs, each once.
+/// Returns all nodes of these pairs, each once.
 pub(super) fn ends(pairs: &[(Place, Place)]) -> Vec<Place> {
     let ends: BTreeSet<Place> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
     ends.into_iter().collect()
@@ -227,7 +227,7 @@ pub(super) fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the directory's name is not valid UTF-8")
 }
 
-/// Runs `slipstream` with these arguments; an error repeats what it said.
+/// Runs `slipstream` with these arguments. An error quotes its output.
 pub(crate) async fn command(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new(binary()?);
     die_with_parent(command.as_std_mut());
@@ -241,7 +241,7 @@ pub(crate) async fn command(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// An event as a report marks it.
+/// Describes an event for its mark in a report.
 pub(in crate::scenario) fn described(action: &Action) -> String {
     match action {
         Action::Join(_) => "join".to_owned(),

@@ -19,20 +19,20 @@ use crate::{
     scenario::{fault::What, model::Scenario},
 };
 
-/// The program that has the attacks.
+/// The program with the attacks.
 const PROGRAM: &str = "slipnet-simulation";
-/// Accounts that attackers have for themselves, behind those of the load.
+/// The attackers' own accounts, after those of the load.
 pub(crate) const ACCOUNTS: u32 = 320;
-/// Time for signing floods beforehand.
+/// The time limit for attackers to become ready, including presigning floods.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// A victim that is attacked already answers late, or not each time.
+/// How long a victim is asked for its chain: one that is already under attack answers late, or not every time.
 const ASKED_FOR: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Whether the program of the attackers is there, if a scenario takes it, and has its attacks.
+/// Checks that the attackers' program exists, if the scenario needs it, and has its attacks.
 ///
 /// # Errors
-/// If not: then the run would end when the attack begins.
+/// If not: otherwise the run would fail when the attack begins.
 pub(super) async fn check(scenario: &Scenario) -> Result<()> {
     let mut wanted: BTreeSet<&str> =
         scenario.topology.groups.iter().filter_map(|group| group.among.as_deref()).collect();
@@ -69,32 +69,33 @@ pub(super) async fn check(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-/// What attackers are told: nothing that is secret.
+/// The input of attackers. It contains no secrets.
 pub(crate) struct Aim<'a> {
     /// The API of the victim.
     pub(crate) rpc: &'a Rpc,
-    /// The victim, as an entry of `network.peers`.
+    /// The victim's entry of `network.peers`.
     pub(crate) peer: String,
-    /// The node that the victim follows, likewise; liars take the truth from it.
+    /// The same for the node that the victim follows; liars get true data from it.
     pub(crate) upstream: String,
     /// The public key of the node that joins next.
     pub(crate) joiner: String,
     pub(crate) accounts: &'a [Account],
-    /// Liars, and the place of the first among those of the run; without it as many as the attack has.
+    /// The number of liars, and the index of the first among those of the run. If `None`, the attack decides.
     pub(crate) liars: Option<(u32, usize)>,
 }
 
-/// Running attackers; dropping them ends them.
+/// Running attackers. Dropping them ends them.
 pub(crate) struct Assault {
     process: Process,
-    /// Entries of `network.peers` of those that listen.
+    /// The `network.peers` entries of attackers that listen.
     pub(crate) servers: Vec<String>,
-    /// Whether a fault took their victim away while they attacked: some attacks end by that.
+    /// Whether a fault took their victim down while they attacked: some attacks end because of that.
     lost_victim: bool,
 }
 
 impl Assault {
-    /// Starts the attackers and waits until their attack goes on. Files go into the directory, under the attack's name and `tag`.
+    /// Starts the attackers and waits until their attack is under way. Its files go into `dir`, named after the attack
+    /// and `tag`.
     ///
     /// # Errors
     /// If there is no such attack, or its process ends.
@@ -111,7 +112,7 @@ impl Assault {
         Ok(Assault { process, servers: serde_json::from_str(&servers)?, lost_victim: false })
     }
 
-    /// Whether they still attack.
+    /// Checks that they still attack.
     ///
     /// # Errors
     /// If they ended by themselves: then the scenario lacks its attack.
@@ -119,7 +120,7 @@ impl Assault {
         self.process.check_alive().context("the attackers ended by themselves")
     }
 
-    /// A fault takes their victim away. That is no excuse for those that had ended before.
+    /// Records that a fault takes their victim down. This does not excuse attackers that had ended before.
     pub(crate) fn lose_victim(&mut self) {
         self.lost_victim |= self.check().is_ok();
     }
@@ -127,7 +128,7 @@ impl Assault {
     /// Ends them.
     ///
     /// # Errors
-    /// As [`Assault::check`], unless their victim was taken from them.
+    /// As [`Assault::check`], unless a fault took their victim down.
     pub(crate) fn end(mut self) -> Result<()> {
         match self.check() {
             Err(_) if self.lost_victim => Ok(()),
@@ -136,7 +137,7 @@ impl Assault {
     }
 }
 
-/// Waits until a process says that it is ready, in a line of its log, and gives what it says there.
+/// Waits until a process logs a line that it is ready, and returns the rest of that line.
 ///
 /// # Errors
 /// If it ends, or is not ready in time.
@@ -145,7 +146,7 @@ pub(super) async fn ready(process: &mut Process, log: &Path, what: &str) -> Resu
     loop {
         process.check_alive().with_context(|| what.to_owned())?;
         let text = fs::read_to_string(log).unwrap_or_default();
-        // Only whole lines: the process may be writing one.
+        // Only whole lines count: the process may be writing one.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         if let Some(said) = whole.lines().find_map(|line| line.strip_prefix("ready ")) {
             return Ok(said.to_owned());
@@ -157,7 +158,8 @@ pub(super) async fn ready(process: &mut Process, log: &Path, what: &str) -> Resu
     }
 }
 
-/// The program of the attackers, which cargo puts beside this one; a test's own program lies one directory deeper.
+/// Returns the path of the attackers' program, which cargo puts beside this one; a test program lies one directory
+/// deeper.
 pub(crate) fn program() -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program's path is unknown")?;
     let mut places = this.ancestors().skip(1).take(2).map(|dir| dir.join(PROGRAM));
@@ -169,7 +171,7 @@ pub(crate) fn program() -> Result<PathBuf> {
     })
 }
 
-/// Asks for the target again and again, for a while.
+/// Asks for the target repeatedly, for [`ASKED_FOR`].
 async fn asked(aim: &Aim<'_>) -> Result<Value> {
     let deadline = Instant::now() + ASKED_FOR;
     loop {
@@ -180,7 +182,7 @@ async fn asked(aim: &Aim<'_>) -> Result<Value> {
     }
 }
 
-/// The file that the attackers read; see the siege's `Target`.
+/// Makes the file that the attackers read; see the siege's `Target`.
 async fn target(aim: &Aim<'_>) -> Result<Value> {
     let rpc = aim.rpc;
     let chain_id = quantity(&rpc.call("eth_chainId", json!([])).await?)?;
@@ -193,7 +195,7 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
         "peer": aim.peer,
         "upstream": aim.upstream,
         "joiner": aim.joiner,
-        // All nodes of a devnet are there.
+        // All nodes of a devnet have this address.
         "neighbour": "127.0.0.1",
         "chain_id": chain_id,
         "base_fee_wei": quantity(&block["baseFeePerGas"])?,
@@ -208,7 +210,7 @@ async fn target(aim: &Aim<'_>) -> Result<Value> {
 mod tests {
     use super::*;
 
-    /// Goal: attackers may end once a fault has taken their victim away, and only then.
+    /// Goal: attackers may end after a fault has taken their victim down, and only then.
     #[test]
     fn attackers_without_a_victim_may_end() {
         let dir = tempfile::tempdir().unwrap();

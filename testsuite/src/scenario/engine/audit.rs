@@ -1,4 +1,4 @@
-//! What is looked at once all is over: states, epochs, and how far back nodes can tell.
+//! The audit after the end: states, epochs, and how far back nodes' history goes.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::{
     },
 };
 
-/// For nodes that still catch up when the scenario is over.
+/// The time limit for nodes that are still catching up when the scenario is over.
 pub(super) const REACH_DEADLINE: Duration = Duration::from_secs(30);
 
 impl Stage<'_> {
-    /// Looks at the nodes that run. One that does not answer is missing in what was found.
+    /// Audits the running nodes. A node that does not answer is missing from the findings.
     pub(super) async fn audit(&mut self, findings: &mut Findings) {
         findings.held = self.held.places().map(|place| self.names.name(place).to_owned()).collect();
         let running = self.running();
@@ -69,7 +69,7 @@ impl Stage<'_> {
     }
 }
 
-/// Takes in the root of one more node after a batch; the first one is what others are compared with.
+/// Records the state root of one more node after a batch. The first root is the reference for the others.
 pub(super) fn take_root(
     findings: &mut Findings,
     first: &mut Option<B256>,
@@ -86,9 +86,10 @@ pub(super) fn take_root(
     }
 }
 
-/// The first batch that a node gives with its transactions, by bisection: what it keeps has no gaps. None if it does not answer.
+/// Finds by bisection the first batch that a node serves with its transactions: its history has no gaps. `None` if it
+/// does not answer.
 pub(super) async fn first_batch(rpc: &Rpc, head: u64) -> Option<u64> {
-    // The genesis is no batch that could be pruned; most nodes keep everything behind it.
+    // The genesis cannot be pruned; most nodes keep everything after it.
     let (mut missing, mut there) = (None, head);
     while missing.map_or(1, |missing: u64| missing + 1) < there {
         let middle = missing.map_or(1, |missing| missing + (there - missing) / 2);
@@ -100,15 +101,15 @@ pub(super) async fn first_batch(rpc: &Rpc, head: u64) -> Option<u64> {
     Some(there)
 }
 
-/// Whether a node gives the first batch from `number` on that has transactions, if there is one before `end`; none if it is too slow for
-/// now to say. Every node gives an empty batch: its header says that there is nothing in it.
+/// Whether a node serves the first non-empty batch from `number` on, or there is none before `end`; `None` if it is too
+/// slow to tell. Every node serves an empty batch: its header says that it has no transactions.
 async fn gives_from(rpc: &Rpc, number: u64, end: u64) -> Option<bool> {
     for number in number..end {
         let params = json!([format!("{number:#x}"), true]);
         match rpc.call::<Value>("eth_getBlockByNumber", params).await {
             Ok(block) if block["transactions"].as_array().is_some_and(Vec::is_empty) => {}
             Ok(block) => return Some(!block.is_null()),
-            // It says that it has pruned it.
+            // The node says that it has pruned the batch.
             Err(error) if error.downcast_ref::<RpcError>().is_some() => return Some(false),
             Err(_) => return None,
         }

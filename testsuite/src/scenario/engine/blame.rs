@@ -1,41 +1,42 @@
-//! [`Excuses`]: what nodes may hold against each other because of a fault, and for how long. Pure: the time comes from outside.
+//! [`Excuses`]: what nodes may hold against each other because of a fault, and for how long. Pure: the time comes from
+//! outside.
 //!
 //! ```text
 //!  fault ─▶ Cause ─▶ Window (node, from, until) ─┐
 //!  status ─▶ Charge (a pause's reason, a ban) ───┴─▶ excuses ─▶ blame, or none
 //! ```
 //!
-//! Invariants: a ban and a proof are excused for nobody but a validator that a fault made lie. A node that was killed, paused, slow or
-//! cut off may be called silent and behind, and nothing else.
+//! Invariants: bans and proofs are excused only against a validator that a fault made lie. A node that was killed,
+//! paused, slow or cut off may be called silent or behind, and nothing else.
 
 use std::collections::BTreeMap;
 
 use crate::scenario::plan::Harm;
 
-/// A request that left before a fault's end fails at most so much later: `sync.request_deadline_ms`, and `network.idle_timeout_ms`, after
-/// which a connection counts as lost, by their defaults.
+/// How long after a fault's end a request sent before it may still fail: the defaults of `sync.request_deadline_ms`,
+/// and of `network.idle_timeout_ms`, after which a connection counts as lost.
 pub(super) const GRACE_MS: u64 = 10_000 + 5_000;
-/// A node that comes back is behind, and asks much at once. That is an excuse until it is at the head, and for no longer than this, or than
-/// the scenario gives nodes for it: they open their stores and catch up within seconds here.
+/// A node that comes back is behind, and sends many requests at once. It is excused until it reaches the head, but no
+/// longer than this, or than the scenario allows for that. Nodes open their stores and catch up within seconds here.
 const CATCH_UP_MS_MAX: u64 = 60_000;
-/// A node is at the head when it is at most this far behind: statuses are not read at one moment.
+/// A node counts as at the head if it is at most this far behind: statuses are not read at the same moment.
 const AT_HEAD_BATCHES: u64 = 2;
 
-/// What is held against a node.
+/// The charge against a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Charge {
     /// It did not answer, or not in time.
     Silent,
-    /// It has not, or not any more, what others have.
+    /// It lacks data that others have, or has pruned it.
     Behind,
-    /// It says itself that it could not answer.
+    /// It says that it could not answer.
     Failed,
-    /// It said what is wrong: a ban, a proof, and every reason that is none of the above.
+    /// It sent wrong data: a ban, a proof, and every other reason.
     Wrong,
 }
 
 impl Charge {
-    /// The charge in a pause's reason, which `/v1/status` tells in the words of the network's errors.
+    /// Derives the charge from a pause's reason, which `/v1/status` gives in the words of the network's errors.
     pub(super) fn of_pause(reason: &str) -> Charge {
         let says = |texts: &[&str]| texts.iter().any(|text| reason.contains(text));
         if says(&[
@@ -54,16 +55,16 @@ impl Charge {
     }
 }
 
-/// What a fault makes of a node, as others see it.
+/// The effect of a fault on a node, as others see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
     /// It is down, slow or cut off for a while, and behind afterwards; or it joins.
     Away,
-    /// The same, and its disk fails it.
+    /// As [`Cause::Away`], and its disk fails.
     BadDisk,
-    /// The same, and what is damaged shows whenever somebody asks for it.
+    /// As [`Cause::Away`], and the damage shows whenever a request reads it.
     Damaged,
-    /// It takes the time of the chain for wrong, and stays behind.
+    /// It rejects the chain's timestamps, and stays behind.
     WrongClock,
     /// It lies with its own key.
     Lies,
@@ -78,13 +79,13 @@ impl Cause {
             Harm::FullDisk => Cause::BadDisk,
             Harm::BitFlip(_) => Cause::Damaged,
             Harm::ClockJump(_) => Cause::WrongClock,
-            // It is honest until its data is put back.
+            // It is honest until the old data returns.
             Harm::OldState => Cause::Away,
             Harm::Twin(_) | Harm::Liar(_) => Cause::Lies,
         }
     }
 
-    /// Whether a node that it meets may be charged so.
+    /// Whether an affected node may face this charge.
     fn explains_charge(self, charge: Charge) -> bool {
         match self {
             Cause::Away => matches!(charge, Charge::Silent | Charge::Behind),
@@ -96,32 +97,32 @@ impl Cause {
         }
     }
 
-    /// Whether this explains the charge for the rest of the run.
+    /// Whether it explains the charge for the rest of the run.
     fn lasts(self, charge: Charge) -> bool {
         self == Cause::Damaged && charge == Charge::Failed
     }
 
-    /// Whether a node that it meets may charge others so: one that stood still finds all of its requests late, and one that is behind
-    /// asks for what others have pruned.
+    /// Whether an affected node may make this charge against others. After a standstill all of its requests look late,
+    /// and a node that is behind asks for pruned data.
     fn explains_accuser(self, charge: Charge) -> bool {
         matches!(charge, Charge::Silent | Charge::Behind) && self.explains_charge(charge)
     }
 }
 
-/// The time in which one fault meets one node.
+/// The time in which one fault affects one node.
 #[derive(Debug)]
 struct Window {
     event: usize,
     cause: Cause,
     from_ms: u64,
-    /// The end of the fault; none while it lasts.
+    /// The end of the fault; `None` while it lasts.
     until_ms: Option<u64>,
     /// When the node was at the head again.
     back_ms: Option<u64>,
 }
 
 impl Window {
-    /// The last moment that it explains; none while it lasts.
+    /// Returns the last moment that it explains; `None` while it lasts.
     fn last_ms(&self, catch_up_ms: u64) -> Option<u64> {
         let until = self.until_ms?;
         Some(self.back_ms.unwrap_or_else(|| until.saturating_add(catch_up_ms)).saturating_add(GRACE_MS))
@@ -133,18 +134,18 @@ impl Window {
     }
 }
 
-/// All windows of a run, by the names of nodes. The plan bounds them: 500 events.
+/// All windows of a run, by node name. The plan limits them to 500 events.
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
     windows: BTreeMap<String, Vec<Window>>,
     /// The highest head that any node showed.
     highest: u64,
-    /// The longest time that the scenario gives nodes to reach the head.
+    /// The longest catch-up time that the scenario allows.
     given_ms: u64,
 }
 
 impl Excuses {
-    /// The scenario gives nodes so long to reach the head: what a slow one asks meanwhile is no blame.
+    /// Sets the catch-up time that the scenario allows: the requests of a slow node are no blame meanwhile.
     pub(super) fn give(&mut self, catch_up_ms: u64) {
         self.given_ms = catch_up_ms;
     }
@@ -153,13 +154,13 @@ impl Excuses {
         self.given_ms.max(CATCH_UP_MS_MAX)
     }
 
-    /// An event begins to meet a node.
+    /// Registers that an event begins to affect a node.
     pub(super) fn begin(&mut self, event: usize, name: &str, cause: Cause, at_ms: u64) {
         let window = Window { event, cause, from_ms: at_ms, until_ms: None, back_ms: None };
         self.windows.entry(name.to_owned()).or_default().push(window);
     }
 
-    /// An event is over.
+    /// Registers that an event is over.
     pub(super) fn end(&mut self, event: usize, at_ms: u64) {
         let windows = self.windows.values_mut().flatten();
         for window in windows.filter(|window| window.event == event && window.until_ms.is_none()) {
@@ -167,7 +168,8 @@ impl Excuses {
         }
     }
 
-    /// A node shows its head, asked at this time. What it was asked before a fault's end may be from before the fault.
+    /// Records a node's head, requested at `asked_ms`. The answer to a request from before a fault's end may date from
+    /// before the fault.
     pub(super) fn saw_head(&mut self, name: &str, head: u64, asked_ms: u64) {
         self.highest = self.highest.max(head);
         if head.saturating_add(AT_HEAD_BATCHES) < self.highest {
@@ -183,7 +185,7 @@ impl Excuses {
         }
     }
 
-    /// Whether a fault explains what one node began to hold against another one at some moment of this time.
+    /// Whether a fault explains a charge that one node raised against another between `since_ms` and `now_ms`.
     pub(super) fn excuses(
         &self,
         accuser: &str,
@@ -211,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the words that tell charges apart are those of the network's own errors.
+    /// Goal: charges are recognised by the words of the network's own errors.
     #[test]
     fn charges_are_told_by_the_networks_words() {
         let peer = SecretKey::from_seed([7; 32]).public();
@@ -235,10 +237,10 @@ mod tests {
         );
     }
 
-    /// Goal: of each fault exactly that is an excuse which it can cause, and a lie is one for the liar alone.
+    /// Goal: each fault excuses exactly the charges that it can cause, and a lie excuses only the liar.
     #[test]
     fn a_fault_excuses_what_it_can_cause() {
-        // Silent, behind, failed, wrong: what may be said of the node, and what it may say of others.
+        // Silent, behind, failed, wrong: the charges against the node, and those by it against others.
         for (harm, of_it, of_others) in [
             (Harm::Kill, [true, true, false, false], [true, true, false, false]),
             (Harm::Pause, [true, true, false, false], [true, true, false, false]),
@@ -261,7 +263,8 @@ mod tests {
         }
     }
 
-    /// Goal: an excuse begins with its fault, and ends a grace after the node is at the head again, or could have been.
+    /// Goal: an excuse begins with its fault, and ends a grace period after the node is at the head again, or should
+    /// be.
     #[test]
     fn an_excuse_has_a_beginning_and_an_end() {
         let mut excuses = Excuses::default();
@@ -291,7 +294,8 @@ mod tests {
         assert!(!is_excused(&excuses, last + 1, last + 2), "it was back too late, and before");
     }
 
-    /// Goal: a node that never comes to the head has no longer an excuse than one that does, and another fault is one of its own.
+    /// Goal: a node that never reaches the head is excused no longer than one that does, and each fault counts
+    /// separately.
     #[test]
     fn each_fault_is_an_excuse_of_its_own() {
         let mut excuses = Excuses::default();
@@ -305,7 +309,7 @@ mod tests {
         assert!(excuses.excuses("other", "met", Charge::Wrong, late, late));
     }
 
-    /// Goal: a damaged row fails the node whenever somebody asks for it, and is no other excuse for longer.
+    /// Goal: a damaged row excuses failed answers at any time, and nothing else for longer.
     #[test]
     fn damage_is_found_late() {
         let mut excuses = Excuses::default();
@@ -316,7 +320,8 @@ mod tests {
         assert!(!is_excused(Charge::Silent, 900_000) && !is_excused(Charge::Wrong, 900_000));
     }
 
-    /// Goal: where the scenario gives nodes minutes to reach the head, what they ask meanwhile is no blame; a shorter time shortens nothing.
+    /// Goal: if the scenario allows minutes for catching up, requests during that time are no blame; a shorter time
+    /// does not shorten the excuse.
     #[test]
     fn an_excuse_lasts_as_long_as_nodes_may_catch_up() {
         for (given_ms, catch_up_ms) in [(300_000, 300_000), (1_000, CATCH_UP_MS_MAX)] {

@@ -9,29 +9,29 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Behind {
     pub(super) name: String,
-    /// As node.yaml writes it.
+    /// The sync mode's name in node.yaml.
     pub(super) mode: &'static str,
-    /// Milliseconds after the clock started.
+    /// The moment, in milliseconds after the clock started.
     pub(super) from_ms: u64,
-    /// What it showed before this moment says nothing: its process was not the one that is behind.
+    /// Samples before this moment do not count: they come from an earlier process.
     pub(super) seen_ms: u64,
-    /// When another fault met it, whose time is none of this one's; none if none did.
+    /// When another fault affected it, from which its time no longer counts; `None` if there was none.
     pub(super) until_ms: Option<u64>,
 }
 
 impl Behind {
-    /// From this moment on.
+    /// Makes an entry that begins at `from_ms`.
     pub(super) fn new(name: &str, mode: &'static str, from_ms: u64) -> Behind {
         Behind { name: name.to_owned(), mode, from_ms, seen_ms: from_ms, until_ms: None }
     }
 
-    /// Another fault meets the node. The first one counts.
+    /// Records that another fault affects the node. The first one counts.
     pub(super) fn interrupt(&mut self, now_ms: u64) {
         self.until_ms.get_or_insert(now_ms);
     }
 }
 
-/// The least time that a criterion gives this node to reach the head, in milliseconds; none if no criterion names it.
+/// Returns the shortest catch-up limit of the criteria that name this node, in milliseconds; `None` if none does.
 pub(super) fn given_ms(scenario: &Scenario, names: &Names, name: &str) -> Option<u64> {
     let given = scenario.criteria.iter().filter_map(|criterion| match criterion {
         Criterion::CatchUp { nodes, at_most } => {
@@ -43,10 +43,10 @@ pub(super) fn given_ms(scenario: &Scenario, names: &Names, name: &str) -> Option
     given.min()
 }
 
-/// The curve of each node beside the highest head that any node showed by then, in the order in which they were behind.
+/// Returns each node's curve relative to the highest head of all nodes at the time, in the order of `behind`.
 ///
-/// Where a fault met a node again before it was at the head, and before its time was over (`given_ms`), what came after that fault counts
-/// alone.
+/// If a fault affects a node again before it reached the head and before its time was over (`given_ms`), only the curve
+/// after that fault counts.
 pub(super) fn curves(
     behind: &[Behind],
     nodes: &[NodeSeries],
@@ -73,7 +73,7 @@ fn curve(behind: &Behind, nodes: &[NodeSeries], leader: &NodeSeries) -> CatchUp 
             node.head.points.retain(|(at_ms, _)| counts(*at_ms));
             CatchUp::of(&node, mode, leader, *from_ms)
         }
-        // It could not even be started.
+        // The node could not even be started.
         None => {
             let behind = Series::new("batches");
             CatchUp { node: name.clone(), mode: (*mode).to_owned(), seconds: None, behind }
@@ -81,7 +81,7 @@ fn curve(behind: &Behind, nodes: &[NodeSeries], leader: &NodeSeries) -> CatchUp 
     }
 }
 
-/// A node that always has the highest head of all: each single one may be down.
+/// Returns a virtual node that always has the highest head of all: any real one may be down.
 fn leader(nodes: &[NodeSeries]) -> Option<NodeSeries> {
     let mut leader = nodes.first()?.clone();
     let mut heads: Vec<(u64, f64)> = nodes.iter().flat_map(|node| node.head.points.iter().copied()).collect();
@@ -115,7 +115,8 @@ mod tests {
         }
     }
 
-    /// Goal: a node is measured against whoever is ahead, also while the first one is down, and each time that it is behind.
+    /// Goal: a node is measured against the highest head, even while the first node is down, and separately each time
+    /// that it is behind.
     #[test]
     fn the_highest_head_of_all_is_the_measure() {
         let nodes = [
@@ -128,7 +129,7 @@ mod tests {
             curves(behind, &nodes, |_| None).into_iter().map(|curve| curve.seconds).collect::<Vec<_>>()
         };
         assert_eq!(seconds(&[late(1_500), late(5_500)]), [Some(2.5), Some(1.5)]);
-        // What it showed before it was started again is no catching up.
+        // Samples before its restart do not count as catching up.
         assert_eq!(seconds(&[Behind { seen_ms: 6_500, ..late(1_500) }]), [Some(5.5)]);
         let stuck = Behind::new("killed", "auto", 8_000);
         assert_eq!(seconds(&[stuck]), [None]);
@@ -137,8 +138,8 @@ mod tests {
         assert!(curves(&[late(0)], &[], |_| None).is_empty());
     }
 
-    /// Goal: a node that is killed again before it was at the head is as slow as after the last time, and not by both downtimes. Whoever
-    /// had its time before that, or does not come back, is not let off.
+    /// Goal: if a node is killed again before it reached the head, only the time after the last kill counts, not both
+    /// downtimes. A node that had its full time before, or does not come back, still counts.
     #[test]
     fn the_next_fault_is_no_slowness() {
         let nodes = [
@@ -159,12 +160,12 @@ mod tests {
         assert_eq!(seconds(&[killed_at(3_000), back.clone()], 12_000), [Some(1.0)]);
         assert_eq!(seconds(&[killed_at(13_000), back.clone()], 12_000), [None, Some(1.0)]);
         assert_eq!(seconds(&[killed_at(3_000)], 12_000), [None], "it never came back");
-        // It was at the head before the second fault.
+        // It reached the head before the second fault.
         assert_eq!(seconds(&[killed_at(32_000), Behind::new("late", "auto", 33_000)], 12_000)[0], Some(30.0));
     }
 
-    /// Goal: a node that joins while a partition cuts it off is measured from the partition's end alone. If it never gets there, it did not
-    /// catch up.
+    /// Goal: a node that joins while a partition cuts it off is measured only from the partition's end. If it never
+    /// reaches the head, it did not catch up.
     #[test]
     fn a_join_behind_a_cut_is_measured_from_its_end() {
         let nodes = [

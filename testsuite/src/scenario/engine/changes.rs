@@ -1,7 +1,8 @@
 //! [`Changes`]: the owner's transactions that change the validators, beside the clock.
 //!
-//! Each waits for the batch that holds it. A chain that stands has none, and the clock may bring what lets it go on: so it waits for no
-//! change. All come from one account, and each has the next number of it: they are sent one after another.
+//! Each waits for its batch. The clock does not wait for it: a stalled chain makes no batches, and the clock may bring
+//! the event that lets it continue. All changes come from one account with consecutive nonces, so they are sent one
+//! after another.
 
 use std::{
     collections::VecDeque,
@@ -23,26 +24,27 @@ use crate::{
     scenario::{export::stays_free, names::Place, plan::plan},
 };
 
-/// Where the owner's key is, below the devnet's directory.
+/// The file of the owner's key, in the devnet's directory.
 const OWNER_KEY: &str = "owner.key";
-/// Who gets the fees of a validator that is added.
+/// The fee recipient of a validator that is added.
 const FEES: &str = "0x00000000000000000000000000000000000000fe";
-/// Beyond the clock: what the last change takes if it is sent at the end, and then fails by its own deadline.
+/// The time limit after the clock: that of the last change if it is sent at the end, which then fails by its own
+/// deadline.
 const SETTLE: Duration = Duration::from_secs(75);
 
-/// Changes that were ordered and have not come to an end. Dropped, they end with their commands.
+/// The pending changes. Dropping them ends their commands.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// Those that wait for the one before, with their names.
+    /// Changes that wait for the previous one, with their names.
     waiting: VecDeque<(String, BoxFuture<'static, Result<()>>)>,
-    /// The name of the one that was sent.
+    /// The name of the change that was sent.
     under_way: Option<String>,
-    /// That one.
+    /// The task of that change.
     sent: JoinSet<Result<()>>,
 }
 
 impl Changes {
-    /// Sends a change, once those before it have come to an end.
+    /// Sends a change, once those before it are settled.
     fn push(&mut self, name: String, change: BoxFuture<'static, Result<()>>) {
         self.waiting.push_back((name, change));
         self.send_next();
@@ -57,7 +59,7 @@ impl Changes {
         }
     }
 
-    /// The changes that have come to an end since the last call, by their names.
+    /// Returns the changes settled since the last call, by name.
     fn take_settled(&mut self) -> Vec<(String, Result<()>)> {
         let mut settled = Vec::new();
         while let Some(end) = self.sent.try_join_next() {
@@ -68,7 +70,7 @@ impl Changes {
         settled
     }
 
-    /// Ends all of them; their names.
+    /// Cancels all changes, and returns their names.
     fn give_up(&mut self) -> Vec<String> {
         let given_up = std::mem::take(self);
         given_up.under_way.into_iter().chain(given_up.waiting.into_iter().map(|(name, _)| name)).collect()
@@ -80,10 +82,10 @@ impl Changes {
 }
 
 impl Stage<'_> {
-    /// Has the owner `add` or `remove` a validator. The clock goes on meanwhile.
+    /// Makes the owner `add` or `remove` a validator. The clock continues meanwhile.
     ///
     /// # Errors
-    /// If it cannot be sent at all. What comes of it is told later.
+    /// If it cannot be sent at all. Its result is reported later.
     pub(super) fn change_validators(&mut self, change: &str, place: Place) -> Result<()> {
         let key_file = self.devnet.dir().join(OWNER_KEY);
         std::fs::write(&key_file, self.devnet.owner().key_hex()).context("cannot write the owner's key")?;
@@ -94,7 +96,7 @@ impl Stage<'_> {
         if change == "add" {
             arguments.extend(["--fee-recipient", FEES].map(str::to_owned));
         }
-        // A node that stays what it is takes the transaction.
+        // The transaction goes to a node that is not part of the change.
         let takers = self.takers(place)?;
         let send = async move {
             let taker = first_that_answers(&takers).await;
@@ -109,22 +111,22 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Nodes that could take a change about this one. First those that no event keeps from the chain before the change has its batch:
-    /// whoever takes it is asked for its receipt, and the clock goes on.
+    /// Returns nodes that could accept a change of `place`. First come those that no event keeps from the chain before
+    /// the change has its batch: the command polls the same node for the receipt, and the clock continues.
     fn takers(&self, place: Place) -> Result<Vec<(Place, Rpc)>> {
         let (events, at_ms) = (plan(self.scenario), self.elapsed_ms());
         let sources = self.sources(Some(place))?;
         Ok(first_those(sources, |taker| stays_free(self.scenario, &self.names, &events, at_ms, taker)))
     }
 
-    /// Takes note of changes that have come to an end: one that failed is a finding.
+    /// Records the settled changes; a failed change is a finding.
     pub(super) fn note_changes(&mut self) {
         for (name, done) in self.changes.take_settled() {
             self.note_failure(done.context(name));
         }
     }
 
-    /// Waits until each change has come to an end, or has had its time beyond the clock.
+    /// Waits until each change is settled, or its time after the clock is over.
     pub(super) async fn wait_changes(&mut self) -> Result<()> {
         let deadline = Instant::now() + SETTLE;
         while !self.changes.is_empty() {
@@ -142,7 +144,7 @@ impl Stage<'_> {
     }
 }
 
-/// The nodes that stay, and then the others, each in their order.
+/// Sorts the nodes that stay before the others, keeping the order.
 fn first_those(mut nodes: Vec<(Place, Rpc)>, stays: impl Fn(Place) -> bool) -> Vec<(Place, Rpc)> {
     nodes.sort_by_key(|(place, _)| !stays(*place));
     nodes
@@ -157,7 +159,8 @@ mod tests {
     use super::*;
     use crate::scenario::{model::Scenario, names::Names};
 
-    /// Goal: a change goes to a node that is there until the change has its batch, not to one that the next event takes down.
+    /// Goal: a change goes to a node that stays up until the change has its batch, not to one that the next event takes
+    /// down.
     #[test]
     fn who_stays_takes_a_change_before_who_is_killed_next() {
         let text = "name: a\ndescription: b\nduration: 10m\ncriteria: [equal_roots]\n\
@@ -187,7 +190,8 @@ mod tests {
         }
     }
 
-    /// Goal: whoever orders a change waits for nothing; the next one is sent when the first has ended, and what failed is told by name.
+    /// Goal: ordering a change does not block. The next one is sent when the first is settled, and failures are
+    /// reported by name.
     #[tokio::test]
     async fn changes_are_sent_one_after_another() {
         let mut changes = Changes::default();
@@ -210,7 +214,7 @@ mod tests {
         assert!(changes.is_empty());
     }
 
-    /// Goal: where no batch comes any more, all that was ordered is told, and nothing of it goes on.
+    /// Goal: if no more batches come, all ordered changes are reported and cancelled.
     #[tokio::test]
     async fn changes_that_never_end_are_given_up_by_name() {
         let mut changes = Changes::default();

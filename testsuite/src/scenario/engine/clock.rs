@@ -1,4 +1,4 @@
-//! The clock of a stage: events begin and end by it, and whoever ends by itself meanwhile is told.
+//! The clock of a stage: begins and ends events, and reports nodes that end by themselves.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,10 +8,10 @@ use super::{LOOK, Stage, act::described};
 use crate::scenario::plan::Event;
 
 impl Stage<'_> {
-    /// Lets events begin and end until the scenario's time is over.
+    /// Begins and ends events until the scenario's time is over.
     pub(super) async fn pass(&mut self, events: &[Event]) -> Result<()> {
         let end_ms = self.scenario.duration.ms();
-        // What ends at a moment does so before something else begins.
+        // An event that ends at a moment does so before another begins.
         let mut agenda: BTreeSet<(u64, bool, usize)> =
             events.iter().enumerate().map(|(index, event)| (event.at_ms, true, index)).collect();
         let mut hits = vec![None; events.len()];
@@ -39,7 +39,7 @@ impl Stage<'_> {
         self.wait_changes().await
     }
 
-    /// Nodes that ended by themselves since the last look are findings, unless a fault has taken them down.
+    /// Records nodes that ended by themselves since the last look as findings, unless a fault has taken them down.
     pub(super) fn note_ended(&mut self) -> Result<()> {
         for end in self.devnet.take_ended()? {
             let text = end.to_string();
@@ -67,13 +67,13 @@ impl Stage<'_> {
     }
 }
 
-/// When an event ends that has begun by now. What came before it, and its own beginning, a stop or a copy, may have taken their time: it
-/// lasts as long as it should nevertheless.
+/// Returns when an event that began at `begun_ms` ends. Earlier events and its own beginning (a stop or a copy) may
+/// have delayed it; it still lasts its full time.
 fn ends_ms(event: &Event, begun_ms: u64) -> Option<u64> {
     event.until_ms.map(|until_ms| until_ms + begun_ms.saturating_sub(event.at_ms))
 }
 
-/// Whether an event that should last has begun only when the clock was over: what came before it took too long. It ends at once.
+/// Whether an event with a duration began only after the clock was over, delayed by earlier events. It ends at once.
 fn is_too_late(event: &Event, begun_ms: u64, end_ms: u64) -> bool {
     event.until_ms.is_some() && begun_ms >= end_ms
 }
@@ -87,7 +87,7 @@ mod tests {
         Event { at_ms: 10_000, until_ms, action: Action::ExportSnapshot(Place(0)) }
     }
 
-    /// Goal: an event whose beginning took longer than it lasts goes on from then for as long as it says.
+    /// Goal: an event whose beginning took longer than its duration still lasts its full duration from then on.
     #[test]
     fn a_slow_beginning_does_not_eat_what_follows() {
         assert_eq!(ends_ms(&event(Some(13_000)), 15_000), Some(18_000));
@@ -95,7 +95,8 @@ mod tests {
         assert_eq!(ends_ms(&event(None), 15_000), None);
     }
 
-    /// Goal: an event that lasts no time because the clock is over is told. One of a moment is done nevertheless.
+    /// Goal: an event that has no duration left because the clock is over is reported. One that takes effect at once is
+    /// still done.
     #[test]
     fn an_event_after_the_end_is_told() {
         assert!(is_too_late(&event(Some(13_000)), 20_000, 20_000));

@@ -1,12 +1,12 @@
-//! The curves of a phase over the scenario's time: of its commits, of what its followers show, of its reads, and of the heads that
-//! subscriptions tell.
+//! The curves of a phase over the scenario's time: its commits, its followers, its reads, and the heads that
+//! subscriptions announce.
 
 use crate::{
     load::{LoadSummary, Percentiles, Point, ReadPoint, ReadWay},
     report::{LoadSeries, Total},
 };
 
-/// Series by their names, in the order in which they came.
+/// Series by name, in the order of their creation.
 struct Curves(Vec<LoadSeries>);
 
 impl Curves {
@@ -33,8 +33,9 @@ impl Curves {
     }
 }
 
-/// Of the loads of a phase, each with when its first transaction was due, in ms since the clock started. The whole of the commits is given;
-/// that of followers and reads is of `whole`, the load, or of a search the step at the rate that it found.
+/// Returns the curves of a phase's loads, each with the due time of its first transaction, in ms since the clock
+/// started. `total` is that of the commits. Totals of followers and reads come from `whole`: the load, or a search's
+/// step at the found rate.
 pub(super) fn curves(
     phase: &str,
     runs: &[(u64, &LoadSummary)],
@@ -102,7 +103,7 @@ pub(super) mod tests {
         Point { at_ms, due_per_second: 1.0, committed_per_second: per_second, commit_ms: p50.map(latency) }
     }
 
-    /// A load of two seconds at one node, which another one follows.
+    /// Returns a load of two seconds at one node, with one follower.
     pub(in crate::scenario::engine) fn summary(follower: &str) -> LoadSummary {
         let reads = Reads {
             node: "near".to_owned(),
@@ -172,7 +173,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Goal: commits, what followers show and reads are curves over the scenario's time, with gaps in the latency where nothing was due.
+    /// Goal: commits, followers and reads are curves over the scenario's time, with gaps in the latency where nothing
+    /// was due.
     #[test]
     fn a_phase_has_curves_of_all_that_it_measures() {
         let run = summary("near");
@@ -198,7 +200,7 @@ pub(super) mod tests {
         // Seven of eight were answered in two seconds; the other one is among the latencies.
         let latency_ms = run.reads[0].read_ms;
         assert_eq!(read.total, Some(Total { per_second: 3.5, latency_ms }));
-        // Eight of ten heads were told.
+        // Eight of ten heads were announced.
         assert_eq!(
             (&told.per_second.points[..], &told.p50.points[..]),
             (&[(11_000, 8.0)][..], &[(11_000, 3.0)][..])
@@ -206,7 +208,7 @@ pub(super) mod tests {
         assert_eq!(told.total, Some(Total { per_second: 4.0, latency_ms: run.news[0].news_ms }));
     }
 
-    /// Goal: the steps of a search follow each other in one curve, and its whole is that of the step at the rate that was found.
+    /// Goal: the steps of a search follow each other in one curve, whose total is that of the step at the found rate.
     #[test]
     fn a_search_has_one_curve_of_all_steps() {
         let (first, second) = (summary("near"), summary("near"));
@@ -225,7 +227,7 @@ pub(super) mod tests {
         );
     }
 
-    /// Goal: each follower has a curve and a total of its own.
+    /// Goal: each follower has its own curve and total.
     #[test]
     fn each_follower_has_a_curve() {
         let mut run = summary("near");

@@ -1,4 +1,4 @@
-//! [`SmallDisk`]: a file system in memory, of a fixed size, that can be filled up.
+//! [`SmallDisk`]: an in-memory file system of fixed size, which can be filled up.
 
 use std::{
     ffi::CString,
@@ -18,11 +18,12 @@ use crate::{devnet::files::FILLER, leftovers, scenario::DISK_MIB_MAX};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Mounted at a node's data directory for as long as this is kept, or until the next sweep after this process was killed.
+/// A disk mounted at a node's data directory. It lasts until this is dropped or, if this process is killed, until the
+/// next sweep.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts one of so many MiB.
+    /// Mounts a disk of `mib` MiB.
     ///
     /// # Errors
     /// If the directory cannot be made, or this process may not mount.
@@ -39,12 +40,12 @@ impl SmallDisk {
         Ok(SmallDisk(at.to_owned()))
     }
 
-    /// Whether this is the disk at a directory.
+    /// Whether this disk is mounted at a directory.
     pub(super) fn is_at(&self, at: &Path) -> bool {
         self.0 == at
     }
 
-    /// Writes until nothing is left.
+    /// Writes until the disk is full.
     ///
     /// # Errors
     /// If writing fails for another reason.
@@ -52,19 +53,19 @@ impl SmallDisk {
         fill(&self.0)
     }
 
-    /// Makes room again.
+    /// Frees the space again.
     ///
     /// # Errors
-    /// If the file that fills it cannot be removed.
+    /// If the filler file cannot be removed.
     pub(super) fn free(&self) -> Result<()> {
         free(&self.0)
     }
 }
 
-/// Whether a directory is a file system of its own, and a small one: the only kind that may be filled.
+/// Checks that a directory is a separate small file system: the only kind that may be filled.
 ///
 /// # Errors
-/// If not, or it cannot be looked at.
+/// If it is not, or cannot be read.
 pub(crate) fn check_small(at: &Path) -> Result<()> {
     let device = |path: &Path| -> Result<u64> {
         Ok(fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.dev())
@@ -85,7 +86,7 @@ pub(crate) fn check_small(at: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes into a directory until its disk has nothing left.
+/// Writes into a directory until its disk is full.
 ///
 /// # Errors
 /// If writing fails for another reason.
@@ -93,7 +94,7 @@ pub(crate) fn fill(at: &Path) -> Result<()> {
     let path = at.join(FILLER);
     let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut block = vec![0x5a; BLOCK_BYTES];
-    // Ever smaller pieces, so that the last page is taken too.
+    // The pieces become smaller and smaller, so that the last page is used too.
     while !block.is_empty() {
         match file.write(&block) {
             Ok(0) => block.truncate(block.len() / 2),
@@ -105,10 +106,10 @@ pub(crate) fn fill(at: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes room again in a directory that was filled.
+/// Frees the space in a directory that was filled.
 ///
 /// # Errors
-/// If the file that fills it cannot be removed.
+/// If the filler file cannot be removed.
 pub(crate) fn free(at: &Path) -> Result<()> {
     match fs::remove_file(at.join(FILLER)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -120,7 +121,7 @@ pub(crate) fn free(at: &Path) -> Result<()> {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Should a file still be open, the mount goes with it.
+        // The unmount is lazy, in case a file is still open.
         let _ = unmount(self.0.as_path(), UnmountFlags::DETACH);
     }
 }
@@ -148,7 +149,7 @@ mod tests {
         assert!(fs::read_dir(&at).unwrap().next().is_none());
     }
 
-    /// Goal: nobody fills the disk of the machine because a mount is missing.
+    /// Goal: the machine's own disk is never filled because a mount is missing.
     #[test]
     fn a_directory_of_the_machine_is_not_filled() {
         let dir = tempfile::tempdir().unwrap();

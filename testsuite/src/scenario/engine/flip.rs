@@ -1,18 +1,19 @@
-//! One bit of a node's state, flipped on its disk.
+//! Flips one bit of a node's state on its disk.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use slipstream_storage::{StorageConfig, plain_database};
 
-/// Where a node's rows are, and how they are called.
+/// The directory of a node's rows, in its data.
 const DATABASE: &str = "db";
-/// A state that was fetched whole is in the other one than the state before it.
+/// The column families of state rows. A state that was downloaded whole is in the other one than its predecessor.
 const ROWS: [&str; 2] = ["state_a", "state_b"];
-/// Rows among which one is drawn.
+/// The most rows from which one is drawn.
 const ROWS_MAX: usize = 10_000;
 
-/// Flips a bit in a row of a stopped node's state, beneath the database's checksums, so that only the node can see it. The number decides which.
+/// Flips a bit in a row of a stopped node's state. The bit is below the database's checksums, so only the node can
+/// detect it. `draw` determines the bit.
 ///
 /// # Errors
 /// If the database cannot be opened, or has no rows.

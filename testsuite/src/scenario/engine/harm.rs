@@ -1,4 +1,4 @@
-//! What faults do to single nodes, and how it ends.
+//! What faults do to single nodes, and how they end.
 
 use std::time::{Duration, Instant};
 
@@ -11,16 +11,16 @@ use crate::{
     scenario::{names::Place, plan::Harm},
 };
 
-/// What a node whose disk was full takes to end: answers that are under way, and its store.
+/// The time limit for a node whose disk was full to end: answers in progress, and its store.
 const SETTLE: Duration = Duration::from_secs(20);
-/// A node that was started opens its store before it answers, and before it has what a fault needs.
+/// The time limit for a node that was started to answer: it opens its store first.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 impl Stage<'_> {
-    /// Does something to a node.
+    /// Harms a node.
     ///
     /// # Errors
-    /// If it cannot be done. Then nothing of it is left, and the node goes on.
+    /// If it cannot be done. Then it is undone, and the node continues.
     pub(super) async fn harm(&mut self, harm: &Harm, place: Place, event: usize, ends: bool) -> Result<()> {
         self.prepare(harm, place).await?;
         if holds(harm) {
@@ -36,7 +36,7 @@ impl Stage<'_> {
             }
             Ok(()) => Ok(()),
             Err(error) => {
-                // Knobs that could not be turned stay as they are.
+                // Knobs that could not be set stay as they are.
                 let undone = match holds(harm) {
                     true => self.heal(harm, place, event).await,
                     false => Ok(()),
@@ -48,7 +48,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends what was done to a node. Nothing of this event holds it afterwards, whatever fails.
+    /// Ends the harm to a node. Afterwards this event no longer holds the node, even if a step fails.
     pub(super) async fn heal(&mut self, harm: &Harm, place: Place, event: usize) -> Result<()> {
         self.lasting.end(event);
         let remedied = self.remedy(harm, place, event).await;
@@ -56,7 +56,8 @@ impl Stage<'_> {
         remedied.and(released)
     }
 
-    /// A node may have been started at this very moment: it is waited for where a fault needs what it has only then.
+    /// Prepares a harm. If it needs something that a node has only after its start, waits for a node that has just been
+    /// started.
     async fn prepare(&mut self, harm: &Harm, place: Place) -> Result<()> {
         if self.held.contains(place) {
             return Ok(());
@@ -67,7 +68,7 @@ impl Stage<'_> {
                 if is_loaded { Ok(()) } else { self.wait_answer(place).await }
             }
             Harm::BitFlip(_) => {
-                // One that is too busy to tell may have rows nevertheless: then it is up to the flip.
+                // A node that is too busy to answer may still have rows, so the flip itself decides.
                 let (node, deadline) = (self.node_mut(place)?, Instant::now() + ANSWERS_WITHIN);
                 if node.pid().is_some() {
                     let _ = node.wait_head(1, deadline).await;
@@ -78,7 +79,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits for the answer of a node that no fault holds.
+    /// Waits until a node that no fault holds answers.
     ///
     /// # Errors
     /// If it has ended, or does not answer in time.
@@ -150,23 +151,24 @@ impl Stage<'_> {
                 }
                 let data = self.node(place)?.data();
                 self.disks.iter().find(|disk| disk.is_at(&data)).map_or(Ok(()), |disk| disk.free())?;
-                // One that neither ends nor commits in this time is let go as it is.
+                // A node that neither ends nor commits in this time is left as it is.
                 tokio::time::timeout(SETTLE, self.settled(place)).await.unwrap_or(Ok(()))?;
                 self.note_ended()
             }
-            // All that is left of them is their hold.
+            // Only their hold is left to release.
             Harm::Restart | Harm::Wipe | Harm::BitFlip(_) | Harm::Upgrade(_) => Ok(()),
         }
     }
 
-    /// Sets a node's clock and its disk to what the faults together say that go on.
+    /// Sets a node's clock and disk to the combination of all current faults.
     fn turn(&self, place: Place) -> Result<()> {
         let knobs = self.knobs(place)?;
         knobs.slow_down(self.lasting.delay_ms(place))?;
         knobs.jump(self.lasting.jump_ms(place))
     }
 
-    /// Waits until a node whose disk was full has ended for want of room, or goes on: while it is ending it still runs.
+    /// Waits until a node whose disk was full has ended for lack of space, or commits again: a node that is about to
+    /// end still runs.
     async fn settled(&mut self, place: Place) -> Result<()> {
         let mut before = None;
         loop {
@@ -185,9 +187,9 @@ impl Stage<'_> {
         }
     }
 
-    /// Asks a node to stop, and waits for it. One that does not stop well is a finding, and is gone.
+    /// Stops a node gracefully, and waits for it. A bad stop is a finding; the node has ended anyway.
     pub(super) async fn stop_node(&mut self, place: Place) -> Result<()> {
-        // Its last flushes would take longer than it has to stop.
+        // With the delay, its last flushes would take longer than it has to stop.
         let knobs = self.knobs.get(&place).filter(|_| self.lasting.delay_ms(place) > 0);
         knobs.map_or(Ok(()), |knobs| knobs.slow_down(0))?;
         let stopped = self.node_mut(place)?.stop().await;
@@ -201,7 +203,8 @@ impl Stage<'_> {
     }
 }
 
-/// Whether a node does not run, or not as it should, while this lasts. With a slow disk and a wrong clock it runs on.
+/// Whether the harm takes the node down or impairs it while it lasts. With a slow disk or a wrong clock it keeps
+/// running.
 fn holds(harm: &Harm) -> bool {
     !matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_))
 }

@@ -1,22 +1,23 @@
-//! [`Held`] and [`Lasting`]: what faults do to nodes at a time, each for itself. Pure.
+//! [`Held`] and [`Lasting`]: the current faults of each node, tracked separately. Pure.
 //!
-//! A node runs again once no fault holds it any more. Of several slow disks of one node the slowest counts, and jumps of its clock add up.
+//! A node runs again once no fault holds it. With several slow disks at one node the slowest counts; jumps of its clock
+//! add up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scenario::{names::Place, plan::Harm};
 
-/// Nodes that faults hold down, with the faults by their places in the plan.
+/// Nodes that faults hold down, with the faults' indices in the plan.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<Place, BTreeSet<usize>>);
 
 impl Held {
-    /// This event holds a node from now on.
+    /// Registers that this event holds a node.
     pub(super) fn hold(&mut self, place: Place, event: usize) {
         self.0.entry(place).or_default().insert(event);
     }
 
-    /// An event lets a node go. Whether nothing holds it any more because of that: false too if the event did not hold it.
+    /// Releases an event's hold of a node. Returns whether this freed the node: false if the event did not hold it.
     pub(super) fn release(&mut self, place: Place, event: usize) -> bool {
         let Some(events) = self.0.get_mut(&place) else { return false };
         if !events.remove(&event) || !events.is_empty() {
@@ -35,11 +36,11 @@ impl Held {
     }
 }
 
-/// What goes on at nodes, by the places of its events in the plan: at most 500.
+/// The current harms, by their events' indices in the plan: at most 500.
 #[derive(Debug, Default)]
 pub(super) struct Lasting(BTreeMap<usize, Last>);
 
-/// What one event does to a node.
+/// The harm of one event to a node.
 #[derive(Debug)]
 struct Last {
     place: Place,
@@ -57,12 +58,12 @@ impl Lasting {
         self.0.remove(&event);
     }
 
-    /// Whether this goes on at a node, by whatever fault.
+    /// Whether any fault currently does this harm to a node.
     pub(super) fn has(&self, place: Place, harm: &Harm) -> bool {
         self.at(place).any(|other| other == harm)
     }
 
-    /// How many milliseconds longer a node's flushes take.
+    /// Returns the additional milliseconds of a node's flushes.
     pub(super) fn delay_ms(&self, place: Place) -> u64 {
         let delays = self.at(place).filter_map(|harm| match harm {
             Harm::SlowDisk(delay_ms) => Some(*delay_ms),
@@ -71,7 +72,7 @@ impl Lasting {
         delays.max().unwrap_or_default()
     }
 
-    /// By how many milliseconds a node's clock is ahead, negative if it is behind.
+    /// Returns the milliseconds by which a node's clock is ahead, negative if it is behind.
     pub(super) fn jump_ms(&self, place: Place) -> i64 {
         let jumps = self.at(place).filter_map(|harm| match harm {
             Harm::ClockJump(by_ms) => Some(*by_ms),
@@ -80,8 +81,8 @@ impl Lasting {
         jumps.fold(0, i64::saturating_add)
     }
 
-    /// Whether a slow disk or a wrong clock, with which a node runs on, has an end yet to come: the node is behind from that end on. All
-    /// others hold the node until they leave it behind.
+    /// Whether a slow disk or a wrong clock of the node has an end yet to come, from which on the node counts as
+    /// behind. All other harms hold the node until it counts as behind.
     pub(super) fn ends_later(&self, place: Place) -> bool {
         let runs_on = |harm: &Harm| matches!(harm, Harm::SlowDisk(_) | Harm::ClockJump(_));
         self.0.values().any(|last| last.place == place && last.ends && runs_on(&last.harm))
@@ -98,7 +99,8 @@ mod tests {
 
     const NODE: Place = Place(3);
 
-    /// Goal: a node is free once all have let it go, and whoever does not hold it frees nobody, also if it lets go twice.
+    /// Goal: a node is free once all events have released it. An event that does not hold it, or has released it, frees
+    /// nothing.
     #[test]
     fn a_node_is_free_once_nobody_holds_it() {
         let mut held = Held::default();
@@ -112,7 +114,7 @@ mod tests {
         assert!(!held.release(NODE, 2));
     }
 
-    /// Goal: of two faults of one kind at one node the one that ends first does not end the other.
+    /// Goal: if two faults of one kind affect a node, the end of one does not end the other.
     #[test]
     fn faults_of_one_kind_end_each_for_itself() {
         let mut lasting = Lasting::default();
@@ -136,7 +138,8 @@ mod tests {
         assert_eq!(lasting.delay_ms(Place(0)), 9_000);
     }
 
-    /// Goal: of two slow disks of one node the last that ends leaves it behind. One without an end never does, nor what holds a node.
+    /// Goal: with two slow disks of one node, the node is behind from the last end. Faults without an end, and those
+    /// that hold the node, do not count.
     #[test]
     fn a_node_is_behind_from_the_last_end_on() {
         let mut lasting = Lasting::default();

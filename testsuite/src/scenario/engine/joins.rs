@@ -1,4 +1,4 @@
-//! [`Joins`]: nodes that were started while the clock runs, until they answer. The clock waits for none of them.
+//! [`Joins`]: nodes that were started while the clock runs, until they answer. The clock does not wait for them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,38 +8,38 @@ use tokio::task::JoinSet;
 use super::{LOOK, Stage};
 use crate::{rpc::Rpc, scenario::names::Place};
 
-/// Between two questions whether a node is there.
+/// The interval between two polls of a node.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Nodes that have not answered yet. Dropped, it asks none of them any more.
+/// Nodes that have not answered yet. Dropping it stops the polling.
 #[derive(Default)]
 pub(super) struct Joins {
-    /// Each asks one node: the event, and whether it answered in time.
+    /// A task per node, with its event and whether it answered in time.
     asked: JoinSet<(usize, bool)>,
-    /// Who joins, by the place of the event.
+    /// The joining nodes, by event.
     places: BTreeMap<usize, Place>,
 }
 
 impl Joins {
-    /// Waits beside the clock for the answer of a node that was started.
+    /// Polls a started node beside the clock until it answers.
     fn wait_for(&mut self, event: usize, place: Place, rpc: Rpc, within: Duration) {
         self.places.insert(event, place);
         self.asked.spawn(async move { (event, tokio::time::timeout(within, answer(rpc)).await.is_ok()) });
     }
 
-    /// The joins that have come to an end since the last call, with whether the node answered.
+    /// Returns the joins that have settled since the last call, with whether the node answered.
     fn take_settled(&mut self) -> Result<Vec<(usize, Place, bool)>> {
         let mut settled = Vec::new();
         while let Some(end) = self.asked.try_join_next() {
             let (event, has_answered) = end?;
-            // One that had ended is told already.
+            // A node that had ended is already reported.
             settled.extend(self.places.remove(&event).map(|place| (event, place, has_answered)));
         }
         Ok(settled)
     }
 }
 
-/// Asks again and again, until the node answers.
+/// Polls until the node answers.
 async fn answer(rpc: Rpc) {
     while rpc.page("/v1/status").await.is_err() {
         tokio::time::sleep(POLL).await;
@@ -47,7 +47,7 @@ async fn answer(rpc: Rpc) {
 }
 
 impl Stage<'_> {
-    /// A node that was started is to answer in time. The clock goes on meanwhile.
+    /// Expects a started node to answer in time. The clock continues meanwhile.
     pub(super) fn await_join(&mut self, event: usize, place: Place) -> Result<()> {
         let rpc = self.node(place)?.rpc().clone();
         let within = self.scenario.topology.ready_within.duration();
@@ -55,10 +55,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Takes note of nodes that have joined, and of those that did not.
+    /// Records the nodes that have joined, and those that failed to.
     pub(super) fn note_joins(&mut self) -> Result<()> {
         for (event, place, has_answered) in self.joins.take_settled()? {
-            // One that a fault holds down at that moment had no fair time.
+            // A node that a fault holds down at that moment did not get its full time.
             let is_late = !has_answered && !self.held.contains(place);
             let within = self.scenario.topology.ready_within;
             let why = self.node(place)?.log_end();
@@ -83,7 +83,7 @@ impl Stage<'_> {
         self.end_excuses(event);
     }
 
-    /// Waits until each node has answered, or has had its time: those that joined last get theirs beyond the clock.
+    /// Waits until each node has answered, or its time is over, which for the last ones may be after the clock.
     pub(super) async fn wait_joins(&mut self) -> Result<()> {
         while !self.joins.places.is_empty() {
             self.note_ended()?;
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a node that nobody answers for is given up when its time is over, and never before; each join is told once.
+    /// Goal: a silent node is given up when its time is over, and never before; each join is reported once.
     #[tokio::test]
     async fn a_join_has_its_time_and_no_more() {
         // Nobody can listen at port 0.

@@ -1,4 +1,4 @@
-//! Validators that lie: twins of one key, old data, and a program that takes a validator's place.
+//! Validators that lie: twins with the same key, old data, and a program that replaces a validator.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -17,40 +17,40 @@ use crate::{
     },
 };
 
-/// What the lies of a stage hold, each by the place of its event: several may meet one validator at once.
+/// The state of a stage's lies, by event: several may affect one validator at once.
 #[derive(Default)]
 pub(super) struct Lies {
-    /// Second nodes of validators' keys, with whose they are.
+    /// Second nodes with validators' keys, and the places of the validators.
     twins: BTreeMap<usize, (Place, Node)>,
-    /// Data that is to come back.
+    /// The copies of data that are to be restored.
     copies: BTreeMap<usize, PathBuf>,
-    /// Programs in validators' places.
+    /// The programs that replace validators.
     liars: BTreeMap<usize, Liar>,
-    /// Programs that were started: each has files of its own.
+    /// The number of programs started: each has its own files.
     started: usize,
 }
 
-/// A program in a validator's place.
+/// A program that replaces a validator.
 struct Liar {
     place: Place,
     lie: &'static str,
-    /// None while one that came later lies at this address, or the validator is killed.
+    /// `None` while a later liar uses this address, or the validator is killed.
     process: Option<Process>,
 }
 
 impl Lies {
-    /// The programs that lie in a validator's place, at most one: they are silent from now on.
+    /// Silences the program that replaces a validator, and returns its process: at most one.
     fn silence(&mut self, place: Place) -> Vec<Process> {
         let mine = self.liars.values_mut().filter(|liar| liar.place == place);
         mine.filter_map(|liar| liar.process.take()).collect()
     }
 
-    /// The second nodes of a validator's key.
+    /// Returns the second nodes with a validator's key.
     fn twins_of(&mut self, place: Place) -> impl Iterator<Item = &mut Node> {
         self.twins.values_mut().filter(move |(of, _)| *of == place).map(|(_, twin)| twin)
     }
 
-    /// The last one that came to a validator's place, with its lie, if it is silent.
+    /// Returns the last liar that replaced a validator, with its lie, if it is silent.
     fn silent(&self, place: Place) -> Option<(usize, &'static str)> {
         let (event, last) = self.liars.iter().rev().find(|(_, liar)| liar.place == place)?;
         last.process.is_none().then_some((*event, last.lie))
@@ -58,11 +58,12 @@ impl Lies {
 }
 
 impl Stage<'_> {
-    /// Starts a second node with a validator's key and data. Those of `heard_by` hear it alone; all others hear the first one.
+    /// Starts a second node with a validator's key and data. The nodes of `heard_by` hear only it; all others hear only
+    /// the first.
     ///
-    /// Both begin where the first one stood: in its view, bound by its votes. A primary's two selves order on if an order was under
-    /// way when it was killed. Otherwise the others refuse their orders: these lack the link with the last one, which a primary that
-    /// committed it has forgotten.
+    /// Both begin where the first one stopped: in its view, bound by its votes. If an order was in progress when a
+    /// primary was killed, both instances continue to order. Otherwise the others refuse their orders: these lack the
+    /// link to the last order, which a primary forgets once it is committed.
     pub(super) async fn begin_twin(&mut self, event: usize, place: Place, heard_by: &[Place]) -> Result<()> {
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
         let name = self.names.name(place).to_owned();
@@ -73,11 +74,11 @@ impl Stage<'_> {
         let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;
-        // Asked to stop, a primary would commit the order under way.
+        // On a graceful stop, a primary would commit the order in progress.
         self.node_mut(place)?.kill();
         let pairs = hearing.iter().map(|other| (place, *other)).collect();
         self.lay_over(Over { by: By::Twin(event), pairs, shape: None, ends: false })?;
-        // Events have places of their own in the list of marks: a second twin of a validator has another name.
+        // The number of marks makes the name unique, because a validator may get a second twin.
         let twin_name = format!("{name}-twin-{}", self.marks.len());
         let made = tokio::task::block_in_place(|| self.devnet.twin_of(index, &twin_name, &peers));
         let mut twin = made.with_context(|| twin_name.clone())?;
@@ -89,7 +90,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// The entry of `network.peers` by which the twin of an event dials another node: by a relay of its own, for the first self's is cut.
+    /// Returns the entry of `network.peers` by which an event's twin dials another node: through its own relay, because
+    /// the first instance's is cut.
     fn twin_entry(&self, event: usize, other: Place) -> Result<String> {
         let peer = self.node(other)?.peer_address();
         match &self.links {
@@ -98,7 +100,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Ends the second node; everybody hears the first one again.
+    /// Ends the second node; all nodes hear the first one again.
     pub(super) fn end_twin(&mut self, event: usize) -> Result<()> {
         if let Some((_, mut twin)) = self.lies.twins.remove(&event)
             && let Err(error) = twin.check_alive()
@@ -108,7 +110,7 @@ impl Stage<'_> {
         self.take_off(By::Twin(event))
     }
 
-    /// Keeps a copy of a node's data.
+    /// Makes a copy of a node's data.
     pub(super) async fn keep_copy(&mut self, event: usize, place: Place) -> Result<()> {
         let copy = self.devnet.dir().join(format!("{}-copy-{}", self.names.name(place), self.marks.len()));
         self.stop_node(place).await?;
@@ -118,7 +120,7 @@ impl Stage<'_> {
         self.release(place, event)
     }
 
-    /// Puts the copy back, into a node that is held by that from now on.
+    /// Holds the node and restores its data from the copy.
     pub(super) async fn put_back(&mut self, event: usize, place: Place) -> Result<()> {
         let Some(copy) = self.lies.copies.remove(&event) else { return Ok(()) };
         self.hold(place, event);
@@ -129,11 +131,11 @@ impl Stage<'_> {
         tokio::task::block_in_place(|| copy_data(&copy, &data))
     }
 
-    /// Starts the program that lies with a validator's key, at its address. One that lies there already is silent meanwhile.
+    /// Starts the program that lies with a validator's key, at its address. An earlier liar there is silent meanwhile.
     pub(super) async fn begin_liar(&mut self, event: usize, place: Place, lie: &'static str) -> Result<()> {
         self.stop_node(place).await?;
         self.silence(place);
-        // One that comes to a validator that is killed is silent until that is over.
+        // A liar that replaces a killed validator is silent until the kill is over.
         let process = match self.lasting.has(place, &Harm::Kill) {
             true => None,
             false => Some(self.spawn_liar(place, lie).await?),
@@ -142,7 +144,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Ends the program of an event. One that was silent meanwhile lies again, the last that came.
+    /// Ends the program of an event. The last of the silent ones lies again.
     pub(super) async fn end_liar(&mut self, event: usize, place: Place) -> Result<()> {
         if let Some(process) = self.lies.liars.remove(&event).and_then(|liar| liar.process) {
             self.note_liar(place, process);
@@ -150,7 +152,7 @@ impl Stage<'_> {
         self.wake_liar(place).await
     }
 
-    /// The last program that came to a validator's place lies again if it is silent, unless a kill lasts.
+    /// Restarts the last liar that replaced a validator, if it is silent and no kill lasts.
     async fn wake_liar(&mut self, place: Place) -> Result<()> {
         if self.lasting.has(place, &Harm::Kill) {
             return Ok(());
@@ -162,7 +164,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A validator is killed: so is the program in its place, and each second node of its key. Else its key would go on voting.
+    /// Kills the program that replaces a killed validator, and each second node with its key: otherwise the key would
+    /// keep voting.
     pub(super) fn kill_lies(&mut self, place: Place) {
         self.silence(place);
         for twin in self.lies.twins_of(place) {
@@ -173,7 +176,7 @@ impl Stage<'_> {
         }
     }
 
-    /// A kill is over. Once none lasts, what lied for the validator lies again.
+    /// Restarts a validator's liars after a kill, once no kill lasts.
     pub(super) async fn wake_lies(&mut self, place: Place) -> Result<()> {
         if self.lasting.has(place, &Harm::Kill) {
             return Ok(());
@@ -216,7 +219,7 @@ impl Stage<'_> {
         Ok(process)
     }
 
-    /// Ends all lies that go on; a liar that had ended by itself is a finding.
+    /// Ends all current lies. A liar that had ended by itself is a finding.
     pub(super) fn end_lies(&mut self) {
         let Lies { twins, liars, .. } = std::mem::take(&mut self.lies);
         for (_, mut twin) in twins.into_values() {
@@ -244,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: of two programs at one validator's address one lies, the last that came, and the other one again afterwards.
+    /// Goal: with two programs at one validator's address, only the last one lies; the other lies again afterwards.
     #[test]
     fn one_program_lies_at_one_address() {
         let dir = tempfile::tempdir().unwrap();
@@ -272,7 +275,8 @@ mod tests {
         assert_eq!(lies.silent(Place(3)), None);
     }
 
-    /// Goal: a program that is silenced with its validator is the one that lies again, and one that comes meanwhile takes its turn.
+    /// Goal: a program that was killed with its validator lies again afterwards, and one that comes meanwhile takes its
+    /// turn.
     #[test]
     fn whoever_was_killed_with_its_validator_lies_again() {
         let dir = tempfile::tempdir().unwrap();

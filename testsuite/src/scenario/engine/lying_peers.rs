@@ -1,4 +1,4 @@
-//! Peers that lie, as an operator gives them to a node: a process of liars for each fault and node.
+//! Peers that lie, given to a node by its operator: one process of liars per fault and node.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,28 @@ use super::{
 };
 use crate::scenario::{fault::PeerLie, names::Place};
 
-/// Addresses that the liars of one event have for themselves: more than it has liars.
+/// The addresses of one event's liars: at least one for each liar.
 pub(crate) const ADDRESSES: usize = 16;
-/// The first of them, behind those of attackers: a flood from an address takes the places of whoever shares it.
+/// The first of these addresses, after those of attackers: a flood from a shared address would take up the liars'
+/// connection slots.
 pub(crate) const ADDRESS_FIRST: usize = 8_192;
 
-/// The liars that nodes have at present, by the places of their events.
+/// The nodes' current liars, by event.
 pub(super) type LyingPeers = BTreeMap<usize, Given>;
 
-/// Liars that a node was given.
+/// Liars that a node got.
 pub(super) struct Given {
     assault: Assault,
     to: Place,
-    /// Entries of `network.peers` of those that the node took.
+    /// The `network.peers` entries of the liars that the node accepted.
     taken: Vec<String>,
-    /// The node's process: another one may have lost them with its data.
+    /// The node's process: a new one may have lost the liars with its data.
     pid: Option<u32>,
 }
 
 impl Stage<'_> {
-    /// Starts liars that take the truth from another node, and gives them to this one by its operator's command. A node that is down
-    /// is given none; one that starts is waited for.
+    /// Starts liars that get true data from another node, and gives them to this one with its operator's command. A
+    /// node that is down gets none; one that is starting is waited for.
     ///
     /// # Errors
     /// If the node does not answer, the liars do not start, or the node refuses one.
@@ -45,7 +46,7 @@ impl Stage<'_> {
             return Ok(());
         }
         self.wait_answer(place).await.context("it is given no liars")?;
-        // One that has ended, or stands, tells liars nothing.
+        // A node that has ended or hangs gives liars no data.
         let upstream = self.source(Some(place)).await.context("liars take the truth from another node")?;
         let upstream = self.node(upstream)?;
         let tag = tag(event);
@@ -75,7 +76,7 @@ impl Stage<'_> {
         refused
     }
 
-    /// Takes the liars from the node again, and ends them. Dropped, they end too.
+    /// Removes the liars from the node, and ends them. Dropping them also ends them.
     ///
     /// # Errors
     /// If they had ended by themselves, or the node refuses.
@@ -87,12 +88,12 @@ impl Stage<'_> {
         let node = self.node(to)?;
         let config = node.config();
         let mut refused = Ok(());
-        // One that a fault holds down does not answer: it dials them in vain once it is started again.
+        // A node that a fault holds down does not answer. After its restart it dials the liars in vain.
         if !self.held.contains(to) {
             for server in &taken {
                 let key = server.split('@').next().unwrap_or_default();
                 let removed = command(&["peers", "remove", key, "--config", text(&config)?]).await;
-                // Another process may never have heard of them: its data may have been wiped.
+                // A new process may not know them: its data may have been wiped.
                 if node.pid() == pid {
                     refused =
                         refused.and(removed.with_context(|| format!("taking liars from {}", node.name())));
@@ -104,8 +105,8 @@ impl Stage<'_> {
     }
 }
 
-/// What the liars or attackers of an event are called, in files and for the watch. No node has such a name: those of `among` go by their
-/// node's.
+/// Returns the name of an event's liars or attackers, in files and for the watch. No node has such a name; attackers of
+/// `among` are named after their node.
 pub(super) fn tag(event: usize) -> String {
     format!("event_{event}")
 }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
     use crate::scenario::model::Scenario;
 
-    /// Goal: attackers of an event and those before a node of any name are told apart.
+    /// Goal: the attackers of an event and those among a node's peers have different names.
     #[test]
     fn no_node_is_called_like_an_event() {
         let group = |name: &str| {

@@ -1,16 +1,17 @@
-//! [`run`]: a scenario on a devnet of real processes.
+//! [`run`]: runs a scenario on a devnet of real processes.
 //!
 //! ```text
 //!  Scenario ─▶ plan (events by time) ─┐
 //!     │                               ▼
 //!     └─▶ setup ─▶ Devnet ─▶ clock: events begin and end ─▶ audit ─▶ judge ─▶ RunReport
 //!                    │        phases of load, each a task        ▲
-//!                    └─ Collector and Watch look on ─ ─────┘
+//!                    └─ Collector and Watch observe ─────────────┘
 //! ```
 //!
-//! Invariants: an unharmed node that ends is a finding, whatever the criteria say; so is whatever the engine could not do: validators
-//! that are never ready, a join that fails, a fault that cannot be done. The report is written all the same. Everything that the engine
-//! started ends with it. Times in the report count from the clock's start, when the first nodes are ready.
+//! Invariants: if an unharmed node ends, that is a finding, whatever the criteria say. So is anything that the engine
+//! could not do: validators that are never ready, a join that fails, a fault that cannot be done. The report is written
+//! in any case. Everything that the engine started ends with it. Times in the report count from the clock's start, when
+//! the first nodes are ready.
 
 pub(super) mod act;
 mod assault;
@@ -73,30 +74,31 @@ use crate::{
     report::{Collector, CriterionResult, Environment, FaultMark, HarnessFigures, RunReport},
 };
 
-/// Time between two looks at whether a node ended, and the least that an event may come late.
+/// The interval at which ended nodes are detected, and the shortest delay of an event.
 const LOOK: Duration = Duration::from_millis(250);
-/// Between two samples of a node, at least.
+/// The least time between two samples of a node.
 const SAMPLE: Duration = Duration::from_millis(500);
-/// Samples of each node over a scenario: a series of more than 4,096 is thinned, and a peak that is thinned out meets every limit.
+/// The most samples of each node over a scenario. A series of more than 4,096 is thinned, and a peak that is thinned
+/// out would pass every limit.
 const SAMPLES_MAX: u32 = 3_500;
-/// What a phase gets beyond the scenario's end: its last transactions are committed, or given up as lost.
+/// A phase's time after the scenario's end: its last transactions are committed, or given up as lost.
 const PHASE_GRACE: Duration = Duration::from_secs(60);
 
-/// How a scenario is run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Where files and logs of the nodes go.
+    /// The directory of the nodes' files and logs.
     pub dir: PathBuf,
-    /// Programs by the names that the scenario gives them.
+    /// Programs by their names in the scenario.
     pub programs: BTreeMap<String, PathBuf>,
     /// The command line that repeats the run.
     pub command: String,
 }
 
-/// Runs a scenario. That a criterion fails is no error: the report says it. So is it with a run that could not begin.
+/// Runs a scenario. A failed criterion, or a run that could not begin, is no error: the report says so.
 ///
 /// # Errors
-/// If something outside of all criteria fails once the clock runs.
+/// If something outside all criteria fails once the clock runs.
 pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) -> Result<RunReport> {
     let (begin, started_ms) = (Instant::now(), now_ms());
     let mut stage = match Stage::open(scenario, options, progress).await {
@@ -119,40 +121,40 @@ pub async fn run(scenario: &Scenario, options: &RunOptions, progress: Progress) 
     }
 }
 
-/// The nodes of a scenario and everything that looks on.
+/// The nodes of a scenario, and everything that observes them.
 struct Stage<'a> {
     scenario: &'a Scenario,
     options: &'a RunOptions,
     names: Names,
     progress: Progress,
-    // Before the disks: fields drop in order, and a process must be gone before its disk is.
+    // The devnet comes before the disks: fields drop in order, and a process must end before its disk is unmounted.
     devnet: Devnet,
-    /// Each node's place in the devnet, once it was started.
+    /// Each node's index in the devnet, once it was started.
     indices: Vec<Option<usize>>,
     /// Nodes that faults hold down.
     held: Held,
-    /// What faults do to nodes at present.
+    /// The current harms of nodes.
     lasting: Lasting,
     links: Option<Links>,
     /// Nodes that have not answered yet.
     joins: Joins,
-    /// Changes of the validators that have not come to an end.
+    /// Changes of the validators that are not settled.
     changes: Changes,
-    /// What lies over the links at present, in the order in which it came.
+    /// The current overlays of links, in the order in which they came.
     over: Vec<Over>,
-    /// Of those whose clock may jump, or whose disk may get slow.
+    /// The knobs of nodes whose clock may jump, or whose disk may become slow.
     knobs: BTreeMap<Place, Knobs>,
     lies: Lies,
     lying_peers: LyingPeers,
     disks: Vec<SmallDisk>,
-    /// Attackers and their victims, by the place of their event, or of the group that they stand before.
+    /// Attackers with their victims, by event or by the node among whose peers they are.
     assaults: BTreeMap<String, (Place, Assault)>,
     collector: Option<Collector>,
     watch: Option<Watch>,
     /// Nodes that joined or came back.
     behind: Vec<Behind>,
     marks: Vec<FaultMark>,
-    /// Nodes that ended by themselves or did not stop well, loads that could not go on, and commands that failed.
+    /// Nodes that ended by themselves or stopped badly, failed loads, and failed commands.
     ended: Vec<String>,
     begin: Instant,
 }
@@ -214,7 +216,7 @@ impl Stage<'_> {
             .filter(|place| stage.group(*place).is_some_and(|it| it.joins.is_none()))
             .collect();
         for place in from_start {
-            // The clock runs without it, and the report says so, as it does of one that joins.
+            // The clock runs without the node, and the report says so, as for a node that joins.
             let started = match stage.start_node(place).await {
                 Ok(()) => stage.wait_node(place).await,
                 failed => failed,
@@ -225,7 +227,7 @@ impl Stage<'_> {
         Ok(stage)
     }
 
-    /// From the clock's start to the last audit.
+    /// Runs from the clock's start to the last audit.
     async fn perform(&mut self) -> Result<(RunReport, Findings)> {
         self.begin = Instant::now();
         let started_ms = now_ms();
@@ -242,7 +244,7 @@ impl Stage<'_> {
         let phases = self.start_phases();
         self.progress.step(&format!("the clock runs for {}", self.scenario.duration));
         let passed = self.pass(&plan(self.scenario)).await;
-        // What was seen until then is worth a report, which says what went wrong.
+        // The observations until then are worth a report, which says what went wrong.
         self.note_failure(passed.context("the clock stopped early"));
         let mut findings = Findings::default();
         let mut report = RunReport {
@@ -262,7 +264,7 @@ impl Stage<'_> {
         report.seconds = self.begin.elapsed().as_secs_f64();
         self.progress.step("comparing states");
         self.audit(&mut findings).await;
-        // Also what ended since the clock did.
+        // This includes nodes that ended after the clock.
         let noted = self.note_ended();
         self.note_failure(noted);
         if let Some(collector) = self.collector.take() {
@@ -281,7 +283,7 @@ impl Stage<'_> {
         Ok((report, findings))
     }
 
-    /// Waits for the loads, and puts together what they did.
+    /// Waits for the loads, and combines their results.
     async fn gather(
         &mut self,
         phases: Vec<(String, JoinHandle<Result<PhaseEnd>>)>,
@@ -317,11 +319,12 @@ impl Stage<'_> {
 
     /// Stops the nodes, and judges.
     async fn close(mut self, mut report: RunReport, findings: Findings) -> Result<RunReport> {
-        // A node whose disk is slow would not stop in time; one that never started has no knobs to turn.
+        // A node with a slow disk would not stop in time; a node that never started has no knobs to set.
         for knobs in self.knobs.values() {
             let _ = knobs.slow_down(0);
         }
-        // What a fault holds down, without room on its disk or paused, is not asked to stop well.
+        // Nodes that a fault holds down, such as paused ones or those with a full disk, are killed instead of stopped
+        // gracefully.
         for place in self.held.places().collect::<Vec<_>>() {
             if let Ok(node) = self.node_mut(place) {
                 node.kill();
@@ -337,7 +340,7 @@ impl Stage<'_> {
     }
 }
 
-/// What every run is held to, whatever its scenario says.
+/// Returns the criterion that applies to every run.
 fn nothing_ended(ended: &[String]) -> CriterionResult {
     CriterionResult {
         name: "nothing_ended".to_owned(),
@@ -347,7 +350,7 @@ fn nothing_ended(ended: &[String]) -> CriterionResult {
     }
 }
 
-/// The longest time that a criterion gives nodes to reach the head; 0 without one.
+/// Returns the longest catch-up time that a criterion allows; 0 without one.
 fn catch_up_ms(scenario: &Scenario) -> u64 {
     let at_most = scenario.criteria.iter().filter_map(|criterion| match criterion {
         Criterion::CatchUp { at_most, .. } => Some(at_most.ms()),
@@ -356,7 +359,7 @@ fn catch_up_ms(scenario: &Scenario) -> u64 {
     at_most.max().unwrap_or_default()
 }
 
-/// Milliseconds since 1970: for people, no time is measured with it.
+/// Returns milliseconds since 1970, for people; no duration is measured with it.
 fn now_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     u64::try_from(now.tv_sec).unwrap_or_default() * 1_000

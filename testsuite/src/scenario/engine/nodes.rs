@@ -1,4 +1,4 @@
-//! The nodes of a stage: who was started, who runs, whom they dial.
+//! The nodes of a stage: which were started, which run, and which they dial.
 
 use std::{
     net::Ipv4Addr,
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// One that stands does not answer, and keeps nobody from being asked.
+/// The timeout of an answer: a node that hangs must not delay the others.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// Mounts the disks that nodes have for themselves.
+/// Mounts the disks of individual nodes.
 pub(super) fn mount_disks(
     scenario: &Scenario,
     names: &Names,
@@ -39,7 +39,8 @@ pub(super) fn mount_disks(
     Ok(disks)
 }
 
-/// Starts the relay by which one node dials another, in the shape of their regions; the entry of `network.peers` that leads through it.
+/// Starts the relay by which one node dials another, with the link of their regions. Returns the `network.peers` entry
+/// of the relay.
 pub(super) fn lay(
     links: &Links,
     scenario: &Scenario,
@@ -55,7 +56,7 @@ pub(super) fn lay(
     Ok(through)
 }
 
-/// The first of these that answers in time.
+/// Returns the first of these nodes that answers in time.
 pub(super) async fn first_that_answers(nodes: &[(Place, Rpc)]) -> Option<Place> {
     for (place, rpc) in nodes {
         if matches!(tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await, Ok(Ok(_))) {
@@ -70,12 +71,12 @@ impl Stage<'_> {
         self.names.group(place).map(|group| &self.scenario.topology.groups[group])
     }
 
-    /// Nodes that were started, whether they run or not.
+    /// Returns the nodes that were started, whether they run or not.
     pub(super) fn started(&self) -> Vec<Place> {
         self.names.all().filter(|place| self.indices[place.0].is_some()).collect()
     }
 
-    /// Nodes that were started, without those that a fault holds down.
+    /// Returns the nodes that were started, without those that a fault holds down.
     pub(super) fn running(&self) -> Vec<Place> {
         self.started().into_iter().filter(|place| !self.held.contains(*place)).collect()
     }
@@ -100,7 +101,7 @@ impl Stage<'_> {
         self.held.places().any(|place| self.names.name(place) == end.name())
     }
 
-    /// The highest head of all nodes that answer; 0 if none does.
+    /// Returns the highest head of all nodes that answer; 0 if none does.
     pub(super) async fn highest_head(&self) -> u64 {
         let mut asked = JoinSet::new();
         for node in self.running().into_iter().filter_map(|place| self.node(place).ok()) {
@@ -111,22 +112,23 @@ impl Stage<'_> {
         heads.into_iter().flatten().max().unwrap_or_default()
     }
 
-    /// Of these nodes those that no fault cuts off from most of the validators that run; all of them if all are cut off.
+    /// Returns the nodes among these that no fault cuts off from most of the running validators; all of them if all are
+    /// cut off.
     pub(super) fn not_cut_off(&self, places: &[Place]) -> Vec<Place> {
         let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
         let validators: Vec<Place> = self.running().into_iter().filter(may_be).collect();
         over::reach_most(&self.over, places, &validators)
     }
 
-    /// Nodes that could tell of the chain, without this one: no fault holds them, or cuts them off from most validators. Validators come
-    /// first.
+    /// Returns nodes other than `without` that know the chain: no fault holds them down, or cuts them off from most
+    /// validators. Validators come first.
     pub(super) fn sources(&self, without: Option<Place>) -> Result<Vec<(Place, Rpc)>> {
         let others: Vec<Place> = self.running().into_iter().filter(|place| Some(*place) != without).collect();
         let near = self.not_cut_off(&others).into_iter();
         near.map(|place| Ok((place, self.node(place)?.rpc().clone()))).collect()
     }
 
-    /// The first of these that answers.
+    /// Returns the first of [`Stage::sources`] that answers.
     ///
     /// # Errors
     /// If none answers.
@@ -136,7 +138,8 @@ impl Stage<'_> {
             .context("no node answers that could tell of the chain")
     }
 
-    /// The entry of `network.peers` by which one node dials another: through the relay between them, if there are relays.
+    /// Returns the `network.peers` entry by which one node dials another: through the relay between them, if there are
+    /// relays.
     pub(super) fn entry(&self, from: Place, to: Place) -> Result<String> {
         let peer = self.node(to)?.peer_address();
         let Some(links) = &self.links else { return Ok(peer) };
@@ -148,7 +151,7 @@ impl Stage<'_> {
         Ok(through)
     }
 
-    /// Waits until a node answers that was started.
+    /// Waits until a started node answers.
     ///
     /// # Errors
     /// If it ends, or does not answer in time.
@@ -157,11 +160,11 @@ impl Stage<'_> {
         self.node_mut(place)?.wait_ready(deadline).await
     }
 
-    /// Starts a node for the first time, with an empty disk, and does not wait for its answer.
+    /// Starts a node for the first time, with an empty disk, without waiting for its answer.
     ///
     /// # Errors
-    /// If it cannot be started. One that was started is looked at from now on all the same, and one that joins is behind, whatever comes
-    /// of it.
+    /// If it cannot be started. If the node exists, it is observed from now on all the same. A node that joins counts
+    /// as behind in any case.
     pub(super) async fn start_node(&mut self, place: Place) -> Result<()> {
         let name = self.names.name(place).to_owned();
         let group = self
@@ -172,7 +175,7 @@ impl Stage<'_> {
         if group.joins.is_some() {
             let mut behind = Behind::new(&name, group.mode.name(), self.elapsed_ms());
             if over::is_cut_until_later(&self.over, place) {
-                // Whoever joins behind a cut has its time from the cut's end on.
+                // The time of a node that joins behind a cut counts from the cut's end.
                 behind.interrupt(behind.from_ms);
             }
             self.behind.push(behind);
@@ -209,7 +212,8 @@ impl Stage<'_> {
         self.devnet.begin_node(Ipv4Addr::LOCALHOST, newcomer).map(drop)
     }
 
-    /// The entries of `network.peers` of a node that starts: attackers first, then those that it is behind; and the attackers alone.
+    /// Returns the `network.peers` entries of a node that starts, attackers first and then those of `behind`; and the
+    /// attackers alone.
     async fn peers_of(&mut self, place: Place, group: &Group) -> Result<(Vec<String>, Vec<String>)> {
         let (mut peers, mut liars) = (Vec::new(), Vec::new());
         if let Some(attack) = &group.among {
@@ -226,20 +230,21 @@ impl Stage<'_> {
             false => self.names.find_all(&group.behind),
         };
         for other in behind {
-            // A partition holds for those that join while it lasts.
+            // A partition also applies to nodes that join while it lasts.
             peers.push(self.entry(place, other)?);
         }
         Ok((peers, liars))
     }
 
-    /// This event holds a node down from now on. What it was about to do, catching up or being attacked, has no fair time any more.
+    /// Registers that this event holds a node down. The node's pending catch-up or attack no longer gets its full time.
     pub(super) fn hold(&mut self, place: Place, event: usize) {
         self.interrupt(place);
         self.lose_victim(place);
         self.held.hold(place, event);
     }
 
-    /// An event lets a node go. Once none holds it, it runs, and is behind the head. Does nothing if this one does not hold it.
+    /// Releases an event's hold of a node. Once no event holds it, it runs, and counts as behind the head. Does nothing
+    /// if this event does not hold it.
     pub(super) fn release(&mut self, place: Place, event: usize) -> Result<()> {
         if !self.held.release(place, event) {
             return Ok(());
@@ -252,8 +257,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A node may be behind the head from now on, unless it is not there, or a fault goes on that leaves it behind at its own end: that one
-    /// has interrupted what was before, and would not interrupt this.
+    /// Registers that a node may be behind the head from now on. Does nothing if it does not run, or if a current fault
+    /// will leave it behind at its own end: that fault interrupted the earlier entry, and would not interrupt this one.
     pub(super) fn was_behind(&mut self, place: Place) {
         if self.ends_later(place) || !self.running().contains(&place) {
             return;
@@ -263,12 +268,12 @@ impl Stage<'_> {
         self.behind.push(Behind::new(self.names.name(place), mode, from_ms));
     }
 
-    /// Whether a fault goes on that leaves the node behind at its end.
+    /// Whether a current fault leaves the node behind at its end.
     fn ends_later(&self, place: Place) -> bool {
         self.lasting.ends_later(place) || over::ends_later(&self.over, place)
     }
 
-    /// A fault begins: what it costs a node that catches up is none of its slowness.
+    /// Registers that a fault begins: its cost does not count as slowness of a node that is catching up.
     pub(super) fn interrupt(&mut self, place: Place) {
         let (name, now_ms) = (self.names.name(place), self.elapsed_ms());
         self.behind.iter_mut().filter(|behind| behind.name == name).for_each(|it| it.interrupt(now_ms));
@@ -284,7 +289,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a join does not depend on the first validator. One that is gone is passed over at once, one that stands after its time.
+    /// Goal: a join does not depend on the first validator. A node that is down is skipped at once, one that hangs
+    /// after a timeout.
     #[tokio::test]
     async fn whoever_answers_is_asked() {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,28 +1,28 @@
-//! [`Over`]: what faults lay over the links between nodes. Several may lie over one link: it is cut while one of them cuts it, and has the
-//! shape of the last one that came.
+//! [`Over`]: overlays of faults on the links between nodes. A link may have several: it is cut while one of them cuts
+//! it, and has the shape of the latest one.
 
 use anyhow::Result;
 
 use super::{Stage, setup};
 use crate::scenario::{model::LinkShape, names::Place};
 
-/// What one fault lays over links.
+/// The overlay of one fault on links.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Over {
     pub(super) by: By,
     pub(super) pairs: Vec<(Place, Place)>,
-    /// None is a cut.
+    /// The shape of the links; `None` cuts them.
     pub(super) shape: Option<LinkShape>,
-    /// Whether the nodes are behind from its end on: the scenario ends it.
+    /// Whether the scenario ends it, so that the nodes are behind from its end.
     pub(super) ends: bool,
 }
 
-/// Whose it is.
+/// The owner of an overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// An event, by its place in the plan.
+    /// An event, by its index in the plan.
     Event(usize),
-    /// The twin of an event, by the event's place in the plan. What it lies over keeps the twin's two selves apart.
+    /// The twin of an event, by the event's index in the plan. This overlay keeps the twin's two instances apart.
     Twin(usize),
 }
 
@@ -32,18 +32,18 @@ impl Over {
     }
 }
 
-/// Whether something that has an end lies over links of a node: from that end on it is behind, and not before.
+/// Whether an overlay with an end affects links of a node: the node is behind from that end, and not before.
 pub(super) fn ends_later(over: &[Over], place: Place) -> bool {
     let meets = |over: &Over| over.pairs.iter().any(|(one, other)| *one == place || *other == place);
     over.iter().any(|over| over.ends && meets(over))
 }
 
-/// Whether such a thing cuts links of a node. Over links that are slow alone it comes to the head all the same, if later.
+/// Whether such an overlay cuts links of a node. Over slow links, a node still reaches the head, if later.
 pub(super) fn is_cut_until_later(over: &[Over], place: Place) -> bool {
     over.iter().any(|over| over.shape.is_none() && ends_later(std::slice::from_ref(over), place))
 }
 
-/// The shape that the last of these gave the links between two nodes, and whether one of them cuts these.
+/// Returns the shape that the latest overlay gave the link between two nodes, and whether an overlay cuts it.
 fn between<'a>(
     over: impl DoubleEndedIterator<Item = &'a Over> + Clone,
     one: Place,
@@ -53,12 +53,13 @@ fn between<'a>(
     (mine.clone().rev().find_map(|over| over.shape), mine.any(|over| over.shape.is_none()))
 }
 
-/// The same for a twin's links, which are its own: what keeps its first self apart from those that hear it does not cut these.
+/// As [`between`], for a twin's own links: the overlay that keeps the first instance from its hearers does not cut
+/// these.
 fn of_twins(over: &[Over], one: Place, other: Place) -> (Option<LinkShape>, bool) {
     between(over.iter().filter(|over| matches!(over.by, By::Event(_))), one, other)
 }
 
-/// The twins of one of two nodes that the other one hears: their events, and who hears them.
+/// Returns the twins of one of two nodes that the other one hears: their events, and the hearers.
 fn twins_between(over: &[Over], one: Place, other: Place) -> impl Iterator<Item = (usize, Place)> {
     over.iter().filter_map(move |over| {
         let By::Twin(event) = over.by else { return None };
@@ -67,7 +68,8 @@ fn twins_between(over: &[Over], one: Place, other: Place) -> impl Iterator<Item 
     })
 }
 
-/// Of these nodes those that cuts leave most of these validators, in their order; all of them if none has so many.
+/// Returns the nodes among these that can reach most of these validators despite cuts, in order; all of them if none
+/// can.
 pub(super) fn reach_most(over: &[Over], nodes: &[Place], validators: &[Place]) -> Vec<Place> {
     let reaches = |node: Place, other: Place| node == other || !between(over.iter(), node, other).1;
     let reaches_most = |node: &Place| {
@@ -79,14 +81,14 @@ pub(super) fn reach_most(over: &[Over], nodes: &[Place], validators: &[Place]) -
 }
 
 impl Stage<'_> {
-    /// Lays something over links, also over those that are laid later.
+    /// Adds an overlay to links, including those that are created later.
     pub(super) fn lay_over(&mut self, over: Over) -> Result<()> {
         let pairs = over.pairs.clone();
         self.over.push(over);
         self.settle(&pairs)
     }
 
-    /// Takes away what somebody laid over links.
+    /// Removes the overlays of an owner.
     pub(super) fn take_off(&mut self, by: By) -> Result<()> {
         let (gone, stays): (Vec<Over>, Vec<Over>) =
             std::mem::take(&mut self.over).into_iter().partition(|over| over.by == by);
@@ -94,7 +96,7 @@ impl Stage<'_> {
         gone.iter().try_for_each(|over| self.settle(&over.pairs))
     }
 
-    /// Gives links what lies over them, or else what the topology says.
+    /// Sets links to their overlays' shape, or else to that of the topology.
     pub(super) fn settle(&self, pairs: &[(Place, Place)]) -> Result<()> {
         let Some(links) = &self.links else { return Ok(()) };
         for (one, other) in pairs {
@@ -112,7 +114,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Where the twin of an event stands among the ends of links: behind all nodes.
+    /// Returns the place of an event's twin among the ends of links: after all nodes.
     pub(super) fn twin_seat(&self, event: usize) -> usize {
         self.names.len() + event
     }
@@ -122,7 +124,7 @@ impl Stage<'_> {
 mod tests {
     use super::*;
 
-    /// Goal: of two faults over one link the one that ends first does not end the other.
+    /// Goal: if two faults affect one link, the end of one does not end the other.
     #[test]
     fn faults_over_one_link_end_each_for_itself() {
         let slow = LinkShape { loss: 0.5, ..LinkShape::default() };
@@ -137,8 +139,8 @@ mod tests {
         assert_eq!(between(all.iter(), Place(0), Place(2)), (None, false));
     }
 
-    /// Goal: of two partitions of one node, and of a slow link, the last that ends is what the node is behind from. What has no end, and
-    /// what keeps a twin's selves apart, leaves it behind at once.
+    /// Goal: with two partitions and a slow link at one node, the node is behind from the last end. Overlays without an
+    /// end, and those between a twin's instances, leave it behind at once.
     #[test]
     fn a_node_is_behind_from_the_last_end_on() {
         let over = |by, shape, ends| Over { by, pairs: vec![(Place(0), Place(1))], shape, ends };
@@ -155,7 +157,8 @@ mod tests {
         assert!(!ends_later(&[&forever, &twin], 0) && !ends_later(&[], 0));
     }
 
-    /// Goal: a node that joins over slow links has its time from its join on; one that joins behind a cut that ends has not.
+    /// Goal: the time of a node that joins over slow links counts from its join; that of one that joins behind a cut
+    /// with an end does not.
     #[test]
     fn slow_links_keep_nobody_from_joining() {
         let over = |shape, ends| Over { by: By::Event(0), pairs: vec![(Place(0), Place(1))], shape, ends };
@@ -166,7 +169,8 @@ mod tests {
         assert!(!is_cut_until_later(&[over(None, true)], Place(2)));
     }
 
-    /// Goal: whoever is cut off from most validators is not asked of the chain, unless all are. Slow links cut nobody off.
+    /// Goal: a node that is cut off from most validators is not asked about the chain, unless all are. Slow links do
+    /// not cut nodes off.
     #[test]
     fn who_is_cut_off_from_most_is_known() {
         let places = |list: &[usize]| list.iter().copied().map(Place).collect::<Vec<_>>();
@@ -185,7 +189,8 @@ mod tests {
         assert_eq!(reach_most(&[], &all, &[]), all);
     }
 
-    /// Goal: a partition of a validator holds for its twin too, and what keeps the twin's two selves apart does not cut it off itself.
+    /// Goal: a partition of a validator also applies to its twin, and the overlay between the twin's instances does not
+    /// cut off the twin itself.
     #[test]
     fn a_partition_holds_for_both_selves_of_a_twin() {
         let pairs = vec![(Place(0), Place(1)), (Place(0), Place(2))];

@@ -25,31 +25,33 @@ use crate::{
     },
 };
 
-/// Batches behind the head; a network that keeps fewer receipts cannot be audited.
+/// How many batches behind the head audits run in a network that prunes; one that keeps fewer receipts cannot be
+/// audited.
 const AUDIT_BEHIND_PRUNED: u64 = 50;
-/// The section of node.yaml that says what a node prunes.
+/// The section of node.yaml with the pruning settings.
 const PRUNE: &str = "storage.prune";
 
-/// What a phase came to.
+/// The result of a phase.
 pub(super) struct PhaseEnd {
     pub(super) totals: PhaseTotals,
     /// Transactions that were due.
     pub(super) due: f64,
-    /// Of them, those that left in time.
+    /// The due transactions that were sent in time.
     pub(super) sent: f64,
-    /// When transactions were due, from and until, in ms after the clock started.
+    /// The times in which transactions were due, from and until, in ms after the clock started.
     pub(super) spans: Vec<(u64, u64)>,
     pub(super) curves: Vec<LoadSeries>,
-    /// Of a search each step's.
+    /// The figures of the load, or of each step of a search.
     pub(super) figures: Vec<PhaseFigures>,
     pub(super) search: Option<SearchFigures>,
 }
 
 impl Stage<'_> {
-    /// Starts a task for each phase; it waits until the phase begins. One whose nodes are not there fails alone.
+    /// Starts a task for each phase, which waits until the phase begins. If a phase's nodes are missing, only that
+    /// phase fails.
     pub(super) fn start_phases(&self) -> Vec<(String, JoinHandle<Result<PhaseEnd>>)> {
         let phases = &self.scenario.workload;
-        // Each phase has accounts of its own: phases may overlap, and two loads would take each other's nonces.
+        // Each phase has its own accounts: phases may overlap, and two loads would take each other's nonces.
         let share = self.scenario.topology.accounts as usize / phases.len().max(1);
         let accounts = self.devnet.accounts().chunks(share.max(1));
         let task = |(phase, accounts): (&Phase, &[Account])| {
@@ -65,7 +67,7 @@ impl Stage<'_> {
         phases.iter().zip(accounts).map(task).collect()
     }
 
-    /// The load of a phase, and the names of the nodes that take it, by the addresses of their APIs.
+    /// Returns the load of a phase, and the names of the nodes that get its transactions, by API address.
     fn load_of(
         &self,
         phase: &Phase,
@@ -100,18 +102,18 @@ impl Stage<'_> {
     }
 }
 
-/// Where nodes prune, receipts are audited while they are there.
+/// Returns how many batches behind the head receipts are audited. If nodes prune, this is before the receipts are gone.
 pub(in crate::scenario) fn audit_behind(topology: &Topology) -> u64 {
     let settings = topology.settings.iter().map(|settings| &settings.config);
     let mut entries = settings.chain([&topology.config]).flatten();
-    // By its own keys, or in the value of the section around it.
+    // The key may be set by itself, or in the value of a section around it.
     match entries.any(|(key, value)| key.starts_with(PRUNE) || setup::sets(key, value, PRUNE)) {
         true => AUDIT_BEHIND_PRUNED,
         false => LoadOptions::default().audit_behind,
     }
 }
 
-/// Performs a phase; the nodes that take it have these names, by the addresses of their APIs.
+/// Performs a phase. `taking` has the names of the nodes that get its transactions, by API address.
 async fn perform(
     phase: Phase,
     options: LoadOptions,
@@ -140,7 +142,7 @@ async fn perform(
     Ok(ran(&phase, begin_ms(&phase, begin, &summary), &summary))
 }
 
-/// What one load of a phase came to, of which the first transaction was due then.
+/// Returns the result of a phase's single load, whose first transaction was due at `begin_ms`.
 pub(super) fn ran(phase: &Phase, begin_ms: u64, summary: &LoadSummary) -> PhaseEnd {
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     add(&mut totals, summary);
@@ -152,7 +154,8 @@ pub(super) fn ran(phase: &Phase, begin_ms: u64, summary: &LoadSummary) -> PhaseE
     end(totals, phase, &[(begin_ms, summary)], (total, Some(summary)))
 }
 
-/// Gives the node that commits are read from its name in place of its API's address. If it is a follower too, it follows itself.
+/// Replaces the API address of the node from which commits are read with its name. If it is also a follower, it follows
+/// itself.
 pub(super) fn name_first(summary: &mut LoadSummary, url: &str, first: &str, follows_itself: bool) {
     for reads in summary.reads.iter_mut().filter(|reads| reads.node == url) {
         first.clone_into(&mut reads.node);
@@ -167,14 +170,14 @@ pub(super) fn name_first(summary: &mut LoadSummary, url: &str, first: &str, foll
     }
 }
 
-/// When the first transaction of a load was due, in ms after the scenario's clock started: its preparation takes time after `begin`, at
-/// which the phase began.
+/// Returns when the first transaction of a load was due, in ms after the scenario's clock started. Its preparation
+/// takes time after `begin`, at which the phase began.
 fn begin_ms(phase: &Phase, begin: tokio::time::Instant, summary: &LoadSummary) -> u64 {
     let prepared = summary.begin.map(|at| at.saturating_duration_since(begin.into_std())).unwrap_or_default();
     phase.at.ms() + u64::try_from(prepared.as_millis()).unwrap_or_default()
 }
 
-/// Puts together the loads of a phase, each with when it began; and the whole of it, with the load that it is of.
+/// Combines the loads of a phase, each with its beginning; and the phase's total, with the load from which it comes.
 fn end(
     totals: PhaseTotals,
     phase: &Phase,
@@ -194,8 +197,8 @@ fn end(
     }
 }
 
-/// What the harness was to send and what it sent, per second of the time in which any transaction was due: phases may overlap, or follow
-/// each other.
+/// Returns the offered and sent transactions per second of the time in which any transaction was due: phases may
+/// overlap, or follow each other.
 pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
     let mut spans: Vec<(u64, u64)> = ends.iter().flat_map(|end| end.spans.iter().copied()).collect();
     spans.sort_unstable();
@@ -216,9 +219,9 @@ pub(super) fn harness(ends: &[PhaseEnd]) -> HarnessFigures {
     }
 }
 
-/// The rate that the chain sustains is the phase's throughput; its latencies and its reads are those of the step at that rate. Steps beyond
-/// it are to be too much: what nodes refused there is why they do not count, and nothing that is missing. What nodes took counts in all
-/// steps. The first transaction of each step was due at these times.
+/// Returns the result of a search. The sustained rate is the phase's throughput; its latencies and reads are those of
+/// the step at that rate. Steps beyond it overload the chain on purpose: refusals there only mean that they do not
+/// count. Accepted transactions count in all steps. The first transaction of each step was due at `begins_ms`.
 pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation) -> PhaseEnd {
     let rate = match saturation.found {
         Found::Sustained { rate, .. } | Found::AtLeast { rate } => rate,
@@ -226,7 +229,7 @@ pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation
     };
     let mut totals = PhaseTotals { name: phase.name.clone(), ..PhaseTotals::default() };
     saturation.steps.iter().for_each(|step| add(&mut totals, step));
-    // A step of which the generators were the limit does not count: they are that of the search if they ended it.
+    // A step limited by the generators does not count. The search itself was limited by them only if they ended it.
     let last = saturation.steps.last().and_then(|step| step.limited_by);
     let has_no_limit = matches!(saturation.found, Found::AtLeast { .. });
     totals.is_limited_by_generators = has_no_limit && last == Some(Limit::Generators);
@@ -244,7 +247,7 @@ pub(super) fn searched(phase: &Phase, begins_ms: &[u64], saturation: &Saturation
     PhaseEnd { search: Some(SearchFigures::of(&phase.name, saturation)), ..end }
 }
 
-/// What nodes took, and what became of it.
+/// Adds the accepted transactions and their outcome.
 fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.accepted += summary.accepted;
     totals.committed += summary.committed;
@@ -252,14 +255,14 @@ fn add(totals: &mut PhaseTotals, summary: &LoadSummary) {
     totals.audit.add(summary.audit.figures);
 }
 
-/// Of reads and of heads, at the slowest node.
+/// Adds the figures of reads and of heads, at the slowest node.
 fn answers(totals: &mut PhaseTotals, summary: &LoadSummary) {
     for reads in &summary.reads {
         let way = match reads.way {
             ReadWay::Http => Way::Http,
             ReadWay::WebSocket => Way::Websocket,
         };
-        // Those that failed are among them, as late as they were given up.
+        // The latencies include failed reads, at the time at which they were given up.
         let all = reads.read_ms.map_or(0, |all| all.count).max(1);
         let these =
             ReadTotals { ms: reads.read_ms.map(quantiles), failed_share: reads.failed as f64 / all as f64 };
@@ -267,7 +270,7 @@ fn answers(totals: &mut PhaseTotals, summary: &LoadSummary) {
         *sum = sum.worse(these);
     }
     for news in &summary.news {
-        // As of reads, those that were never told are among them.
+        // As with reads, the latencies include missed heads.
         let all = news.news_ms.map_or(0, |all| all.count).max(1);
         let failed_share = news.missed as f64 / all as f64;
         totals.new_heads =
@@ -275,7 +278,7 @@ fn answers(totals: &mut PhaseTotals, summary: &LoadSummary) {
     }
 }
 
-/// Of commits, and of the slowest of the phase's followers.
+/// Sets the latencies of commits, and of the slowest follower.
 fn latencies(totals: &mut PhaseTotals, summary: &LoadSummary) {
     let missing = |came: Option<Percentiles>| {
         let came = came.map_or(0, |came| came.count);

@@ -1,6 +1,7 @@
-//! [`Knobs`]: what the library between a node and libc does to its clock and to its flushes, changed while the node runs.
+//! [`Knobs`]: the settings of the library between a node and libc for its clock and flushes, changed while the node
+//! runs.
 //!
-//! The library is the crate `slipstream-preload`; nodes that no fault of that kind meets do not have it.
+//! The library is the crate `slipstream-preload`; nodes without a fault of that kind do not load it.
 
 use std::{
     collections::BTreeMap,
@@ -20,14 +21,14 @@ use crate::scenario::{
 #[path = "../../../preload/layout.rs"]
 mod layout;
 
-/// The library, as cargo calls it.
+/// The library's file name from cargo.
 const LIBRARY: &str = "libslipnet_preload.so";
-/// Where cargo puts it, beside its programs.
+/// The directory in which cargo puts it, beside its programs.
 const EXAMPLES: &str = "examples";
-/// The end of a file's name, behind its node's.
+/// The suffix of the file's name, after its node's.
 const SUFFIX: &str = "knobs";
 
-/// The file that the library of one node reads.
+/// The settings file that one node's library reads.
 pub(crate) struct Knobs {
     name: String,
     file: File,
@@ -43,13 +44,13 @@ pub(super) fn lay(
     needed.map(|place| Ok((place, Knobs::make(&options.dir, names.name(place))?))).collect()
 }
 
-/// Whether a fault may meet this node that takes the library.
+/// Whether a fault that needs the library may affect this node.
 pub(super) fn is_needed(scenario: &Scenario, names: &Names, place: Place) -> bool {
     let mut faults = scenario.faults.iter().filter(|fault| fault.what.needs_preload());
     faults.any(|fault| fault.what.may_meet(&scenario.topology, names, place))
 }
 
-/// What the loader and the library are told in a node's environment.
+/// Returns the environment variables for the loader and the library.
 pub(crate) fn environment(dir: &Path, name: &str) -> Result<BTreeMap<String, String>> {
     let library = library()?;
     let file = path(dir, name);
@@ -66,7 +67,7 @@ fn path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.{SUFFIX}"))
 }
 
-/// The library, which cargo puts beside this program; a test's own program lies one directory deeper.
+/// Returns the path of the library, which cargo puts beside this program; a test program lies one directory deeper.
 fn library() -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program's path is unknown")?;
     let dirs = this.ancestors().skip(1).take(2);
@@ -81,7 +82,7 @@ fn library() -> Result<PathBuf> {
 }
 
 impl Knobs {
-    /// With a true clock and a fast disk.
+    /// Makes the settings of a true clock and a fast disk.
     pub(crate) fn make(dir: &Path, name: &str) -> Result<Knobs> {
         let path = path(dir, name);
         let made = File::options().create(true).truncate(true).read(true).write(true).open(&path);
@@ -91,7 +92,7 @@ impl Knobs {
         Ok(Knobs { name: name.to_owned(), file })
     }
 
-    /// Each flush takes so many milliseconds longer from now on.
+    /// Delays each flush by `delay_ms` milliseconds from now on.
     ///
     /// # Errors
     /// If the node does not have the library, or the file cannot be written.
@@ -99,7 +100,7 @@ impl Knobs {
         self.set(layout::FLUSH, delay_ms * 1_000)
     }
 
-    /// The wall clock is ahead by so many milliseconds from now on, or behind if they are negative.
+    /// Moves the wall clock ahead by `by_ms` milliseconds from now on, or back if negative.
     ///
     /// # Errors
     /// As [`Knobs::slow_down`].
@@ -117,7 +118,7 @@ impl Knobs {
         written.with_context(|| format!("the clock and the disk of {}", self.name))
     }
 
-    /// Whether a process of the node has loaded the library: one that has just been started has not yet.
+    /// Whether a process of the node has loaded the library: a process that has just started has not yet.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -129,7 +130,7 @@ impl Knobs {
     }
 }
 
-/// Where a word stands in the file.
+/// Returns the offset of a word in the file.
 fn place(word: usize) -> u64 {
     (word * layout::WORD_BYTES) as u64
 }
@@ -149,7 +150,8 @@ faults:
 - { at: 2s, what: { kill: { nodes: [other] } } }
 ";
 
-    /// Goal: who may be met has the library, nobody else has, and nothing is set before a process has said that it is there.
+    /// Goal: exactly the nodes that may be affected load the library, and nothing is set before a process has loaded
+    /// it.
     #[test]
     fn those_that_may_be_met_get_the_library() {
         let needed = |text: &str| {

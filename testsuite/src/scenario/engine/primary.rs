@@ -1,4 +1,4 @@
-//! Whoever orders the batches: all validators are asked, and of those that say so the one of the newest view is it.
+//! Finds the primary: asks all validators, and takes the one of the newest view among those that claim to be primary.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::{
 const LOOKS: usize = 8;
 const POLL: Duration = Duration::from_millis(250);
 
-/// What a validator says of the view that it is in.
+/// A validator's report of its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stand {
     place: Place,
-    /// The epoch, and the view: views begin anew with each epoch.
+    /// The epoch and the view: views start over with each epoch.
     view: (u64, u64),
-    /// Whether it has left the views below and waits for this one to begin.
+    /// Whether it has left the earlier views and waits for this one to begin.
     changing: bool,
     is_primary: bool,
 }
 
 impl Stand {
-    /// None of a node that only follows.
+    /// Parses the status of a node; `None` if it only follows.
     fn of(place: Place, status: &Status) -> Option<Stand> {
         let consensus = status.consensus.as_ref()?;
         Some(Stand {
@@ -39,9 +39,10 @@ impl Stand {
     }
 }
 
-/// The primary of the newest view that has begun. None if it does not say so, or if most validators have left that view.
+/// Returns the primary of the newest view that has begun. `None` if that node does not claim it, or if most validators
+/// have left that view.
 ///
-/// A validator that is cut off stays primary of its view, for it hears nothing of the next one.
+/// A validator that is cut off stays primary of its view, because it does not hear of the next one.
 fn newest(stands: &[Stand]) -> Option<Place> {
     let begun = stands.iter().filter(|stand| !stand.changing).map(|stand| stand.view).max()?;
     let left = stands.iter().filter(|stand| stand.view > begun).count();
@@ -53,8 +54,8 @@ fn newest(stands: &[Stand]) -> Option<Place> {
 }
 
 impl Stage<'_> {
-    /// Whoever orders the batches now. While views change nobody does for a moment; if nobody comes, the first validator that runs and
-    /// is not cut off.
+    /// Returns the current primary. During a view change there is none for a moment. If none appears, returns the first
+    /// validator that runs and is not cut off.
     pub(super) async fn primary(&self) -> Result<Place> {
         let may_be = |place: &Place| may_validate(&self.scenario.topology, &self.names, *place);
         let running: Vec<Place> = self.running().into_iter().filter(may_be).collect();
@@ -69,7 +70,7 @@ impl Stage<'_> {
         self.not_cut_off(&running).first().copied().context("no validator runs that could be primary")
     }
 
-    /// None of a node that does not answer, or does not validate.
+    /// Returns the report of a node; `None` if it does not answer, or does not validate.
     async fn stand(&self, place: Place) -> Option<Stand> {
         let status = tokio::time::timeout(ANSWER_MAX, self.node(place).ok()?.status()).await;
         Stand::of(place, &status.ok()?.ok()?)
@@ -86,7 +87,7 @@ mod tests {
         Stand { place: Place(place), view: (0, view), changing: false, is_primary }
     }
 
-    /// Goal: one that is cut off, and is the primary of a view that the others have left, is not whom a fault of the primary means.
+    /// Goal: a fault of the primary does not affect a cut-off node that is primary of a view that the others have left.
     #[test]
     fn the_newest_view_counts() {
         let (old, new) = (stand(0, 0, true), stand(1, 1, true));
@@ -98,7 +99,8 @@ mod tests {
         assert_eq!(newest(&[]), None);
     }
 
-    /// Goal: while most go to the next view nobody is primary; one that goes there alone changes nothing, though it would be primary.
+    /// Goal: while most validators move to the next view, there is no primary. One that moves alone changes nothing,
+    /// even if it would be primary.
     #[test]
     fn views_that_change_have_no_primary() {
         let (old, follows) = (stand(0, 0, true), stand(1, 0, false));
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!(newest(&[goes(1, true), goes(2, false)]), None);
     }
 
-    /// Goal: views begin anew with an epoch, whose first primary is newer than any of the one before.
+    /// Goal: views start over with an epoch, and the primary of its first view is newer than any of the previous epoch.
     #[test]
     fn an_epoch_is_newer_than_any_view() {
         let status = |epoch: u64, consensus: Value| -> Status {

@@ -1,4 +1,4 @@
-//! From a topology to the options of a devnet, and to what lies between its nodes.
+//! Converts a topology to the options of a devnet, and to the links between its nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,17 +22,17 @@ use crate::{
     },
 };
 
-/// The program that nodes run when nobody says otherwise.
+/// The program that nodes run by default.
 pub(crate) const CURRENT: &str = "current";
-/// The release before. Whoever has none tries the upgrade from this program to itself, and the report says so.
+/// The previous release. If none is given, the upgrade is from this program to itself, and the report says so.
 pub(in crate::scenario) const BEFORE: &str = "before";
-/// In values of node.yaml: the devnet's directory.
+/// The placeholder of the devnet's directory in values of node.yaml.
 pub(in crate::scenario) const DIR: &str = "{dir}";
-/// The key of the room below which a node writes nothing. Its default is more than a small disk has.
+/// The key of the free space below which a node writes nothing. Its default exceeds a small disk.
 const DISK_FREE_MIN: &str = "storage.disk_free_min_mib";
-/// The key of how many peers a node dials of those that others tell it of.
+/// The key of how many announced peers a node dials.
 pub(in crate::scenario) const OUTBOUND: &str = "network.outbound";
-/// Of a small disk, one part in so many is that room.
+/// A node keeps one part of its small disk free, out of this many.
 const DISK_PARTS: u64 = 8;
 
 /// Whether datagrams go through relays.
@@ -41,7 +41,7 @@ pub(in crate::scenario) fn needs_links(scenario: &Scenario) -> bool {
         || scenario.faults.iter().any(|fault| fault.what.needs_relays())
 }
 
-/// The devnet of a scenario: its validators. All other nodes are added one by one.
+/// Returns the devnet of a scenario, with only its validators. All other nodes are added one by one.
 pub(super) fn devnet(scenario: &Scenario, names: &Names, options: &RunOptions) -> Result<DevnetOptions> {
     let mut nodes = BTreeMap::new();
     for place in names.all() {
@@ -50,7 +50,7 @@ pub(super) fn devnet(scenario: &Scenario, names: &Names, options: &RunOptions) -
     Ok(DevnetOptions { dir: Some(options.dir.clone()), nodes, ..alike(scenario) })
 }
 
-/// What is the same for all nodes, wherever they run.
+/// Returns the options that are the same for all nodes, wherever they run.
 pub(in crate::scenario) fn alike(scenario: &Scenario) -> DevnetOptions {
     let topology = &scenario.topology;
     DevnetOptions {
@@ -65,11 +65,11 @@ pub(in crate::scenario) fn alike(scenario: &Scenario) -> DevnetOptions {
     }
 }
 
-/// Has the program itself check what the scenario says of its nodes, also of those that join later, before anything runs: it may be of
-/// another build than the rules. Other programs than the current one may know other keys.
+/// Lets the program itself check the nodes' settings before anything runs, including those of nodes that join later: it
+/// may be of another build than the rules. Programs other than the current one may know other keys.
 ///
 /// # Errors
-/// With the node, and with what the program says.
+/// Names the node, and quotes the program.
 pub(super) async fn check(
     devnet: &DevnetOptions,
     scenario: &Scenario,
@@ -115,7 +115,7 @@ fn node(scenario: &Scenario, names: &Names, options: &RunOptions, place: Place) 
     })
 }
 
-/// What a node is when it starts.
+/// Returns the role with which a node starts.
 pub(in crate::scenario) fn role(scenario: &Scenario, names: &Names, place: Place) -> Role {
     match may_validate(&scenario.topology, names, place) {
         true => Role::Validator,
@@ -123,7 +123,7 @@ pub(in crate::scenario) fn role(scenario: &Scenario, names: &Names, place: Place
     }
 }
 
-/// The program that a node starts with, by its name; none if nobody says.
+/// Returns the name of the program with which a node starts; `None` if the scenario does not set it.
 pub(in crate::scenario) fn program_of<'a>(
     scenario: &'a Scenario,
     names: &'a Names,
@@ -132,16 +132,16 @@ pub(in crate::scenario) fn program_of<'a>(
     settings_of(scenario, names, place).filter_map(|settings| settings.program.as_deref()).last()
 }
 
-/// MiB of the disk that a node has for itself, if it has one.
+/// Returns the MiB of a node's own disk, if it has one.
 pub(in crate::scenario) fn disk_mib(scenario: &Scenario, names: &Names, place: Place) -> Option<u64> {
     settings_of(scenario, names, place).filter_map(|settings| settings.disk_mib).last()
 }
 
-/// The keys that are set for a node above what all nodes of a devnet are told, the last word last.
+/// Returns the keys of a node that override those of the whole devnet; later settings win.
 pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: Place) -> Config {
     let mut config = scenario.topology.config.clone();
     if needs_links(scenario) {
-        // What peers tell of each other lies behind the relays; a file that says another number is refused.
+        // Announced addresses bypass the relays; a file with another number is refused.
         config.insert(OUTBOUND.to_owned(), 0.into());
     }
     for settings in settings_of(scenario, names, place) {
@@ -151,7 +151,7 @@ pub(in crate::scenario) fn config_of(scenario: &Scenario, names: &Names, place: 
     config
 }
 
-/// What a node on a small disk keeps free, unless somebody says it.
+/// Sets the free space of a node on a small disk, unless the configuration does.
 pub(in crate::scenario) fn keep_room(config: &mut Config, disk_mib: Option<u64>) {
     if let Some(mib) = disk_mib
         && !config.iter().any(|(key, value)| sets(key, value, DISK_FREE_MIN))
@@ -165,7 +165,7 @@ pub(in crate::scenario) fn sets(entry: &str, value: &Value, key: &str) -> bool {
     given(entry, value, key).is_some()
 }
 
-/// The value that an entry of `config` gives this key: by itself, or in the value of a section around it.
+/// Returns the value that an entry of `config` gives this key: by itself, or in the value of a section around it.
 pub(in crate::scenario) fn given<'a>(entry: &str, value: &'a Value, key: &str) -> Option<&'a Value> {
     match key.strip_prefix(entry)? {
         "" => Some(value),
@@ -173,7 +173,7 @@ pub(in crate::scenario) fn given<'a>(entry: &str, value: &'a Value, key: &str) -
     }
 }
 
-/// What is said of a node, the last word last.
+/// Returns the settings of a node, in the order of the file.
 pub(in crate::scenario) fn settings_of<'a>(
     scenario: &'a Scenario,
     names: &'a Names,
@@ -183,16 +183,16 @@ pub(in crate::scenario) fn settings_of<'a>(
     all.filter(move |settings| names.find_all(&settings.nodes).contains(&place))
 }
 
-/// As `--set` takes them.
+/// Formats the keys for `--set`.
 pub(in crate::scenario) fn overrides(config: &Config, dir: &str) -> Vec<String> {
     // JSON is YAML on one line.
     config.iter().map(|(key, value)| format!("{key}={}", value.to_string().replace(DIR, dir))).collect()
 }
 
-/// The program of a name; none if it is the current one, or the release before and nobody gave that.
+/// Returns the program with this name; `None` if it is the current one, or the previous release and none was given.
 ///
 /// # Errors
-/// If nobody gave it.
+/// If the program was not given, or does not exist.
 pub(super) fn program(name: &str, programs: &BTreeMap<String, PathBuf>) -> Result<Option<PathBuf>> {
     if let Some(path) = programs.get(name) {
         let path = path.canonicalize();
@@ -204,7 +204,7 @@ pub(super) fn program(name: &str, programs: &BTreeMap<String, PathBuf>) -> Resul
     Ok(None)
 }
 
-/// The programs that a scenario names: those that nodes start with, and those that they are upgraded to.
+/// Returns the programs that a scenario names: those with which nodes start, and those to which they are upgraded.
 pub(in crate::scenario) fn programs_of(scenario: &Scenario) -> BTreeSet<&str> {
     let started = scenario.topology.settings.iter().filter_map(|settings| settings.program.as_deref());
     let upgraded = scenario.faults.iter().filter_map(|fault| match &fault.what {
@@ -214,10 +214,10 @@ pub(in crate::scenario) fn programs_of(scenario: &Scenario) -> BTreeSet<&str> {
     started.chain(upgraded).collect()
 }
 
-/// Looks for all programs that a scenario names before anything starts, also for those of a late upgrade.
+/// Looks for all programs that a scenario names before anything starts, including those of a late upgrade.
 ///
 /// # Errors
-/// If nobody gave one, or it is not there.
+/// If a program was not given, or does not exist.
 pub(in crate::scenario) fn check_programs(
     scenario: &Scenario,
     programs: &BTreeMap<String, PathBuf>,
@@ -225,14 +225,15 @@ pub(in crate::scenario) fn check_programs(
     programs_of(scenario).into_iter().try_for_each(|name| program(name, programs).map(drop))
 }
 
-/// Whether nodes begin with the release before, and nobody gave that.
+/// Whether nodes start with the previous release, and none was given.
 pub(super) fn is_from_itself(scenario: &Scenario, options: &RunOptions) -> bool {
     let mut settings = scenario.topology.settings.iter();
     settings.any(|settings| settings.program.as_deref() == Some(BEFORE))
         && !options.programs.contains_key(BEFORE)
 }
 
-/// What lies between two nodes while no fault changes it: what `links` say of their regions, else what is known of the world's.
+/// Returns the link between two nodes without faults: that of `links` for their regions, or else the built-in one of
+/// the world's regions.
 pub(in crate::scenario) fn shape(scenario: &Scenario, names: &Names, one: Place, other: Place) -> Shape {
     let region = |place| settings_of(scenario, names, place).filter_map(|it| it.region.as_deref()).last();
     let (Some(one), Some(other)) = (region(one), region(other)) else { return Shape::default() };
@@ -247,7 +248,7 @@ pub(in crate::scenario) fn shape(scenario: &Scenario, names: &Names, one: Place,
     one.zip(other).map_or_else(Shape::default, |(one, other)| one.link(other))
 }
 
-/// As the relay takes it.
+/// Converts a shape for the relay.
 pub(in crate::scenario) fn relayed(shape: &LinkShape) -> Shape {
     Shape {
         delay: shape.delay.duration(),
@@ -279,7 +280,8 @@ topology:
 criteria: [equal_roots]
 ";
 
-    /// Goal: the last word on a node counts, values are what `--set` takes, and regions are as written, else as the world is.
+    /// Goal: a node's last setting wins, values suit `--set`, and links between regions are those of the file, or else
+    /// those of the world.
     #[test]
     fn nodes_and_links_are_as_the_topology_says() {
         let scenario = Scenario::parse(TEXT, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
@@ -308,7 +310,7 @@ criteria: [equal_roots]
         assert!(error.contains("--program fork=PATH"), "{error}");
     }
 
-    /// Goal: a program that only an upgrade names is looked for as the others are, before anything starts.
+    /// Goal: a program that only an upgrade names is looked for like the others, before anything starts.
     #[test]
     fn programs_of_upgrades_are_looked_for() {
         let text = "name: a\ndescription: b\nduration: 60s\ncriteria: [equal_roots]\n\
@@ -324,7 +326,8 @@ criteria: [equal_roots]
         assert!(error.contains("nightly is not where"), "{error}");
     }
 
-    /// Goal: a node can write to its small disk. Whatever the file says of the least room counts, by its key or by a section.
+    /// Goal: a node can write to its small disk. A minimum in the file counts, whether it is set by its key or in a
+    /// section.
     #[test]
     fn a_small_disk_has_a_minimum_that_fits() {
         let text = "name: a\ndescription: b\nduration: 10s\ncriteria: [equal_roots]\ntopology:\n  validators: 4\n  settings:\n\

@@ -1,4 +1,4 @@
-//! Attackers of a stage: who is attacked, and when attacks end.
+//! The attackers of a stage: which nodes are attacked, and when attacks end.
 
 use anyhow::{Context, Result};
 
@@ -10,7 +10,7 @@ use super::{
 use crate::scenario::names::Place;
 
 impl Stage<'_> {
-    /// Starts attackers of a node. One that is down is not attacked; one that starts is waited for.
+    /// Starts attackers of a node. A node that is down is not attacked; one that is starting is waited for.
     ///
     /// # Errors
     /// If the node does not answer, or the attackers do not start.
@@ -33,7 +33,7 @@ impl Stage<'_> {
         self.assaults.remove(&tag(event)).map_or(Ok(()), |(_, assault)| assault.end())
     }
 
-    /// Starts attackers; liars take the truth from a validator that answers.
+    /// Starts attackers. Liars get true data from a validator that answers.
     pub(super) async fn assault(
         &self,
         name: &str,
@@ -55,13 +55,14 @@ impl Stage<'_> {
         Assault::start(name, tag, aim, self.devnet.dir()).await
     }
 
-    /// A fault takes a node away: attacks on it may end by that.
+    /// Registers that a fault takes a node down: attacks on it may end because of that.
     pub(super) fn lose_victim(&mut self, place: Place) {
         let mine = self.assaults.values_mut().filter(|(victim, _)| *victim == place);
         mine.for_each(|(_, assault)| assault.lose_victim());
     }
 
-    /// Ends all attackers that still attack; those that had ended by themselves are a finding. Thoughts of liars are from before.
+    /// Ends all attackers. Those that had ended by themselves are a finding. Opinions of liars from now on do not
+    /// count.
     pub(super) fn end_assaults(&mut self) {
         if let Some(watch) = &self.watch {
             watch.part(None);

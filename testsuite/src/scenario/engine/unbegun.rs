@@ -1,4 +1,4 @@
-//! [`report`]: of a run that failed before its clock started. Nothing was measured, so that no criterion is met.
+//! [`report`]: the report of a run that failed before its clock started. Nothing was measured, so no criterion is met.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Says of each criterion that it was not measured, and in `nothing_ended` what kept the run from its beginning.
+/// Reports each criterion as not measured, and the cause of the failure in `nothing_ended`.
 pub(super) fn report(
     scenario: &Scenario,
     options: &RunOptions,
@@ -20,7 +20,7 @@ pub(super) fn report(
     error: &anyhow::Error,
 ) -> RunReport {
     let names = Names::of(scenario);
-    // Nobody saw what these hold against each other.
+    // The accusations of these nodes are unknown.
     let unseen = names.all().map(|place| names.name(place).to_owned()).collect();
     let findings = Findings { unseen, ..Findings::default() };
     let mut report = RunReport {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::scenario::shipped;
 
-    /// Goal: no criterion of any scenario counts as met by a run that did not begin, and the reason is in what is written.
+    /// Goal: a run that did not begin meets no criterion of any scenario, and the report has the reason.
     #[test]
     fn nothing_is_met_by_a_run_that_did_not_begin() {
         let options =

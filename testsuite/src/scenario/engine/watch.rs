@@ -1,8 +1,9 @@
-//! [`Watch`]: what nodes hold against each other, and their alarms, seen all the time; and what they think of peers that lie to them.
+//! [`Watch`]: observes, all the time, what nodes hold against each other, their alarms, and their opinions of peers
+//! that lie to them.
 //!
-//! A ban and a proof are blame, unless a fault made their victim lie then. So is a pause, unless the other one said that it is busy, or a
-//! fault of that time explains the pause's reason: see [`Excuses`](super::blame::Excuses) and [`Known`].
-//! Peers that lie are no nodes of the scenario: whatever is held against them blames nobody.
+//! A ban or a proof is blame, unless a fault made its target lie then. So is a pause, unless the other node said that
+//! it is busy, or a fault of that time explains the pause's reason: see [`Excuses`](super::blame::Excuses) and
+//! [`Known`]. Lying peers are not nodes of the scenario: accusations against them are no blame.
 
 mod known;
 mod thoughts;
@@ -22,25 +23,25 @@ use super::blame::Cause;
 use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
 const POLL: Duration = Duration::from_millis(500);
-/// A node that is paused or stuck does not keep the others from being looked at again for longer.
+/// The timeout of an answer: a paused or stuck node must not delay the next look at the others.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// What was seen.
+/// The observations.
 pub(super) struct Seen {
-    /// What honest nodes held against honest ones, each once.
+    /// Accusations of honest nodes against honest nodes, each once.
     pub(super) blamed: Vec<String>,
     /// Alarms, each once.
     pub(super) alarms: Vec<String>,
     /// Nodes that never answered.
     pub(super) unseen: Vec<String>,
     pub(super) convictions: Convictions,
-    /// What nodes thought of peers that lied to them.
+    /// The nodes' opinions of peers that lied to them.
     pub(super) liars: Vec<LiarOpinion>,
-    /// When each process of each node was first seen.
+    /// The times at which each process of each node was first seen.
     pub(super) starts: BTreeMap<String, Vec<u64>>,
 }
 
-/// Looks at honest nodes until it is ended or dropped.
+/// Observes honest nodes until it is ended or dropped.
 pub(super) struct Watch {
     /// When the clock started.
     begin: Instant,
@@ -49,7 +50,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look, at nobody yet. Times count from `begin`; the scenario gives nodes so long to reach the head.
+    /// Starts to observe, without nodes so far. Times count from `begin`; `catch_up_ms` is the longest catch-up time
+    /// that the scenario allows.
     pub(super) fn start(begin: Instant, catch_up_ms: u64) -> Watch {
         let known = Arc::<Mutex<Known>>::default();
         known.lock().excuses.give(catch_up_ms);
@@ -59,7 +61,7 @@ impl Watch {
             loop {
                 ticks.tick().await;
                 let nodes = shared.lock().nodes.clone();
-                // All at once: one that stands delays no look at another one.
+                // All nodes are asked at once: one that hangs does not delay the others.
                 let looks = nodes.into_iter().map(|(name, rpc)| look(shared.clone(), begin, name, rpc));
                 join_all(looks).await;
             }
@@ -67,13 +69,13 @@ impl Watch {
         Watch { begin, known, task }
     }
 
-    /// Looks at one more node from now on.
+    /// Observes one more node from now on.
     pub(super) fn add(&self, node: &Node) {
         let id = node.peer_address().split('@').next().unwrap_or_default().to_owned();
         self.look_at(node.name(), id, node.rpc().clone());
     }
 
-    /// Looks at the node of this name and public key from now on.
+    /// Observes the node with this name and public key from now on.
     pub(super) fn look_at(&self, name: &str, id: String, rpc: Rpc) {
         let mut known = self.known.lock();
         known.names.insert(id, name.to_owned());
@@ -81,42 +83,44 @@ impl Watch {
         known.nodes.push((name.to_owned(), rpc));
     }
 
-    /// When each process of a node was first seen.
+    /// Returns the times at which each process of a node was first seen.
     pub(super) fn starts(&self, name: &str) -> Vec<u64> {
         self.known.lock().starts.get(name).cloned().unwrap_or_default()
     }
 
-    /// An event begins to meet this node: what that explains is no blame.
+    /// Registers that an event begins to affect this node: what it explains is no blame.
     pub(super) fn begin_excuse(&self, event: usize, name: &str, cause: Cause) {
         self.known.lock().excuses.begin(event, name, cause, passed_ms(self.begin));
     }
 
-    /// An event is over: what it explains ends soon.
+    /// Registers that an event is over: its excuses end soon.
     pub(super) fn end_excuses(&self, event: usize) {
         self.known.lock().excuses.end(event, passed_ms(self.begin));
     }
 
-    /// A node is given peers that lie so; the tag is that of whatever gives them.
+    /// Registers that a node got peers with this lie; the tag names their source.
     pub(super) fn meet(&self, node: &str, lie: &str, (tag, servers): (&str, &[String])) {
         let now = self.begin.elapsed();
         let mut known = self.known.lock();
         servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
     }
 
-    /// Somebody else gives a node peers that lie so, from now on until those of this tag part: each stranger in its list is one.
+    /// Registers that another machine gives a node peers with this lie, until the tag departs: each stranger in its
+    /// list is one.
     pub(super) fn expect(&self, node: &str, lie: &str, tag: &str) {
         let [node, lie, tag] = [node, lie, tag].map(str::to_owned);
         self.known.lock().expected.push(Expected { node, lie, tag });
     }
 
-    /// The peers of this tag leave, or all: what nodes think of them from now on comes from their leaving.
+    /// Registers that the peers of this tag leave, or all of them. From now on nodes' opinions of them come from their
+    /// departure.
     pub(super) fn part(&self, tag: Option<&str>) {
         let mut known = self.known.lock();
         known.thoughts.part(tag);
         known.expected.retain(|it| tag.is_some_and(|tag| it.tag != tag));
     }
 
-    /// What was seen.
+    /// Ends the observation, and returns its results.
     pub(super) fn end(self) -> Seen {
         self.task.abort();
         let mut known = self.known.lock();
@@ -135,7 +139,7 @@ impl Drop for Watch {
     }
 }
 
-/// Asks a node once. One that does not answer blames nobody that one could see; whether it lives is asked elsewhere.
+/// Asks a node once. A node that does not answer shows no accusations; others check whether it lives.
 async fn look(known: Arc<Mutex<Known>>, begin: Instant, name: String, rpc: Rpc) {
     let asked_ms = passed_ms(begin);
     let page = tokio::time::timeout(ANSWER_MAX, rpc.page("/v1/status")).await;
@@ -160,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: nodes that stand delay no look at another one. One after the other, forty of them would take forty seconds.
+    /// Goal: nodes that hang do not delay other looks. One after the other, forty of them would take forty seconds.
     #[tokio::test]
     async fn who_stands_delays_no_look() {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -177,7 +181,7 @@ mod tests {
         tokio::spawn(async move {
             let page = json!({ "bans": [{ "id": "aa", "by": "node", "reason": "no quorum" }] }).to_string();
             let page = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{page}", page.len());
-            // A look that comes too late on a busy machine is given up, and another one follows.
+            // A look that is too late on a busy machine is given up, and another follows.
             while let Ok((mut stream, _)) = answers.accept().await {
                 let mut request = vec![0; 4_096];
                 if stream.read(&mut request).await.is_ok_and(|read| read > 0) {

@@ -1,57 +1,58 @@
-//! [`PeerLie`]: how the peers lie that a fault gives to nodes.
+//! [`PeerLie`]: the lies of the peers that a fault gives to nodes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How peers lie that a fault gives to nodes. They take the truth from an honest node.
+/// The lie of peers that a fault gives to nodes. They get true data from an honest node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerLie {
-    /// They tell of a head 1,000 batches ahead, under the signatures of the true one.
+    /// They announce a head 1,000 batches ahead, with the signatures of the true one.
     ForgedHeads,
-    /// They answer random bytes, whatever is asked.
+    /// They answer every request with random bytes.
     GarbageAnswers,
-    /// They change a byte of all batches and chunks.
+    /// They change a byte in all batches and chunks.
     CorruptAnswers,
-    /// They answer 40 MiB of zeros, whatever is asked.
+    /// They answer every request with 40 MiB of zeros.
     OversizedAnswers,
-    /// They tell the truth about what they have, and answer nothing else.
+    /// They announce truthfully what they have, and answer nothing else.
     StallingServers,
-    /// They offer a snapshot that is free and endless, hold every request for 9.5 s, and are busy then.
+    /// They offer an endless snapshot at no cost, hold every request for 9.5 s, and then say that they are busy.
     SnapshotLure,
-    /// The same, under keys that are ground to be asked first by a node whose draws come from its public key.
+    /// As `snapshot_lure`, with keys chosen by search: a node whose draws depend on its public key asks these peers
+    /// first.
     SnapshotLureGround,
-    /// They send a cheap snapshot in pieces of a KiB, one every four seconds.
+    /// They send a small snapshot in pieces of one KiB, one every four seconds.
     SnapshotDrip,
-    /// They add 4 MiB of hints that nobody asked for to each batch.
+    /// They add 4 MiB of unrequested hints to each batch.
     UnaskedHints,
-    /// They send true batches whose compression they have undone.
+    /// They send true batches without compression.
     LiteralBlobs,
-    /// They tell of another chain's genesis beside the true head.
+    /// They announce another chain's genesis with the true head.
     ForeignGenesis,
-    /// They put a stranger's signatures under the batches that they send.
+    /// They put a stranger's signatures on the batches that they send.
     StrangeSignatures,
-    /// They send batches with other headers, each on the one before, under the true certificate.
+    /// They send batches with other headers, each on top of the previous one, under the true certificate.
     GraftedBatches,
     /// They send state changes that give every account one wei more.
     ChangedMoney,
-    /// They leave a row out of each chunk of a snapshot.
+    /// They omit a row from each chunk of a snapshot.
     HiddenRows,
     /// They change a row of each chunk of a snapshot.
     ChangedRows,
-    /// They send hints that tell a false value of each key.
+    /// They send hints with a false value for each key.
     FalseHints,
-    /// They tell of the true head with too few of its signatures.
+    /// They announce the true head with too few of its signatures.
     UnsignedHeads,
-    /// They promise to keep everything, and snapshots that they have not.
+    /// They claim to keep everything, and snapshots that they do not have.
     EmptyPromises,
-    /// They send half of the batches that were asked for.
+    /// They send half of the requested batches.
     ShortRanges,
-    /// They send no batch.
+    /// They send no batches.
     EmptyRanges,
-    /// They send the batches behind the first that was asked for.
+    /// They send the batches after the first requested one.
     ShiftedRanges,
-    /// They leave out bodies and state changes that were asked for.
+    /// They omit requested bodies and state changes.
     MissingParts,
     /// They change a header among the batches that they send.
     ChangedHeaders,
@@ -59,33 +60,33 @@ pub enum PeerLie {
     UnsignedRanges,
     /// They send hints that name nothing.
     UselessHints,
-    /// They send hints that name 20,000 addresses which no transaction touches.
+    /// They send hints that name 20,000 addresses that no transaction touches.
     HugeHints,
     /// They offer snapshots of another state.
     FalseOffers,
-    /// They change an offered snapshot's header where no certificate looks.
+    /// They change a part of an offered snapshot's header that no certificate covers.
     SubtleOffers,
     /// They change a header before each snapshot.
     ChangedAncestry,
-    /// They swap the siblings of rows that a node has already.
+    /// They swap the siblings of rows that a node already has.
     SwappedSiblings,
-    /// They send other code than was asked for.
+    /// They send different code than requested.
     OtherCode,
     /// They change a byte of all range deltas.
     CorruptRangeDeltas,
-    /// They add rows that did not change to range deltas.
+    /// They add unchanged rows to range deltas.
     PaddedRangeDeltas,
     /// They put a stranger among the validators that an epoch's end names.
     FalseValidators,
-    /// They tell each end of an epoch over and over.
+    /// They send each epoch end over and over.
     RepeatedEpochs,
-    /// They tell the ends of epochs from the last to the first.
+    /// They send epoch ends from the last to the first.
     ReversedEpochs,
-    /// They send a genesis with 100,000 more accounts beside the true ledger.
+    /// They send a genesis with 100,000 more accounts, with the true ledger.
     FalseGenesis,
-    /// They hold each true answer but summaries for 9.5 s.
+    /// They hold each true answer except summaries for 9.5 s.
     LateAnswers,
-    /// They are busy for all but summaries.
+    /// They are busy for all requests except summaries.
     BusyServers,
 }
 
@@ -134,7 +135,7 @@ impl PeerLie {
         PeerLie::BusyServers,
     ];
 
-    /// As the program of the liars knows it.
+    /// Returns the lie's name in the liars' program.
     pub fn of_program(self) -> &'static str {
         match self {
             PeerLie::ForgedHeads => "forged-heads",
@@ -185,17 +186,17 @@ impl PeerLie {
         self.of_program().replace('-', "_")
     }
 
-    /// The one of a name in the file.
+    /// Returns the lie with this name in the file.
     pub(in crate::scenario) fn named(name: &str) -> Option<PeerLie> {
         PeerLie::ALL.into_iter().find(|lie| lie.name() == name)
     }
 
-    /// The one of an attack of the siege; none if that attacks by itself.
+    /// Returns the lie of an attack of the siege; `None` if the attack is not by servers.
     pub(in crate::scenario) fn of_attack(name: &str) -> Option<PeerLie> {
         PeerLie::ALL.into_iter().find(|lie| lie.of_program() == name)
     }
 
-    /// Whether a node that is told it has proof.
+    /// Whether a node that hears it has proof.
     pub(in crate::scenario) fn can_be_proven(self) -> bool {
         matches!(
             self,
@@ -225,7 +226,8 @@ impl PeerLie {
         )
     }
 
-    /// Whether a node hears it, whatever it does: each asks its peers what they have twice a second, and batches only when it lacks some.
+    /// Whether every node hears it. Each node asks its peers twice a second what they have, but asks for batches only
+    /// when it lacks some.
     pub(in crate::scenario) fn is_told_to_all(self) -> bool {
         matches!(
             self,

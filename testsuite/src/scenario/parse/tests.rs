@@ -13,7 +13,7 @@ fn the_smallest_scenario_has_defaults() {
     assert!(scenario.workload.is_empty() && scenario.faults.is_empty());
 }
 
-/// Goal: whoever mistypes learns the line, the key and what to write, as from the node.
+/// Goal: a mistake is reported with its line, its key and what to write, like those of node.yaml.
 #[test]
 fn mistakes_are_told_with_their_line_and_a_caret() {
     let text = error(&GOOD.replace("duration: 30s", "duration: 30"));
@@ -37,7 +37,7 @@ fn mistakes_are_told_with_their_line_and_a_caret() {
     assert!(text.starts_with("a.yaml:8:") && text.contains("forged_heads"), "names what there is: {text}");
 }
 
-/// Goal: a value that can be decoded and not be run is told at its own place, also deep in a list.
+/// Goal: a value that can be decoded but not run is reported at its own position, even deep in a list.
 #[test]
 fn values_that_cannot_be_run_are_told_at_their_place() {
     let text = error(&format!("{GOOD}topology:\n  validators: 400\n"));
@@ -59,12 +59,12 @@ fn values_that_cannot_be_run_are_told_at_their_place() {
     let attack = "faults:\n- at: 2s\n  what: { attack: { name: junk-transaction, victim: validator-0 } }\n";
     let text = error(&format!("{GOOD}{attack}"));
     assert!(text.starts_with("a.yaml:8:27: faults.0.what.attack.name: there is no attack"), "{text}");
-    // A key that is not there has the place of the section that lacks it.
+    // A missing key has the position of the section that lacks it.
     let text = error(&format!("{GOOD}faults:\n- what: {{ kill: {{ nodes: [all] }} }}\n"));
     assert!(text.starts_with("a.yaml:7:3: faults.0: write either `at: 20s`"), "{text}");
 }
 
-/// Goal: an error of the decoder says what to write in place of what stands there, and names bounds and units.
+/// Goal: an error of the decoder says what to write instead, and names bounds and units.
 #[test]
 fn mistakes_come_with_what_to_write() {
     const LINK: &str =
@@ -99,7 +99,7 @@ fn mistakes_come_with_what_to_write() {
     assert!(text.contains("unknown variant `zebra`") && !text.contains("the nearest"), "{text}");
 }
 
-/// Goal: an error can be shown to others, also if it stands beside an address with a password.
+/// Goal: an error can be shown to others, even if it is next to an address with a password.
 #[test]
 fn errors_show_no_password() {
     let topology = "{ config: { sync.archives: [https://user:canary@host] }, validators: many }";
@@ -128,8 +128,8 @@ fn files_that_cannot_be_scenarios_are_refused() {
     }
 }
 
-/// Goal: access lists that are not there are told before a node starts, with the line, and not half a minute after; the directory is
-/// looked for beside the file, wherever somebody runs it.
+/// Goal: missing access lists are reported with their line before a node starts, and not half a minute later. A
+/// relative directory is looked for beside the file, from any working directory.
 #[test]
 fn access_lists_are_found_beside_the_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -148,6 +148,6 @@ fn access_lists_are_found_beside_the_file() {
     std::fs::write(lists.join("5.rlp.gz"), "").unwrap();
     let scenario = Scenario::load_whole(&path).unwrap();
     assert_eq!(scenario.workload[0].access_lists.as_deref(), lists.to_str());
-    // Whoever judges elsewhere does not have them.
+    // A judge elsewhere does not have them.
     assert_eq!(Scenario::load(&path).unwrap().workload[0].access_lists.as_deref(), Some("lists"));
 }

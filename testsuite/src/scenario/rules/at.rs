@@ -1,16 +1,16 @@
-//! [`At`]: a place in a scenario, which says what is wrong with the value that stands there.
+//! [`At`]: a position in a scenario, which makes the problem of the value there.
 
 use std::ops::RangeInclusive;
 
 use crate::scenario::{parse::Problem, span::Span};
 
-/// Entries of each list.
+/// The most entries of each list.
 const LIST_MAX: usize = 256;
 pub(super) const NAME_BYTES_MAX: usize = 48;
 
 pub(super) type Checked = Result<(), Problem>;
 
-/// Builds the place of a problem, from the outside to the inside.
+/// The key path of a problem, outermost part first.
 #[derive(Clone)]
 pub(super) struct At(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! What `config` may say: keys of node.yaml that there are, with values that nodes take, alone and together.
+//! The rules of `config`: keys of node.yaml that exist, with values that nodes accept, alone and together.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -14,15 +14,15 @@ use crate::{
     scenario::{engine::setup, model::Config, names::Place, parse::Problem},
 };
 
-/// Bytes of one value of node.yaml, as JSON.
+/// The most bytes of one value of node.yaml, as JSON.
 const VALUE_BYTES_MAX: usize = 4_096;
-/// Keys that the harness writes itself: ports and paths are its own.
+/// Keys that the harness writes itself: it owns ports and paths.
 const OWN: [&str; 8] =
     ["role", "data_dir", "genesis", "waypoint", "key_file", "network.listen", "network.peers", "api.listen"];
-/// In place of the devnet's directory, which is not there yet.
+/// Stands for the devnet's directory, which does not exist yet.
 const SOME_DIR: &str = "/devnet";
 
-/// What holds for the nodes of every program.
+/// Checks the rules for nodes of every program.
 pub(super) fn words(at: &At, config: &Config) -> Checked {
     at.list(config.len())?;
     for (key, value) in config {
@@ -49,7 +49,8 @@ pub(super) fn words(at: &At, config: &Config) -> Checked {
 }
 
 impl Rules<'_> {
-    /// Each node's keys and values, as it will be told them. What another program than the current one knows is not known here.
+    /// Checks each node's keys and values as the node will get them. Nodes with another program than the current one
+    /// are skipped: its keys are unknown here.
     pub(super) fn configs(&self) -> Checked {
         let mut checked = BTreeSet::new();
         for place in self.names.all() {
@@ -66,7 +67,7 @@ impl Rules<'_> {
                 continue;
             }
             let config = self.loaded(place, (role, mode), &overrides)?;
-            // The node would follow in its `mode` all the same.
+            // A node with a forbidden mode would still follow in that mode.
             if let Some(group) = group
                 && config.sync.forbid.iter().any(|forbidden| forbidden.name() == mode.name())
             {
@@ -88,7 +89,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// What a node with these overrides makes of them.
+    /// Returns the configuration of a node with these overrides.
     fn loaded(
         &self,
         place: Place,
@@ -103,7 +104,7 @@ impl Rules<'_> {
                 let twice = format!("{key}: ");
                 self.last_word(place, &key).wrong(problem.strip_prefix(&twice).unwrap_or(&problem))
             }
-            // What the scenario says makes a value wrong that it does not say.
+            // A setting of the scenario invalidates a value that the scenario does not set.
             ConfigError::Rule { key, problem, .. } => {
                 let name = self.names.name(place);
                 At::key("topology").wrong(format!("{key} of `{name}` would be wrong: {problem}"))
@@ -112,7 +113,7 @@ impl Rules<'_> {
         })
     }
 
-    /// Where the last word on a key of a node stands; the topology, if the harness has it.
+    /// Returns where a node's value of a key was last set; the topology if the harness sets it.
     fn last_word(&self, place: Place, key: &str) -> At {
         let topology = At::key("topology");
         let said = self.topology().settings.iter().rposition(|settings| {
@@ -125,7 +126,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The disk that a node has for itself: which of the settings gives it, and its MiB.
+    /// Returns a node's own disk: the index of the settings with it, and its MiB.
     fn disk(&self, place: Place) -> Option<(usize, u64)> {
         let settings = self.topology().settings.iter().enumerate().rev();
         settings

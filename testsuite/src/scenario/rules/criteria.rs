@@ -1,4 +1,4 @@
-//! What the criteria of a scenario may say: nothing that no run of it could measure, or meet.
+//! The rules of criteria: every criterion must be measurable, and possible to meet.
 
 use super::{
     Rules,
@@ -22,7 +22,7 @@ impl Rules<'_> {
                 self.phase_known(&at.then("phase"), phase)?;
             }
             if let Some(nodes) = criterion.listed() {
-                // Whoever was lied to is counted if nobody is named.
+                // An empty list counts all nodes that were lied to.
                 let is_whole = nodes.is_empty() && matches!(criterion, Criterion::LiarsBanned { .. });
                 if !is_whole {
                     self.known(&at.then("nodes"), nodes)?;
@@ -45,7 +45,7 @@ impl Rules<'_> {
         }))
     }
 
-    /// What no run of this scenario could measure is refused before it runs.
+    /// Refuses a criterion that no run of this scenario could measure.
     fn measurable(&self, item: &At, criterion: &Criterion) -> Checked {
         let at = item.then(criterion.key());
         let phase = |name: &String| self.scenario.workload.iter().find(|phase| phase.name == *name);
@@ -82,7 +82,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Who is to catch up must join, or come back from a fault.
+    /// Checks that each node that should catch up joins, or comes back from a fault.
     fn left_behind(&self, at: &At, nodes: &[String]) -> Checked {
         let may_be = |place: Place| {
             self.names.group(place).is_some_and(|group| self.topology().groups[group].joins.is_some())
@@ -101,7 +101,8 @@ impl Rules<'_> {
     }
 }
 
-/// The transactions per second that a phase comes to if each is committed when it is due; none of a search, and of one transaction.
+/// Returns the transactions per second of a phase if each is committed when it is due; `None` for a search, and for a
+/// single transaction.
 fn fastest(phase: &Phase) -> Option<f64> {
     let schedule = Schedule::new(phase.rate.known()?, phase.lasts.duration(), TRANSACTIONS_MAX).ok()?;
     let last = schedule.due(schedule.len().checked_sub(1)?);
@@ -109,14 +110,14 @@ fn fastest(phase: &Phase) -> Option<f64> {
     (seconds > 0.0).then(|| schedule.len() as f64 / seconds)
 }
 
-/// A limit that nothing could keep, or that everything does, is a slip.
+/// Refuses a limit that nothing could keep, or that everything keeps: it is a mistake.
 fn limits(at: &At, criterion: &Criterion) -> Checked {
     match criterion {
         Criterion::Throughput { at_least, .. } => above_zero(&at.then("at_least"), *at_least),
         Criterion::Memory { mib_max, .. } => above_zero(&at.then("mib_max"), *mib_max),
         Criterion::HeadAge { at_most, percent, .. } => {
             some_time(at, *at_most)?;
-            // Also false of what is no number.
+            // This is also false for NaN.
             match *percent > 0.0 && *percent <= 100.0 {
                 true => Ok(()),
                 false => Err(at
@@ -147,7 +148,7 @@ fn limits(at: &At, criterion: &Criterion) -> Checked {
 }
 
 fn above_zero(at: &At, limit: f64) -> Checked {
-    // Also false of what is no number.
+    // This is also false for NaN.
     match limit > 0.0 && limit.is_finite() {
         true => Ok(()),
         false => Err(at.wrong(format!("must be a number above 0, not {limit}"))),

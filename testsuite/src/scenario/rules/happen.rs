@@ -1,4 +1,4 @@
-//! What the faults of a scenario may say.
+//! The rules of faults.
 
 use super::{
     Rules, TIMES_MAX,
@@ -11,15 +11,15 @@ use crate::scenario::{
     span::Span,
 };
 
-/// Events of one scenario: each is a mark in its report, and each end of one may be a curve.
+/// The most events of one scenario: each is a mark in its report, and the end of each may be a curve.
 const EVENTS_MAX: usize = 500;
-/// The shortest fault: what begins and ends at one moment cannot be told from nothing.
+/// The shortest fault: one without a duration has no visible effect.
 const LASTS_MS_MIN: u64 = 100;
-/// The most that a flush takes longer.
+/// The longest additional time of a flush.
 const DELAY_SECONDS_MAX: u64 = 10;
-/// Liars of one node: each takes a place among its peers.
+/// The most liars of one node: each takes a place among its peers.
 const LIARS_MAX: u64 = 16;
-/// Liars of one scenario: a report tells what nodes thought of each.
+/// The most liars of one scenario: a report shows the nodes' opinions of each.
 const LIARS_ALL_MAX: usize = 256;
 /// The farthest jump of a clock.
 const JUMP_HOURS_MAX: u64 = 24;
@@ -57,7 +57,7 @@ impl Rules<'_> {
             {
                 return Err(at.wrong("has no end at which the old data comes back: write `for: 20s`"));
             }
-            // The earliest moment that the seed may draw.
+            // The earliest time that the seed may draw.
             let begins = fault.between.map(|[from, _]| from).or(fault.at).unwrap_or_default();
             self.what(&at.then("what").then(fault.what.name()), &fault.what, begins)?;
             events += fault.times as usize * self.met(&fault.what).max(1);
@@ -67,7 +67,7 @@ impl Rules<'_> {
                 )));
             }
             if let What::LyingPeers { count, .. } = fault.what {
-                // Of `primary` nobody knows the name.
+                // `primary` matches no node, so at least one is counted.
                 liars += fault.times as usize * self.met(&fault.what).max(1) * count as usize;
                 if liars > LIARS_ALL_MAX {
                     return Err(at.wrong(format!(
@@ -89,7 +89,7 @@ impl Rules<'_> {
         self.validators_at_all_times()
     }
 
-    /// What comes as the clock ends has no time to do anything.
+    /// Checks that a fault begins before the clock ends.
     fn begins(&self, at: &At, latest: Span) -> Checked {
         let duration = self.scenario.duration;
         at.span(latest, 0, duration)?;
@@ -101,7 +101,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// How many nodes a fault meets each time.
+    /// Returns how many nodes a fault affects each time.
     fn met(&self, what: &What) -> usize {
         match what {
             What::Link { between, .. } | What::Partition { between } => {

@@ -1,4 +1,4 @@
-//! What a scenario may say of those that lie: how many lying peers a node has at once, who is to ban them, and who is to be convicted.
+//! The rules of liars: how many lying peers a node has at once, who must ban them, and who must be convicted.
 
 use super::{
     Rules,
@@ -12,31 +12,32 @@ use crate::scenario::{
     span::Span,
 };
 
-/// Liars of one node at once: a node takes no more peers by its operator's command.
+/// The most liars of one node at once: a node accepts no more peers from its operator's command.
 const LIARS_AT_ONCE_MAX: u32 = 64;
-/// Liars may stay for so much longer than planned: a fault ends late by what its beginning took, and what came before it.
+/// How much longer than planned liars may stay: a fault ends late by the time that its beginning and earlier events
+/// took.
 const LATE_MS: u64 = 5_000;
 
-/// Liars that a node is given.
+/// Liars that a node gets.
 struct Given {
-    /// The place of the fault.
+    /// The index of the fault.
     fault: usize,
     who: Who,
     count: u32,
     from_ms: u64,
-    /// None if the fault has no end.
+    /// `None` if the fault has no end.
     until_ms: Option<u64>,
 }
 
 impl Given {
-    /// Whether they may be there at a moment.
+    /// Whether they may be present at a moment.
     fn lasts_at(&self, moment_ms: u64) -> bool {
         self.from_ms <= moment_ms && self.until_ms.is_none_or(|until| moment_ms < until + LATE_MS)
     }
 }
 
 impl Rules<'_> {
-    /// A node never has more liars than it takes, as the seed draws them. `primary` may be any validator.
+    /// Checks, with the seed's draws, that a node never has more liars than it accepts. `primary` may be any validator.
     pub(super) fn liars_at_once(&self) -> Checked {
         let given = self.given();
         for place in self.names.all() {
@@ -44,7 +45,7 @@ impl Rules<'_> {
                 Who::Node(met) => met == place,
                 Who::Primary => may_validate(self.topology(), &self.names, place),
             };
-            // There are most when some come.
+            // Their number is largest when new ones arrive.
             for last in given.iter().filter(meets) {
                 let there = given.iter().filter(meets).filter(|other| other.lasts_at(last.from_ms));
                 let count: u32 = there.map(|other| other.count).sum();
@@ -73,7 +74,7 @@ impl Rules<'_> {
         given
     }
 
-    /// Who is to ban liars must be given some whose lie can be proven.
+    /// Checks that nodes that must ban liars get liars whose lie can be proven.
     pub(super) fn lied_to(&self, at: &At, nodes: &[String], lie: Option<PeerLie>) -> Checked {
         if let Some(lie) = lie.filter(|lie| !lie.can_be_proven()) {
             let provable = PeerLie::ALL.into_iter().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
@@ -102,7 +103,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Who is to be convicted must have told a lie that leaves evidence, and of each statement that is asked for.
+    /// Checks that a validator that must be convicted tells a lie with evidence, of each required statement.
     pub(super) fn lied(&self, at: &At, nodes: &[String], of: &[Statement]) -> Checked {
         for place in self.names.find_all(nodes) {
             let name = self.names.name(place);
@@ -133,7 +134,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// The lies that faults may have a validator tell. Whoever orders the batches then may be any of them.
+    /// Returns the lies that faults may make a validator tell. Any validator may be primary at that time.
     fn lies_of(&self, place: Place) -> Vec<&Lie> {
         let faults = self.scenario.faults.iter().map(|fault| &fault.what);
         let faults = faults.filter(|what| what.may_meet(self.topology(), &self.names, place));

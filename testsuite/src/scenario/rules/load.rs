@@ -1,4 +1,4 @@
-//! What the loads of a scenario may say.
+//! The rules of loads.
 
 use clap::ValueEnum;
 
@@ -87,7 +87,7 @@ impl Rules<'_> {
             ));
         }
         self.known(&at.then("to"), &phase.to)?;
-        // A load is told all of its nodes before the clock starts.
+        // A load gets the list of its nodes before the clock starts.
         self.there_by(&at.then("to"), &phase.to, Span::default())?;
         if let Some(name) = &phase.read_from {
             self.single(&at.then("read_from"), name)?;
@@ -100,7 +100,8 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// Curves of a phase in a report: commits, each follower, and at each node that is read both ways and its heads.
+    /// Counts the curves of a phase in a report: commits, each follower, and for each node that is read from, two
+    /// transports and its heads.
     fn curves(&self, phase: &Phase) -> usize {
         let followers = self.names.find_all(&phase.followers).len();
         let read = if phase.reads_per_second > 0 { followers + 1 } else { 0 };

@@ -1,4 +1,4 @@
-//! Who validates in the course of a scenario, as its seed draws the changes.
+//! The validator set in the course of a scenario, with the seed's draws.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::scenario::{
 };
 
 impl Rules<'_> {
-    /// Each change must be one that the chain takes: it adds a node that does not validate, or removes one of several that do.
+    /// Checks that the chain accepts each change: it adds a node that does not validate, or removes one of several
+    /// validators.
     pub(super) fn validators_at_all_times(&self) -> Checked {
         let mut validators: BTreeSet<Place> = self.names.find(VALIDATORS).into_iter().collect();
         for (fault, event) in self.changes() {
@@ -42,7 +43,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// An epoch begins with a change of the validators alone.
+    /// Checks the number of an epoch criterion: only a change of the validators begins an epoch.
     pub(super) fn epoch(&self, at: &At, at_least: u64) -> Checked {
         let most = self.changes().len();
         if at_least <= most as u64 {
@@ -54,7 +55,7 @@ impl Rules<'_> {
         )))
     }
 
-    /// What changes the validators, in the order of time, with the place of its fault.
+    /// Returns the changes of the validators in time order, with the index of their fault.
     fn changes(&self) -> Vec<(usize, Event)> {
         let faults = self.scenario.faults.iter().enumerate();
         let mut changes: Vec<(usize, Event)> = faults

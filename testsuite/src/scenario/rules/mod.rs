@@ -1,4 +1,5 @@
-//! What a decoded scenario may say: bounds first, then names, then what belongs together. Nothing is made from a number before it was checked.
+//! The rules of a decoded scenario: bounds first, then names, then combinations. No number is used before it is
+//! checked.
 
 mod at;
 mod config;
@@ -24,20 +25,21 @@ use super::{
 };
 use crate::{devnet::SyncMode, relay::KIB_PER_SECOND_MAX};
 
-/// Nodes of one scenario: a fullnode takes some 60 MiB, and ports and relays grow with their square.
+/// The most nodes of one scenario: a fullnode takes about 60 MiB, and ports and relays grow with the square of the
+/// number.
 pub const NODES_MAX: u32 = 64;
-/// Validators of one scenario.
+/// The most validators of one scenario.
 pub const VALIDATORS_MAX: u32 = 32;
-/// Times that one fault is drawn.
+/// The most draws of one fault.
 const TIMES_MAX: u32 = 100;
 const SEED_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 2_000;
 const DURATION: RangeInclusive<u64> = 5_000..=3_600_000;
 const DELAY_MS_MAX: u64 = 10_000;
-/// A node that takes longer to answer does not come any more.
+/// The longest `ready_within`: a node that takes longer will not answer at all.
 const READY_SECONDS_MAX: u64 = 600;
 
-/// Refuses what cannot be run.
+/// Refuses a scenario that cannot be run.
 pub(super) fn check(scenario: &Scenario) -> Checked {
     At::key("name").name(&scenario.name)?;
     for (key, text, most) in
@@ -63,7 +65,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
         ));
     }
     topology(&scenario.topology, scenario.duration)?;
-    // The counts are checked: names may be made.
+    // The counts are checked, so names can be made.
     let rules = Rules { scenario, names: Names::of(scenario) };
     rules.unique_names()?;
     rules.groups()?;
@@ -147,10 +149,10 @@ impl Rules<'_> {
         &self.scenario.topology
     }
 
-    /// A name of a node or of a group stands for nobody else.
+    /// Checks that the name of a node or group has no other meaning.
     fn unique_names(&self) -> Checked {
         let mut faults = self.scenario.faults.iter();
-        // The directory of that name is then the archive's.
+        // Exports use a directory of that name.
         let exports = faults.any(|fault| matches!(fault.what, What::ExportSnapshot(_)));
         for (index, group) in self.topology().groups.iter().enumerate() {
             let own = self.names.all().filter(|place| self.names.group(*place) == Some(index));
@@ -171,7 +173,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// Every name must be somebody's.
+    /// Checks that every name matches a node.
     fn known(&self, at: &At, list: &[String]) -> Checked {
         at.list(list.len())?;
         if list.is_empty() {
@@ -195,7 +197,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Nobody has this name; these are somebody's.
+    /// Makes the error for an unknown name, with existing names.
     fn nobody(&self, at: &At, name: &str, offered: &str) -> Problem {
         if name == FULLNODES {
             return at.wrong(format!(
@@ -224,13 +226,13 @@ impl Rules<'_> {
         }
     }
 
-    /// When a node starts; at once if its group does not say.
+    /// Returns when a node starts; zero if its group does not say.
     fn starts(&self, place: Place) -> Span {
         let group = self.names.group(place).map(|group| &self.topology().groups[group]);
         group.and_then(|group| group.joins).unwrap_or_default()
     }
 
-    /// All of these nodes must have started by a moment.
+    /// Checks that all of these nodes have started by a moment.
     fn there_by(&self, at: &At, list: &[String], moment: Span) -> Checked {
         let places = self.names.find_all(list);
         match places.into_iter().find(|place| self.starts(*place) > moment) {

@@ -1,4 +1,4 @@
-//! Where nodes may be, and what would lead around the links between their regions.
+//! The rules of regions, and of settings that would bypass the links between them.
 
 use clap::ValueEnum;
 
@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Rules<'_> {
-    /// Something must be known of each region: else its nodes would be beside all others.
+    /// Checks that a link or a built-in distance exists for each region: otherwise its nodes would have undelayed links
+    /// to all.
     pub(super) fn regions(&self) -> Checked {
         let built_in = || Region::value_variants().iter().map(|region| region.name());
         let linked = || self.topology().links.iter().flat_map(|link| &link.between).map(String::as_str);
@@ -34,7 +35,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// Where relays stand between nodes, nobody dials addresses that others tell: these lead around the relays.
+    /// Checks that nodes behind relays do not dial announced addresses, which would bypass the relays.
     pub(super) fn outbound(&self) -> Checked {
         if !setup::needs_links(self.scenario) {
             return Ok(());

@@ -1,9 +1,9 @@
-//! What a scenario may say of the siege's attacks. Most attack by themselves; servers lie to a node that is told of them.
+//! The rules of the siege's attacks. Most attack by themselves; servers lie to a node that knows them.
 
 use super::at::{At, Checked};
 use crate::scenario::{attacks, fault::PeerLie};
 
-/// An attack of a fault: any that attacks by itself.
+/// Checks the attack of a fault: any that attacks by itself.
 pub(super) fn attack(at: &At, name: &str, victim: &str) -> Checked {
     at.name(name)?;
     attacks::known(name).map_err(|nearest| {
@@ -20,7 +20,7 @@ pub(super) fn attack(at: &At, name: &str, victim: &str) -> Checked {
     }
 }
 
-/// An attack among the peers of a node: one of servers. The others would attack the first validator instead.
+/// Checks an attack among a node's peers: one by servers. Others would attack the first validator instead.
 pub(super) fn among(at: &At, name: &str) -> Checked {
     at.name(name)?;
     if PeerLie::of_attack(name).is_some() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-/// What is wrong with a scenario that has these further lines.
+/// Returns the error of a scenario with these further lines.
 fn refused(lines: &str) -> String {
     let text = format!("name: a\ndescription: b\nduration: 30s\n{lines}");
     let text = if lines.contains("criteria:") { text } else { format!("{text}criteria: [equal_roots]\n") };
@@ -14,7 +14,7 @@ fn refused(lines: &str) -> String {
     }
 }
 
-/// Goal: numbers out of bounds are refused before anything is made from them, whatever they are.
+/// Goal: numbers out of bounds are refused before they are used, whatever they are.
 #[test]
 fn numbers_out_of_bounds_are_refused() {
     for (lines, said) in [
@@ -79,7 +79,8 @@ fn numbers_out_of_bounds_are_refused() {
     }
 }
 
-/// Goal: a node is never to have more liars than it takes, whoever gives them to it and whenever; those that are gone count no more.
+/// Goal: a node never has more liars than it accepts, from whichever fault and at any time; liars that have left do not
+/// count.
 #[test]
 fn a_node_takes_so_many_liars() {
     let fault = |at: u32, lasts: &str, who: &str, count: u32| {
@@ -94,7 +95,7 @@ fn a_node_takes_so_many_liars() {
     for last in [fault(9, "", "all", 1), fault(9, "for: 1s, ", "primary", 1), fault(5, "", "validator-1", 1)]
     {
         let error = refused(&faults(&last));
-        // Lines count from the first of the file: three before these, and `topology`, `faults` and the four.
+        // Lines count from the first of the file: three before these, then `topology`, `faults` and the four faults.
         assert!(error.starts_with("a.yaml:10:") && error.contains("`validator-1` may have 65"), "{error}");
     }
     let taken = |faults: &str| {
@@ -102,7 +103,7 @@ fn a_node_takes_so_many_liars() {
         Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{faults}{error}"));
     };
     taken(&faults(&fault(9, "", "validator-0", 16)));
-    // Faults end late: whoever comes at the end of others may find them there.
+    // Faults end late: liars that come when others should leave may overlap with them.
     let after = |at: u32| {
         let first = fault(1, "for: 9s, ", "validator-1", 16).repeat(4);
         format!("topology: {{ validators: 2 }}\nfaults:\n{first}{}", fault(at, "", "validator-1", 1))
@@ -116,7 +117,7 @@ fn a_node_takes_so_many_liars() {
     taken(&format!("topology: {{ validators: 2 }}\nfaults:\n{one_after_another}"));
 }
 
-/// Goal: names that nobody has are refused with those that there are.
+/// Goal: unknown names are refused, with the existing names.
 #[test]
 fn names_are_checked() {
     for (lines, said) in [
@@ -266,13 +267,13 @@ fn keys_and_values_are_those_of_nodes() {
         let text = format!("name: a\ndescription: b\nduration: 30s\ncriteria: [equal_roots]\n{lines}");
         Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{lines}{error}"));
     };
-    // What is wrong for a validator alone is right for the rest, and of another release nobody here knows the keys.
+    // A setting that is wrong only for validators is right for the rest, and keys of another release are unknown here.
     fine(TOGETHER);
     fine("topology: { settings: [{ nodes: [all], program: before, config: { storage.no_such: 1 } }] }\n");
     fine("topology: { settings: [{ nodes: [all], disk_mib: 128 }] }\n");
 }
 
-/// Goal: an attack that is none is refused with the one that was meant.
+/// Goal: an unknown attack is refused, with the intended name.
 #[test]
 fn attacks_are_those_of_the_siege() {
     for (lines, said) in [
@@ -290,7 +291,8 @@ fn attacks_are_those_of_the_siege() {
     }
 }
 
-/// Goal: what would happen to a node before it is there is refused when the file is read, and not half-way through the run.
+/// Goal: an event for a node that has not joined yet is refused when the file is read, and not half-way through the
+/// run.
 #[test]
 fn nobody_is_met_before_it_joins() {
     const LATE: &str = "topology: { groups: [{ name: late, joins: 20s }] }\n";
@@ -316,7 +318,8 @@ fn nobody_is_met_before_it_joins() {
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Goal: a report can show the latencies at each follower of each phase, and is read again.
+/// Goal: the number of curves is bounded, so that a report can show the latencies at each follower of each phase and
+/// can be read again.
 #[test]
 fn curves_are_bounded() {
     let phases = |count: usize| {
@@ -330,13 +333,13 @@ fn curves_are_bounded() {
             (0..count).map(phase).collect::<String>()
         )
     };
-    // Each has 132: commits, 32 followers, and three of each node that is read.
+    // Each phase has 132: commits, 32 followers, and three for each node that is read from.
     assert!(refused(&phases(16)).contains("more than 2048 curves"));
     let text = format!("name: a\ndescription: b\nduration: 30s\ncriteria: [no_alarm]\n{}", phases(15));
     Scenario::parse(&text, Path::new("a.yaml")).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Goal: a report can show all that happens.
+/// Goal: the number of events is bounded, so that a report can show all.
 #[test]
 fn what_happens_is_bounded() {
     let fault = "faults: [{ between: [1s, 9s], times: 100, what: { restart: { nodes: [all] } } }]\n";

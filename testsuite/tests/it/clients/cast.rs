@@ -6,8 +6,8 @@ use slipnet::devnet::DevnetOptions;
 use super::{fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: cast, as it comes from npm, executes transactions again on the states that a fullnode keeps, and shows the node's own
-/// traces.
+/// Goal: the unmodified cast from npm re-executes transactions on the states that a fullnode keeps, and shows the
+/// node's own traces.
 #[tokio::test(flavor = "multi_thread")]
 async fn cast_works_against_a_fullnode() {
     let Some(cast) = Client::npm("foundry") else { return };

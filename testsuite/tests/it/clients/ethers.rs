@@ -7,13 +7,14 @@ use slipnet::devnet::DevnetOptions;
 use super::{ARTIFACTS, fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: ethers, as it comes from npm, works through a fullnode that is no validator. It sends both kinds of transactions, deploys
-/// a contract, reads receipts with logs, and understands reverts. It hears events and stops hearing them, by polling and over a
-/// WebSocket without gaps. It finds all logs of a chain of more than a thousand batches.
+/// Goal: the unmodified ethers from npm works through a fullnode that is no validator. It sends both kinds of
+/// transactions, deploys a contract, reads receipts with logs, and understands reverts. It starts and stops listening
+/// for events, by polling and over a WebSocket without gaps. It finds all logs of a chain of more than a thousand
+/// batches.
 #[tokio::test(flavor = "multi_thread")]
 async fn ethers_works_against_a_fullnode() {
     let Some(ethers) = Client::npm("ethers") else { return };
-    // Fast, so that a long chain is soon there.
+    // Fast, so that the chain soon is long.
     let options = DevnetOptions { accounts: 2, batch_interval_ms: Some(10), ..DevnetOptions::default() };
     let devnet = pair(options).await;
     let (url, key) = fullnode_and_key(&devnet);

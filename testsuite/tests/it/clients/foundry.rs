@@ -6,8 +6,8 @@ use slipnet::devnet::DevnetOptions;
 use super::{fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: a forge script simulates and sends while the head moves. Forge's tests run on forks of the head, of the past and of the
-/// middle of a batch. An anvil that forked reads the state of then, and keeps its own changes to itself.
+/// Goal: a forge script simulates and sends while the head moves. Forge's tests run on forks of the head, of the past
+/// and of the middle of a batch. A forked anvil reads the state of that time, and keeps its own changes to itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn forge_and_anvil_fork_a_fullnode() {
     let Some(foundry) = Client::npm("foundry") else { return };

@@ -1,4 +1,4 @@
-//! Go's ethclient and bind, of the Go proxy, against a fullnode.
+//! Go's ethclient and bind, from the Go module proxy, against a fullnode.
 
 use serde_json::json;
 use slipnet::devnet::DevnetOptions;
@@ -6,8 +6,9 @@ use slipnet::devnet::DevnetOptions;
 use super::{ARTIFACTS, fullnode_and_key, programs, run::run};
 use crate::common::pair;
 
-/// Goal: a program in Go reads blocks with and without transactions, and hears of new heads. It sends, deploys and waits by geth's own
-/// packages, and finds logs and states of the past. It takes hashes from answers: those that it computes are others.
+/// Goal: a Go program reads blocks with and without transactions, and hears of new heads. It sends, deploys and waits
+/// with geth's own packages, and finds logs and states of the past. It takes hashes from answers, because those that it
+/// computes itself differ.
 #[tokio::test(flavor = "multi_thread")]
 async fn go_works_against_a_fullnode() {
     let Some(client) = programs::go() else { return };
@@ -34,7 +35,7 @@ async fn go_works_against_a_fullnode() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: the client is of the version that `./x tools` compiles and nodes are compared with.
+/// Goal: the client has the version that `./x tools` compiles and that nodes are compared with.
 #[test]
 fn the_client_is_of_geths_version() {
     let geth = include_str!("../../../../x").split("GETH=").nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! Hardhat with its ignition, from npm, against a fullnode.
+//! Hardhat with ignition, from npm, against a fullnode.
 
 use serde_json::json;
 use slipnet::devnet::DevnetOptions;
@@ -6,12 +6,12 @@ use slipnet::devnet::DevnetOptions;
 use super::{ARTIFACTS, fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: ignition deploys contracts that depend on each other. Assertions look at the state before and after a transaction. A fork
-/// by EDR reads and executes on a state 128 batches ago.
+/// Goal: ignition deploys contracts that depend on each other. Assertions compare the state before and after a
+/// transaction. A fork by EDR reads and executes on a state 128 batches ago.
 #[tokio::test(flavor = "multi_thread")]
 async fn hardhat_deploys_asserts_and_forks() {
     let Some(hardhat) = Client::npm("hardhat") else { return };
-    // 50 batches a second: with the 256 states that nodes keep by default a fork would have 2.5 seconds.
+    // With 50 batches per second and the default of 256 states, a fork 128 batches back would last only 2.5 seconds.
     let options = DevnetOptions {
         accounts: 1,
         batch_interval_ms: Some(20),

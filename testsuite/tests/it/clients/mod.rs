@@ -1,4 +1,4 @@
-//! Unmodified programs of Ethereum's ecosystem against a fullnode. docs/clients.md says what each test shows.
+//! Unmodified programs of Ethereum's ecosystem against a fullnode. docs/clients.md describes the purpose of each test.
 
 mod cast;
 mod ethers;
@@ -22,7 +22,7 @@ use crate::common::fullnode;
 /// The contracts that the clients deploy.
 const ARTIFACTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/contracts/artifacts.json");
 
-/// The API of a devnet's fullnode, and the key of its first account.
+/// Returns the URL of a devnet's fullnode, and the key of its first account.
 fn fullnode_and_key(devnet: &Devnet) -> (String, String) {
     (fullnode(devnet).rpc().url().to_owned(), devnet.accounts()[0].key_hex())
 }

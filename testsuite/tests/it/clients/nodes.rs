@@ -19,7 +19,7 @@ struct Chain {
     logs: Vec<Value>,
 }
 
-/// Reads the batches up to this one, each in all ways that there are.
+/// Reads the batches up to this one, each in all available ways.
 async fn read(rpc: &Rpc, head: u64) -> Chain {
     let numbers: Vec<_> = (0..=head).map(|number| format!("{number:#x}")).collect();
     let whole: Vec<_> = numbers.iter().map(|number| json!([number, true])).collect();
@@ -40,8 +40,8 @@ async fn read(rpc: &Rpc, head: u64) -> Chain {
     Chain { blocks, receipts, logs }
 }
 
-/// Goal: a client gets the same blocks, receipts and logs from three nodes: the validator that made them, a fullnode that executed
-/// them once more, and one that applied their changes.
+/// Goal: a client gets the same blocks, receipts and logs from three nodes: the validator that made them, a fullnode
+/// that executed them again, and one that applied their changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_nodes_read_the_same_blocks_receipts_and_logs() {
     let options = DevnetOptions { validators: 1, accounts: 20, ..DevnetOptions::default() };

@@ -1,4 +1,4 @@
-//! A node's web page, in the browser of an operator: Debian's Chromium.
+//! A node's web page in an operator's browser: Debian's Chromium.
 
 use std::process::Stdio;
 
@@ -14,16 +14,17 @@ use tokio::{
 use super::programs::Client;
 use crate::common::{PATIENCE, deadline, room, skip, until};
 
-/// A browser that looks at a page.
+/// A browser with a page.
 struct Browser {
-    /// Ends with the test.
+    /// The process ends with the test.
     _script: Child,
     asks: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
 impl Browser {
-    /// Returns once it runs: that may take a minute beside other tests, for which no node of a test should wait.
+    /// Starts a browser and waits until it runs. That may take a minute beside other tests, so start it before any node
+    /// of the test.
     async fn start(client: &Client) -> Browser {
         let mut script = client.command("page.mjs", &["."]);
         script.kill_on_drop(true).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -34,17 +35,17 @@ impl Browser {
         browser
     }
 
-    /// Asks for a step, with what it needs behind its name.
+    /// Runs a step by name, with its input after the name.
     async fn step(&mut self, name: &str) -> Value {
         self.asks.write_all(format!("{name}\n").as_bytes()).await.unwrap();
-        // The script gives up before, and says what it waited for.
+        // The script gives up before this timeout, and says what it waited for.
         let line = timeout(4 * PATIENCE, self.answers.next_line()).await;
         let line = line.unwrap_or_else(|_| panic!("the step {name} does not end")).unwrap();
         serde_json::from_str(&line.unwrap_or_else(|| panic!("the step {name} failed"))).unwrap()
     }
 }
 
-/// The script with its packages; none if the test is to be skipped.
+/// Returns the script with its packages; `None` if the test should be skipped.
 pub(crate) fn installed() -> Option<Client> {
     let chromium = std::process::Command::new("chromium").arg("--version").output();
     if !chromium.is_ok_and(|output| output.status.success()) {
@@ -59,9 +60,9 @@ fn signal(node: &Node, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// Goal: while a node waits, syncs, is killed and comes back, its page shows what it does. The batch number rises, and the peer
-/// appears with its score. Everything fits a telephone's width, and every text can be read, by day and by night. Nothing comes from
-/// elsewhere.
+/// Goal: while a node waits, syncs, is killed and comes back, its page shows its activity. The batch number rises, and
+/// the peer appears with its score. Everything fits a phone's width, and every text is readable in light and dark mode.
+/// The page loads nothing from elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_shows_a_sync() {
     let Some(client) = installed() else { return };
@@ -97,14 +98,14 @@ async fn the_page_shows_a_sync() {
     devnet.stop().await.unwrap();
 }
 
-/// Goal: a validator's page shows the view, the votes of the open batch, the evidence, and when each other validator was last heard.
-/// Who is silent stands out.
+/// Goal: a validator's page shows the view, the votes of the open batch, the evidence, and when each other validator
+/// was last heard. Silent validators stand out.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_validators_page_shows_consensus() {
     let Some(client) = installed() else { return };
     let mut browser = Browser::start(&client).await;
     let _room = room().await;
-    // A view that ends neither by time nor by its batches while one is looked at: the next primary might be one that is stopped.
+    // The view ends neither by time nor by its batches during the test: the next primary might be one that is stopped.
     let extra = "consensus:\n  view_timeout_ms: 600000\n  rotate_after: 0\n".to_owned();
     let options = DevnetOptions { validators: 4, extra, ..DevnetOptions::default() };
     let devnet = Devnet::start(options).await.unwrap();
@@ -116,7 +117,7 @@ async fn a_validators_page_shows_consensus() {
         is_heard.then_some(()).ok_or_else(|| consensus.to_string())
     })
     .await;
-    // Two of four decide nothing: the next batch stays open, with the votes of the others.
+    // Two of four cannot decide: the next batch stays open, with the votes of the others.
     let stopped = [&devnet.nodes()[2], &devnet.nodes()[3]];
     stopped.into_iter().for_each(|node| signal(node, Signal::STOP));
     let ban = json!({ "id": "ab".repeat(32), "name": "liar", "by": "operator", "reason": "lied", "seconds_left": null, "until_ms": null });
@@ -153,7 +154,7 @@ async fn a_validators_page_shows_consensus() {
     devnet.stop().await.unwrap();
 }
 
-/// Checks the looks of a page since its node's peer answered.
+/// Checks the page's samples since its node's peer answered.
 fn check_followed(followed: &Value, peer: &str) {
     let heads: Vec<u64> = serde_json::from_value(followed["heads"].clone()).unwrap();
     assert!(heads.is_sorted() && heads[0] == 0 && heads.len() > 5, "{heads:?}");
@@ -189,7 +190,7 @@ fn check_followed(followed: &Value, peer: &str) {
     assert!(followed["bar"].as_f64().unwrap() > 90.0, "{followed}");
 }
 
-/// How it looked at each width, by day and by night.
+/// Checks the page's look at each width, in light and dark mode.
 fn check_looks(looks: &Value) {
     let looks = looks.as_array().unwrap();
     assert_eq!(looks.len(), 6);
@@ -199,7 +200,7 @@ fn check_looks(looks: &Value) {
         assert!(look["contrast"].as_f64().unwrap() >= 4.5 && look["texts"].as_u64().unwrap() > 50, "{look}");
         let is_dark = look["scheme"] == "dark";
         assert_eq!(look["background"], if is_dark { "rgb(15, 21, 27)" } else { "rgb(243, 245, 248)" });
-        // Cards are tables to somebody who hears the page.
+        // Screen readers present the cards as tables.
         assert!(look["tables"].as_array().unwrap().iter().any(|table| table == "Peers"), "{look}");
     }
 }

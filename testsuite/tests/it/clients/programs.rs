@@ -1,7 +1,7 @@
 //! Installs the programs of `clients/` from their registries, and runs scripts with them.
 //!
-//! Lock files pin the versions; each is installed once, into the target directory. Where npm, Python, Go or a registry is missing a test
-//! says that it skips, unless `SLIPSTREAM_REQUIRE_CLIENTS=1`.
+//! Lock files pin the versions. Each program is installed once, into the target directory. If npm, Python, Go or a
+//! registry is missing, a test says that it skips, unless `SLIPSTREAM_REQUIRE_CLIENTS=1`.
 
 use std::{
     collections::BTreeMap,
@@ -20,19 +20,21 @@ use serde_json::Value;
 use super::run::run;
 use crate::common::{is_installed, skip, target};
 
-/// Held while a client is installed, by name: other tests may need it too. Different clients are installed side by side.
+/// The lock of each client, held during its installation: other tests may need it too. Different clients are installed
+/// in parallel.
 static INSTALLING: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
 
 /// A directory of `clients/`, copied into the target directory, with its packages.
 pub(crate) struct Client {
     dir: PathBuf,
-    /// The program that runs its scripts, and its place.
+    /// The program that runs its scripts, and that program's directory.
     interpreter: &'static str,
     bin: PathBuf,
 }
 
 impl Client {
-    /// `clients/NAME` with its packages from npm, and the Node that `clients/node` pins; none if the test is to be skipped.
+    /// Returns `clients/NAME` with its packages from npm, and the Node that `clients/node` pins; `None` if the test
+    /// should be skipped.
     pub(crate) fn npm(name: &str) -> Option<Client> {
         let install = || {
             let bin = installed("node", "package-lock.json", |dir| npm(dir, None))?.join("node_modules/.bin");
@@ -42,7 +44,7 @@ impl Client {
         or_skip(name, install())
     }
 
-    /// `clients/NAME` with its packages from PyPI; none if the test is to be skipped.
+    /// Returns `clients/NAME` with its packages from PyPI; `None` if the test should be skipped.
     pub(crate) fn pip(name: &str) -> Option<Client> {
         let install = || {
             let dir = installed(name, "requirements.txt", pip)?;
@@ -56,28 +58,29 @@ impl Client {
         run(&mut self.command(script, args)).await
     }
 
-    /// The script with these arguments, to be run.
+    /// Returns the command of the script with these arguments.
     pub(crate) fn command(&self, script: &str, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.interpreter);
         command.arg(script).args(args).current_dir(&self.dir).env("PATH", path(Some(&self.bin)));
-        // The programs' own files stay here, and they must not paint or ask.
+        // The programs keep their own files here, and must not use colours or prompt.
         command.env("HOME", &self.dir).env("NO_COLOR", "1").env("CI", "1");
         command
     }
 }
 
-/// geth, which `./x tools` compiles; that is done here if it is required. None if the test is to be skipped.
+/// Returns geth, as compiled by `./x tools`; compiles it if it is required. `None` if the test should be skipped.
 pub(crate) fn geth() -> Option<PathBuf> {
     let program = target().join("tools/geth");
     is_installed("geth", || program.exists()).then_some(program)
 }
 
-/// The program of `clients/go`, compiled with the modules that its `go.sum` names; none if the test is to be skipped.
+/// Returns the program of `clients/go`, compiled with the modules in its `go.sum`; `None` if the test should be
+/// skipped.
 pub(crate) fn go() -> Option<PathBuf> {
     let compile = || {
         let dir = installed("go", "go.sum", |_| Ok(()))?;
         let mut go = Command::new("go");
-        // What has not changed is not compiled again. Without C and without optimising it takes half of the time.
+        // Go does not recompile unchanged packages. Without C and optimisation the build takes half of the time.
         let build = [
             "build",
             "-trimpath",
@@ -88,7 +91,7 @@ pub(crate) fn go() -> Option<PathBuf> {
             "client",
             ".",
         ];
-        // An older Go fetches the version that go.mod names.
+        // An older Go downloads the version in go.mod.
         let settings = [("GOFLAGS", ""), ("GOTOOLCHAIN", "auto"), ("CGO_ENABLED", "0")];
         done(go.args(build).envs(settings).current_dir(&dir))?;
         Ok(dir.join("client"))
@@ -100,14 +103,14 @@ fn or_skip<T>(name: &str, program: Result<T>) -> Option<T> {
     program.inspect_err(|reason| skip(&format!("{name} cannot be installed: {reason:#}"))).ok()
 }
 
-/// Where `clients/NAME` is with the packages that its lock file names.
+/// Installs `clients/NAME` with the packages in its lock file, and returns its directory.
 fn installed(name: &str, lock: &str, install: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
     let own = INSTALLING.lock().entry(name.to_owned()).or_default().clone();
     let _one = own.lock();
     let dir = target().join("slipnet-clients").join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
     copy(&source, &dir).with_context(|| format!("cannot copy {}", source.display()))?;
-    // A copy of the lock file, written last, says that exactly these versions are there.
+    // A copy of the lock file, written last, records that exactly these versions are installed.
     let (lock, done) = (fs::read(dir.join(lock))?, dir.join("installed"));
     if fs::read(&done).is_ok_and(|done| done == lock) {
         return Ok(dir);
@@ -117,7 +120,7 @@ fn installed(name: &str, lock: &str, install: impl Fn(&Path) -> Result<()>) -> R
     Ok(dir)
 }
 
-/// Writes what differs: another test may be reading the rest.
+/// Writes only the files that differ: another test may be reading the rest.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -150,7 +153,7 @@ fn done(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Where programs are looked for, first in this directory.
+/// Returns the search path of programs, with this directory first.
 fn path(first: Option<&Path>) -> OsString {
     let rest = env::var_os("PATH").unwrap_or_default();
     let places = first.map(Path::to_owned).into_iter().chain(env::split_paths(&rest));

@@ -12,7 +12,7 @@ use slipnet::{
 
 use super::page::installed;
 
-/// Ten a second for a minute, from 90 to 100 ms.
+/// Returns a load of ten per second for a minute, with latencies from 90 to 100 ms.
 fn load(name: &str) -> LoadSeries {
     let latency = Percentiles { count: 10, p50: 95.0, p90: 99.0, p95: 99.0, p99: 100.0, max: 100.0 };
     let mut load = LoadSeries::new(name);
@@ -21,7 +21,7 @@ fn load(name: &str) -> LoadSeries {
     load
 }
 
-/// A search that doubled once, and failed twice at the double.
+/// Returns a search that doubled once, and failed twice at the doubled rate.
 fn search() -> SearchFigures {
     let step = |offered, achieved, p99_ms, missed| SearchStep {
         offered,
@@ -43,7 +43,7 @@ fn search() -> SearchFigures {
     }
 }
 
-/// A run of a minute, with a fault in it and names that look like markup.
+/// Returns a run of a minute, with a fault and with names that look like markup.
 fn report() -> RunReport {
     let series = |unit: &str, value: fn(u64) -> f64| {
         let mut series = Series::new(unit);
@@ -72,7 +72,7 @@ fn report() -> RunReport {
         measured: "6 s".into(),
         wanted: "at most 10 s".into(),
     };
-    // While it was down it told nothing.
+    // It was not sampled while it was down.
     let mut down = node("a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px");
     down.memory.points.retain(|(at_ms, _)| !(20_000..26_000).contains(at_ms));
     RunReport {
@@ -148,8 +148,8 @@ fn report() -> RunReport {
     }
 }
 
-/// Goal: every part of a run is a chart with its faults on the axis, and the harness' own figures stand in it. Nothing comes from
-/// elsewhere. A telephone shows all of it, by day and by night.
+/// Goal: every part of a run has a chart with its faults on the axis, and the harness's own figures are shown. The page
+/// loads nothing from elsewhere. A phone shows all of it, in light and dark mode.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_is_drawn() {
     let Some(client) = installed() else { return };
@@ -215,7 +215,7 @@ async fn a_report_is_drawn() {
         assert!(chart["curves"].as_u64().unwrap() >= 1, "{chart}");
         assert_eq!((&chart["marks"], &chart["bands"]), (&json!(2), &json!(1)), "{chart}");
     }
-    // The line of the node that was down breaks; nobody knows what was between.
+    // The line of the node that was down has a gap, because the values between are unknown.
     let memory = charts.iter().find(|chart| chart["name"].as_str().unwrap().starts_with("Memory")).unwrap();
     assert_eq!(memory["curves"], 3, "{memory}");
     let pointed = seen["pointed"].as_array().unwrap();
@@ -223,7 +223,7 @@ async fn a_report_is_drawn() {
     check_looks(&seen["looks"]);
 }
 
-/// How it looked at each width, by day and by night.
+/// Checks the page's look at each width, in light and dark mode.
 fn check_looks(looks: &Value) {
     let looks = looks.as_array().unwrap();
     assert_eq!(looks.len(), 6);

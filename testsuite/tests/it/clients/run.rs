@@ -1,4 +1,4 @@
-//! Scripts that print what they saw.
+//! Scripts that print their results.
 
 use std::process::Stdio;
 
@@ -20,12 +20,12 @@ pub(crate) async fn run(script: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{script:?}: {error}: {said}"))
 }
 
-/// Processes that end when the script is over or the test has failed.
+/// A process group that is killed when the script is over or the test has failed.
 struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // An error says that none is left.
+        // An error means that none is left.
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }

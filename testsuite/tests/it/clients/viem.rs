@@ -6,9 +6,9 @@ use slipnet::devnet::DevnetOptions;
 use super::{fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: viem, as it comes from npm, works with two nodes alike. It sends a thousand calls at once, overrides state and block,
-/// estimates with authorizations, simulates blocks and asks for access lists. It recognises errors by their texts, gets a receipt
-/// with its transaction, and hears news over a WebSocket.
+/// Goal: the unmodified viem from npm works with two nodes alike. It sends a thousand calls at once, overrides state
+/// and block, estimates with authorizations, simulates blocks and requests access lists. It recognises errors by their
+/// texts, gets a receipt with its transaction, and receives notifications over a WebSocket.
 #[tokio::test(flavor = "multi_thread")]
 async fn viem_works_against_a_fullnode() {
     let Some(viem) = Client::npm("viem") else { return };

@@ -6,8 +6,8 @@ use slipnet::devnet::DevnetOptions;
 use super::{ARTIFACTS, fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: a wallet that asks for `latest` at the number that it polled gets that batch's balances, nonces, code, slots and calls,
-/// 100 batches later. When it has polled again, it gets those of the head. Nodes keep the default windows.
+/// Goal: a wallet's requests at `latest` read the batch that it polled, even 100 batches later: balances, nonces, code,
+/// slots and calls. After the next poll, they read the head. Nodes keep the default windows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_reads_at_the_batch_that_it_polled() {
     let Some(wallet) = Client::npm("wallet") else { return };

@@ -6,9 +6,9 @@ use slipnet::devnet::DevnetOptions;
 use super::{ARTIFACTS, fullnode_and_key, programs::Client};
 use crate::common::pair;
 
-/// Goal: web3.py, as it comes from PyPI, sends each kind of transaction, deploys, and reads events in each way that it has. It asks
-/// for states of the past, overrides, access lists, simulations and traces, in batches, side by side and over a WebSocket. It
-/// recognises errors.
+/// Goal: the unmodified web3.py from PyPI sends each kind of transaction, deploys, and reads events in all of its ways.
+/// It requests past states, overrides, access lists, simulations and traces, in batches, in parallel and over a
+/// WebSocket. It recognises errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn web3py_works_against_a_fullnode() {
     let Some(web3) = Client::pip("web3") else { return };

@@ -1,4 +1,4 @@
-//! Devnets, and what is true of them.
+//! Devnets, and assertions about them.
 
 use std::{
     process::{Command, Output},
@@ -16,25 +16,27 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{deadline, succeed, until, until_blocking};
 
-/// Devnets of four validators, or of six nodes and more, that run at a time: each could use the whole machine.
+/// The number of large devnets that run at a time, with four validators, or six or more nodes: each could use the whole
+/// machine.
 static ROOM: Semaphore = Semaphore::const_new(3);
 
-/// Waits for room for a large devnet. A test takes it before its devnet, and so gives it back behind it.
+/// Waits for room for a large devnet. A test calls it before it starts its devnet, and so releases the room after the
+/// devnet's end.
 pub(crate) async fn room() -> SemaphorePermit<'static> {
     ROOM.acquire().await.unwrap()
 }
 
-/// A devnet of one validator and one fullnode, as these options say beside.
+/// Starts a devnet of one validator and one fullnode; `options` gives the rest.
 pub(crate) async fn pair(options: DevnetOptions) -> Devnet {
     Devnet::start(DevnetOptions { validators: 1, fullnodes: 1, ..options }).await.unwrap()
 }
 
-/// The first fullnode.
+/// Returns the first fullnode.
 pub(crate) fn fullnode(devnet: &Devnet) -> &Node {
     devnet.nodes().iter().find(|node| node.role() == Role::Fullnode).unwrap()
 }
 
-/// Waits until these nodes have the batch. Returns the root of the state behind it, which must be the same at all of them.
+/// Waits until these nodes have the batch. Returns the state root after it, which must be the same at all of them.
 pub(crate) async fn agree(devnet: &mut Devnet, nodes: impl IntoIterator<Item = usize>, number: u64) -> B256 {
     let mut roots = Vec::new();
     for index in nodes {
@@ -46,7 +48,7 @@ pub(crate) async fn agree(devnet: &mut Devnet, nodes: impl IntoIterator<Item = u
     roots[0].1
 }
 
-/// Waits until the head of a node has stood for this time, and returns it: what was under way may still come.
+/// Waits until the head of a node has not moved for this time, and returns it: batches in progress may still come.
 pub(crate) async fn stands(node: &Node, time: Duration) -> u64 {
     let deadline = deadline();
     let (mut head, mut since) = (0, Instant::now());
@@ -74,7 +76,7 @@ pub(crate) async fn load_runs(devnet: &Devnet, rpc: &Rpc) {
     .await;
 }
 
-/// The receipt of a transaction that was sent.
+/// Waits for the receipt of a transaction that was sent.
 pub(crate) async fn receipt(rpc: &Rpc, hash: &Value) -> Value {
     until("a receipt", async || {
         let receipt: Value = rpc.call("eth_getTransactionReceipt", json!([hash])).await.unwrap();
@@ -83,7 +85,7 @@ pub(crate) async fn receipt(rpc: &Rpc, hash: &Value) -> Value {
     .await
 }
 
-/// `slipstream read` by all nodes of a devnet.
+/// Runs `slipstream read` with all nodes of a devnet.
 pub(crate) fn read(devnet: &Devnet, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary().unwrap());
     command.arg("read").arg("--genesis").arg(devnet.genesis_file());
@@ -93,7 +95,7 @@ pub(crate) fn read(devnet: &Devnet, arguments: &[&str]) -> Output {
     command.args(arguments).output().unwrap()
 }
 
-/// What [`read`] prints, once a quorum answers in time.
+/// Returns the output of [`read`], once a quorum answers in time.
 pub(crate) fn agreed(devnet: &Devnet, arguments: &[&str]) -> String {
     let answer = until_blocking("a quorum answers", || {
         let answer = read(devnet, arguments);
@@ -103,7 +105,7 @@ pub(crate) fn agreed(devnet: &Devnet, arguments: &[&str]) -> String {
     succeed(&answer)
 }
 
-/// Whether all processes of a devnet have ended.
+/// Checks that all processes of a devnet have ended.
 pub(crate) fn gone(manifest: &Manifest) -> Result<(), String> {
     match manifest.nodes.iter().find(|node| exists(node.pid)) {
         None => Ok(()),
@@ -111,7 +113,7 @@ pub(crate) fn gone(manifest: &Manifest) -> Result<(), String> {
     }
 }
 
-/// The addresses of a devnet's nodes.
+/// Returns the addresses of a devnet's nodes.
 pub(crate) fn ports(manifest: &Manifest) -> Vec<(String, String)> {
     manifest.nodes.iter().map(|node| (node.api.clone(), node.network.clone())).collect()
 }

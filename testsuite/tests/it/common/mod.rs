@@ -1,4 +1,4 @@
-//! What the tests share: patience, devnets, and programs that may be missing.
+//! The shared parts of the tests: timeouts, devnets, and programs that may be missing.
 
 mod chains;
 mod tools;
@@ -14,24 +14,24 @@ pub(crate) use self::{
     tools::{data, is_installed, skip, target},
 };
 
-/// Longest time for steps that take seconds: six tests share the machine, which may be slow and busy.
+/// The timeout of steps that take seconds: six tests share the machine, which may be slow and busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-/// Time between two looks at something that is waited for.
+/// The interval between two checks of a condition.
 const POLL: Duration = Duration::from_millis(20);
-/// The same, where a look is a process.
+/// The same, if a check starts a process.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A program that is started as a node is, says something, and stays.
+/// Returns a program that starts like a node, prints something, and never becomes ready.
 pub(crate) fn never_ready() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/never-ready.sh")
 }
 
-/// The end of what is waited for from now on.
+/// Returns the deadline of a wait that starts now.
 pub(crate) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Waits until a look finds something. Otherwise it says what it has seen.
+/// Waits until `look` succeeds. At the deadline it panics with the last result.
 pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = deadline();
     loop {
@@ -60,12 +60,12 @@ pub(crate) fn pause() {
     std::thread::sleep(PAUSE);
 }
 
-/// The `slipnet` that cargo built.
+/// Returns the `slipnet` that cargo built.
 pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_slipnet"))
 }
 
-/// The output of a command that must have succeeded.
+/// Returns the output of a command that must have succeeded.
 pub(crate) fn succeed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Programs that are not part of the project: they are installed, or a test is left out.
+//! Programs that are not part of the project: they are installed, or a test is skipped.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,23 +9,23 @@ use parking_lot::Mutex;
 
 use super::succeed;
 
-/// Tests run side by side and share programs below the target directory: one `./x tools` at a time.
+/// Tests run in parallel and share programs in the target directory: only one `./x tools` runs at a time.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-/// Whether a test that cannot run has failed.
+/// Whether a test that cannot run counts as failed.
 fn is_required() -> bool {
     std::env::var("SLIPSTREAM_REQUIRE_CLIENTS").is_ok_and(|value| value == "1")
 }
 
-/// Says why a test, or a part of it, is left out; fails if nothing may be.
+/// Prints why a test, or a part of it, is skipped; fails if skipping is not allowed.
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn skip(why: &str) {
     assert!(!is_required(), "{why}");
     eprintln!("SKIPPED: {why} (SLIPSTREAM_REQUIRE_CLIENTS=1 makes this an error)");
 }
 
-/// A part of the data that is too large for the repository, in `$SLIPSTREAM_DATA` or in `shared/data` beside the workspace. None if it is
-/// missing, which the test says aloud; with `SLIPSTREAM_REQUIRE_DATA=1` that is a failure.
+/// Returns a part of the data that is too large for the repository, from `$SLIPSTREAM_DATA` or `shared/data` beside the
+/// workspace. `None` if it is missing, which the test prints; with `SLIPSTREAM_REQUIRE_DATA=1` that is a failure.
 #[allow(clippy::print_stderr, reason = "tells whoever runs the tests that one was left out")]
 pub(crate) fn data(part: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
@@ -40,12 +40,12 @@ pub(crate) fn data(part: &str) -> Option<PathBuf> {
     None
 }
 
-/// The target directory, in which programs are installed.
+/// Returns the target directory, in which programs are installed.
 pub(crate) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
-/// Whether something is there that `./x tools` installs, which is done here if it is required. Otherwise the test is left out.
+/// Whether a program of `./x tools` is installed; installs it if it is required. Otherwise the test is skipped.
 pub(crate) fn is_installed(what: &str, is_there: impl Fn() -> bool) -> bool {
     let _one = INSTALLING.lock();
     if is_there() {

@@ -1,4 +1,4 @@
-//! [`Checked`]: calls of a node's methods, theme by theme, each answer checked by its schema.
+//! [`Checked`]: calls of a node's methods by topic, each answer checked against its schema.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ impl Checked<'_> {
         result
     }
 
-    /// An error has a code that its kind has, and says something.
+    /// Checks that an error has the code of its kind, and a text.
     async fn refused(&mut self, method: &str, params: Value, code: i64) {
         let error = self.rpc.call::<Value>(method, params.clone()).await.unwrap_err();
         let error =
@@ -75,7 +75,7 @@ impl Checked<'_> {
         self.refused("eth_getBalance", json!(["0x12", "latest"]), -32602).await;
     }
 
-    /// Calls that are made again and again, or one after the other.
+    /// Calls `eth_createAccessList` and `eth_simulateV1`, which execute a call repeatedly, or several in sequence.
     pub(super) async fn simulations(&mut self, token: Address, sender: Address) {
         let none = Address::repeat_byte(0xaa);
         let transfer =
@@ -107,7 +107,7 @@ impl Checked<'_> {
         self.refused("eth_simulateV1", backwards, -38020).await;
     }
 
-    /// With the struct logger, in its forms, and with another tracer.
+    /// Calls with the struct logger, in its forms, and with another tracer.
     pub(super) async fn traces(&mut self, receipt: &Value) {
         let (hash, number, block) =
             (&receipt["transactionHash"], &receipt["blockNumber"], &receipt["blockHash"]);
@@ -153,7 +153,7 @@ impl Checked<'_> {
         self.refused("eth_getBlockByNumber", json!(["newest", false]), -32602).await;
     }
 
-    /// It has three nulls, as in geth, which the specification does not know.
+    /// Checks the pending block. It has three nulls, as in geth, that the specification does not allow.
     async fn block_in_the_making(&self, full: bool) {
         let params = json!(["pending", full]);
         let mut block: Value = self.rpc.call("eth_getBlockByNumber", params.clone()).await.unwrap();
@@ -217,7 +217,7 @@ impl Checked<'_> {
         self.refused("eth_getFilterLogs", json!([blocks]), -32000).await;
     }
 
-    /// Behind the batch of a transaction, and before it: one transfer of one token unit later.
+    /// Calls after the batch of a transaction, and before it: they differ by one transfer of one token unit.
     async fn past(&mut self, token: Address, sender: Address, receipt: &Value) {
         let number = quantity(&receipt["blockNumber"]).unwrap();
         let [before, after] = [number - 1, number].map(|number| json!(format!("0x{number:x}")));
@@ -236,7 +236,7 @@ impl Checked<'_> {
         assert_eq!(balances[1..], [moved; 3]);
     }
 
-    /// Transactions in the pool, as they were signed.
+    /// Checks transactions in the pool, as they were signed.
     pub(super) async fn waiting(&mut self, account: &Account, receipt: &Value) {
         let later = TxEip1559 {
             chain_id: 7_357,
@@ -283,7 +283,7 @@ impl Checked<'_> {
         self.refused("eth_getTransactionByHash", json!(["0x12"]), -32602).await;
     }
 
-    /// The methods of the specification that the node does not know.
+    /// Returns the methods of the specification that the node lacks.
     pub(super) async fn missing(&self) -> BTreeSet<&str> {
         let mut missing = BTreeSet::new();
         for method in self.specification.0.keys() {

@@ -9,7 +9,7 @@ use std::{
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// All YAML files of a directory.
+/// Reads all YAML files of a directory.
 fn documents(dir: &Path) -> Vec<Value> {
     let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -29,11 +29,12 @@ impl Specification {
         for document in documents(&dir.join("schemas")) {
             schemas.extend(document.as_object().unwrap().clone());
         }
-        // An empty list of hashes and one of logs are both `[]`, which is one too many for `oneOf`.
+        // An empty list of hashes and an empty list of logs are both `[]`, which matches twice and so fails `oneOf`.
         let results = schemas["FilterResults"].as_object_mut().unwrap();
         let kinds = results.remove("oneOf").unwrap();
         results.insert("anyOf".to_owned(), kinds);
-        // The specification calls the texts of errors suggestions, and codes the law. Ours are geth's, which clients match on.
+        // The specification treats the texts of errors as suggestions, and only the codes as binding. Ours are geth's,
+        // which clients match on.
         let failures = schemas["CallResultFailure"]["properties"]["error"]["oneOf"].as_array_mut().unwrap();
         let halt = failures.iter_mut().find(|error| error["properties"]["code"]["const"] == -32015).unwrap();
         halt["properties"]["message"].as_object_mut().unwrap().remove("pattern").unwrap();

@@ -1,4 +1,4 @@
-//! The chain that the command lines need: the devnet's names and keys, a transaction, a batch to speak of.
+//! The inputs of the command lines: the devnet's names and keys, a transaction, and a batch.
 
 use std::{
     fs::{self, File},
@@ -19,12 +19,12 @@ use slipstream_types::{Genesis, Waypoint, validators_contract};
 use super::shell::{Shell, ended_well};
 use crate::common::{receipt, until_blocking};
 
-/// Runs of each side of a comparison: with fewer no test could show a regression.
+/// Runs on each side of a comparison: with fewer, no test could show a regression.
 const RUNS: u32 = 4;
 /// The placeholders of the validators' APIs.
 const APIS: [&str; 4] = ["http://a:8545", "http://b:8545", "http://c:8545", "http://d:8545"];
 
-/// Writes what `slipnet compare BEFORE AFTER` reads.
+/// Writes the input of `slipnet compare BEFORE AFTER`.
 pub(crate) fn write_runs(shell: &Shell) {
     let run = RunReport { scenario: "mine".to_owned(), ..RunReport::default() };
     for side in ["BEFORE", "AFTER"] {
@@ -36,7 +36,8 @@ pub(crate) fn write_runs(shell: &Shell) {
     }
 }
 
-/// The scenario of the README: as small as one can be. docs/scenarios.md, which comes later, has one of minutes in its place.
+/// The scenario of the README, as small as possible. docs/scenarios.md, which comes later, has a scenario of minutes
+/// with the same name.
 const SCENARIO: &str = "\
 name: mine
 description: A fullnode follows one validator under a little load.
@@ -50,12 +51,12 @@ workload: [{ name: main, at: 1s, for: 2s, rate: { constant: 20 } }]
 criteria: [load_complete, equal_roots, nobody_honest_blamed, no_alarm]
 ";
 
-/// Writes what `slipnet run mine.yaml` reads.
+/// Writes the input of `slipnet run mine.yaml`.
 pub(crate) fn write_scenario(shell: &Shell) {
     fs::write(shell.file("mine.yaml"), SCENARIO).unwrap();
 }
 
-/// Takes from the devnet what stands for placeholders, and the files that are handed to operators.
+/// Sets the placeholders' values from the devnet, and writes the files that operators get.
 pub(crate) fn meet_devnet(shell: &mut Shell) {
     let manifest = Manifest::load(&shell.home().join("far/net").join(manifest::FILE)).unwrap();
     fs::copy(&manifest.genesis_file, shell.file("genesis.json")).unwrap();
@@ -95,14 +96,14 @@ pub(crate) fn meet_devnet(shell: &mut Shell) {
     }
 }
 
-/// The genesis of a chain whose validators never change, which commands add the contract to.
+/// Returns the genesis of a chain whose validators never change, to which commands add the contract.
 fn without_contract(mut genesis: Genesis) -> Genesis {
     let address = genesis.validators_contract.take().unwrap();
     genesis.accounts.remove(&address).unwrap();
     genesis
 }
 
-/// Has a transaction executed; its hash, and that of the validators contract's code.
+/// Executes a transaction; returns its hash, and that of the validators contract's code.
 async fn pay(manifest: &Manifest) -> (B256, B256) {
     let rpc = Rpc::new(&manifest.nodes[0].api).unwrap();
     let request = Request {
@@ -123,7 +124,8 @@ async fn pay(manifest: &Manifest) -> (B256, B256) {
     (sent, keccak256(code))
 }
 
-/// Waits until the fullnode follows, and chooses the batch that command lines speak of: one with a certificate, behind which there is history.
+/// Waits until the fullnode follows, and chooses the batch for command lines: one with a certificate, and with history
+/// before it.
 pub(crate) fn meet_node(shell: &mut Shell) {
     let synced = shell.output("slipstream wait --config node/node.yaml --for synced");
     ended_well("the fullnode follows", &synced);

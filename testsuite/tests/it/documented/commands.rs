@@ -1,29 +1,30 @@
-//! The command lines of the README and of docs/: the lines of code blocks of kind `sh`, and whole commands within text and tables.
+//! The command lines of the README and of docs/: the lines of code blocks of kind `sh`, and complete commands within
+//! text and tables.
 //!
-//! Code within text is a command if it begins with one of [`IN_TEXT`] and holds no ellipsis. One that begins another command is that
-//! one's name, as `slipnet up` is of `slipnet up -d`. `a|b` stands for several commands.
+//! Code within text is a command if it begins with one of [`IN_TEXT`] and has no ellipsis. Code that another command
+//! begins with is only that command's name, as `slipnet up` is of `slipnet up -d`. `a|b` stands for several commands.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// A line in another block that begins so is a command all the same.
+/// A line in another block with one of these prefixes is a command all the same.
 const PROGRAMS: [&str; 2] = ["slipstream ", "slipnet "];
-/// Code within text that begins so is a command, or the name of one.
+/// Code within text with one of these prefixes is a command, or the name of one.
 const IN_TEXT: [&str; 6] = ["slipstream ", "slipnet ", "./x ", "docker ", "helm ", "cargo "];
 
-/// A command line: a continued one as one, without its comment.
+/// A command line: continued lines are joined, and the comment is removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Documented {
-    /// Its file and line, for messages.
+    /// The file and line, for messages.
     pub(crate) place: String,
-    /// With one blank between words, and with the arguments that stand in brackets because they may be left out.
+    /// The text with one blank between words, and including optional arguments without their brackets.
     pub(crate) line: String,
 }
 
-/// All of them: those of blocks, then those within text. Of each kind the README's come first, then those of docs/ by the names of the
-/// files.
+/// Returns all command lines: those of blocks, then those within text. Of each kind, the README's come first, then
+/// those of docs/ by file name.
 pub(crate) fn documented() -> Vec<Documented> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
@@ -50,7 +51,7 @@ pub(crate) fn with_spans(mut commands: Vec<Documented>, spans: Vec<Documented>) 
     commands
 }
 
-/// Those within the text of one file, names among them.
+/// Returns those within the text of one file, including names.
 pub(crate) fn within_text(name: &str, text: &str) -> Vec<Documented> {
     let (mut found, mut open) = (Vec::new(), None::<Documented>);
     let mut is_block = false;
@@ -81,7 +82,7 @@ pub(crate) fn within_text(name: &str, text: &str) -> Vec<Documented> {
     found.into_iter().filter(is_command).flat_map(|span| alternatives(&span)).collect()
 }
 
-/// A command for each choice of `a|b`, which stands as `a\|b` in tables.
+/// Returns a command for each choice of `a|b`, which is written `a\|b` in tables.
 fn alternatives(span: &Documented) -> Vec<Documented> {
     let line = plain(&span.line.replace("\\|", "|").replace(" | ", "|"));
     let mut lines = vec![String::new()];
@@ -95,7 +96,7 @@ fn alternatives(span: &Documented) -> Vec<Documented> {
     lines.into_iter().map(command).collect()
 }
 
-/// Those of one file.
+/// Returns those of one file's blocks.
 pub(crate) fn of_text(name: &str, text: &str) -> Vec<Documented> {
     let mut found = Vec::new();
     let mut block: Option<&str> = None;
@@ -123,7 +124,7 @@ pub(crate) fn of_text(name: &str, text: &str) -> Vec<Documented> {
     found
 }
 
-/// A line without its comment and brackets; in quotes both are plain text.
+/// Returns a line without its comment and brackets; within quotes both are plain text.
 fn plain(line: &str) -> String {
     let mut kept = String::new();
     for (index, part) in line.split('\'').enumerate() {

@@ -2,27 +2,27 @@
 
 /// A command line that is not run here.
 pub(crate) struct Listed {
-    /// The command line, as [`super::commands::Documented::line`]. With a blank at its end it is the beginning of several.
+    /// The command line, as in [`super::commands::Documented::line`]. With a trailing blank it is a prefix of several.
     pub(crate) line: &'static str,
     /// The reason why it is not run.
     pub(crate) why: &'static str,
-    /// The test that does the same in less: its file and function.
+    /// The file and function of the test that does the same on a smaller scale.
     pub(crate) test: Option<(&'static str, &'static str)>,
 }
 
 impl Listed {
-    /// Whether it speaks of this command line.
+    /// Whether it covers this command line.
     pub(crate) fn fits(&self, line: &str) -> bool {
         self.line == line || (self.line.ends_with(' ') && line.starts_with(self.line))
     }
 }
 
-/// Covered by a test of its own.
+/// Returns an entry that another test covers.
 const fn tested(line: &'static str, why: &'static str, file: &'static str, function: &'static str) -> Listed {
     Listed { line, why, test: Some((file, function)) }
 }
 
-/// A command line that tests do not cover.
+/// Returns an entry that no test covers.
 const fn untested(line: &'static str, why: &'static str) -> Listed {
     Listed { line, why, test: None }
 }
@@ -146,7 +146,7 @@ pub(crate) const LISTED: &[Listed] = &[
         "testsuite/simulation/tests/it/sim.rs",
         "two_hundred_worlds_hold",
     ),
-    // Of all of them the arguments are tested.
+    // The arguments of all of them are tested.
     tested(
         "slipnet bench ",
         "measures for minutes or hours",

@@ -1,5 +1,5 @@
-//! The command lines of the README and docs/. Each is run on a devnet that one of them starts, or is listed with the reason why
-//! not.
+//! The command lines of the README and docs/. Each is run on a devnet that one of them starts, or is listed with the
+//! reason why it is not.
 //!
 //! ```text
 //!  documents ──▶ commands ──▶ listed: its arguments are known, and the test that it names exists
@@ -57,14 +57,14 @@ fn every_command_line_is_run_or_listed() {
     }
 }
 
-/// Goal: the documents' command lines do as they say: each command ends well, or goes on until it is told to end.
+/// Goal: the documented command lines work: each command ends well, or runs until it is ended.
 #[test]
 fn documented_commands_run() {
     let mut known = BTreeSet::new();
-    // A command line of two documents is run once.
+    // A command line in two documents is run once.
     let commands: Vec<Documented> =
         documented().into_iter().filter(|command| known.insert(command.line.clone())).collect();
-    // From the large devnet on; what only takes files waits for no room.
+    // Room is held from the large devnet on; commands that need only files do not wait for it.
     let mut held = None;
     let mut shell = Shell::new();
     for stage in STAGES {
@@ -91,9 +91,8 @@ fn documented_commands_run() {
         }
     }
     drop(held);
-    // The arguments of command lines that are not run are known all the same. Benchmarks are another program, which its own test
-    // holds against the documents.
-    // Planted faults are a switch of programs that are built with them.
+    // The arguments of command lines that are not run are known all the same. Benchmarks are another program, whose own
+    // test checks the documents. Planted faults are a switch of programs that are built with them.
     let own = |line: &str| {
         line.starts_with("slipnet ") && !line.starts_with("slipnet bench ") && !line.contains(" --planted ")
     };
@@ -102,7 +101,7 @@ fn documented_commands_run() {
     }
 }
 
-/// Whether the program is there that a line begins with; of those that are not built here only curl may be missing.
+/// Whether the line's program is available. Of the programs that are not built here, only curl may be missing.
 fn has_program(shell: &Shell, line: &str) -> bool {
     if !line.starts_with("curl ") || shell.has("curl") {
         return true;
@@ -121,7 +120,7 @@ fn command_lines_are_found() {
     assert_eq!(lines, [("a.md:4", "slipstream a --batch N 'b [1] # c'"), ("a.md:7", "x")]);
 }
 
-/// Goal: commands within text and tables are found whole, each choice for itself; names of commands are none.
+/// Goal: commands within text and tables are found completely, each choice separately; names of commands do not count.
 #[test]
 fn command_lines_within_text_are_found() {
     let text = "`slipstream a` of `slipstream a --to\nFILE [--b]`, `x`, `slipstream c …`, `./x d`.\n\n```sh\n`slipnet no`\n```\n\
@@ -143,7 +142,7 @@ fn command_lines_within_text_are_found() {
     );
 }
 
-/// Goal: code without an end is an error: all that follows it would be read the wrong way round.
+/// Goal: unterminated code is an error: everything after it would be misread.
 #[test]
 #[should_panic(expected = "a.md:2: code in the paragraph before has no end")]
 fn code_within_text_ends() {

@@ -1,4 +1,4 @@
-//! Command lines that go on until they are told to end.
+//! Command lines that run until they are ended.
 
 use std::{
     ffi::OsStr,
@@ -23,12 +23,12 @@ use crate::common::until_blocking;
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
 
-    /// Sends the signal, and tells how the process ended.
+    /// Sends the signal, and returns how the process ended.
     pub(crate) fn stop(&mut self, what: &str, signal: Signal) -> ExitStatus {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
         until_blocking(what, || self.ended().ok_or_else(|| format!("it goes on after {signal:?}")))
@@ -50,12 +50,12 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// All that it has said.
+    /// Returns all of its output.
     pub(crate) fn said(&self) -> String {
         [&self.stdout, &self.stderr].map(|file| fs::read_to_string(file).unwrap_or_default()).concat()
     }
 
-    /// Waits until it has said something, and these words in it.
+    /// Waits until it has printed something that contains these words.
     pub(crate) fn await_words(&mut self, what: &str, words: &str) {
         until_blocking(what, || {
             let said = fs::read(&self.stdout).unwrap();
@@ -69,7 +69,7 @@ impl Started {
     }
 }
 
-/// Both ends of a new terminal: the viewer's, and the program's.
+/// Returns both ends of a new terminal: the viewer's, and the program's.
 pub(crate) fn terminal() -> (File, File) {
     let viewer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&viewer).unwrap();
@@ -80,12 +80,13 @@ pub(crate) fn terminal() -> (File, File) {
     (viewer.into(), end)
 }
 
-/// The output on a terminal, piece by piece.
+/// Receives the output on a terminal, piece by piece.
 pub(crate) fn drawn(mut viewer: File) -> Receiver<String> {
     let (draws, drawn) = channel();
     thread::spawn(move || {
         let mut piece = [0; 4096];
-        // The output is read to its end, so that the program never waits; an error means that the other side is closed.
+        // The output is read to its end, so that the program never blocks. An error means that the other side is
+        // closed.
         while let Ok(len @ 1..) = viewer.read(&mut piece) {
             let _ = draws.send(String::from_utf8_lossy(&piece[..len]).into_owned());
         }

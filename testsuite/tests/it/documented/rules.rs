@@ -1,4 +1,4 @@
-//! When and how each documented command line is run.
+//! The time and manner in which each documented command line is run.
 
 use rustix::process::Signal;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 pub(crate) enum Stage {
     /// The files are written.
     Files,
-    /// The devnet starts up.
+    /// The devnet starts.
     Devnet,
     /// A fullnode of the chain is set up and starts.
     Node,
@@ -19,33 +19,34 @@ pub(crate) enum Stage {
     End,
 }
 
-/// All stages, in their order.
+/// All stages, in order.
 pub(crate) const STAGES: [Stage; 6] =
     [Stage::Files, Stage::Devnet, Stage::Node, Stage::Running, Stage::Stopped, Stage::End];
 
-/// The behaviour of a command that is right.
+/// The expected behaviour of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
-    /// Says something and ends with 0.
+    /// Prints something and exits with 0.
     Ends,
-    /// The same, in a directory with nothing but the genesis.
+    /// As `Ends`, in a directory with nothing but the genesis.
     Alone,
-    /// The same, in a data directory that is empty.
+    /// As `Ends`, in an empty data directory.
     Anew,
-    /// The same once something has come about: it may fail before.
+    /// As `Ends`, after a while: it may fail before.
     Soon,
-    /// Says that it is ready, and is the fullnode of the following stages.
+    /// Prints that it is ready, and is the fullnode of the following stages.
     Serves,
-    /// Says something, and goes on until this signal, after which it ends with this code; with none, by the signal itself.
+    /// Prints something and runs until this signal, then exits with this code; `None` means that the signal itself ends
+    /// it.
     Until(Signal, Option<i32>),
-    /// Draws on a terminal until SIGTERM, and ends with 0.
+    /// Draws on a terminal until SIGTERM, and exits with 0.
     Draws,
 }
 
-/// SIGTERM ends it: a shell that was started in the background has its children ignore SIGINT, unless they handle it.
+/// SIGTERM ends it: the children of a shell in the background ignore SIGINT, unless they handle it.
 const UNTIL_ENDED: How = How::Until(Signal::TERM, None);
 
-/// By the beginnings of command lines, the longest that fits.
+/// The rules, by the prefix of the command line; the longest one that fits applies.
 pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipnet run mine.yaml ", Stage::Files, How::Ends),
     ("slipnet scenarios ", Stage::Files, How::Ends),
@@ -78,7 +79,7 @@ pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipstream debug bundle ", Stage::Running, How::Ends),
     ("slipstream validators ", Stage::Running, How::Ends),
     ("slipstream verify-account ", Stage::Running, How::Ends),
-    // The two that may be told to try again: the head moves under them, or the node's work removes a file.
+    // These two may fail temporarily: the head moves, or the node's work removes a file.
     ("slipstream read ", Stage::Running, How::Soon),
     ("slipstream db get ", Stage::Running, How::Soon),
     ("slipstream db ", Stage::Stopped, How::Ends),
@@ -92,7 +93,7 @@ pub(crate) const RULES: &[(&str, Stage, How)] = &[
     ("slipnet clean ", Stage::End, How::Ends),
 ];
 
-/// The place in [`RULES`] of the rule for a command line.
+/// Returns the index in [`RULES`] of the rule for a command line.
 pub(crate) fn rule(line: &str) -> Option<usize> {
     let fits = RULES.iter().enumerate().filter(|(_, (beginning, ..))| line.starts_with(beginning));
     fits.max_by_key(|(_, (beginning, ..))| beginning.len()).map(|(place, _)| place)

@@ -1,4 +1,4 @@
-//! A directory as the documents have it, and a shell in it.
+//! A directory with the documents' files, and a shell in it.
 
 use std::{
     fs::{self, File},
@@ -18,25 +18,25 @@ use super::{
 };
 use crate::common::{deadline, pause};
 
-/// Runs command lines in a directory of its own; devnets that a failed test leaves end with it.
+/// Runs command lines in its own directory. Devnets that a failed test has left end with it.
 pub(crate) struct Shell {
-    // Before the directory: fields drop in order, and a process must be gone before its files are.
+    // The node comes before the directory: fields drop in order, and a process must end before its files are removed.
     node: Option<Started>,
     dir: tempfile::TempDir,
-    /// That of the node's API: devnets of other tests start before it does.
+    /// The port of the node's API: devnets of other tests start before the node does.
     _api: FreePort,
     /// The `PATH`, with the programs first.
     path: String,
-    /// The environment of `slipstream`: it is above node.yaml, whose ports other tests and programs may have.
+    /// The environment of `slipstream`. It overrides node.yaml, whose ports other tests and programs may use.
     settings: Vec<(&'static str, String)>,
     /// The values of placeholders.
     pub(crate) values: Values,
-    /// Counts files and directories whose names mean nothing.
+    /// The counter for names of files and directories.
     made: u32,
 }
 
 impl Shell {
-    /// In an empty directory, with the programs that cargo built.
+    /// Makes a shell in an empty directory, with the programs that cargo built.
     pub(crate) fn new() -> Shell {
         let dir = tempfile::Builder::new().prefix("docs-").tempdir().unwrap();
         let programs = dir.path().join("programs");
@@ -56,9 +56,9 @@ impl Shell {
         let settings = vec![
             ("SLIPSTREAM__API__LISTEN", api.clone()),
             ("SLIPSTREAM__NETWORK__LISTEN", "127.0.0.1:0".to_owned()),
-            // A node that executes all batches has all of each.
+            // A node that executes all batches has data of every kind.
             ("SLIPSTREAM__SYNC__MODE", "replay".to_owned()),
-            // `db prune` wants a window; nothing lies beyond this one.
+            // `db prune` needs a window; nothing lies beyond this one.
             ("SLIPSTREAM__STORAGE__PRUNE__BODIES", "100000".to_owned()),
         ];
         let mut values = Values::default();
@@ -70,17 +70,17 @@ impl Shell {
         Shell { node: None, dir, _api: port, path, settings, values, made: 0 }
     }
 
-    /// A file in the directory.
+    /// Returns the path of a file in the directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Where `slipnet` keeps devnets.
+    /// Returns where `slipnet` keeps devnets.
     pub(crate) fn home(&self) -> PathBuf {
         self.file("home")
     }
 
-    /// Whether there is a program of this name.
+    /// Whether a program with this name exists.
     pub(crate) fn has(&self, program: &str) -> bool {
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(format!("command -v {program}")).env("PATH", &self.path);
@@ -89,7 +89,7 @@ impl Shell {
 
     fn command(&self, line: &str, dir: &Path) -> Command {
         let mut command = Command::new("/bin/sh");
-        // By `exec` the process is the program itself, which so gets the signals.
+        // With `exec`, the process is the program itself, which so gets the signals.
         command.arg("-c").arg(format!("exec {line}")).current_dir(dir).stdin(Stdio::null());
         command.env("PATH", &self.path).env("SLIPNET_HOME", self.home()).env_remove("RUST_LOG");
         if line.starts_with("slipstream ") {
@@ -99,12 +99,12 @@ impl Shell {
         command
     }
 
-    /// The output of a command line that ends by itself.
+    /// Returns the output of a command line that ends by itself.
     pub(crate) fn output(&self, line: &str) -> Output {
         self.command(line, self.dir.path()).output().unwrap()
     }
 
-    /// Runs a command line of the documents, which stands at `place`; it must behave as the rule says.
+    /// Runs a documented command line from `place`, which must behave as the rule says.
     pub(crate) fn run(&mut self, place: &str, line: &str, how: How) {
         let line = self.values.fill(line);
         let what = format!("{place}: {line}");
@@ -130,7 +130,7 @@ impl Shell {
             How::Until(signal, code) => {
                 let mut started = self.started(&line);
                 started.await_words(&what, "");
-                // It may listen to signals only after its first output.
+                // It may handle signals only after its first output.
                 pause();
                 let status = started.process.stop(&what, signal);
                 let expected = (code, code.is_none().then(|| signal.as_raw()));
@@ -162,7 +162,7 @@ impl Shell {
         self.file(&format!("{kind}-{}", self.made))
     }
 
-    /// A new directory, with the genesis as soon as there is one.
+    /// Creates a new directory, with the genesis once that exists.
     fn directory_alone(&mut self) -> PathBuf {
         let dir = self.made("alone");
         fs::create_dir(&dir).unwrap();
@@ -207,7 +207,7 @@ impl Drop for Shell {
     }
 }
 
-/// Checks that a command ended with 0 and wrote to standard output, or to the file that it was told.
+/// Checks that a command exited with 0 and wrote to standard output, or to the named file.
 pub(crate) fn ended_well(what: &str, output: &Output) {
     let Output { status, stdout, stderr } = output;
     let said = format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));

@@ -1,8 +1,8 @@
 //! The values of the documents' placeholders.
 
-/// All of them, in the order in which they are replaced. `DIR` and other names of files are names that a command takes as they stand.
+/// All placeholders, in the order in which they are replaced. `DIR` and other file names are used as they are.
 const PLACEHOLDERS: [&str; 23] = [
-    // A node may not be told by hand of a peer that its configuration names: the named one is another.
+    // A peer in the node's configuration cannot be added by hand, so this one is another node.
     "--peer KEY@HOST:PORT",
     "KEY@HOST:PORT",
     "KEY",
@@ -24,24 +24,24 @@ const PLACEHOLDERS: [&str; 23] = [
     "s3://BUCKET/PREFIX",
     // A genesis without a validators contract.
     "GENESIS",
-    // Of a scenario that ships, and of one of the simulator.
+    // A built-in scenario, and one of the simulator.
     "NAME",
     "SCENARIO",
     "SEED",
 ];
 
-/// The values that are known so far.
+/// The values known so far.
 #[derive(Default)]
 pub(crate) struct Values([Option<String>; PLACEHOLDERS.len()]);
 
 impl Values {
-    /// Sets the value of a placeholder, in place of an earlier one.
+    /// Sets the value of a placeholder, replacing an earlier one.
     pub(crate) fn set(&mut self, placeholder: &str, value: impl Into<String>) {
         let place = PLACEHOLDERS.iter().position(|known| *known == placeholder);
         self.0[place.unwrap_or_else(|| panic!("{placeholder} is no placeholder"))] = Some(value.into());
     }
 
-    /// A command line with values.
+    /// Returns a command line with the known values.
     pub(crate) fn fill(&self, line: &str) -> String {
         let known =
             PLACEHOLDERS.iter().zip(&self.0).filter_map(|(name, value)| Some((name, value.as_ref()?)));
@@ -49,7 +49,7 @@ impl Values {
     }
 }
 
-/// Replaces what is a word of its own, or several.
+/// Replaces complete words.
 fn replace_words(text: &str, words: &str, value: &str) -> String {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let (mut replaced, mut rest) = (String::new(), text);
@@ -63,7 +63,7 @@ fn replace_words(text: &str, words: &str, value: &str) -> String {
     replaced + rest
 }
 
-/// Goal: a placeholder is replaced where it stands for itself, and a longer one before the ones that it contains.
+/// Goal: a placeholder is replaced only as a complete word, and a longer one before those that it contains.
 #[test]
 fn placeholders_are_words() {
     let mut values = Values::default();

@@ -28,8 +28,8 @@ criteria:
 - catch_up: { nodes: [slow, worn], at_most: 1m }
 ";
 
-/// Goal: a fault that comes as its node joins waits for it, and one that cannot be done is a finding by its name. The clock goes on:
-/// what comes after it happens.
+/// Goal: a fault that comes as its node joins waits for the node, and one that cannot be done is a finding with its
+/// name. The clock continues, and later events happen.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_that_fails_ends_no_clock() {
     let _room = room().await;

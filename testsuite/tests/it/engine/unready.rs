@@ -31,7 +31,8 @@ criteria:
 - equal_roots
 ";
 
-/// Goal: a node that never becomes ready before the clock starts is a finding as one that joins is. The clock runs, and there is a report.
+/// Goal: a node that never becomes ready before the clock starts is a finding, like one that joins. The clock runs, and
+/// there is a report.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_fails_is_reported() {
     let scenario =
@@ -65,7 +66,8 @@ criteria:
 - no_progress: { at_most: 30s }
 ";
 
-/// Goal: a join that never becomes ready is a failed criterion by its name. The run goes on, and its report has everything seen.
+/// Goal: a join that never becomes ready fails a criterion by name. The run continues, and its report has everything
+/// observed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_that_fails_is_reported() {
     let scenario =
@@ -81,7 +83,7 @@ async fn a_join_that_fails_is_reported() {
     assert!(broken.head.points.is_empty() && broken.unanswered > 0, "{broken:?}");
 }
 
-/// The clock is over before the time of the node that joins is.
+/// The clock is over before the time limit of the node that joins.
 const STUCK_JOIN: &str = "\
 name: stuck-join
 description: The program of the node that joins stays, and never answers.
@@ -104,7 +106,7 @@ criteria:
 - load_complete
 ";
 
-/// Goal: a join that hangs holds up neither faults nor phases, and is a failed criterion once its own time is over.
+/// Goal: a join that hangs delays neither faults nor phases, and fails a criterion once its own time limit is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clock_goes_on_while_a_join_hangs() {
     let scenario =

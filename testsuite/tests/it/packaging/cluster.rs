@@ -1,4 +1,5 @@
-//! Tests of the network that the chart makes: by which names its nodes are dialled and called, and what Prometheus hears of them.
+//! Tests of the network that the chart makes: the names by which its nodes are dialled and called, and what Prometheus
+//! scrapes.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 use super::{documents, has_helm, of_kind, packaging, rendered, tools, validate};
 
-/// The pods of a rendered chart, by the names under which their peers resolve them.
+/// Returns the pods of a rendered chart, by the names under which their peers resolve them.
 fn pods(documents: &[Value]) -> BTreeSet<String> {
     let mut pods = BTreeSet::new();
     for set in of_kind(documents, "StatefulSet") {
@@ -18,7 +19,8 @@ fn pods(documents: &[Value]) -> BTreeSet<String> {
     pods
 }
 
-/// Goal: a network that is written as the examples are finds itself: each peer is a pod, and a node is called by its pod's name too.
+/// Goal: the nodes of a network written like the examples find each other: each peer is a pod, and a node is also
+/// called by its pod's name.
 #[test]
 fn nodes_are_dialled_and_called_by_the_names_of_pods() {
     if !has_helm() {
@@ -56,12 +58,13 @@ fn nodes_are_dialled_and_called_by_the_names_of_pods() {
     assert_eq!(nodes, 8);
 }
 
-/// Whether a Service leads peers to nodes, by an address of its own.
+/// Whether a Service routes peers to nodes, with its own address.
 fn leads_peers(service: &&Value) -> bool {
     service["spec"]["ports"][0]["port"] == 7400 && service["spec"]["clusterIP"] != "None"
 }
 
-/// Goal: an address for peers leads to one node, because they expect its key there; from outside there is one for each.
+/// Goal: an address for peers leads to one node, because they expect its key there; from outside there is one address
+/// per node.
 #[test]
 fn an_address_for_peers_leads_to_one_node() {
     if !has_helm() {
@@ -87,7 +90,7 @@ fn an_address_for_peers_leads_to_one_node() {
     assert!(led.len() == 1 && led[0]["metadata"]["name"] == "chain-validators-peers", "{led:?}");
 }
 
-/// Goal: a changed configuration restarts the pods, and a new pod beside them does not.
+/// Goal: a changed configuration restarts the pods, and an additional pod does not.
 #[test]
 fn more_pods_restart_none() {
     if !has_helm() {
@@ -104,7 +107,7 @@ fn more_pods_restart_none() {
     assert_ne!(checksum(&["--set", "groups.validators.config.log.filter=debug"]), before);
 }
 
-/// Goal: the job that Prometheus makes of the chart's nodes is the one whose alerts come with the chart.
+/// Goal: the job that Prometheus makes of the chart's nodes is the one to which the chart's alerts apply.
 #[test]
 fn alerts_are_of_the_job_that_the_chart_makes() {
     if !has_helm() {
@@ -117,7 +120,7 @@ fn alerts_are_of_the_job_that_the_chart_makes() {
         |service: &&Value| wanted.iter().all(|(name, value)| service["metadata"]["labels"][name] == *value);
     let watched: Vec<_> = of_kind(&documents, "Service").filter(is_watched).collect();
     let [service] = watched[..] else { panic!("{watched:?}") };
-    // Without a label the operator names the job after the Service.
+    // Without a label, the operator names the job after the Service.
     let label = monitor["spec"]["jobLabel"].as_str().unwrap();
     let job = service["metadata"]["labels"][label].as_str().unwrap();
 

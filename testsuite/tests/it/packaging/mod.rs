@@ -1,4 +1,4 @@
-//! Tests that systemd, Kubernetes and the node take the units, charts and example configurations of `packaging/`.
+//! Tests that systemd, Kubernetes and the node accept the units, charts and example configurations of `packaging/`.
 
 mod cluster;
 mod installed;
@@ -25,12 +25,12 @@ fn packaging(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(name)
 }
 
-/// Where `./x tools` puts programs.
+/// Returns where `./x tools` installs programs.
 fn tools() -> PathBuf {
     target().join("tools")
 }
 
-/// The output of a program that must succeed.
+/// Returns the output of a program that must succeed.
 fn printed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = String::from_utf8([stdout, stderr].concat()).unwrap();
@@ -38,10 +38,10 @@ fn printed(command: &mut Command) -> String {
     text
 }
 
-/// The chart's output for a release of that name, or what Helm says.
+/// Returns the chart's output for a release with this name, or Helm's error.
 fn chart(release: &str, arguments: impl IntoIterator<Item = OsString>) -> Result<String, String> {
     let output = Command::new(tools().join("helm"))
-        // One that was not built for a release knows an old version alone.
+        // A Helm that was not built for a release knows only an old version.
         .args(["template", release, "--kube-version", "1.34.0"])
         .arg(packaging("helm/slipstream"))
         .args(arguments)
@@ -52,20 +52,20 @@ fn chart(release: &str, arguments: impl IntoIterator<Item = OsString>) -> Result
     if output.status.success() { Ok(text) } else { Err(error) }
 }
 
-/// The chart's output for a file of values.
+/// Returns the chart's output for a file of values.
 fn rendered(values: &str, more: &[&str]) -> Result<String, String> {
     let values = ["--values".into(), packaging("helm/values").join(values).into()];
     chart("chain", values.into_iter().chain(more.iter().map(OsString::from)))
 }
 
-/// The chart's output for values that `slipnet up --target kubernetes` wrote.
+/// Returns the chart's output for values that `slipnet up --target kubernetes` wrote.
 fn rendered_target(dir: &Path) -> String {
     let genesis = format!("genesis={}", dir.join("genesis.json").display());
     let values = dir.join("values.yaml");
     chart("devnet", ["--values".into(), values.into(), "--set-file".into(), genesis.into()]).unwrap()
 }
 
-/// A devnet of two validators and a fullnode in these regions, whose files go to a directory.
+/// Returns a devnet of two validators and a fullnode in these regions, whose files go to a directory.
 fn plan(dir: &Path, regions: &[Region]) -> Plan {
     let devnet = DevnetOptions {
         validators: 2,
@@ -81,7 +81,7 @@ fn strings(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect()
 }
 
-/// That each `--link` of a sidecar is one, and leads to another node's port for peers.
+/// Checks that each `--link` of a sidecar is valid, and leads to another node's port for peers.
 fn check_links(arguments: &Value, hosts: &[&str]) {
     let arguments = strings(arguments);
     assert_eq!(arguments[0], "relay");
@@ -94,7 +94,7 @@ fn check_links(arguments: &Value, hosts: &[&str]) {
     }
 }
 
-/// The documents of a rendered chart.
+/// Parses the documents of a rendered chart.
 fn documents(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n").map(|text| text.trim_start_matches("---\n"));
     let documents =
@@ -108,7 +108,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'
     documents.iter().filter(move |document| document["kind"] == kind)
 }
 
-/// Goal: an operator's first configuration is one that the node takes.
+/// Goal: the node accepts the example of an operator's first configuration.
 #[test]
 fn the_example_configuration_loads() {
     let config =
@@ -117,7 +117,7 @@ fn the_example_configuration_loads() {
     assert!(config.api.listen.ip().is_loopback());
 }
 
-/// Goal: systemd takes the unit as it is, and leaves the node little of the machine.
+/// Goal: systemd accepts the unit, which gives the node few rights.
 #[test]
 fn systemd_takes_the_unit() {
     if !is_installed("systemd-analyze", || Command::new("systemd-analyze").arg("--version").output().is_ok())
@@ -133,14 +133,14 @@ fn systemd_takes_the_unit() {
     fs::write(&unit, text).unwrap();
     let said = printed(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit));
     assert!(!said.contains("slipstream.service:"), "{said}");
-    // 10 is a service that may do everything, 0 one that may do nothing.
+    // The scale is from 0, a service without rights, to 10, one with all rights.
     let said = printed(
         Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20"]).arg(&unit),
     );
     assert!(said.contains("Overall exposure level"), "{said}");
 }
 
-/// Goal: Kubernetes and the node take the chart's output for each example.
+/// Goal: Kubernetes and the node accept the chart's output for each example.
 #[test]
 fn the_chart_makes_what_kubernetes_and_the_node_take() {
     let schemas = tools().join("kubernetes");
@@ -167,7 +167,7 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
         let config = slipstream_config::parse(config, Path::new("/config/node.yaml")).unwrap();
         assert_eq!((config.role.name(), config.genesis.is_some()), (role, has_genesis), "{values}");
         assert_eq!((config.api.listen.port(), config.network.listen.port()), (8545, 7400), "{values}");
-        // The Service for clients and the pods' own.
+        // The Service for clients and that of the pods.
         let services = of_kind(&documents, "Service").filter_map(|it| it["metadata"]["name"].as_str());
         assert!(
             services.filter(|name| config.api.allowed_hosts.iter().any(|host| host == name)).count() == 2,
@@ -180,7 +180,7 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
         let node = &set["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(node["livenessProbe"]["httpGet"]["path"], "/health/live");
         assert_eq!(node["readinessProbe"]["httpGet"]["path"], "/health/ready");
-        // Every mount has its volume, and everything that is selected is there.
+        // Every mount has its volume, and everything that is selected exists.
         let spec = &set["spec"]["template"]["spec"];
         let volumes = [&spec["volumes"], &set["spec"]["volumeClaimTemplates"]];
         let names: Vec<_> = volumes
@@ -206,8 +206,8 @@ fn the_chart_makes_what_kubernetes_and_the_node_take() {
     assert!(refused.contains("validators need keysSecret"), "{refused}");
 }
 
-/// Has Kubernetes' own schemas judge everything but the kinds that only an extension knows, in one process: to start it takes far longer
-/// than to judge.
+/// Validates all documents except extension kinds with Kubernetes's own schemas, in one process: starting it takes far
+/// longer than validating.
 fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     let mut command = Command::new("python3");
     command.args(["-m", "kubernetes_validate", "--strict", "--quiet"]).env("PYTHONPATH", schemas);
@@ -223,19 +223,19 @@ fn validate(schemas: &Path, dir: &Path, values: &str, documents: &[Value]) {
     printed(&mut command);
 }
 
-/// Compose's own schema; none if it is not there and is not required.
+/// Returns Compose's own schema; `None` if it is missing and not required.
 fn compose_schema() -> Option<jsonschema::Validator> {
     let schema = tools().join("compose-spec.json");
     if !is_installed("Compose's schema", || schema.exists()) {
         return None;
     }
     let mut schema: Value = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
-    // It names its draft by an address that is not the draft's own, https for http.
+    // It names its draft by a slightly different address, with https instead of http.
     schema.as_object_mut().unwrap().remove("$schema");
     Some(jsonschema::draft7::new(&schema).unwrap())
 }
 
-/// The Compose file of a directory, which the schema takes.
+/// Returns the Compose file of a directory, which must match the schema.
 fn compose_file(validator: &jsonschema::Validator, dir: &Path) -> Value {
     let text = fs::read_to_string(dir.join("compose.yaml")).unwrap();
     let file: Value = serde_saphyr::from_str(&text).unwrap();
@@ -244,14 +244,15 @@ fn compose_file(validator: &jsonschema::Validator, dir: &Path) -> Value {
     file
 }
 
-/// Whether Helm and Kubernetes' schemas are there.
+/// Whether Helm and Kubernetes's schemas are installed.
 fn has_helm() -> bool {
     is_installed("Helm with Kubernetes' schemas", || {
         tools().join("helm").exists() && tools().join("kubernetes").join("kubernetes_validate").exists()
     })
 }
 
-/// Goal: Compose and the nodes take the output of `slipnet up --target compose`; with regions each node dials its sidecar.
+/// Goal: Compose and the nodes accept the output of `slipnet up --target compose`; with regions each node dials its
+/// sidecar.
 #[test]
 fn compose_and_the_node_take_what_slipnet_writes() {
     let Some(validator) = compose_schema() else { return };
@@ -286,14 +287,14 @@ fn compose_and_the_node_take_what_slipnet_writes() {
         }
         let load = strings(&file["services"]["load"]["command"]);
         assert_eq!(load[..3], ["load", "--api", "http://validator-0:8545"]);
-        // It may be run as soon as the containers are there, which is before the nodes are.
+        // The load may start as soon as the containers exist, which is before the nodes are ready.
         assert!(load.windows(2).any(|pair| pair == ["--wait", "5m"]), "{load:?}");
         let mut services = file["services"].as_object().unwrap().values();
         assert!(services.all(|service| service["pull_policy"] == "never"), "an image is fetched");
     }
 }
 
-/// Goal: the chart, Kubernetes and the nodes take the output of `slipnet up --target kubernetes`.
+/// Goal: the chart, Kubernetes and the nodes accept the output of `slipnet up --target kubernetes`.
 #[test]
 fn the_chart_takes_what_slipnet_writes() {
     let schemas = tools().join("kubernetes");
@@ -319,7 +320,7 @@ fn the_chart_takes_what_slipnet_writes() {
             assert!(keys["stringData"][format!("{name}-0.key")].is_string(), "{name} has no key");
             let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
             assert_eq!(containers.len(), if regions.is_empty() { 1 } else { 2 });
-            // As `docker build -t slipstream` tags it, and not as the chart's release.
+            // The tag of `docker build -t slipstream`, not that of the chart's release.
             assert_eq!(containers[0]["image"], "slipstream:latest");
             assert!(containers.iter().all(|it| it["imagePullPolicy"] == "Never"), "an image is fetched");
             if let Some(sidecar) = containers.get(1) {
@@ -339,7 +340,7 @@ fn the_chart_takes_what_slipnet_writes() {
         let jobs: Vec<_> = of_kind(&documents, "Job").collect();
         assert_eq!(jobs.len(), 1);
         let job = &jobs[0]["spec"]["template"]["spec"];
-        // Its root is read-only, and generators write files.
+        // The container's root is read-only, and generators write files.
         assert_eq!(job["containers"][0]["volumeMounts"][0]["mountPath"], "/tmp");
         assert_eq!(job["volumes"][0]["name"], job["containers"][0]["volumeMounts"][0]["name"]);
         let arguments = strings(&job["containers"][0]["args"]);

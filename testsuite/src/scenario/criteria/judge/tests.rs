@@ -9,7 +9,7 @@ use crate::{
     scenario::criteria::{Convictions, Way},
 };
 
-/// One criterion of a scenario of two validators and a candidate `late`, with one phase `main`.
+/// Returns a scenario with this one criterion, two validators, a candidate `late`, and one phase `main`.
 fn scenario(criterion: &str) -> Scenario {
     let text = format!(
         "name: a\ndescription: b\nduration: 30s\ntopology:\n  validators: 2\n  groups: [{{ name: late, part: candidate, joins: 5s }}]\n\
@@ -59,7 +59,7 @@ fn liar(node: &str, lie: &str, banned_after_seconds: Option<f64>) -> LiarOpinion
     }
 }
 
-/// Heads stand from 2 s to 7 s; one validator is slow and large.
+/// Returns a report in which heads stand still from 2 s to 7 s, and one validator is slow and uses much memory.
 fn report() -> RunReport {
     let curve =
         |seconds| CatchUp { node: "late".to_owned(), mode: "auto".to_owned(), seconds, behind: series(&[]) };
@@ -111,7 +111,7 @@ fn findings() -> Findings {
     }
 }
 
-/// One has proof that the other one gave two orders.
+/// Returns the proof of `one` that `other` signed two orders.
 fn convicts(one: &str, other: &str) -> Convictions {
     let kinds = BTreeSet::from(["orders".to_owned()]);
     BTreeMap::from([(one.to_owned(), BTreeMap::from([(other.to_owned(), kinds)]))])
@@ -141,13 +141,13 @@ fn each_criterion_has_its_limit() {
         ("{ read: { phase: main, percentile: p99, at_most: 20ms, way: http } }", false),
         ("{ new_heads: { phase: main, percentile: p99, at_most: 40ms } }", true),
         ("{ new_heads: { phase: main, percentile: p99, at_most: 39ms } }", false),
-        // One in two hundred was never told.
+        // One in two hundred heads was missed.
         ("{ new_heads: { phase: main, percentile: max, at_most: 1h } }", false),
         ("load_complete", true),
         ("{ catch_up: { nodes: [late], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [late], at_most: 3s } }", false),
         ("{ catch_up: { nodes: [validator-0], at_most: 1h } }", false),
-        // The seed may draw it, and did not; but somebody must have been behind.
+        // The seed may draw validator-1 but did not. A list of such nodes alone fails: somebody must have been behind.
         ("{ catch_up: { nodes: [late, validator-1], at_most: 4s } }", true),
         ("{ catch_up: { nodes: [validator-1], at_most: 1h } }", false),
         ("{ head_age: { nodes: [validators], at_most: 9s } }", true),
@@ -174,7 +174,7 @@ fn each_criterion_has_its_limit() {
         ("{ liars_banned: { nodes: [late], at_most: 1500ms } }", true),
         ("{ liars_banned: { at_most: 1500ms, lie: forged_heads } }", true),
         ("{ liars_banned: { at_most: 1h, lie: corrupt_answers } }", false),
-        // The seed drew the other one.
+        // The seed drew the other validator.
         ("{ liars_banned: { nodes: [validator-0], at_most: 1h } }", false),
         ("{ liars_banned: { nodes: [validators], at_most: 2500ms } }", true),
     ] {
@@ -182,7 +182,7 @@ fn each_criterion_has_its_limit() {
     }
 }
 
-/// Goal: a node that was to hear two lies has not banned the liars of one by banning those of the other.
+/// Goal: if a node should hear two lies, a ban for one of them does not count for the other.
 #[test]
 fn a_ban_is_of_the_lie_that_was_to_be_told() {
     let mut report = report();
@@ -217,7 +217,8 @@ fn what_was_not_measured_fails() {
     }
 }
 
-/// Goal: one node's state is no comparison, reads without an answer are no reads, and who never answered was not watched.
+/// Goal: a single node's state is no comparison, unanswered reads are no reads, and a node that never answered was not
+/// watched.
 #[test]
 fn half_of_a_measurement_fails() {
     let report = report();
@@ -239,7 +240,7 @@ fn half_of_a_measurement_fails() {
     assert!(passes(&commit("p95"), &report, &findings) && !passes(&commit("p99"), &report, &findings));
 }
 
-/// Goal: a load is complete only if all was compared, and nothing is wrong, foreign or lost.
+/// Goal: a load is complete only if everything was compared, and nothing is wrong, foreign or lost.
 #[test]
 fn the_audit_must_be_clean_and_whole() {
     let verdict = |change: fn(&mut PhaseTotals)| {
@@ -268,7 +269,7 @@ fn the_audit_must_be_clean_and_whole() {
     }
 }
 
-/// Goal: a load that ended with an error is not complete, however well the others did.
+/// Goal: a load that ended with an error is not complete, even if the others are.
 #[test]
 fn a_load_without_figures_is_not_complete() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [load_complete]\n\
@@ -282,7 +283,7 @@ fn a_load_without_figures_is_not_complete() {
     assert!(passed.passed, "{passed:?}");
 }
 
-/// Goal: a removed validator may be off for good. One that is to vote, and whoever is to be up, tells its epoch.
+/// Goal: a removed validator may be off for good. A node that validates, or should be up, must report its epoch.
 #[test]
 fn who_left_the_validators_may_be_off() {
     let text = "name: a\ndescription: b\nduration: 30s\ncriteria: [{ epoch: { at_least: 2 } }]\n\
@@ -308,7 +309,7 @@ fn who_left_the_validators_may_be_off() {
     assert!(!verdict("validator-1", &["validator-1"]).0);
 }
 
-/// Goal: whoever reads that a criterion failed knows which one, also if others are about the same.
+/// Goal: results tell criteria with similar subjects apart by name.
 #[test]
 fn criteria_of_one_name_are_told_apart() {
     let text = "name: a\ndescription: b\nduration: 30s\n\
@@ -333,7 +334,7 @@ fn criteria_of_one_name_are_told_apart() {
     );
 }
 
-/// Goal: the kernel's peak counts where no sample saw it.
+/// Goal: the kernel's peak counts even if no sample saw it.
 #[test]
 fn memory_is_the_kernels_peak() {
     let mut report = report();

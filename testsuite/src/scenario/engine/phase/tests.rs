@@ -8,7 +8,7 @@ use crate::{
     scenario::engine::curves::tests::{latency, summary},
 };
 
-/// Goal: each follower counts, at the slowest; one that showed nothing has missed everything.
+/// Goal: the slowest follower counts; one that showed nothing has missed everything.
 #[test]
 fn the_slowest_follower_counts() {
     let mut run = summary("near");
@@ -26,7 +26,7 @@ fn the_slowest_follower_counts() {
     assert_eq!(of(&run), (None, 0.0), "nobody follows");
 }
 
-/// Goal: of the heads that subscriptions told the slowest node counts, and what it never told.
+/// Goal: for announced heads, the slowest node counts, and so do its missed heads.
 #[test]
 fn the_slowest_subscription_counts() {
     let mut run = summary("near");
@@ -44,7 +44,8 @@ fn the_slowest_subscription_counts() {
     assert_eq!((ms.map(|ms| ms.p50), failed_share), (Some(70.0), 0.25));
 }
 
-/// Goal: a search overloads the chain. What it gave up and read there fails no criterion; what nodes took and lost there does.
+/// Goal: a search overloads the chain. Given-up transactions and reads there fail no criterion; accepted and lost
+/// transactions do.
 #[test]
 fn a_search_is_judged_at_the_rate_that_it_found() {
     let rate = json!({ "saturation": { "from": 2, "step_seconds": 2 } });
@@ -64,7 +65,7 @@ fn a_search_is_judged_at_the_rate_that_it_found() {
     assert_eq!((whole.given_up, whole.accepted, whole.committed), (0, 8, 8));
     assert!(!alone.reads.is_empty() && alone.new_heads.ms.is_some(), "{alone:?}");
     assert_eq!((whole.reads, whole.new_heads), (alone.reads, alone.new_heads));
-    // Not even the first rate was sustained: no step says how reads are.
+    // Not even the first rate was sustained: no step has figures for reads.
     let nothing = Found::Nothing { lowest: 4, cause: Cause::GivenUp };
     assert!(of(nothing, &[&overload]).reads.is_empty());
     let given_up = LoadSummary { given_up: 7, ..summary("far") };
@@ -92,7 +93,7 @@ fn who_commits_are_read_from_follows_itself() {
     assert!(rows.iter().any(|row| row.of == "follow first" && row.ms == run.commit_ms), "{rows:?}");
 }
 
-/// Goal: generators that fall behind and send the rest later are seen.
+/// Goal: generators that fall behind and send the rest later are detected.
 #[test]
 fn what_left_late_was_not_sent_in_time() {
     let late = LoadSummary { sent: 4, sent_per_second: 1.0, ..summary("near") };
@@ -116,7 +117,8 @@ fn a_network_that_prunes_is_audited_sooner() {
     assert!(audit_behind(&topology) > 1_000);
 }
 
-/// Goal: phases one after the other are no faster together than each, two at once are, and a pause between them is no time of load.
+/// Goal: phases one after the other have no higher rate together than each alone, two at once do, and a pause between
+/// them does not count.
 #[test]
 fn the_harness_is_measured_while_it_has_something_to_send() {
     let end = |due, sent, spans: &[(u64, u64)]| PhaseEnd {

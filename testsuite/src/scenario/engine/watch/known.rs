@@ -1,6 +1,7 @@
-//! [`Known`]: what is known of the honest nodes, and what of that is blame. Sans-I/O: statuses and times come from outside.
+//! [`Known`]: the facts about the honest nodes, and which of them are blame. Sans-I/O: statuses and times come from
+//! outside.
 //!
-//! Each ban, proof and pause is judged once, by when it was first seen; a ban that ended and comes again is another one.
+//! Each ban, proof and pause is judged once, by when it was first seen. A ban that ended and comes again is a new one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,52 +19,52 @@ use crate::{
     },
 };
 
-/// What is blamed, in words; reasons have numbers in them, and one is enough to fail.
+/// The most accusations that are kept: reasons contain numbers, and one accusation is enough to fail.
 const BLAMED_MAX: usize = 1_000;
-/// Proofs that are remembered as judged: the validators' own lists are far shorter.
+/// The most judged proofs that are remembered: the validators' own lists are far shorter.
 const JUDGED_MAX: usize = 10_000;
-/// Processes of a node that are remembered: the plan has 500 events at most.
+/// The most processes of a node that are remembered: the plan has at most 500 events.
 const STARTS_MAX: usize = 1_000;
-/// The reason of a ban of which the node tells no reason.
+/// The reason of a ban for which the node gives none.
 const KEPT_OUT: &str = "it keeps it out";
 
-/// What is known of the honest nodes.
+/// The facts about the honest nodes.
 #[derive(Default)]
 pub(super) struct Known {
-    /// Names by public keys.
+    /// Names by public key.
     pub(super) names: BTreeMap<String, String>,
     pub(super) nodes: Vec<(String, Rpc)>,
-    /// Of them, those that have not answered yet.
+    /// The nodes that have not answered yet.
     pub(super) unseen: BTreeSet<String>,
     pub(super) excuses: Excuses,
-    /// When each was last seen: what is new was said since then.
+    /// When each was last seen: anything new was said since then.
     pub(super) seen_ms: BTreeMap<String, u64>,
-    /// The counts of failures of the last look, by who counts and whom.
+    /// The failure counts at the last look, by accuser and accused.
     failures: BTreeMap<(String, String), u64>,
-    /// Proofs that were judged, whatever came of it: they stand for as long as the run.
+    /// All judged proofs, whatever the verdict: a proof lasts for the whole run.
     judged: BTreeSet<String>,
-    /// The bans that stood at the last look, by who banned: whom, and why. They were judged.
+    /// The bans at the last look, by accuser: the banned peer and the reason. They were judged.
     bans: BTreeMap<String, BTreeSet<(String, String)>>,
     pub(super) blamed: BTreeSet<String>,
     pub(super) alarms: BTreeSet<String>,
     pub(super) convictions: Convictions,
-    /// Of peers that lie.
+    /// The opinions of lying peers.
     pub(super) thoughts: Thoughts,
-    /// Liars that somebody else gives to nodes now.
+    /// Liars that another machine currently gives to nodes.
     pub(super) expected: Vec<Expected>,
-    /// Strangers in nodes' lists of peers: whose, and their keys.
+    /// Strangers in nodes' lists of peers: the node, and the stranger's key.
     added: BTreeSet<(String, String)>,
-    /// When each process of each node was first seen.
+    /// The times at which each process of each node was first seen.
     pub(super) starts: BTreeMap<String, Vec<u64>>,
-    /// When the process of the last look began, by the node's own clock.
+    /// The start time of the process at the last look, by the node's own clock.
     processes: BTreeMap<String, u64>,
 }
 
-/// Liars that a node is given, of which only its status tells.
+/// Liars of a node that are known only from its status.
 pub(super) struct Expected {
     pub(super) node: String,
     pub(super) lie: String,
-    /// That of whatever gives them.
+    /// The tag of their source.
     pub(super) tag: String,
 }
 
@@ -71,13 +72,13 @@ pub(super) struct Expected {
 #[derive(Clone, Copy)]
 struct Look<'a> {
     name: &'a str,
-    /// The look before this one; this one itself if it is the first.
+    /// The time of the previous look; of this one if it is the first.
     since_ms: u64,
     now_ms: u64,
 }
 
 impl Known {
-    /// Takes in what a node answered now, having been asked then.
+    /// Processes a node's answer at `now_ms` to a request at `asked_ms`.
     pub(super) fn look(&mut self, name: &str, status: &Value, asked_ms: u64, now_ms: u64) {
         self.unseen.remove(name);
         let since_ms = self.seen_ms.insert(name.to_owned(), now_ms).unwrap_or(now_ms);
@@ -107,10 +108,10 @@ impl Known {
         }
     }
 
-    /// A peer that came to a node's list since the last look, and is no node of the scenario, is a liar, while liars are expected. It was given
-    /// at that look at the earliest.
+    /// Registers liars: new peers in a node's list that are not nodes of the scenario, while liars are expected. A liar
+    /// counts from the previous look, the earliest time at which it may have been added.
     fn look_for_liars(&mut self, look: Look<'_>, status: &Value) {
-        // The last who was to give some.
+        // The latest source of liars.
         let expected = self.expected.iter().rev().find(|it| it.node == look.name);
         let peers = status["configured_peers"].as_array().into_iter().flatten();
         for server in peers.filter_map(|peer| peer["peer"].as_str()) {
@@ -125,7 +126,7 @@ impl Known {
         }
     }
 
-    /// A node that counts a failure anew, and pauses its peer for it, blames it.
+    /// A node that counts a new failure, and pauses its peer because of it, blames it.
     fn look_at_pause(&mut self, look: Look<'_>, peer: &Value) {
         let id = peer["id"].as_str().unwrap_or_default();
         let Some(other) = self.names.get(id).cloned() else { return };
@@ -134,7 +135,7 @@ impl Known {
         }
         let count = peer["failures"].as_u64().unwrap_or_default();
         let before = self.failures.insert((look.name.to_owned(), id.to_owned()), count);
-        // A node that was started again counts from nothing.
+        // The counts of a restarted node begin at 0.
         let failed_anew = before.is_some_and(|before| count > 0 && count != before);
         let pauses = peer["pause_ms"].as_u64().unwrap_or_default() > 0;
         let reason = peer["last_reason"].as_str().unwrap_or("no reason");
@@ -144,8 +145,8 @@ impl Known {
         }
     }
 
-    /// The bans that a node tells, in whatever part of its status. One stands for longer than what it is for, so it is judged once while it
-    /// does.
+    /// Judges the bans in any part of a node's status. A ban lasts longer than its cause, so it is judged once while it
+    /// lasts.
     fn look_at_bans(&mut self, look: Look<'_>, status: &Value) {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let mut found: Vec<(String, String)> = Vec::new();
@@ -165,7 +166,7 @@ impl Known {
         let stand: BTreeSet<(String, String)> = named.collect();
         let before = self.bans.insert(look.name.to_owned(), stand.clone()).unwrap_or_default();
         for (other, reason) in &stand {
-            // Another part of the status may have told of it before, with a reason.
+            // Another part of the status may have shown it before, with a reason.
             let stood =
                 before.iter().any(|(banned, why)| banned == other && (why == reason || reason == KEPT_OUT));
             if !stood && !self.is_excused(look, other, Charge::Wrong) {
@@ -174,8 +175,8 @@ impl Known {
         }
     }
 
-    /// What a validator has proof of, by `consensus` of its status; none of a node that only follows. The others learn of a proof, some of
-    /// them late: it is judged by when the first one had it.
+    /// Judges the proofs that a validator has, in `consensus` of its status; a node that only follows has none. Other
+    /// validators learn of a proof later, so it is judged by when the first one had it.
     fn look_at_evidence(&mut self, look: Look<'_>, consensus: &Value) {
         let name = look.name;
         for proof in consensus["evidence"].as_array().into_iter().flatten() {
@@ -194,7 +195,7 @@ impl Known {
         }
     }
 
-    /// Whether this was not judged before; it is now.
+    /// Whether this was not judged before; marks it as judged.
     fn is_new(&mut self, words: &str) -> bool {
         let is_new = !self.judged.contains(words);
         if is_new && self.judged.len() < JUDGED_MAX {
@@ -214,7 +215,7 @@ impl Known {
     }
 }
 
-/// A string of a status; empty if it is none.
+/// Returns a string of a status; empty if it is another type.
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -228,7 +229,7 @@ mod tests {
 
     const LATE: &str = "headers: peer aa did not answer within 10s";
 
-    /// Two nodes: `two` looks at `one`.
+    /// Two nodes: `two` observes `one`.
     struct Two(Known);
 
     impl Two {
@@ -236,7 +237,7 @@ mod tests {
             Two(Known { names: [("aa".to_owned(), "one".to_owned())].into(), ..Known::default() })
         }
 
-        /// What is blamed after `two` tells this of a peer.
+        /// Returns the accusations after `two` reports this about a peer.
         fn look(&mut self, at_ms: u64, id: &str, banned: bool, failures: u64, reason: &str) -> Vec<String> {
             let peer = json!({ "id": id, "banned": banned, "failures": failures, "pause_ms": 9, "last_reason": reason });
             self.0.look("two", &json!({ "sync": { "peers": [peer] } }), at_ms, at_ms);
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Goal: bans and new pauses of the honest are blame; pauses of the busy and bans of strangers are none.
+    /// Goal: bans and new pauses of honest nodes are blame; pauses of busy nodes and bans of strangers are not.
     #[test]
     fn blame_is_told_from_work() {
         let mut two = Two::new();
@@ -259,8 +260,8 @@ mod tests {
         assert_eq!(two.0.alarms.first().map(String::as_str), Some("two: batch 9: another root"));
     }
 
-    /// Goal: a node that was killed may be called silent while it is, and a little longer; it is never banned for it, and not for ever
-    /// excused.
+    /// Goal: a killed node may be called silent while it is down, and a little longer. It may never be banned for it,
+    /// and the excuse ends.
     #[test]
     fn a_kill_excuses_silence_for_a_while() {
         let mut two = Two::new();
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(two.look(later + 2, "aa", false, 4, LATE).len(), 1);
     }
 
-    /// Goal: a liar's ban is no blame when it begins while it lies, and stays none for as long as it stands. A ban of later is.
+    /// Goal: a ban of a liar that begins while it lies is no blame, as long as the ban lasts. A later ban is blame.
     #[test]
     fn a_lie_excuses_the_bans_of_its_time() {
         let mut two = Two::new();
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(blamed, ["two banned one: a flood", "two banned one: it keeps it out"]);
     }
 
-    /// Goal: a ban that was excused is no excuse for the next one of the same words.
+    /// Goal: an excused ban does not excuse the next one with the same words.
     #[test]
     fn a_ban_that_comes_again_is_judged_again() {
         let mut two = Two::new();
@@ -309,7 +310,7 @@ mod tests {
         assert!(two.look(901_000, "aa", true, 0, "lied").is_empty(), "it was told");
     }
 
-    /// Goal: each process is told once, by when it was first seen, also one that was looked at before.
+    /// Goal: each process is recorded once, at the time at which it was first seen.
     #[test]
     fn processes_are_told_apart() {
         let mut known = Known::default();
@@ -320,8 +321,8 @@ mod tests {
         assert_eq!(known.starts["one"], [500, 4_000, 5_000]);
     }
 
-    /// Goal: liars that another machine's operator adds are met once each, by the look before; those that nobody expects, and nodes of the
-    /// scenario, are none.
+    /// Goal: liars that another machine's operator adds are registered once each, at the time of the previous look.
+    /// Unexpected peers and nodes of the scenario are not.
     #[test]
     fn liars_that_others_give_are_met() {
         let mut known = Known { names: [("bb".to_owned(), "two".to_owned())].into(), ..Known::default() };
@@ -341,8 +342,8 @@ mod tests {
         assert_eq!((liar.node.as_str(), liar.liar.as_str(), liar.at_ms), ("one", "aa", 1_000));
     }
 
-    /// Goal: proof of a lie is kept by who has it and whom it is of. It is blame unless a fault made that very lie, whenever others learn
-    /// of it.
+    /// Goal: a proof of a lie is recorded by accuser and accused. It is blame unless a fault made the accused tell that
+    /// very lie, even if others learn of it later.
     #[test]
     fn proofs_convict_those_that_were_made_to_lie_and_blame_others() {
         let names = [("aa".to_owned(), "one".to_owned()), ("bb".to_owned(), "two".to_owned())];
@@ -367,7 +368,7 @@ mod tests {
         known.excuses.end(0, 3_000);
         look(&mut known, "four", json!([proof(0, "orders")]), 900_000);
         assert!(known.blamed.is_empty(), "another one learnt of it late");
-        // What is new at a look was said since the one before.
+        // Anything new at a look was said since the previous one.
         look(&mut known, "three", json!([proof(0, "orders")]), 890_000);
         look(
             &mut known,

@@ -1,4 +1,4 @@
-//! [`Thoughts`]: what nodes say of peers that lie to them, by their `/v1/status`. Sans-I/O.
+//! [`Thoughts`]: the nodes' opinions of peers that lie to them, from `/v1/status`. Sans-I/O.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use serde_json::Value;
 
 use crate::report::{LiarOpinion, PEER_DIGITS};
 
-/// Characters of a reason that a report repeats.
+/// The most characters of a reason that a report quotes.
 const REASON_CHARS_MAX: usize = 300;
 
-/// See the module.
+/// The nodes' opinions of lying peers.
 #[derive(Default)]
 pub(super) struct Thoughts(Vec<Thought>);
 
-/// Of one liar.
+/// A node's opinion of one liar.
 struct Thought {
     tag: String,
     /// Its public key.
     id: String,
-    /// Whether the liar has left: what is said afterwards comes from that.
+    /// Whether the liar has left: later opinions come from its departure.
     is_final: bool,
     opinion: LiarOpinion,
 }
 
 impl Thoughts {
-    /// A node is given a liar, by its entry of `network.peers`.
+    /// Registers that a node got a liar with this `network.peers` entry.
     pub(super) fn meet(&mut self, node: &str, lie: &str, (tag, server): (&str, &str), now: Duration) {
         let id = server.split('@').next().unwrap_or_default().to_owned();
         let opinion = LiarOpinion {
@@ -40,13 +40,13 @@ impl Thoughts {
         self.0.push(Thought { tag: tag.to_owned(), id, is_final: false, opinion });
     }
 
-    /// Liars leave: those of a tag, or all.
+    /// Registers that liars leave: those of a tag, or all.
     pub(super) fn part(&mut self, tag: Option<&str>) {
         let leaving = self.0.iter_mut().filter(|thought| tag.is_none_or(|tag| thought.tag == tag));
         leaving.for_each(|thought| thought.is_final = true);
     }
 
-    /// Takes in what a node says.
+    /// Processes a node's status.
     pub(super) fn look(&mut self, node: &str, status: &Value, now: Duration) {
         let of = |list: &Value, id: &str| {
             list.as_array().into_iter().flatten().find(|entry| entry["id"] == id).cloned()
@@ -72,7 +72,7 @@ impl Thoughts {
         }
     }
 
-    /// All, in the order in which nodes were given the liars.
+    /// Returns all opinions, in the order in which nodes got the liars.
     pub(super) fn opinions(self) -> Vec<LiarOpinion> {
         self.0.into_iter().map(|thought| thought.opinion).collect()
     }
@@ -84,8 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a ban counts from when the node was given the liar, once; what another node says, and what is said when the liar has left,
-    /// is no thought of this one.
+    /// Goal: a ban counts once, from when the node got the liar. Other nodes' statements, and those after the liar has
+    /// left, do not count.
     #[test]
     fn a_thought_is_of_one_node_and_ends_with_the_liar() {
         let mut thoughts = Thoughts::default();

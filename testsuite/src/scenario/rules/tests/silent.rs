@@ -1,4 +1,4 @@
-//! What would do nothing without a word, and what nothing could meet.
+//! Settings that would silently do nothing, and criteria that nothing could meet.
 
 use super::*;
 use crate::scenario::fault::PeerLie;
@@ -16,7 +16,8 @@ fn all_refused(wrong: &[(&str, &str)]) {
     }
 }
 
-/// Goal: servers that nobody is told of attack nobody, and attackers among peers would attack somebody else.
+/// Goal: servers that no node knows would attack nobody, and attackers among peers would attack another node: both are
+/// refused.
 #[test]
 fn servers_lie_to_whom_is_told_of_them_and_others_attack() {
     const GROUP: &str = "topology: { groups: [{ name: f }] }\n";
@@ -46,7 +47,7 @@ fn servers_lie_to_whom_is_told_of_them_and_others_attack() {
     }
 }
 
-/// Goal: who is to be convicted tells a lie that leaves evidence, of what is asked for.
+/// Goal: a validator that must be convicted tells a lie that leaves evidence of the required statements.
 #[test]
 fn nobody_is_convicted_without_evidence() {
     let convicted = |lie: &str, of: &str| {
@@ -80,13 +81,13 @@ fn nobody_is_convicted_without_evidence() {
     ] {
         accepted(&convicted(lie, of));
     }
-    // Two lies of one validator together, and those of whoever is primary then.
+    // Two lies of one validator combined, and those of whichever validator is primary at that time.
     let faults = "faults:\n- { at: 1s, for: 2s, what: { lying_validator: { who: { nodes: [primary] }, lie: { twin: { heard_by: [validator-1] } } } } }\n\
                   - { at: 5s, for: 2s, what: { lying_validator: { who: { nodes: [validator-2] }, lie: complaints } } }\n";
     accepted(&format!("{faults}criteria: [{{ convicted: {{ nodes: [validator-2], of: [orders] }} }}]\n"));
 }
 
-/// Goal: the chain keeps a validator, removes and adds only whom it can, and is in no epoch that nothing begins.
+/// Goal: the chain keeps at least one validator, every change is possible, and each epoch has a change that begins it.
 #[test]
 fn validators_change_as_they_can() {
     const GROUPS: &str = "groups: [{ name: f }, { name: c, part: candidate }]";
@@ -127,7 +128,8 @@ fn validators_change_as_they_can() {
     ));
 }
 
-/// Goal: what a file says is done, or refused: a name is of one node or group, a region is somewhere, and no key is without effect.
+/// Goal: every setting is applied or refused: a name matches one node or group, a region has a distance, and no key is
+/// without effect.
 #[test]
 fn nothing_is_left_out_in_silence() {
     const LOAD: &str = "workload: [{ name: x, for: 9s, rate: { constant: 1 }, access_lists: lists";
@@ -173,7 +175,8 @@ fn nothing_is_left_out_in_silence() {
     );
 }
 
-/// Goal: what comes too late to do anything, or says an end that nothing has, is refused. What the end of the clock cuts is not.
+/// Goal: a fault that comes too late to have an effect, or has an end that does not apply, is refused. One that the end
+/// of the clock cuts short is accepted.
 #[test]
 fn faults_have_the_time_that_they_take() {
     const GROUP: &str = "topology: { groups: [{ name: c, part: candidate }] }\n";
@@ -201,7 +204,8 @@ fn faults_have_the_time_that_they_take() {
     accepted(&fault("between: [5s, 29s]", kill));
 }
 
-/// Goal: of two words on one pair of regions the second one has no effect, and a load without a step or a peak is none.
+/// Goal: a second link between the same regions, which would have no effect, is refused, as is a load without a step or
+/// a peak.
 #[test]
 fn nothing_is_said_in_vain() {
     let links = |second: &str| {
@@ -227,7 +231,7 @@ fn nothing_is_said_in_vain() {
     accepted(&load(9, burst));
 }
 
-/// Goal: a limit that nothing keeps is refused, at its key.
+/// Goal: a limit that nothing can keep is refused, at its key.
 #[test]
 fn limits_can_be_kept() {
     const LOAD: &str =

@@ -1,11 +1,11 @@
-//! Where answers differ, and the table of what may.
+//! The comparison of answers, and the table of allowed differences.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 use slipnet::rpc::RpcError;
 
-/// Fields of a simulated block and its logs that say which chain it is on; the roots of a simulated state are zeros here.
+/// Fields of a simulated block and its logs that identify the chain; the roots of a simulated state are zeros here.
 const OF_THE_CHAIN: [&str; 14] = [
     "hash",
     "parentHash",
@@ -23,7 +23,8 @@ const OF_THE_CHAIN: [&str; 14] = [
     "blockTimestamp",
 ];
 
-/// Both search for the least gas that suffices, and stop 1.5 % above it at most.
+/// The allowed relative difference of gas estimates. Both programs search for the least sufficient gas, and stop at
+/// most 1.5 % above it.
 const ESTIMATES_APART_MAX: f64 = 0.02;
 
 /// The programs that show a difference.
@@ -37,7 +38,7 @@ use Programs::{All, Except, Only};
 /// A difference by design.
 struct Row {
     questions: &'static [&'static str],
-    /// Its place in the answer, with `*` for an index or an address.
+    /// The path in the answer, with `*` for an index or an address.
     path: &'static str,
     programs: Programs,
     why: &'static str,
@@ -60,7 +61,7 @@ const FLAT_ERRORS: &str =
     "flat calls have parity's errors, with or without `convertParityErrors`, where geth has some of its own";
 const FLAT_REVERTED: &str = "what a creation reverts with is its output; geth shows it as its code";
 
-/// Calls that undo all that they did.
+/// Programs whose calls undo all their effects.
 const FAILED: &[&str] = &[
     "calls that log, then revert",
     "invalid",
@@ -75,11 +76,11 @@ const FAILED: &[&str] = &[
     "stack underflow",
     "unknown",
 ];
-/// A call in the program is told to have run out of gas, or failed in a precompile.
+/// Programs in which an inner call runs out of gas, or fails in a precompile.
 const INNER_FAILED: Programs = Only(&["inner out of gas", "precompile fails", "staticcall fails"]);
 const NO_OPERANDS: Programs = Only(&["stack underflow", "unknown"]);
 
-/// Every difference that there may be; each must be there. docs/clients.md tells of them.
+/// All allowed differences; each must occur. docs/clients.md describes them.
 const TABLE: &[Row] = &[
     Row {
         questions: &["three steps"],
@@ -266,10 +267,10 @@ const TABLE: &[Row] = &[
     },
 ];
 
-/// A program, a question and a place in its answer.
+/// A program, a question and a path in its answer.
 type Place = (&'static str, &'static str, String);
 
-/// The differences that were found, with both values.
+/// The differences found, with both values.
 #[derive(Default)]
 pub(super) struct Differences {
     found: Vec<(Place, String)>,
@@ -304,7 +305,7 @@ impl Differences {
         self.found.extend(found.into_iter().map(place));
     }
 
-    /// Panics with each difference that the table lacks, and each that it has in vain.
+    /// Panics with each difference missing from the table, and each entry of the table that did not occur.
     pub(super) fn check(self, programs: &[&'static str]) {
         let mut expected = BTreeSet::new();
         for row in TABLE {

@@ -1,4 +1,4 @@
-//! geth, from the Go proxy, beside a fullnode.
+//! geth, from the Go module proxy, compared with a fullnode.
 
 mod differences;
 mod programs;
@@ -11,8 +11,9 @@ use self::{differences::Differences, programs::programs, questions::questions, s
 use super::{fullnode_and_key, programs::geth};
 use crate::common::pair;
 
-/// Goal: a node traces, calls, estimates, simulates and lists as geth does. Both execute the same programs by overrides of their state,
-/// and each part of their answers is the same, or one of the differences in a table. Each difference of the table is there.
+/// Goal: a node traces, calls, estimates, simulates and lists as geth does. Both execute the same programs by overrides
+/// of their state, and each part of their answers is equal or a difference in a table. Each difference of the table
+/// occurs.
 #[tokio::test(flavor = "multi_thread")]
 async fn traces_are_those_of_geth() {
     let Some(program) = geth() else { return };

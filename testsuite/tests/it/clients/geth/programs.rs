@@ -1,15 +1,15 @@
-//! Short programs for the EVM, written as their instructions.
+//! Short EVM programs, written as instructions.
 
 use serde_json::{Value, json};
 
-/// Who calls each program, and where the program stands.
+/// The caller of each program, and the program's address.
 pub(super) const SENDER: &str = "0x00000000000000000000000000000000f0000001";
 pub(super) const PROGRAM: &str = "0x00000000000000000000000000000000c0de0001";
 /// Contracts that programs call.
 const CALLEE: &str = "0x00000000000000000000000000000000c0de0002";
 const REVERTING: &str = "0x00000000000000000000000000000000c0de0003";
 
-/// Fills a slot, emits a log, and returns its first 32 bytes of input.
+/// Writes a slot, emits a log, and returns the first 32 bytes of its input.
 const CALLEE_CODE: &str =
     "CALLDATASIZE PUSH0 PUSH0 CALLDATACOPY 0x09 PUSH0 SSTORE 0xaa 0x20 PUSH0 LOG1 0x20 PUSH0 RETURN";
 /// Reverts with Solidity's `Error("poor")`.
@@ -19,7 +19,7 @@ const REVERTING_CODE: &str = "0x08c379a00000000000000000000000000000000000000000
     0x0000000000000000000000000000000000000000000000000000000000000000 0x60 MSTORE \
     0x64 PUSH0 REVERT";
 
-/// The instructions that the programs have. A number stands for the shortest PUSH that has its digits, and `@` for a byte.
+/// The instructions of the programs. A number stands for the shortest PUSH with its digits, and `@` for a byte.
 const INSTRUCTIONS: [(&str, u8); 43] = [
     ("STOP", 0x00),
     ("ADD", 0x01),
@@ -66,10 +66,10 @@ const INSTRUCTIONS: [(&str, u8); 43] = [
     ("SELFDESTRUCT", 0xff),
 ];
 
-/// A program of more instructions than the stack has words.
+/// The program with more pushes than the stack has words.
 const TOO_MUCH_STACK: &str = "stack overflow";
 
-/// The programs by name. What a program returns or reverts with is on its stack or in its memory.
+/// The programs by name. The data that a program returns or reverts with comes from its stack or its memory.
 const PROGRAMS: [(&str, &str); 37] = [
     (
         "arithmetic",
@@ -152,13 +152,13 @@ const PROGRAMS: [(&str, &str); 37] = [
     ("returndata bounds", "0x01 PUSH0 PUSH0 RETURNDATACOPY"),
 ];
 
-/// All programs: their names, and their codes in hex.
+/// Returns all programs: their names, and their code in hex.
 pub(super) fn programs() -> Vec<(&'static str, String)> {
     let deep = (TOO_MUCH_STACK, assembled(&"PUSH0 ".repeat(1_025)));
     PROGRAMS.iter().map(|(name, text)| (*name, assembled(text))).chain([deep]).collect()
 }
 
-/// The accounts that a call of a program finds, as overrides of any chain's state.
+/// Returns the accounts for a call of a program, as overrides of any chain's state.
 pub(super) fn accounts(code: &str) -> Value {
     let word = |number: u8| format!("0x{number:064x}");
     json!({
@@ -169,7 +169,8 @@ pub(super) fn accounts(code: &str) -> Value {
     })
 }
 
-/// The same accounts, and code in the place of two precompiles: 0x02 answers 42, and 0x04 asks the one that has moved away.
+/// Returns the same accounts, with code at two precompiles: 0x02 answers 42, and 0x04 forwards to the original, which
+/// has moved.
 pub(super) fn with_other_precompiles(mut accounts: Value) -> Value {
     let address = |byte: u8| format!("0x{byte:040x}");
     let forwards = "CALLDATASIZE PUSH0 PUSH0 CALLDATACOPY PUSH0 PUSH0 CALLDATASIZE PUSH0 0xc0de0004 GAS STATICCALL POP \
@@ -181,7 +182,7 @@ pub(super) fn with_other_precompiles(mut accounts: Value) -> Value {
     accounts
 }
 
-/// The code of a program in hex.
+/// Returns the code of a program in hex.
 fn assembled(text: &str) -> String {
     let mut code = "0x".to_owned();
     for word in text.split_whitespace() {

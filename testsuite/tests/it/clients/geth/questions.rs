@@ -1,17 +1,17 @@
-//! What both are asked about a program.
+//! The questions about a program, for both nodes.
 
 use serde_json::{Value, json};
 
 use super::programs::{PROGRAM, SENDER, accounts, with_other_precompiles};
 
-/// A call of a method, and its name in the table of differences.
+/// A call of a method, with its name in the table of differences.
 pub(super) struct Question {
     pub(super) name: &'static str,
     pub(super) method: &'static str,
     pub(super) params: Value,
 }
 
-/// The questions about a program of this code. Each has the same state and block for both.
+/// Returns the questions about a program with this code. Each has the same state and block for both nodes.
 pub(super) fn questions(code: &str) -> Vec<Question> {
     let call = json!({ "from": SENDER, "to": PROGRAM, "gas": "0x186a0", "value": "0x3",
         "input": format!("0x12345678{:064x}", 0) });
@@ -26,7 +26,7 @@ pub(super) fn questions(code: &str) -> Vec<Question> {
         Question { name, method: "debug_traceCall", params: json!([call, "latest", options]) }
     };
     let mut questions: Vec<_> = tracers().into_iter().map(trace).collect();
-    // With other precompiles the answers may differ as they do without.
+    // With other precompiles, the same differences are allowed.
     let others = with_other_precompiles(accounts.clone());
     let options = json!({ "tracer": "callTracer", "stateOverrides": others, "blockOverrides": block });
     let params = json!([call, "latest", options]);
@@ -50,7 +50,7 @@ pub(super) fn questions(code: &str) -> Vec<Question> {
     questions
 }
 
-/// Options of `debug_traceCall`.
+/// Returns the options of `debug_traceCall`, by name.
 fn tracers() -> Vec<(&'static str, Value)> {
     let tracer = |name: &str, config: Value| json!({ "tracer": name, "tracerConfig": config });
     vec![

@@ -1,4 +1,4 @@
-//! A geth of its own for a test, with a chain of one block.
+//! A geth for one test, with a chain of one block.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::common::PATIENCE;
 
-/// What its log says before the address of its API.
+/// The log message before the address of its API.
 const STARTED: &str = "HTTP server started";
 
 /// A geth that runs until the test is over.
@@ -28,7 +28,7 @@ pub(super) struct Geth {
 }
 
 impl Geth {
-    /// Starts this program with the rules of a devnet: by itself `geth --dev` takes those of forks to come.
+    /// Starts this program with the rules of a devnet: by default `geth --dev` uses those of future forks.
     pub(super) async fn start(program: &Path) -> Geth {
         let dir = tempfile::tempdir().unwrap();
         let (data, genesis) = (dir.path().join("data"), dir.path().join("genesis.json"));
@@ -55,13 +55,13 @@ impl Geth {
             panic!("geth ended before its API began")
         };
         let address = timeout(PATIENCE, address).await.expect("geth opens no API");
-        // A full pipe would stop it.
+        // A full pipe would block geth.
         tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
         Geth { _program: child, _dir: dir, rpc: Rpc::new(&address).unwrap() }
     }
 }
 
-/// A genesis file with the forks, the gas and the fee of a devnet.
+/// Returns a genesis file with the forks, the gas limit and the fee of a devnet.
 fn rules() -> Value {
     let mut config = json!({
         "chainId": 7357, "terminalTotalDifficulty": 0, "shanghaiTime": 0, "cancunTime": 0, "pragueTime": 0,
@@ -89,7 +89,7 @@ fn rules() -> Value {
     json!({
         "config": config, "difficulty": "0x0", "gasLimit": "0x11e1a300", "baseFeePerGas": "0x989680",
         "timestamp": "0x67748580",
-        // Contracts of EIP-7002 and EIP-7251, without which geth makes no block. They do nothing here.
+        // The contracts of EIP-7002 and EIP-7251, without which geth makes no block. They do nothing here.
         "alloc": {
             "0x00000961Ef480Eb55e80D19ad83579A64c007002": { "balance": "0x0", "code": "0x00" },
             "0x0000BBdDc7CE488642fb579F8B00f3a590007251": { "balance": "0x0", "code": "0x00" },
