@@ -31,6 +31,7 @@ const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray)]
 pub enum Part {
     /// Its transactions: a blob of kind body.
     Body,
@@ -40,7 +41,7 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order in which they are wanted.
-    pub const ALL: [Part; 2] = [Part::Body, Part::Hints];
+    pub const ALL: &'static [Part] = <Part as strum::VariantArray>::VARIANTS;
 
     /// The kind of blob that the payload holds.
     pub fn kind(self) -> BlobKind {

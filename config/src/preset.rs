@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 /// A set of values for a kind of node. Whatever else sets a key is above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Preset {
     /// Executes, votes and certifies, on a machine of its own.
     Validator,
@@ -18,16 +20,11 @@ pub enum Preset {
 
 impl Preset {
     /// All presets, in the order of the documentation.
-    pub const ALL: [Preset; 4] = [Preset::Validator, Preset::Fullnode, Preset::Archive, Preset::Light];
+    pub const ALL: &'static [Preset] = <Preset as strum::VariantArray>::VARIANTS;
 
     /// As it stands in the configuration.
     pub fn name(self) -> &'static str {
-        match self {
-            Preset::Validator => "validator",
-            Preset::Fullnode => "fullnode",
-            Preset::Archive => "archive",
-            Preset::Light => "light",
-        }
+        self.into()
     }
 
     /// The preset's keys as YAML, with the reasons as comments.

@@ -45,6 +45,8 @@ impl Defences {
 
 /// One defence that is missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Planted {
     /// Votes are sent while their record is being written.
     EarlyVotes,
@@ -94,30 +96,7 @@ pub enum Planted {
 
 impl Planted {
     /// All defences that can be removed.
-    pub const ALL: [Planted; 22] = [
-        Planted::EarlyVotes,
-        Planted::UnsavedVotes,
-        Planted::OvertakingVotes,
-        Planted::ForgottenVotes,
-        Planted::UnkeptOutcome,
-        Planted::ForgottenOutcomes,
-        Planted::DroppedOutcomes,
-        Planted::UncheckedOutcome,
-        Planted::EarlyCommit,
-        Planted::UncheckedBody,
-        Planted::UncheckedClock,
-        Planted::ForgottenEvidence,
-        Planted::ForgetPrepare,
-        Planted::ForgetView,
-        Planted::ForgetDecisions,
-        Planted::FewPrepares,
-        Planted::FewCommits,
-        Planted::CountTwice,
-        Planted::OneToken,
-        Planted::AnyView,
-        Planted::IgnorePrepared,
-        Planted::NeverTell,
-    ];
+    pub const ALL: &'static [Planted] = <Planted as strum::VariantArray>::VARIANTS;
 
     /// The protocol's fault that removes the defence.
     #[cfg(feature = "planted")]
@@ -139,30 +118,7 @@ impl Planted {
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Planted::EarlyVotes => "early-votes",
-            Planted::UnsavedVotes => "unsaved-votes",
-            Planted::OvertakingVotes => "overtaking-votes",
-            Planted::ForgottenVotes => "forgotten-votes",
-            Planted::UnkeptOutcome => "unkept-outcome",
-            Planted::ForgottenOutcomes => "forgotten-outcomes",
-            Planted::DroppedOutcomes => "dropped-outcomes",
-            Planted::UncheckedOutcome => "unchecked-outcome",
-            Planted::EarlyCommit => "early-commit",
-            Planted::UncheckedBody => "unchecked-body",
-            Planted::UncheckedClock => "unchecked-clock",
-            Planted::ForgottenEvidence => "forgotten-evidence",
-            Planted::ForgetPrepare => "forget-prepare",
-            Planted::ForgetView => "forget-view",
-            Planted::ForgetDecisions => "forget-decisions",
-            Planted::FewPrepares => "few-prepares",
-            Planted::FewCommits => "few-commits",
-            Planted::CountTwice => "count-twice",
-            Planted::OneToken => "one-token",
-            Planted::AnyView => "any-view",
-            Planted::IgnorePrepared => "ignore-prepared",
-            Planted::NeverTell => "never-tell",
-        }
+        self.into()
     }
 }
 
@@ -176,7 +132,7 @@ impl FromStr for Planted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Planted, String> {
-        let named = Planted::ALL.into_iter().find(|planted| planted.name() == text);
+        let named = Planted::ALL.iter().copied().find(|planted| planted.name() == text);
         let named = named.ok_or_else(|| {
             let names: Vec<_> = Planted::ALL.iter().map(|planted| planted.name()).collect();
             format!("{text:?} is no defence; they are {}", names.join(", "))

@@ -79,6 +79,7 @@ pub enum ContactFailure {
 /// A [`ContactState`] without its data, as status and metrics name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::VariantArray)]
 pub enum ContactKind {
     /// The peer is connected.
     Connected,
@@ -97,14 +98,7 @@ pub enum ContactKind {
 
 impl ContactKind {
     /// All kinds of states.
-    pub const ALL: [ContactKind; 6] = [
-        ContactKind::Connected,
-        ContactKind::Connecting,
-        ContactKind::Unreachable,
-        ContactKind::WrongKey,
-        ContactKind::Ended,
-        ContactKind::Banned,
-    ];
+    pub const ALL: &'static [ContactKind] = <ContactKind as strum::VariantArray>::VARIANTS;
 
     /// The serialized name.
     pub fn name(self) -> &'static str {

@@ -21,6 +21,7 @@ pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
 
 /// The order of messages to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(strum::VariantArray)]
 pub enum Priority {
     /// Announcements with their certificates, and notices: other messages depend on them.
     First,
@@ -32,7 +33,7 @@ pub enum Priority {
 
 impl Priority {
     /// All priorities, the most urgent first.
-    pub const ALL: [Priority; 3] = [Priority::First, Priority::Second, Priority::Third];
+    pub const ALL: &'static [Priority] = <Priority as strum::VariantArray>::VARIANTS;
 }
 
 /// The component of the peer that handles a request.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a peer's work was turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum TurnedAway {
     /// A handshake, until its address is proven: many are in progress.
     HandshakeUnproven,
@@ -39,43 +41,11 @@ pub enum TurnedAway {
 
 impl TurnedAway {
     /// All reasons, as metrics list them.
-    pub const ALL: [TurnedAway; 15] = [
-        TurnedAway::HandshakeUnproven,
-        TurnedAway::HandshakeCrowded,
-        TurnedAway::ConnectionFull,
-        TurnedAway::ConnectionCrowded,
-        TurnedAway::ConnectionEvicted,
-        TurnedAway::RequestNoRoom,
-        TurnedAway::RequestStalled,
-        TurnedAway::AnswerNoRoom,
-        TurnedAway::AnswerStalled,
-        TurnedAway::BroadcastTooMany,
-        TurnedAway::BroadcastNoRoom,
-        TurnedAway::BroadcastOvertaken,
-        TurnedAway::BroadcastUnsent,
-        TurnedAway::BroadcastUntaken,
-        TurnedAway::Flooded,
-    ];
+    pub const ALL: &'static [TurnedAway] = <TurnedAway as strum::VariantArray>::VARIANTS;
 
     /// Its name in metrics.
     pub fn name(self) -> &'static str {
-        match self {
-            TurnedAway::HandshakeUnproven => "handshake_unproven",
-            TurnedAway::HandshakeCrowded => "handshake_crowded",
-            TurnedAway::ConnectionFull => "connection_full",
-            TurnedAway::ConnectionCrowded => "connection_crowded",
-            TurnedAway::ConnectionEvicted => "connection_evicted",
-            TurnedAway::RequestNoRoom => "request_no_room",
-            TurnedAway::RequestStalled => "request_stalled",
-            TurnedAway::AnswerNoRoom => "answer_no_room",
-            TurnedAway::AnswerStalled => "answer_stalled",
-            TurnedAway::BroadcastTooMany => "broadcast_too_many",
-            TurnedAway::BroadcastNoRoom => "broadcast_no_room",
-            TurnedAway::BroadcastOvertaken => "broadcast_overtaken",
-            TurnedAway::BroadcastUnsent => "broadcast_unsent",
-            TurnedAway::BroadcastUntaken => "broadcast_untaken",
-            TurnedAway::Flooded => "flooded",
-        }
+        self.into()
     }
 }
 
@@ -90,7 +60,7 @@ impl TurnedAwayCounts {
 
     pub(crate) fn list(&self) -> Vec<(TurnedAway, u64)> {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        TurnedAway::ALL.into_iter().zip(counts).collect()
+        TurnedAway::ALL.iter().copied().zip(counts).collect()
     }
 }
 
@@ -101,8 +71,8 @@ mod tests {
     #[test]
     fn each_reason_counts_for_itself() {
         let counts = TurnedAwayCounts::default();
-        TurnedAway::ALL.into_iter().enumerate().for_each(|(n, reason)| counts.add(reason, n + 1));
-        let expected: Vec<_> = TurnedAway::ALL.into_iter().zip(1..).collect();
+        TurnedAway::ALL.iter().copied().enumerate().for_each(|(n, reason)| counts.add(reason, n + 1));
+        let expected: Vec<_> = TurnedAway::ALL.iter().copied().zip(1..).collect();
         assert_eq!(counts.list(), expected);
         let mut names = TurnedAway::ALL.map(TurnedAway::name).to_vec();
         names.sort_unstable();

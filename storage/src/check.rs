@@ -94,7 +94,7 @@ pub(crate) fn check(
                 || KINDS.into_iter().any(|kind| schema::blob_column(kind) == Some(column))
         })
     };
-    for column in Column::ALL.into_iter().filter(|column| !seen(*column)) {
+    for column in Column::ALL.iter().copied().filter(|column| !seen(*column)) {
         check.column(column, |_| Ok(Vec::new()));
     }
     Ok(check.report)

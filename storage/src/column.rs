@@ -2,8 +2,11 @@
 
 /// A column family. Keys and values are described in [`crate::schema`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Column {
     /// Head, restore and pruning records, and the genesis.
+    #[strum(serialize = "default")]
     Meta,
     /// Batch number to header.
     Headers,
@@ -44,48 +47,10 @@ pub(crate) enum Column {
 
 impl Column {
     /// Every column, at its index in the in-memory twin.
-    pub(crate) const ALL: [Column; 18] = [
-        Column::Meta,
-        Column::Headers,
-        Column::HeaderIndex,
-        Column::Nodes,
-        Column::Certificates,
-        Column::EpochEnds,
-        Column::Bodies,
-        Column::Receipts,
-        Column::Deltas,
-        Column::Hints,
-        Column::Transactions,
-        Column::Codes,
-        Column::MissingCodes,
-        Column::Records,
-        Column::StateA,
-        Column::StateB,
-        Column::History,
-        Column::HistoryLog,
-    ];
+    pub(crate) const ALL: &'static [Column] = <Column as strum::VariantArray>::VARIANTS;
 
     /// The column family's name on disk.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Column::Meta => "default",
-            Column::Headers => "headers",
-            Column::HeaderIndex => "header_index",
-            Column::Nodes => "nodes",
-            Column::Certificates => "certificates",
-            Column::EpochEnds => "epoch_ends",
-            Column::Bodies => "bodies",
-            Column::Receipts => "receipts",
-            Column::Deltas => "deltas",
-            Column::Hints => "hints",
-            Column::Transactions => "transactions",
-            Column::Codes => "codes",
-            Column::MissingCodes => "missing_codes",
-            Column::Records => "records",
-            Column::StateA => "state_a",
-            Column::StateB => "state_b",
-            Column::History => "history",
-            Column::HistoryLog => "history_log",
-        }
+        self.into()
     }
 }

@@ -153,7 +153,7 @@ fn fingerprint() -> String {
     }
     shape.extend(content_digest(BlobKind::Genesis, b"content").0);
     shape.extend(records());
-    for column in Column::ALL {
+    for &column in Column::ALL {
         shape.extend(column.name().as_bytes());
         shape.push(b'\n');
     }

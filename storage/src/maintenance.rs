@@ -155,7 +155,7 @@ fn stats(
     let restore = reader.get(Column::Meta, RESTORE_KEY)?;
     let restore =
         restore.map(|bytes| schema::decode::<RestoreRecord>("restore record", &bytes)).transpose()?;
-    let columns = Column::ALL.into_iter().map(|column| {
+    let columns = Column::ALL.iter().copied().map(|column| {
         let size = size(column)?;
         Ok(ColumnStats { name: column.name(), keys: size.keys, bytes: size.bytes })
     });

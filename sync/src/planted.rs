@@ -42,6 +42,8 @@ impl Defences {
 /// One defence that is missing.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Planted {
     /// The certificate of a summary's head is not checked.
     UnsignedSummary,
@@ -83,48 +85,10 @@ pub enum Planted {
 
 impl Planted {
     /// All planted faults.
-    pub const ALL: [Planted; 18] = [
-        Planted::UnsignedSummary,
-        Planted::ForeignSummary,
-        Planted::UnsignedRange,
-        Planted::UnprovenRange,
-        Planted::UnhashedBody,
-        Planted::UnhashedDelta,
-        Planted::MissingPart,
-        Planted::CreditFirst,
-        Planted::LostRange,
-        Planted::ForgottenRestore,
-        Planted::UnprovenChunk,
-        Planted::UnhashedCode,
-        Planted::RefusalBans,
-        Planted::EndlessPause,
-        Planted::NoWaypoint,
-        Planted::BelievedValues,
-        Planted::LateHedge,
-        Planted::RepeatedPromise,
-    ];
+    pub const ALL: &'static [Planted] = <Planted as strum::VariantArray>::VARIANTS;
 
     fn name(self) -> &'static str {
-        match self {
-            Planted::UnsignedSummary => "unsigned-summary",
-            Planted::ForeignSummary => "foreign-summary",
-            Planted::UnsignedRange => "unsigned-range",
-            Planted::UnprovenRange => "unproven-range",
-            Planted::UnhashedBody => "unhashed-body",
-            Planted::UnhashedDelta => "unhashed-delta",
-            Planted::MissingPart => "missing-part",
-            Planted::CreditFirst => "credit-first",
-            Planted::LostRange => "lost-range",
-            Planted::ForgottenRestore => "forgotten-restore",
-            Planted::UnprovenChunk => "unproven-chunk",
-            Planted::UnhashedCode => "unhashed-code",
-            Planted::RefusalBans => "refusal-bans",
-            Planted::EndlessPause => "endless-pause",
-            Planted::NoWaypoint => "no-waypoint",
-            Planted::BelievedValues => "believed-values",
-            Planted::LateHedge => "late-hedge",
-            Planted::RepeatedPromise => "repeated-promise",
-        }
+        self.into()
     }
 }
 
@@ -138,7 +102,7 @@ impl FromStr for Planted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Planted, String> {
-        let named = Planted::ALL.into_iter().find(|planted| planted.name() == text);
+        let named = Planted::ALL.iter().copied().find(|planted| planted.name() == text);
         let named = named.ok_or_else(|| {
             let names: Vec<_> = Planted::ALL.iter().map(|planted| planted.name()).collect();
             format!("{text:?} is no defence; they are {}", names.join(", "))

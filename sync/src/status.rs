@@ -34,6 +34,7 @@ use crate::{
     schemars::JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::VariantArray)]
 pub enum Phase {
     /// It is at the head, or leaves the next batch to others in this process.
     Idle,
@@ -61,15 +62,7 @@ impl Phase {
     }
 
     /// All of them.
-    pub const ALL: [Phase; 7] = [
-        Phase::Idle,
-        Phase::WaitingForPeers,
-        Phase::Snapshot,
-        Phase::RangeDelta,
-        Phase::Replay,
-        Phase::Delta,
-        Phase::Stuck,
-    ];
+    pub const ALL: &'static [Phase] = <Phase as strum::VariantArray>::VARIANTS;
 
     /// As it stands in the status and in metrics.
     pub fn name(self) -> &'static str {
@@ -296,7 +289,7 @@ mod tests {
     /// Goal: programs match on one list of words, in JSON as in metrics.
     #[test]
     fn phases_are_named_as_they_are_serialized() {
-        for phase in Phase::ALL {
+        for &phase in Phase::ALL {
             let text = serde_json::to_string(&phase).unwrap();
             assert_eq!(text, format!("\"{}\"", phase.name()));
             assert_eq!(serde_json::from_str::<Phase>(&text).unwrap(), phase);

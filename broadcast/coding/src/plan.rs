@@ -14,6 +14,8 @@ use crate::limits::{PAYLOAD_BYTES_MAX, PIECES_MAX, RLNC_BYTES_MAX};
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CodecKind {
     /// Whole.
     Gossip,
@@ -25,15 +27,11 @@ pub enum CodecKind {
 
 impl CodecKind {
     /// All kinds of codecs.
-    pub const ALL: [CodecKind; 3] = [CodecKind::Gossip, CodecKind::ReedSolomon, CodecKind::Rlnc];
+    pub const ALL: &'static [CodecKind] = <CodecKind as strum::VariantArray>::VARIANTS;
 
     /// Its name in configuration, metrics and reports.
     pub fn name(self) -> &'static str {
-        match self {
-            CodecKind::Gossip => "gossip",
-            CodecKind::ReedSolomon => "reed_solomon",
-            CodecKind::Rlnc => "rlnc",
-        }
+        self.into()
     }
 
     /// Bytes of the largest payload that the codec takes.
@@ -55,7 +53,7 @@ impl FromStr for CodecKind {
     type Err = UnknownCodec;
 
     fn from_str(text: &str) -> Result<Self, UnknownCodec> {
-        let named = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        let named = Self::ALL.iter().copied().find(|kind| kind.name() == text);
         named.ok_or_else(|| UnknownCodec(text.chars().take(80).collect()))
     }
 }

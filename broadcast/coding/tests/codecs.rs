@@ -133,7 +133,7 @@ proptest! {
 /// A node that pulled a payload whole, or has it itself, can serve it under another's plan.
 #[test]
 fn a_supplied_payload_is_served() {
-    for kind in CodecKind::ALL {
+    for &kind in CodecKind::ALL {
         let mut rng = rng(1);
         let payload = payload(5_000, &mut rng);
         let (plan, _) = encode(kind, payload.clone(), &Parameters::default_for(5_000)).unwrap();
@@ -161,7 +161,7 @@ fn a_supplied_payload_is_served() {
 
 #[test]
 fn a_wrong_payload_is_its_suppliers_fault() {
-    for kind in CodecKind::ALL {
+    for &kind in CodecKind::ALL {
         let mut rng = rng(1);
         let (plan, _) = encode(kind, payload(5_000, &mut rng), &Parameters::default_for(5_000)).unwrap();
         let mut codec = open(&plan).unwrap();
@@ -203,7 +203,7 @@ fn a_plan_that_contradicts_itself_is_its_signers_fault() {
 
 #[test]
 fn notices_say_what_need_not_be_sent() {
-    for kind in CodecKind::ALL {
+    for &kind in CodecKind::ALL {
         let mut rng = rng(1);
         let (plan, mut source) =
             encode(kind, payload(5_000, &mut rng), &Parameters::default_for(5_000)).unwrap();

@@ -132,7 +132,7 @@ fn any_layer_says_the_role() {
 fn presets() {
     let text = fullnode("").replace("role: fullnode\n", "");
     let with = |preset: &str| loaded(&text, &[], &[&format!("preset={preset}")]).unwrap().config;
-    for preset in Preset::ALL {
+    for &preset in Preset::ALL {
         assert_eq!(with(preset.name()).preset, Some(preset));
     }
     assert_eq!(with("validator").role, Role::Validator);
@@ -160,7 +160,7 @@ fn presets() {
 #[test]
 fn presets_are_documented() {
     let documented = include_str!("../../../docs/configuration.md");
-    for preset in Preset::ALL {
+    for &preset in Preset::ALL {
         let text = preset.text();
         assert!(
             documented.contains(text.trim_end()),

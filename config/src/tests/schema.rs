@@ -159,7 +159,7 @@ fn every_configuration_in_the_project_passes_the_schema() {
             check(&file.display().to_string(), &text);
         }
     }
-    for preset in Preset::ALL {
+    for &preset in Preset::ALL {
         check(preset.name(), preset.text());
     }
     assert!(checked > Preset::ALL.len(), "{checked}");

@@ -157,6 +157,8 @@ impl PoolError {
 /// Why a transaction was refused, as a closed set: for metrics, and with these numbers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Refused {
     /// The pool has the transaction.
     Known = 1,
@@ -196,52 +198,16 @@ pub enum Refused {
 
 impl Refused {
     /// All reasons of refusal.
-    pub const ALL: [Refused; 17] = [
-        Refused::Known,
-        Refused::Malformed,
-        Refused::Signature,
-        Refused::NonceTooLow,
-        Refused::NonceTooHigh,
-        Refused::Funds,
-        Refused::Underpriced,
-        Refused::Replacement,
-        Refused::Full,
-        Refused::Invalid,
-        Refused::Delegated,
-        Refused::NotExecutable,
-        Refused::Expired,
-        Refused::Storage,
-        Refused::Busy,
-        Refused::Journal,
-        Refused::TooSlow,
-    ];
+    pub const ALL: &'static [Refused] = <Refused as strum::VariantArray>::VARIANTS;
 
     /// The label in metrics and logs.
     pub fn name(self) -> &'static str {
-        match self {
-            Refused::Known => "known",
-            Refused::Malformed => "malformed",
-            Refused::Signature => "signature",
-            Refused::NonceTooLow => "nonce_too_low",
-            Refused::NonceTooHigh => "nonce_too_high",
-            Refused::Funds => "funds",
-            Refused::Underpriced => "underpriced",
-            Refused::Replacement => "replacement",
-            Refused::Full => "full",
-            Refused::Invalid => "invalid",
-            Refused::Delegated => "delegated",
-            Refused::NotExecutable => "not_executable",
-            Refused::Expired => "expired",
-            Refused::Storage => "storage",
-            Refused::Busy => "busy",
-            Refused::Journal => "journal",
-            Refused::TooSlow => "too_slow",
-        }
+        self.into()
     }
 
     /// The reason with this number.
     pub(crate) fn from_code(code: u8) -> Option<Refused> {
-        Refused::ALL.into_iter().find(|reason| *reason as u8 == code)
+        Refused::ALL.iter().copied().find(|reason| *reason as u8 == code)
     }
 }
 
@@ -266,7 +232,7 @@ mod tests {
     /// Goal: a reason keeps its number, which goes over the wire, and no two share one.
     #[test]
     fn reasons_have_fixed_numbers() {
-        for (index, reason) in Refused::ALL.into_iter().enumerate() {
+        for (index, reason) in Refused::ALL.iter().copied().enumerate() {
             assert_eq!((reason as usize, Refused::from_code(reason as u8)), (index + 1, Some(reason)));
         }
         assert_eq!([Refused::from_code(0), Refused::from_code(18)], [None, None]);

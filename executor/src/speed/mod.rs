@@ -20,6 +20,8 @@ use crate::error::ExecuteError;
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Work {
     /// Opcodes that move words: stack, memory, jumps, calls.
     Plain,
@@ -49,37 +51,11 @@ pub enum Work {
 
 impl Work {
     /// Every kind.
-    pub const ALL: [Work; 12] = [
-        Work::Plain,
-        Work::Arithmetic,
-        Work::Keccak,
-        Work::Ecrecover,
-        Work::Sha256,
-        Work::Ripemd160,
-        Work::Modexp,
-        Work::Bn254,
-        Work::Blake2f,
-        Work::PointEvaluation,
-        Work::Bls12381,
-        Work::P256,
-    ];
+    pub const ALL: &'static [Work] = <Work as strum::VariantArray>::VARIANTS;
 
     /// The serialized name.
     pub fn name(self) -> &'static str {
-        match self {
-            Work::Plain => "plain",
-            Work::Arithmetic => "arithmetic",
-            Work::Keccak => "keccak",
-            Work::Ecrecover => "ecrecover",
-            Work::Sha256 => "sha256",
-            Work::Ripemd160 => "ripemd160",
-            Work::Modexp => "modexp",
-            Work::Bn254 => "bn254",
-            Work::Blake2f => "blake2f",
-            Work::PointEvaluation => "point_evaluation",
-            Work::Bls12381 => "bls12381",
-            Work::P256 => "p256",
-        }
+        self.into()
     }
 
     /// The work of the precompile at an address; `None` where no fork has one. Copying (IDENTITY) is plain.
@@ -203,7 +179,7 @@ mod tests {
 
     #[test]
     fn names_are_those_on_the_wire() {
-        for work in Work::ALL {
+        for &work in Work::ALL {
             assert_eq!(serde_json::to_value(work).unwrap(), work.name());
         }
     }
@@ -224,7 +200,7 @@ mod tests {
         assert!(osaka.iter().all(|(_, speed)| speed == GAS_MIN * 250), "{osaka:?}");
         assert_eq!(all(osaka), Work::ALL);
         let before = |work: &Work| *work != Work::P256;
-        assert_eq!(all(measure(Fork::Prague)), Work::ALL.into_iter().filter(before).collect::<Vec<_>>());
+        assert_eq!(all(measure(Fork::Prague)), Work::ALL.iter().copied().filter(before).collect::<Vec<_>>());
         assert_eq!(super::measure(Fork::Osaka, clock, || false).unwrap(), None);
         let plain = Program::named(Fork::Osaka, "stack");
         assert!(plain.speed(Fork::Osaka, &|| Duration::ZERO).is_ok());

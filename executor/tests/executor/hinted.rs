@@ -31,6 +31,7 @@ static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().ea
 
 /// The hints that a follower gets.
 #[derive(Clone, Copy, Debug)]
+#[derive(strum::VariantArray)]
 enum Given {
     Nothing,
     Honest,
@@ -42,16 +43,7 @@ enum Given {
     Largest,
 }
 
-const ALL: [Given; 8] = [
-    Given::Nothing,
-    Given::Honest,
-    Given::Truncated,
-    Given::Permuted,
-    Given::Flipped,
-    Given::Random,
-    Given::OfAnotherBatch,
-    Given::Largest,
-];
+const ALL: &'static [Given] = <Given as strum::VariantArray>::VARIANTS;
 
 /// A view that counts the keys and codes that are read through it.
 #[derive(Clone)]

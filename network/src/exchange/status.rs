@@ -28,6 +28,8 @@ pub struct ExchangeStatus {
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum ExchangeEvent {
     /// A peer of the book was dialled for a place.
     Dialled,
@@ -57,37 +59,11 @@ pub enum ExchangeEvent {
 
 impl ExchangeEvent {
     /// All events.
-    pub const ALL: [ExchangeEvent; 12] = [
-        ExchangeEvent::Dialled,
-        ExchangeEvent::Felt,
-        ExchangeEvent::Reached,
-        ExchangeEvent::Unreachable,
-        ExchangeEvent::WrongKey,
-        ExchangeEvent::Lost,
-        ExchangeEvent::Rotated,
-        ExchangeEvent::Heard,
-        ExchangeEvent::NotKept,
-        ExchangeEvent::Forged,
-        ExchangeEvent::Answered,
-        ExchangeEvent::TooOften,
-    ];
+    pub const ALL: &'static [ExchangeEvent] = <ExchangeEvent as strum::VariantArray>::VARIANTS;
 
     /// The serialized name.
     pub fn name(self) -> &'static str {
-        match self {
-            ExchangeEvent::Dialled => "dialled",
-            ExchangeEvent::Felt => "felt",
-            ExchangeEvent::Reached => "reached",
-            ExchangeEvent::Unreachable => "unreachable",
-            ExchangeEvent::WrongKey => "wrong_key",
-            ExchangeEvent::Lost => "lost",
-            ExchangeEvent::Rotated => "rotated",
-            ExchangeEvent::Heard => "heard",
-            ExchangeEvent::NotKept => "not_kept",
-            ExchangeEvent::Forged => "forged",
-            ExchangeEvent::Answered => "answered",
-            ExchangeEvent::TooOften => "too_often",
-        }
+        self.into()
     }
 }
 
@@ -101,7 +77,7 @@ impl Counts {
     }
 
     pub(super) fn list(&self) -> Vec<(ExchangeEvent, u64)> {
-        ExchangeEvent::ALL.into_iter().zip(self.0).collect()
+        ExchangeEvent::ALL.iter().copied().zip(self.0).collect()
     }
 }
 
@@ -112,10 +88,10 @@ mod tests {
     #[test]
     fn each_event_counts_for_itself() {
         let mut counts = Counts::default();
-        for (n, event) in ExchangeEvent::ALL.into_iter().enumerate() {
+        for (n, event) in ExchangeEvent::ALL.iter().copied().enumerate() {
             (0..=n).for_each(|_| counts.add(event));
         }
-        let expected: Vec<_> = ExchangeEvent::ALL.into_iter().zip(1..).collect();
+        let expected: Vec<_> = ExchangeEvent::ALL.iter().copied().zip(1..).collect();
         assert_eq!(counts.list(), expected);
         let mut names = ExchangeEvent::ALL.map(ExchangeEvent::name).to_vec();
         names.sort_unstable();

@@ -131,6 +131,8 @@ impl From<Silence> for SilenceStatus {
 /// The kinds of [`Blocker`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Reason {
     /// No peer reports its head, and this node needs peers.
     NoPeers,
@@ -145,18 +147,11 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Reason; 5] =
-        [Reason::NoPeers, Reason::Behind, Reason::Stalled, Reason::Halted, Reason::NoBatch];
+    pub(crate) const ALL: &'static [Reason] = <Reason as strum::VariantArray>::VARIANTS;
 
     /// Its form in JSON and metrics.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Reason::NoPeers => "no_peers",
-            Reason::Behind => "behind",
-            Reason::Stalled => "stalled",
-            Reason::Halted => "halted",
-            Reason::NoBatch => "no_batch",
-        }
+        self.into()
     }
 }
 

@@ -274,7 +274,7 @@ pub(super) fn sample_peers(
     metrics.network_shared_keys.set(gauge(shared_keys as u64));
     // Added peers may have been removed.
     metrics.network_configured_peer_up.reset();
-    for state in ContactKind::ALL {
+    for &state in ContactKind::ALL {
         let count = configured.iter().filter(|peer| peer.state == state).count();
         metrics.network_configured_peers.with_label_values(&[state.name()]).set(gauge(count as u64));
     }

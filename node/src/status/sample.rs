@@ -80,7 +80,7 @@ fn sample_health(health: &Health, metrics: &Metrics) {
     metrics.sync_eta_seconds.set(health.eta_seconds.unwrap_or(f64::NAN));
     metrics.ready.set(health.ready.into());
     let found = health.blocker.as_ref().map(|blocker| blocker.reason);
-    for reason in Reason::ALL {
+    for &reason in Reason::ALL {
         metrics.blocker.with_label_values(&[reason.name()]).set((found == Some(reason)).into());
     }
 }

@@ -65,7 +65,7 @@ fn number(n: u64) -> BatchNumber {
 /// and code.
 fn content(store: &Store) -> Vec<(Column, Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
-    let columns = Column::ALL.into_iter().filter(|column| {
+    let columns = Column::ALL.iter().copied().filter(|column| {
         !matches!(column, Column::History | Column::HistoryLog | Column::Meta | Column::Codes)
     });
     for column in columns {

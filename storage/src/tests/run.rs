@@ -55,7 +55,7 @@ type Contents = Vec<(Column, Vec<u8>, Vec<u8>)>;
 /// the log or not.
 fn contents(backend: &MemoryBackend) -> Contents {
     let (mut contents, mut history) = (Vec::new(), BTreeMap::new());
-    for column in Column::ALL {
+    for &column in Column::ALL {
         let visit = &mut |key: &[u8], value: &[u8]| {
             match column {
                 Column::Meta if key == SEALED_KEY => {}

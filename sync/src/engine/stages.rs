@@ -12,6 +12,8 @@ use crate::plan::{Measured, price::Costs};
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Stage {
     /// Waiting for peers.
     Fetch,
@@ -31,27 +33,11 @@ pub enum Stage {
 
 impl Stage {
     /// All stages, in the order of the pipeline.
-    pub const ALL: [Stage; 7] = [
-        Stage::Fetch,
-        Stage::Check,
-        Stage::Prepare,
-        Stage::Execute,
-        Stage::Commit,
-        Stage::Restore,
-        Stage::Audit,
-    ];
+    pub const ALL: &'static [Stage] = <Stage as strum::VariantArray>::VARIANTS;
 
     /// As it stands in the status and in metrics.
     pub fn name(self) -> &'static str {
-        match self {
-            Stage::Fetch => "fetch",
-            Stage::Check => "check",
-            Stage::Prepare => "prepare",
-            Stage::Execute => "execute",
-            Stage::Commit => "commit",
-            Stage::Restore => "restore",
-            Stage::Audit => "audit",
-        }
+        self.into()
     }
 }
 

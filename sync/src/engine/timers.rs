@@ -10,6 +10,7 @@ use super::{Engine, SUMMARY_AGE, bootstrap::Bootstrap};
 
 /// Names an event that waits for a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(strum::VariantArray)]
 pub(super) enum Timer {
     /// A peer's summary grows old: it is asked for the next one.
     Summary,
@@ -38,20 +39,7 @@ pub(super) enum Timer {
 }
 
 impl Timer {
-    const ALL: [Timer; 12] = [
-        Timer::Summary,
-        Timer::Hedge,
-        Timer::Pause,
-        Timer::Ban,
-        Timer::Patience,
-        Timer::Coming,
-        Timer::Rumour,
-        Timer::Survey,
-        Timer::Standstill,
-        Timer::GivenUp,
-        Timer::RangeDelta,
-        Timer::Backfill,
-    ];
+    const ALL: &'static [Timer] = <Timer as strum::VariantArray>::VARIANTS;
 }
 
 /// An instant for each [`Timer`] that runs.
@@ -66,7 +54,7 @@ impl Timers {
 
     /// The next one to end.
     pub(super) fn next(&self) -> Option<(Instant, Timer)> {
-        Timer::ALL.into_iter().filter_map(|timer| Some((self.get(timer)?, timer))).min()
+        Timer::ALL.iter().copied().filter_map(|timer| Some((self.get(timer)?, timer))).min()
     }
 
     /// Sets a timer. A time that is over has had its turn and now waits for an event; otherwise it would wake the engine for

@@ -128,7 +128,7 @@ mod tests {
     /// Goal: every attack that a scenario can ask for has a name in the siege, and a typo finds the intended name.
     #[test]
     fn names_are_known_or_the_nearest_is() {
-        for lie in PeerLie::ALL {
+        for &lie in PeerLie::ALL {
             assert_eq!(known(lie.of_program()), Ok(()));
         }
         assert_eq!(known("junk-transaction"), Err("junk-transactions"));

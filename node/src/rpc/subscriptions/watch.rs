@@ -31,27 +31,25 @@ pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "camelCase")]
 pub(crate) enum Kind {
     NewHeads = 0,
     Logs = 1,
+    #[strum(serialize = "newPendingTransactions")]
     Pending = 2,
     Syncing = 3,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::NewHeads, Kind::Logs, Kind::Pending, Kind::Syncing];
+    pub(crate) const ALL: &'static [Kind] = <Kind as strum::VariantArray>::VARIANTS;
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::NewHeads => "newHeads",
-            Kind::Logs => "logs",
-            Kind::Pending => "newPendingTransactions",
-            Kind::Syncing => "syncing",
-        }
+        self.into()
     }
 
     pub(super) fn of(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+        Kind::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 }
 

@@ -51,7 +51,7 @@ impl Checkpoints for RocksBackend {
     fn prepare_checkpoint(&self) -> Result<(), StorageError> {
         let mut families = Vec::new();
         let mut small = Vec::new();
-        for column in Column::ALL {
+        for &column in Column::ALL {
             let family = family(&self.db, column);
             let property = |name| self.db.property_int_value_cf(family, name);
             let bytes_min = if is_blobs(column) { BLOB_FLUSH_BYTES_MIN } else { ROW_FLUSH_BYTES_MIN };

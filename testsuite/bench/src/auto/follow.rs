@@ -47,6 +47,8 @@ const DATA: &str = "data";
 
 /// A way to the head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Way {
     /// Begins from a snapshot; a stopped node is emptied first, as an operator would do it.
     Snapshot,
@@ -64,17 +66,11 @@ impl Way {
     /// The ways that an operator can pin.
     pub(super) const PINNED: [Way; 4] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay];
     /// All ways.
-    pub(super) const ALL: [Way; 5] = [Way::Snapshot, Way::RangeDelta, Way::Delta, Way::Replay, Way::Auto];
+    pub(super) const ALL: &'static [Way] = <Way as strum::VariantArray>::VARIANTS;
 
     /// Returns the name for figures and `sync.mode`.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Way::Snapshot => "snapshot",
-            Way::RangeDelta => "range_delta",
-            Way::Delta => "delta",
-            Way::Replay => "replay",
-            Way::Auto => "auto",
-        }
+        self.into()
     }
 }
 

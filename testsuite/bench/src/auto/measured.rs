@@ -84,7 +84,7 @@ impl Measured {
             let seconds = self.median_seconds(*way);
             seconds.is_some_and(|seconds| *way == Way::Auto || seconds <= CONTENDER * best)
         };
-        let mut turns: Vec<Way> = Way::ALL.into_iter().filter(contends).collect();
+        let mut turns: Vec<Way> = Way::ALL.iter().copied().filter(contends).collect();
         // Without `auto` a comparison is impossible.
         if !turns.contains(&Way::Auto) {
             turns.clear();
@@ -135,7 +135,7 @@ impl Measured {
     /// Returns the figures of this situation. A way that was cut off has none, but [`Measured::line`] shows it.
     pub(super) fn figures(&self) -> Vec<Figure> {
         let name = self.situation.name;
-        let ways = Way::ALL.into_iter().filter_map(|way| {
+        let ways = Way::ALL.iter().copied().filter_map(|way| {
             Some(Figure::new(format!("seconds.{name}.{}", way.name()), "s", self.seconds(way)?))
         });
         let mut figures: Vec<Figure> = ways.collect();
@@ -181,7 +181,7 @@ pub(super) mod tests {
     /// Returns runs of the first situation of a quick run, by each way's seconds; those above 100 were cut off.
     pub(in super::super) fn measured(ways: [&[f64]; 5]) -> Measured {
         let mut measured = Measured::new(&QUICK_RUN[0]);
-        for (way, seconds) in Way::ALL.into_iter().zip(ways) {
+        for (way, seconds) in Way::ALL.iter().copied().zip(ways) {
             for &seconds in seconds {
                 let arrived =
                     Arrived { seconds, eta_seconds: Some(seconds - 7.0), window_seconds: Some(9.0) };

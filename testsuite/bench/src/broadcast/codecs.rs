@@ -29,7 +29,7 @@ pub(super) fn figures(runs: usize, progress: Progress) -> Result<Vec<Figure>> {
         for run in 1..=runs {
             progress.step(&format!("coding {bytes} bytes, run {run} of {runs}"));
             measure_reference(&mut samples, size, &reference, &mut rng)?;
-            for kind in CodecKind::ALL {
+            for &kind in CodecKind::ALL {
                 measure(&mut samples, size, kind, &payload, &mut rng)?;
             }
         }

@@ -19,6 +19,8 @@ use slipnet::progress::Progress;
 
 /// The contents of a chain's batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Traffic {
     /// Plain transfers in full batches.
     Transfers,
@@ -29,15 +31,11 @@ pub(super) enum Traffic {
 }
 
 impl Traffic {
-    pub(super) const ALL: [Traffic; 3] = [Traffic::Transfers, Traffic::Erc20, Traffic::Single];
+    pub(super) const ALL: &'static [Traffic] = <Traffic as strum::VariantArray>::VARIANTS;
 
     /// Returns the traffic's name in figures.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Traffic::Transfers => "transfers",
-            Traffic::Erc20 => "erc20",
-            Traffic::Single => "single",
-        }
+        self.into()
     }
 
     fn batch_transactions(self) -> usize {

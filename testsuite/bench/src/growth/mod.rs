@@ -66,7 +66,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         report.notes.push(repeat.to_owned());
     }
     let mut packed = Vec::new();
-    for traffic in Traffic::ALL {
+    for &traffic in Traffic::ALL {
         progress.step(&format!("making a chain: {}", traffic.name()));
         let chain = Chain::make(traffic, &size, &dir.path().join(traffic.name()), progress)?;
         report.figures.extend(columns::measure(&chain)?);

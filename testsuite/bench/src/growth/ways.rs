@@ -21,6 +21,8 @@ const LENGTH_BYTES: usize = 4;
 
 /// A way to pack contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Way {
     /// One LZ4 block for each batch, as in the store.
     Lz4,
@@ -37,25 +39,17 @@ pub(super) enum Way {
 }
 
 impl Way {
-    const ALL: [Way; 6] =
-        [Way::Lz4, Way::Zstd, Way::ZstdDictionary, Way::ZstdGroups, Way::SignaturesApart, Way::Fields];
+    const ALL: &'static [Way] = <Way as strum::VariantArray>::VARIANTS;
 
     /// Returns the ways in which a kind of blob can be packed.
     pub(super) fn of(kind: BlobKind) -> impl Iterator<Item = Way> {
         let of_bodies = |way: &Way| matches!(way, Way::SignaturesApart | Way::Fields);
-        Way::ALL.into_iter().filter(move |way| kind == BlobKind::Body || !of_bodies(way))
+        Way::ALL.iter().copied().filter(move |way| kind == BlobKind::Body || !of_bodies(way))
     }
 
     /// Returns the way's name in figures.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Way::Lz4 => "lz4",
-            Way::Zstd => "zstd",
-            Way::ZstdDictionary => "zstd_dictionary",
-            Way::ZstdGroups => "zstd_groups",
-            Way::SignaturesApart => "signatures_apart",
-            Way::Fields => "fields",
-        }
+        self.into()
     }
 
     /// Returns the number of batches that are packed as one.

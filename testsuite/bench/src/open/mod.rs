@@ -37,6 +37,7 @@ const WORK_BATCHES: u64 = 5_000;
 
 /// The end of a store before it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray)]
 enum End {
     Clean,
     Killed,
@@ -57,7 +58,7 @@ const SCRUB_ROUNDS: usize = 9;
 const QUICK_SCRUB_ROUNDS: usize = 2;
 
 impl End {
-    const ALL: [End; 3] = [End::Clean, End::Killed, End::Lost];
+    const ALL: &'static [End] = <End as strum::VariantArray>::VARIANTS;
 
     /// Returns the name in figures.
     fn name(self) -> &'static str {

@@ -149,7 +149,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
     let base = world.base(place.dir(), progress)?;
     let bench = Bench { plan: &plan, world: &world, base: &base, lists: &lists, progress };
     let mut samples = Vec::new();
-    for traffic in Traffic::ALL {
+    for &traffic in Traffic::ALL {
         if !plan.rows(traffic).is_empty() || !plan.proposing(traffic).is_empty() {
             samples.push((traffic, tokio::runtime::Handle::current().block_on(bench.measure(traffic))?));
         }

@@ -23,6 +23,8 @@ const TOUCH_GAS: u64 = 1_500_000;
 
 /// The traffic of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Traffic {
     /// Transfers of one token between uniformly drawn holders.
     Erc20,
@@ -37,18 +39,11 @@ pub(super) enum Traffic {
 }
 
 impl Traffic {
-    pub(super) const ALL: [Traffic; 5] =
-        [Traffic::Erc20, Traffic::Erc20Zipf, Traffic::Amm, Traffic::Storage, Traffic::Lists];
+    pub(super) const ALL: &'static [Traffic] = <Traffic as strum::VariantArray>::VARIANTS;
 
     /// Returns the traffic's name in figures.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Traffic::Erc20 => "erc20",
-            Traffic::Erc20Zipf => "erc20_zipf",
-            Traffic::Amm => "amm",
-            Traffic::Storage => "storage",
-            Traffic::Lists => "lists",
-        }
+        self.into()
     }
 
     /// Makes `count` batches of it, but no more than there are access lists for `Lists`.
@@ -180,7 +175,7 @@ mod tests {
         let world = World::new(Size { rows: 2_000, senders: 20 }, list.clone());
         let dir = tempfile::tempdir().unwrap();
         let base = world.base(dir.path(), Progress::Quiet).unwrap();
-        for traffic in Traffic::ALL {
+        for &traffic in Traffic::ALL {
             let batches = traffic.batches(&world, std::slice::from_ref(&list), 2).unwrap();
             assert_eq!(batches.len(), if traffic == Traffic::Lists { 1 } else { 2 }, "{traffic:?}");
             let clone = dir.path().join(traffic.name());

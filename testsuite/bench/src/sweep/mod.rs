@@ -40,24 +40,23 @@ const MODELLED_OF: usize = 3;
 
 /// A way to replay blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum Way {
     /// Execution reads every key when it needs it.
     Cold,
     /// The block maker's hints name its reads.
     Hints,
     /// The predictors' programs name its reads.
+    #[strum(serialize = "predictors")]
     Full,
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::Cold, Way::Hints, Way::Full];
+    const ALL: &'static [Way] = <Way as strum::VariantArray>::VARIANTS;
 
     fn name(self) -> &'static str {
-        match self {
-            Way::Cold => "cold",
-            Way::Hints => "hints",
-            Way::Full => "predictors",
-        }
+        self.into()
     }
 }
 

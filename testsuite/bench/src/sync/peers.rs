@@ -21,6 +21,7 @@ const SEED: &str = "slipnet-bench-peer";
 
 /// How a hostile peer answers range requests. Its summaries are true, so that nodes ask it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray)]
 pub(super) enum Lie {
     /// Changes a byte of a body or delta.
     Corrupt,
@@ -36,7 +37,7 @@ pub(super) enum Lie {
 
 impl Lie {
     /// All lies, in the order in which hostile peers get them.
-    pub(super) const ALL: [Lie; 5] = [Lie::Corrupt, Lie::Stall, Lie::Short, Lie::Drip, Lie::Forge];
+    pub(super) const ALL: &'static [Lie] = <Lie as strum::VariantArray>::VARIANTS;
 }
 
 /// The handler of one peer.
@@ -186,7 +187,7 @@ mod tests {
         let asker = node_key(SEED, 9).public();
         let answer = SyncServer::new(store).handle(asker, payload).await.unwrap().into_vec();
         let trust = Trust::of_genesis(&source.genesis);
-        for lie in Lie::ALL {
+        for &lie in Lie::ALL {
             let bytes = changed(lie, &answer).unwrap();
             let range: Range = codec::decode("range", &bytes, ANSWER_BYTES_MAX).unwrap();
             let verified = verify::range(range, &request, 4, &trust);

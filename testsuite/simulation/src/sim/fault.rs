@@ -7,6 +7,7 @@ use std::{
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(strum::VariantArray)]
 pub enum Fault {
     /// A message was lost, and either sent again or not.
     Loss,
@@ -91,47 +92,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind of fault.
-    pub const ALL: [Fault; 39] = [
-        Fault::Loss,
-        Fault::Reordering,
-        Fault::Partition,
-        Fault::Flapping,
-        Fault::Stall,
-        Fault::Drip,
-        Fault::FalseSummary,
-        Fault::BrokenPromise,
-        Fault::FalseRange,
-        Fault::FalseDelta,
-        Fault::FalseProof,
-        Fault::BadHints,
-        Fault::FalseValues,
-        Fault::FalseOffer,
-        Fault::FalseChunk,
-        Fault::FalseCode,
-        Fault::FalseRangeDelta,
-        Fault::FalseEpochs,
-        Fault::FalseAnnouncement,
-        Fault::Garbage,
-        Fault::Collusion,
-        Fault::Pruning,
-        Fault::CrashPoint,
-        Fault::RandomCrash,
-        Fault::PowerCut,
-        Fault::NewValidators,
-        Fault::MovingTarget,
-        Fault::Retarget,
-        Fault::WrongWaypoint,
-        Fault::CutAfterCommit,
-        Fault::ExpiredKeys,
-        Fault::PaddedDelta,
-        Fault::LiteralOnly,
-        Fault::UnaskedHints,
-        Fault::Pretence,
-        Fault::Trickle,
-        Fault::EndlessBusy,
-        Fault::Flood,
-        Fault::FreshKey,
-    ];
+    pub const ALL: &'static [Fault] = <Fault as strum::VariantArray>::VARIANTS;
 }
 
 /// The faults that occurred in one run.
@@ -168,7 +129,7 @@ impl Coverage {
     /// explains.
     pub fn missing(&self) -> Vec<Fault> {
         let runs = |fault: &Fault| self.fired.get(fault).copied().unwrap_or_default();
-        Fault::ALL.into_iter().filter(|fault| is_rare(runs(fault), self.runs)).collect()
+        Fault::ALL.iter().copied().filter(|fault| is_rare(runs(fault), self.runs)).collect()
     }
 }
 
@@ -193,7 +154,7 @@ fn at_most(hits: u64, runs: u64, share: f64) -> f64 {
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<18} {:>8} {:>7}", "fault", "runs", "share")?;
-        for fault in Fault::ALL {
+        for &fault in Fault::ALL {
             let runs = self.fired.get(&fault).copied().unwrap_or_default();
             writeln!(f, "{:<18} {runs:>8} {:>6.1}%", format!("{fault:?}"), self.share(fault) * 100.0)?;
         }
@@ -208,7 +169,7 @@ mod tests {
     fn campaign(runs: u64, drips: u64) -> Coverage {
         let mut coverage = Coverage::default();
         for run in 0..runs {
-            let mut fired: Fired = Fault::ALL.into_iter().collect();
+            let mut fired: Fired = Fault::ALL.iter().copied().collect();
             if run >= drips {
                 fired.remove(&Fault::Drip);
             }

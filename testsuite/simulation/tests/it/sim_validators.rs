@@ -44,7 +44,7 @@ fn a_seed_is_explained() {
     assert!(texts.iter().any(|text| text.contains("; a traitor: ")), "no seed has a traitor");
     assert!(texts.iter().any(|text| text.contains(" lies to machine ") || text.contains(" keeps ")));
 
-    let planted = Planted::ALL.into_iter().find_map(|planted| {
+    let planted = Planted::ALL.iter().copied().find_map(|planted| {
         let options = ValidatorsOptions { planted: Some(planted), ..options(0..50) };
         Some((planted, validators::run(&options, Progress::Quiet).err()?.to_string()))
     });

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The lie of peers that a fault gives to nodes. They get true data from an honest node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::VariantArray)]
 pub enum PeerLie {
     /// They announce a head 1,000 batches ahead, with the signatures of the true one.
     ForgedHeads,
@@ -92,48 +93,7 @@ pub enum PeerLie {
 
 impl PeerLie {
     /// All of them.
-    pub const ALL: [PeerLie; 40] = [
-        PeerLie::ForgedHeads,
-        PeerLie::GarbageAnswers,
-        PeerLie::CorruptAnswers,
-        PeerLie::OversizedAnswers,
-        PeerLie::StallingServers,
-        PeerLie::SnapshotLure,
-        PeerLie::SnapshotLureGround,
-        PeerLie::SnapshotDrip,
-        PeerLie::UnaskedHints,
-        PeerLie::LiteralBlobs,
-        PeerLie::ForeignGenesis,
-        PeerLie::StrangeSignatures,
-        PeerLie::GraftedBatches,
-        PeerLie::ChangedMoney,
-        PeerLie::HiddenRows,
-        PeerLie::ChangedRows,
-        PeerLie::FalseHints,
-        PeerLie::UnsignedHeads,
-        PeerLie::EmptyPromises,
-        PeerLie::ShortRanges,
-        PeerLie::EmptyRanges,
-        PeerLie::ShiftedRanges,
-        PeerLie::MissingParts,
-        PeerLie::ChangedHeaders,
-        PeerLie::UnsignedRanges,
-        PeerLie::UselessHints,
-        PeerLie::HugeHints,
-        PeerLie::FalseOffers,
-        PeerLie::SubtleOffers,
-        PeerLie::ChangedAncestry,
-        PeerLie::SwappedSiblings,
-        PeerLie::OtherCode,
-        PeerLie::CorruptRangeDeltas,
-        PeerLie::PaddedRangeDeltas,
-        PeerLie::FalseValidators,
-        PeerLie::RepeatedEpochs,
-        PeerLie::ReversedEpochs,
-        PeerLie::FalseGenesis,
-        PeerLie::LateAnswers,
-        PeerLie::BusyServers,
-    ];
+    pub const ALL: &'static [PeerLie] = <PeerLie as strum::VariantArray>::VARIANTS;
 
     /// Returns the lie's name in the liars' program.
     pub fn of_program(self) -> &'static str {
@@ -188,12 +148,12 @@ impl PeerLie {
 
     /// Returns the lie with this name in the file.
     pub(in crate::scenario) fn named(name: &str) -> Option<PeerLie> {
-        PeerLie::ALL.into_iter().find(|lie| lie.name() == name)
+        PeerLie::ALL.iter().copied().find(|lie| lie.name() == name)
     }
 
     /// Returns the lie of an attack of the siege; `None` if the attack is not by servers.
     pub(in crate::scenario) fn of_attack(name: &str) -> Option<PeerLie> {
-        PeerLie::ALL.into_iter().find(|lie| lie.of_program() == name)
+        PeerLie::ALL.iter().copied().find(|lie| lie.of_program() == name)
     }
 
     /// Whether a node that hears it has proof.
@@ -244,7 +204,7 @@ mod tests {
 
     #[test]
     fn lies_of_peers_have_one_name_in_files_and_reports() {
-        for lie in PeerLie::ALL {
+        for &lie in PeerLie::ALL {
             assert_eq!(json!(lie), json!(lie.name()));
             assert_eq!(PeerLie::named(&lie.name()), Some(lie));
             assert_eq!(PeerLie::of_attack(lie.of_program()), Some(lie));

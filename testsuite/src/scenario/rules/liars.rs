@@ -77,7 +77,7 @@ impl Rules<'_> {
     /// Checks that nodes that must ban liars get liars whose lie can be proven.
     pub(super) fn lied_to(&self, at: &At, nodes: &[String], lie: Option<PeerLie>) -> Checked {
         if let Some(lie) = lie.filter(|lie| !lie.can_be_proven()) {
-            let provable = PeerLie::ALL.into_iter().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
+            let provable = PeerLie::ALL.iter().copied().filter(|lie| lie.can_be_proven()).map(PeerLie::name);
             return Err(at.then("lie").wrong(format!(
                 "no node has proof of `{}`: name one of {}",
                 lie.name(),

@@ -10,6 +10,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// The share of time in which nodes run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Speed {
     Full,
     Half,
@@ -17,14 +19,10 @@ pub(super) enum Speed {
 }
 
 impl Speed {
-    pub(super) const ALL: [Speed; 3] = [Speed::Full, Speed::Half, Speed::Quarter];
+    pub(super) const ALL: &'static [Speed] = <Speed as strum::VariantArray>::VARIANTS;
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Speed::Full => "full",
-            Speed::Half => "half",
-            Speed::Quarter => "quarter",
-        }
+        self.into()
     }
 }
 

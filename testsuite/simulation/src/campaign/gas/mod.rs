@@ -108,7 +108,7 @@ pub async fn run(options: &GasCampaign, progress: Progress) -> Result<Summary> {
     let measured = tokio::task::spawn_blocking(search).await??;
     let mut summary = Summary { measured, finalists: pace.effort.finalists, outcomes: Vec::new() };
     let worst: Vec<_> = summary.measured.iter().take(SENT).map(|it| it.candidate.clone()).collect();
-    for speed in Speed::ALL {
+    for &speed in Speed::ALL {
         progress.step(&format!("four validators at {} speed", speed.name()));
         summary.outcomes.push(assault::assault(&worst, speed, &pace.course, options.keep, progress).await?);
     }

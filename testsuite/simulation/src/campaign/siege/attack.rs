@@ -21,6 +21,8 @@ use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::Money, stream
 /// The interface that an attack uses. Attacks of one face run one after another, between two measurements of the quiet
 /// node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Face {
     /// Requests over JSON-RPC and HTTP.
     Http,
@@ -36,16 +38,10 @@ pub(super) enum Face {
 
 impl Face {
     /// All faces in the order of a campaign; transactions come last, because they may stay in the pool.
-    pub(super) const ALL: [Face; 5] = [Face::Http, Face::Quic, Face::Gossip, Face::Server, Face::Pool];
+    pub(super) const ALL: &'static [Face] = <Face as strum::VariantArray>::VARIANTS;
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Face::Http => "http",
-            Face::Quic => "quic",
-            Face::Gossip => "gossip",
-            Face::Server => "server",
-            Face::Pool => "pool",
-        }
+        self.into()
     }
 }
 
@@ -250,7 +246,7 @@ mod tests {
         let all = all();
         let names: BTreeSet<_> = all.iter().map(|attack| attack.facts().name).collect();
         assert_eq!(names.len(), all.len());
-        for face in Face::ALL {
+        for &face in Face::ALL {
             assert!(all.iter().any(|attack| attack.facts().face == face), "{}", face.name());
         }
         assert!(named("no-such").is_err_and(|error| error.to_string().contains(", ")));

@@ -205,7 +205,7 @@ async fn wage(
         summary.join_s = round::join_quietly(stage, pace, progress).await?;
     }
     let mut tried = 0;
-    for face in Face::ALL {
+    for &face in Face::ALL {
         let group: Vec<_> = attacks.iter().filter(|attack| attack.facts().face == face).collect();
         for attack in &group {
             let facts = attack.facts();

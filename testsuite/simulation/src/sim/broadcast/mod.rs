@@ -118,7 +118,7 @@ fn by_rounds(progress: Progress) -> Vec<Figure> {
 fn by_fabric(seeds: u64, progress: Progress) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let (size, bytes) = SIZES[0];
-    for codec in CodecKind::ALL {
+    for &codec in CodecKind::ALL {
         let (costs, mut p50, mut p99, mut events) =
             (Costs::measure(codec, bytes)?, Vec::new(), Vec::new(), Vec::new());
         for seed in 0..seeds {
@@ -163,7 +163,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn play(&mut self) -> Result<()> {
-        for codec in CodecKind::ALL {
+        for &codec in CodecKind::ALL {
             let costs = Costs::measure(codec, self.bytes)?;
             for mbit in UPLINKS_MBIT {
                 self.add(&costs, codec, mbit, Trouble::Nothing)?;
@@ -292,7 +292,7 @@ mod tests {
     /// Goal: with every codec all nodes get the body by the mesh alone, and the same seed gives the same run.
     #[test]
     fn a_batch_reaches_all() {
-        for codec in CodecKind::ALL {
+        for &codec in CodecKind::ALL {
             let scenario = Scenario::honest(120, codec, 121_600, 50, 3);
             let outcome = play(&scenario, &costs(codec)).unwrap();
             assert_eq!((outcome.fetched, outcome.wronged), (0, 0), "{codec}: {outcome:?}");
@@ -326,7 +326,7 @@ mod tests {
             assert!((0.75..1.25).contains(&ratio), "{codec}: {events:?} {fabric:?}");
         };
         std::thread::scope(|scope| {
-            CodecKind::ALL.into_iter().for_each(|codec| drop(scope.spawn(move || agree(codec))));
+            CodecKind::ALL.iter().copied().for_each(|codec| drop(scope.spawn(move || agree(codec))));
         });
     }
 
@@ -334,7 +334,7 @@ mod tests {
     /// cut off.
     #[test]
     fn a_tenth_of_bad_nodes_changes_little() {
-        for codec in CodecKind::ALL {
+        for &codec in CodecKind::ALL {
             let honest = Scenario::honest(120, codec, 121_600, 50, 5);
             let silent = play(&Scenario { silent: 0.1, ..honest.clone() }, &costs(codec)).unwrap();
             assert_eq!((silent.fetched, silent.wronged), (0, 0), "{codec}: {silent:?}");

@@ -9,6 +9,7 @@ use super::super::fault::is_rare;
 
 /// A kind of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(strum::VariantArray)]
 pub enum Trouble {
     /// A message was lost.
     Loss,
@@ -68,35 +69,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Every kind of fault.
-    pub const ALL: [Trouble; 27] = [
-        Trouble::Loss,
-        Trouble::Repetition,
-        Trouble::Overtaking,
-        Trouble::Partition,
-        Trouble::Crash,
-        Trouble::CrashPoint,
-        Trouble::Blackout,
-        Trouble::Wipe,
-        Trouble::WrongClock,
-        Trouble::WrongExecution,
-        Trouble::SlowExecution,
-        Trouble::TooSlow,
-        Trouble::Fetched,
-        Trouble::NewView,
-        Trouble::NewValidators,
-        Trouble::Joined,
-        Trouble::Left,
-        Trouble::TwoOrders,
-        Trouble::TwoVotes,
-        Trouble::FalseOutcome,
-        Trouble::FalseBody,
-        Trouble::FalseTime,
-        Trouble::FalseShown,
-        Trouble::Hidden,
-        Trouble::Complaints,
-        Trouble::Silence,
-        Trouble::Conviction,
-    ];
+    pub const ALL: &'static [Trouble] = <Trouble as strum::VariantArray>::VARIANTS;
 }
 
 /// The faults that occurred in one world.
@@ -120,7 +93,7 @@ impl Table {
     /// Returns the kinds that occurred in no more worlds than chance would explain if their share were
     /// [`SHARE_MIN`](super::super::SHARE_MIN).
     pub fn missing(&self) -> Vec<Trouble> {
-        Trouble::ALL.into_iter().filter(|trouble| is_rare(self.worlds(*trouble), self.runs)).collect()
+        Trouble::ALL.iter().copied().filter(|trouble| is_rare(self.worlds(*trouble), self.runs)).collect()
     }
 
     fn worlds(&self, trouble: Trouble) -> u64 {
@@ -131,7 +104,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<18} {:>8} {:>7}", "trouble", "runs", "share")?;
-        for trouble in Trouble::ALL {
+        for &trouble in Trouble::ALL {
             let runs = self.worlds(trouble);
             let share = runs as f64 / self.runs.max(1) as f64 * 100.0;
             writeln!(f, "{:<18} {runs:>8} {share:>6.1}%", format!("{trouble:?}"))?;

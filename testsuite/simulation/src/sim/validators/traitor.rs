@@ -21,6 +21,7 @@ const FALSE_TIME_MS: u64 = 3_600_000;
 
 /// How the traitor breaks the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray)]
 pub(super) enum Habit {
     /// Orders a different batch for each validator.
     Orders,
@@ -47,19 +48,7 @@ pub(super) enum Habit {
 }
 
 impl Habit {
-    pub(super) const ALL: [Habit; 11] = [
-        Habit::Orders,
-        Habit::Votes,
-        Habit::Outcomes,
-        Habit::Bodies,
-        Habit::Times,
-        Habit::Shows,
-        Habit::Forgets,
-        Habit::Invents,
-        Habit::Complains,
-        Habit::Silent,
-        Habit::Anything,
-    ];
+    pub(super) const ALL: &'static [Habit] = <Habit as strum::VariantArray>::VARIANTS;
 
     /// Draws a habit; every other traitor does anything.
     pub(super) fn draw(rng: &mut StdRng) -> Habit {

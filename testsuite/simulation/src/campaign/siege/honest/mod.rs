@@ -64,6 +64,8 @@ impl Waits {
 
 /// An honest user that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum User {
     /// From the scheduled time of a transfer to its receipt.
     Wallet,
@@ -74,14 +76,10 @@ pub(super) enum User {
 }
 
 impl User {
-    pub(super) const ALL: [User; 3] = [User::Wallet, User::Reader, User::Follower];
+    pub(super) const ALL: &'static [User] = <User as strum::VariantArray>::VARIANTS;
 
     pub(super) fn name(self) -> &'static str {
-        match self {
-            User::Wallet => "wallet",
-            User::Reader => "reader",
-            User::Follower => "follower",
-        }
+        self.into()
     }
 }
 
