@@ -1,7 +1,7 @@
-//! [`Planted`]: defences that a simulator leaves out, to see that its oracles notice; [`Defences`]: those that are there.
+//! [`Planted`]: the defences that a simulator can leave out, to see that its oracles notice; [`Defences`]: those of a node.
 //!
-//! Only a program built with the feature `planted` can leave one out. In any other, [`Defences::lacks`] is a constant `false`, and
-//! what stands behind it is not compiled.
+//! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a constant `false`,
+//! and the code behind it is not compiled.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +12,7 @@ pub struct Defences {
     lacking: Option<Planted>,
 }
 
-/// This program cannot leave a defence out.
+/// The error of a program that cannot leave a defence out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "this program has all of its defences and cannot leave {0} out; build one that can: \
@@ -22,7 +22,7 @@ pub struct Defences {
 pub struct NotPlantable(pub Planted);
 
 impl Defences {
-    /// Takes one defence away.
+    /// All defences but one, or all of them.
     ///
     /// # Errors
     /// If this program is built without the feature `planted`.
@@ -39,7 +39,7 @@ impl Defences {
     }
 }
 
-/// One defence that is missing.
+/// A defence that is left out.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Planted {
@@ -152,7 +152,7 @@ impl FromStr for Planted {
 mod tests {
     use super::*;
 
-    /// Goal: a program that is built as nodes are has every defence, and says how to build one that can leave some out.
+    /// Goal: a program built as nodes are has every defence, and says how to build one that can leave some out.
     #[test]
     fn a_defence_is_left_out_only_by_a_program_built_for_it() {
         let parsed = "unsigned-range".parse::<Planted>();

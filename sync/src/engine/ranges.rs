@@ -26,8 +26,8 @@ const LOOK_BATCHES: u64 = 64;
 const WAITING_RANGES: usize = 4;
 /// Beside ranges of deltas, a range that is replayed is executed in about this time.
 const REPLAY_SECONDS: f64 = 0.5;
-/// The first ranges beside ranges of deltas are replayed, as many as are executed in about so long, as far as costs are known then. On a
-/// slow link the first deltas take as long to come, and what is replayed behind them would wait for them.
+/// The first ranges of a mix are replayed: as many as are executed in about this time, by the costs that are known then. On a slow link
+/// the first deltas take as long to come, and replays behind them would wait for them.
 const HEAD_START_SECONDS: f64 = 0.5;
 /// Deltas of the last batches before the target, as many as this, come with all parts that the node keeps.
 const WHOLE_BATCHES: u64 = 64;
@@ -98,8 +98,8 @@ impl Engine {
         self.tail.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
     }
 
-    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back the head comes first,
-    /// and the backfill fetches those parts.
+    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back the head comes
+    /// first, and the backfill fetches those parts.
     fn comes_whole(&self, first: BatchNumber, last: BatchNumber) -> bool {
         self.is_near(last) && self.are_whole(first)
     }
@@ -244,7 +244,8 @@ impl Engine {
     }
 
     /// If the awaited range was requested with all its parts and is late, asks a peer that keeps less for its deltas alone. With `proven`,
-    /// asks only a peer that has delivered. So a peer that claims everything and sends nothing delays the head once. Returns whether it asks.
+    /// asks only a peer that has delivered. So a peer that claims everything and sends nothing delays the head once. Returns whether it
+    /// asks.
     pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
         let Some(first) = self.tail.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
         else {

@@ -345,8 +345,8 @@ impl Streams {
         let time = |peer: &Candidate| {
             let reliability = book.reliability(&peer.peer, now).max(0.05);
             let expected = self.links.expected(&peer.peer, bytes);
-            // A failure costs at least a hedge's time. So a batch at the head, whose answer takes some milliseconds, goes to a peer that has
-            // delivered, and not to a nearer stranger.
+            // A failure costs at least a hedge's time. So a batch at the head, whose answer takes some milliseconds, goes to a peer that
+            // has delivered, and not to a nearer stranger.
             let failing = expected.max(HEDGE_MIN).mul_f64(1.0 / reliability - 1.0);
             expected + failing + self.links.lateness(&peer.peer, now)
         };

@@ -168,8 +168,8 @@ impl Tail {
         matches!(piece.state, State::Asked).then_some(*first)
     }
 
-    /// Takes a checked range, with the work that its headers show. If it ends before its piece, the rest becomes a piece of its own. Returns
-    /// the first batch of that piece.
+    /// Takes a checked range, with the work that its headers show. If it ends before its piece, the rest becomes a piece of its own.
+    /// Returns the first batch of that piece.
     pub(super) fn arrived(
         &mut self,
         first: BatchNumber,
