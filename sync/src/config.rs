@@ -65,8 +65,8 @@ pub struct SyncConfig {
     /// nodes, validators too, catch up by deltas at times. They answer for an unknown transaction with error 4444, because they may
     /// have applied its batch as a change.
     pub history: bool,
-    /// Batches per request: bounds the work that one bad answer wastes. Requests end at multiples of it, so that peers with the
-    /// same setting ask for the same ranges, and whom they ask answers all of them from its cache.
+    /// Batches per request: bounds the work that one bad answer wastes. Requests end at multiples of it. So peers with the same setting
+    /// ask for the same ranges, and the peer that they ask answers all of them from its cache.
     pub range_batches_max: NonZeroU32,
     /// Bytes per request: keeps a link of 1 Gbit/s busy for one round trip of 30 ms.
     pub range_bytes_max: NonZeroU32,
@@ -80,8 +80,8 @@ pub struct SyncConfig {
     /// one and a half seconds at ten batches a second. The node is ready again at an eighth of that. More suits faster chains, and
     /// callers that can use an older state. 0 allows any number.
     pub head_lag_max_batches: u32,
-    /// Modes that the choice leaves out, as in `[snapshot, range_delta]` for a node that must have followed every batch. `auto`
-    /// cannot be forbidden, nor both `replay` and `delta` unless one of them is the `mode`: nothing else follows new batches.
+    /// Modes that the node never chooses, as in `[snapshot, range_delta]` for a node that must have followed every batch. `auto`
+    /// cannot be forbidden, nor can both `replay` and `delta` unless one of them is the `mode`: nothing else follows new batches.
     pub forbid: Vec<Mode>,
     /// Share, 0 to 1, of the batches applied by their deltas that are executed again in the background. A secret of this node draws them.
     /// A certified batch that execution does not reproduce raises an alarm ([operations.md](operations.md)). The history that an audit

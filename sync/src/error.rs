@@ -89,7 +89,7 @@ pub enum SyncError {
     UnknownWaypoint {
         /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// The last word of each peer.
+        /// What each peer last said.
         answers: String,
     },
     /// No peer could answer for the comparison of a wrong state.

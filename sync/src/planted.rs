@@ -45,23 +45,23 @@ impl Defences {
 pub enum Planted {
     /// The certificate of a summary's head is not checked.
     UnsignedSummary,
-    /// Nor whether a summary is of this chain.
+    /// A summary's chain is not checked.
     ForeignSummary,
     /// The certificate of a range is not checked.
     UnsignedRange,
-    /// Nor whether its headers stand in the certified ledger.
+    /// The place of a range's headers in the certified ledger is not checked.
     UnprovenRange,
-    /// Nor the digests of its bodies.
+    /// The digests of a range's bodies are not checked.
     UnhashedBody,
-    /// Nor those of its deltas.
+    /// The digests of a range's deltas are not checked.
     UnhashedDelta,
-    /// Nor whether parts are there that were asked for.
+    /// A range may lack parts that were asked for.
     MissingPart,
-    /// A peer has its credit before its answer is checked.
+    /// A peer gets its credit before its answer is checked.
     CreditFirst,
     /// A range whose answer was lost is never asked for again.
     LostRange,
-    /// A restarted node does not know its restore.
+    /// A restarted node does not remember its restore.
     ForgottenRestore,
     /// Rows whose proof fails count as added.
     UnprovenChunk,
@@ -73,9 +73,9 @@ pub enum Planted {
     EndlessPause,
     /// Batches are committed whatever the operator's waypoint says.
     NoWaypoint,
-    /// The values that hints tell are not compared with the store's.
+    /// The values in hints are not compared with the store's.
     BelievedValues,
-    /// Nobody else is asked before a request's deadline, however late its answer is.
+    /// No other peer is asked before a request's deadline, however late its answer is.
     LateHedge,
     /// Snapshots that peers promised and did not send are chosen again at once.
     RepeatedPromise,

@@ -108,8 +108,8 @@ impl Trust {
         Ok(certificate.verify(&term.set).map_err(Violation::from)?)
     }
 
-    /// Learns epoch ends, each verified by the validators of the epoch that it ends. Known ends change nothing, and their signatures are not
-    /// checked.
+    /// Learns epoch ends, each verified by the validators of the epoch that it ends. Known ends change nothing, and their signatures are
+    /// not checked.
     ///
     /// # Errors
     /// The fault of the first refused certificate; those before it are learned.
