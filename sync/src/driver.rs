@@ -33,14 +33,15 @@ use crate::{
     work::Worker,
 };
 
-/// Batches that the mesh assembled, of any size, by the peer to credit: often the same peer for all of them. At most eight are ahead
-/// of the head; a batch that is lost here is fetched.
+/// Batches that the mesh assembled, of any size, by the peer to credit: often the same peer for all of them. At most
+/// eight are ahead of the head; a batch that is lost here is fetched.
 const ANNOUNCEMENTS: FairLimits =
     FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
-/// After a broadcast, the next one waits this many times as long as it took. So announcements get at most a quarter of the engine's
-/// time, however many come; requested answers get the rest.
+/// After a broadcast, the next one waits this many times as long as it took. So announcements get at most a quarter of
+/// the engine's time, however many come; requested answers get the rest.
 const BROADCAST_REST: u32 = 3;
-/// The niceness of background threads: beside a thread of the head's work, one gets a tenth of a core. The node's end waits for them.
+/// The niceness of background threads: beside a thread of the head's work, one gets a tenth of a core. The node's end
+/// waits for them.
 const BACK_NICENESS: i32 = 10;
 /// How often a node without peers looks for one.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
@@ -108,7 +109,8 @@ impl Follower {
         }))
     }
 
-    /// Announces that others assemble a batch, which will come by [`Follower::announce`]. It is not fetched before `until`.
+    /// Announces that others assemble a batch, which will come by [`Follower::announce`]. It is not fetched before
+    /// `until`.
     pub fn expect(&self, number: BatchNumber, until: Instant) {
         self.engine.lock().handle_coming(number, until);
     }
@@ -132,8 +134,8 @@ impl Follower {
         }
     }
 
-    /// Takes a new batch that a peer announced. If too many of one peer's batches wait, the oldest is dropped and fetched
-    /// later.
+    /// Takes a new batch that a peer announced. If too many of one peer's batches wait, the oldest is dropped and
+    /// fetched later.
     pub fn announce(
         &self,
         peer: PeerId,

@@ -10,18 +10,20 @@
 //!                                                     SyncServer ◀── the same Store
 //! ```
 //!
-//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store. Equal requests share one answer.
+//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store. Equal requests share
+//!   one answer.
 //! * [`verify`]: pure checks of an answer against a certificate and its signers; [`Trust`]: the validators of every epoch.
 //! * [`range_delta`]: how a node that is far behind fetches the changes since its head, instead of batch after batch.
-//! * `engine/backfill`: how a node that began at a state fetches the history below it, newest first. It runs while the head needs
-//!   nothing.
+//! * `engine/backfill`: how a node that began at a state fetches the history below it, newest first. It runs while the
+//!   head needs nothing.
 //! * [`repair`]: how a node with a wrong state compares it with its peers' states and fetches the differences.
-//! * [`plan`]: the next step, as a pure function of the local head, the policy, the peers' offers and the costs on this machine.
-//! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver, which moves
-//!   bytes and runs jobs for the engine.
+//! * [`plan`]: the next step, as a pure function of the local head, the policy, the peers' offers and the costs on this
+//!   machine.
+//! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver,
+//!   which moves bytes and runs jobs for the engine.
 //!
-//! Invariants: a certificate covers everything that reaches the store. An answer that breaks a protocol rule gets its sender
-//! banned, with a reason. A late or missing answer gets its sender paused. A failed range goes to another peer.
+//! Invariants: a certificate covers everything that reaches the store. An answer that breaks a protocol rule gets its
+//! sender banned, with a reason. A late or missing answer gets its sender paused. A failed range goes to another peer.
 //!
 //! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
 

@@ -1,7 +1,8 @@
-//! [`Planted`]: the defences that a simulator can leave out, to see that its oracles notice; [`Defences`]: those of a node.
+//! [`Planted`]: the defences that a simulator can leave out, to see that its oracles notice; [`Defences`]: those of a
+//! node.
 //!
-//! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a constant `false`,
-//! and the code behind it is not compiled.
+//! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a
+//! constant `false`, and the code behind it is not compiled.
 
 use std::{fmt, str::FromStr};
 

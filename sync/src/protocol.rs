@@ -118,7 +118,8 @@ pub struct Summary {
     pub states_from: Option<BatchNumber>,
     /// Snapshots it serves, newest first.
     pub snapshots: BoundedVec<SnapshotOffer, SNAPSHOTS_MAX>,
-    /// The forks of its schedule, so that a node that lacks one learns of it in time. No node believes them: headers say what holds.
+    /// The forks of its schedule, so that a node that lacks one learns of it in time. No node believes them: headers
+    /// say what holds.
     pub forks: Forks,
 }
 

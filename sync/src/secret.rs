@@ -1,5 +1,5 @@
-//! The node's own secret, which decides its draws: which requests explore, which of equal peers goes first, which batches are audited.
-//! A peer that knew them could choose its key or its lies accordingly.
+//! The node's own secret, which decides its draws: which requests explore, which of equal peers goes first, which
+//! batches are audited. A peer that knew them could choose its key or its lies accordingly.
 
 use slipstream_storage::Store;
 use slipstream_types::Digest;

@@ -108,8 +108,8 @@ pub struct SyncStatus {
     pub batches_per_second: f64,
     /// Transactions per second, lately.
     pub transactions_per_second: f64,
-    /// Seconds to the target: the work ahead at the pace of the slowest stage. Never 0 while work is left; `None` at the target, and while
-    /// nobody can tell.
+    /// Seconds to the target: the work ahead at the pace of the slowest stage. Never 0 while work is left; `None` at
+    /// the target, and while nobody can tell.
     pub eta_seconds: Option<f64>,
     /// What each way to the target would take.
     pub plan: PlanStatus,
@@ -196,7 +196,8 @@ pub struct SnapshotStatus {
 /// Progress of the history below the state that the node began at.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BackfillStatus {
-    /// The first batch that the windows of `storage.prune` keep. For a window of time or of bytes it is 1 until it is known.
+    /// The first batch that the windows of `storage.prune` keep. For a window of time or of bytes it is 1 until it is
+    /// known.
     pub wanted_from: BatchNumber,
     /// The wanted bodies, receipts and deltas are stored from this batch on.
     pub lowest: BatchNumber,

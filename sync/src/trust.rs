@@ -108,8 +108,8 @@ impl Trust {
         Ok(certificate.verify(&term.set).map_err(Violation::from)?)
     }
 
-    /// Learns epoch ends, each verified by the validators of the epoch that it ends. Known ends change nothing, and their signatures are
-    /// not checked.
+    /// Learns epoch ends, each verified by the validators of the epoch that it ends. Known ends change nothing, and
+    /// their signatures are not checked.
     ///
     /// # Errors
     /// The fault of the first refused certificate; those before it are learned.
@@ -131,7 +131,8 @@ impl Trust {
         if self.term_after(epoch).is_some_and(|next| next.after == Some(end)) {
             return Ok(false);
         }
-        // An empty set would need no signatures at all, and a set that is too small could certify two batches of one number.
+        // An empty set would need no signatures at all, and a set that is too small could certify two batches of one
+        // number.
         if next.check().is_err() {
             return Err(wrong(
                 "the validators that it names for the next epoch are none, repeat, or are too few for their failures",

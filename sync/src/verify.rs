@@ -73,8 +73,8 @@ impl VerifiedRange {
 
 /// Checks a range answer: signatures, accumulator proof, order, parent, length, and the digest of every part.
 ///
-/// `due` is the number of batches that the peer's head allows. The batches before the first one may be missing here: the accumulator
-/// binds its place, and the store its parent.
+/// `due` is the number of batches that the peer's head allows. The batches before the first one may be missing here:
+/// the accumulator binds its place, and the store its parent.
 pub fn range(
     answer: Range,
     request: &RangeRequest,
@@ -163,8 +163,8 @@ pub fn announced(
     Ok(VerifiedRange { certificate, batches: vec![batch], makers: vec![maker] })
 }
 
-/// Checks the beginning of a snapshot, and that its ledger begins with the genesis of this digest. Returns the waypoint that the
-/// ledger has at `passing`, a batch up to the snapshot, if one is given.
+/// Checks the beginning of a snapshot, and that its ledger begins with the genesis of this digest. Returns the waypoint
+/// that the ledger has at `passing`, a batch up to the snapshot, if one is given.
 pub fn offer(
     offer: &Offer,
     number: BatchNumber,
@@ -221,8 +221,8 @@ pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) 
     Ok(())
 }
 
-/// Checks a survey. Its headers must be requested ones, in order, with the last requested one. They must be at their places in the
-/// certified ledger that ends with the last one.
+/// Checks a survey. Its headers must be requested ones, in order, with the last requested one. They must be at their
+/// places in the certified ledger that ends with the last one.
 ///
 /// # Errors
 /// The rule that the answer breaks.

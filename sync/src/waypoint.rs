@@ -31,7 +31,8 @@ const MET_MAX: usize = 1_024;
 const TOLD_MAX: usize = 16;
 /// Most bytes of an answer: the longest genesis and its proof.
 const ORIGIN_BYTES_MAX: usize = limits::GENESIS_BYTES_MAX + (64 << 10);
-/// Most bytes of answers that wait for their check. Without a bound each of 55 peers could send a whole genesis, 1.7 GiB in all.
+/// Most bytes of answers that wait for their check. Without a bound each of 55 peers could send a whole genesis, 1.7
+/// GiB in all.
 const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 
 /// Why a peer did not give the genesis.
@@ -39,7 +40,8 @@ const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 enum Refused {
     #[error("its ledger has {found}")]
     OtherLedger { found: Waypoint },
-    /// The waypoint is right but the genesis beside it is not. That is a lie, because the waypoint commits to the genesis.
+    /// The waypoint is right but the genesis beside it is not. That is a lie, because the waypoint commits to the
+    /// genesis.
     #[error("the genesis that it sent is not that of the waypoint's ledger: {0}")]
     FalseGenesis(AccumulatorError),
     /// This node cannot tell whether it is true.
@@ -64,8 +66,8 @@ fn other(error: impl ToString) -> Refused {
 pub enum Patience {
     /// At most this long: the node can begin without peers.
     AtMost(Duration),
-    /// As long as a peer may still know the waypoint: while a configured peer has yet to contradict it, or until this long after the last
-    /// new peer came.
+    /// As long as a peer may still know the waypoint: while a configured peer has yet to contradict it, or until this
+    /// long after the last new peer came.
     WhileHopeful(Duration),
 }
 
@@ -74,8 +76,9 @@ pub enum Patience {
 /// If the first peers have another ledger, it goes on: another peer may still come.
 ///
 /// # Errors
-/// [`SyncError::OtherLedger`] if all configured peers contradict the waypoint. Without configured peers, the same if all peers connected
-/// at the end of the patience contradict it. Otherwise [`SyncError::UnknownWaypoint`] at that end. Both have what each peer last said.
+/// [`SyncError::OtherLedger`] if all configured peers contradict the waypoint. Without configured peers, the same if
+/// all peers connected at the end of the patience contradict it. Otherwise [`SyncError::UnknownWaypoint`] at that end.
+/// Both have what each peer last said.
 pub async fn fetch_genesis(
     transport: &dyn Transport,
     waypoint: &Waypoint,
@@ -144,7 +147,8 @@ impl Asking<'_> {
                 _ = looks.tick() => {
                     match self.verdict(patience).filter(|_| has_looked) {
                         Some(verdict) if checking.is_empty() => return Err(verdict),
-                        // Answers that have come are still checked, but no peer is asked for more: false geneses could go on without end.
+                        // Answers that have come are still checked, but no peer is asked for more: false geneses could
+                        // go on without end.
                         Some(_) => {}
                         None => {
                             for peer in self.meet().into_iter().filter(|peer| busy.insert(*peer)) {
@@ -275,8 +279,8 @@ async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Re
     if found == *waypoint { Ok(origin) } else { Err(Refused::OtherLedger { found }) }
 }
 
-/// Answers whose genesis waits for its check, the shortest content first, because the check takes by that length. So the true one waits
-/// for no longer one, except for a check that has begun.
+/// Answers whose genesis waits for its check, the shortest content first, because the check takes by that length. So
+/// the true one waits for no longer one, except for a check that has begun.
 #[derive(Default)]
 struct Unchecked {
     answers: BTreeMap<(usize, PeerId), Origin>,
@@ -309,7 +313,8 @@ impl Unchecked {
     }
 }
 
-/// Checks a genesis on a thread of its own: the root of a large one takes a second, in which this thread serves other work.
+/// Checks a genesis on a thread of its own: the root of a large one takes a second, in which this thread serves other
+/// work.
 async fn check_aside(peer: PeerId, origin: Origin, waypoint: Waypoint) -> (PeerId, Result<Genesis, Refused>) {
     let checked = tokio::task::spawn_blocking(move || check(&origin, &waypoint)).await;
     (peer, checked.map_err(other).flatten())

@@ -128,9 +128,9 @@ impl Engine {
         takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
     }
 
-    /// Handles a refused range-delta chunk. A peer may keep its promises and still be unable to merge the deltas of a long range. That
-    /// breaks no promise, but the peer would refuse again, so it is asked for no range delta for a while. If no other peer has the range
-    /// delta, the node takes a shorter one or another way.
+    /// Handles a refused range-delta chunk. A peer may keep its promises and still be unable to merge the deltas of a
+    /// long range. That breaks no promise, but the peer would refuse again, so it is asked for no range delta for a
+    /// while. If no other peer has the range delta, the node takes a shorter one or another way.
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
@@ -203,7 +203,8 @@ impl Engine {
         }
     }
 
-    /// Takes a range. While another peer's answer is in check, this one would matter only if that one is wrong, so it is dropped.
+    /// Takes a range. While another peer's answer is in check, this one would matter only if that one is wrong, so it
+    /// is dropped.
     fn take_range(
         &mut self,
         first: BatchNumber,
@@ -284,7 +285,8 @@ impl Engine {
         }
     }
 
-    /// Settles a wanted key: its answer is here. Peers that were late with it lose score, and rank lower until they deliver again.
+    /// Settles a wanted key: its answer is here. Peers that were late with it lose score, and rank lower until they
+    /// deliver again.
     pub(super) fn settle(&mut self, key: &Key, now: Instant) {
         for peer in self.streams.settle(key, &mut self.effects) {
             self.streams.links.overtaken(&peer, now);

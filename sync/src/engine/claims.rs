@@ -1,8 +1,8 @@
 //! [`Claim`]: an epoch that a peer's range belongs to and that nobody has proved to this node.
 //!
-//! Such a range is no lie: epochs end while ranges are in flight. But a peer has what it serves, so its own summary leads to that
-//! epoch. If a summary requested later does not, the claim counts as a failure. Otherwise ranges under invented epochs would cost their
-//! sender nothing, however often.
+//! Such a range is no lie: epochs end while ranges are in flight. But a peer has what it serves, so its own summary
+//! leads to that epoch. If a summary requested later does not, the claim counts as a failure. Otherwise ranges under
+//! invented epochs would cost their sender nothing, however often.
 
 use slipstream_network::PeerId;
 use slipstream_types::Epoch;

@@ -149,7 +149,8 @@ pub enum Job {
     },
     /// Store a checked range below the stored ones; without a range, look up what is missing.
     Backfill(Option<Box<PastRange>>),
-    /// Check a peer's reverse delta, and store the past states that it gives; without one, free the memory for past states.
+    /// Check a peer's reverse delta, and store the past states that it gives; without one, free the memory for past
+    /// states.
     PastStates(Option<ReverseAnswer>),
 }
 
@@ -282,8 +283,8 @@ impl Local {
         })
     }
 
-    /// Adds the costs of work on this machine of `cores` cores. If they are unknown, measures them in a few milliseconds. `now` returns the
-    /// time since an arbitrary point.
+    /// Adds the costs of work on this machine of `cores` cores. If they are unknown, measures them in a few
+    /// milliseconds. `now` returns the time since an arbitrary point.
     pub fn gauged(self, cores: f64, now: impl Fn() -> Duration) -> Local {
         Local { costs: self.costs.or_else(|| Some(gauge::measure(cores, now))), ..self }
     }

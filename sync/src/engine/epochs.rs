@@ -5,9 +5,9 @@
 //!  certificate of a summary, an announcement, a range, an offer ─ checked there ──────────────────────▶
 //! ```
 //!
-//! An answer has up to 64 certificates of up to 128 signatures each. Its check takes some tenths of a second, so it runs beside the
-//! engine. The next answer is checked against all that the one before it taught: an end that several peers send costs its signatures
-//! once.
+//! An answer has up to 64 certificates of up to 128 signatures each. Its check takes some tenths of a second, so it
+//! runs beside the engine. The next answer is checked against all that the one before it taught: an end that several
+//! peers send costs its signatures once.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -67,8 +67,8 @@ impl Engine {
         self.run(CheckEpochs { peer, first }, Job::CheckEpochs { answer, first, trust });
     }
 
-    /// Takes the result of a check. What it taught is true, whichever peer sent it. Then judges the peer's summary, which named an unknown
-    /// epoch.
+    /// Takes the result of a check. What it taught is true, whichever peer sent it. Then judges the peer's summary,
+    /// which named an unknown epoch.
     pub(super) fn checked_epochs(&mut self, check: CheckEpochs, proved: ProvedEnds, now: Instant) {
         let CheckEpochs { peer, first } = check;
         let ProvedEnds { trust, ends, next, fault } = proved;
@@ -104,8 +104,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Learns the next epoch's validators from a verified certificate that ends its own epoch. From then on the old signers have no say in
-    /// later batches, even while all peers are silent about the new epoch.
+    /// Learns the next epoch's validators from a verified certificate that ends its own epoch. From then on the old
+    /// signers have no say in later batches, even while all peers are silent about the new epoch.
     pub(super) fn learn_end(&mut self, certificate: &Certificate) {
         let info = &certificate.info;
         if info.next_validators.is_none() || info.epoch != self.trust.epoch() {

@@ -1,11 +1,12 @@
 //! [`GivenUp`]: snapshots that could not be fetched, and the peers that promised them.
 //!
-//! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many
-//! in turn holds a node up no longer than offering one. The peer may still serve batches, and keeps its score. An honest server that
-//! lacked time suffers no harm, and a node that needs it is back in a minute. A peer that cannot merge a range delta is asked for no
-//! range delta for a minute. A peer that delivered is also ignored for that minute if another way was faster, but never longer.
-//! Strangers' promises of a faster way can end a progressing restore, or batches in flight, but ever more seldom. Otherwise a liar that
-//! comes back under a new key after each ban would keep a node from the batches that it could have.
+//! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time.
+//! So offering many in turn holds a node up no longer than offering one. The peer may still serve batches, and keeps
+//! its score. An honest server that lacked time suffers no harm, and a node that needs it is back in a minute. A peer
+//! that cannot merge a range delta is asked for no range delta for a minute. A peer that delivered is also ignored for
+//! that minute if another way was faster, but never longer. Strangers' promises of a faster way can end a progressing
+//! restore, or batches in flight, but ever more seldom. Otherwise a liar that comes back under a new key after each ban
+//! would keep a node from the batches that it could have.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,7 +35,8 @@ pub(super) struct GivenUp {
     peers: BTreeMap<PeerId, Promised>,
     /// Peers that cannot merge a range delta, and until when they are asked for none. Their snapshots count.
     unmerged: BTreeMap<PeerId, Instant>,
-    /// Until when strangers' promises of a faster way count for nothing, and how often such a promise was followed in vain.
+    /// Until when strangers' promises of a faster way count for nothing, and how often such a promise was followed in
+    /// vain.
     word: Option<Promised>,
     /// Number of snapshots and peers that are ignored now.
     active: usize,
@@ -82,7 +84,8 @@ impl GivenUp {
         self.unmerged.get(peer).is_some_and(|until| *until > now)
     }
 
-    /// Ignores the snapshots of peers that kept their promises but were slower than another way. This pause does not grow.
+    /// Ignores the snapshots of peers that kept their promises but were slower than another way. This pause does not
+    /// grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
@@ -99,7 +102,8 @@ impl GivenUp {
         self.word.is_none_or(|word| word.until <= now)
     }
 
-    /// Records that strangers' promises ended progressing work in vain. The pause before the next time doubles each time.
+    /// Records that strangers' promises ended progressing work in vain. The pause before the next time doubles each
+    /// time.
     pub(super) fn took_word(&mut self, now: Instant) {
         let times = self.word.map_or(0, |word| word.times);
         let pause = (2 * FIRST).saturating_mul(2u32.saturating_pow(times)).min(LONGEST);

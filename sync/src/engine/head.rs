@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use super::{Engine, effect::Job, jobs::CheckAnnounced};
 use crate::{error::Fault, protocol::Announcement, verify};
 
-/// Batches ahead of the head whose announcements wait for their predecessors. A later announcement is of no use before its batch is
-/// fetched.
+/// Batches ahead of the head whose announcements wait for their predecessors. A later announcement is of no use before
+/// its batch is fetched.
 const ANNOUNCED_MAX: u64 = 8;
-/// Most peers whose announcement of one batch is kept. A certificate is true whichever peer shows it, but the rest may be false. Then
-/// the next peer's announcement is taken.
+/// Most peers whose announcement of one batch is kept. A certificate is true whichever peer shows it, but the rest may
+/// be false. Then the next peer's announcement is taken.
 const ANNOUNCERS_MAX: usize = 3;
 /// Most bytes of all waiting announcements. Beyond this, the peer that holds the most loses its last one.
 const ANNOUNCED_BYTES_MAX: usize = 64 << 20;
@@ -22,7 +22,8 @@ const AHEAD_MAX: u64 = 4;
 /// A batch this far behind the head is old news: a peer that lags fetches batches and does not pass them on.
 const STALE_BATCHES: u64 = 1_024;
 
-/// An announcement whose certificate was checked and belongs to its header. Its body and its place in the ledger were not checked.
+/// An announcement whose certificate was checked and belongs to its header. Its body and its place in the ledger were
+/// not checked.
 #[derive(Debug)]
 struct Announced {
     from: PeerId,
@@ -111,7 +112,8 @@ impl Announcements {
     }
 }
 
-/// Reads the epoch of an announcement's header, which follows number and parent. A long message need not be decoded for it.
+/// Reads the epoch of an announcement's header, which follows number and parent. A long message need not be decoded for
+/// it.
 fn epoch_of(payload: &[u8]) -> Option<Epoch> {
     payload.get(8 + 32..)?.first_chunk().map(|bytes| Epoch(u64::from_le_bytes(*bytes)))
 }
@@ -155,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Decodes an announcement and makes the checks that need no ledger. Returns `None` if its epoch is still unknown; the
-    /// announcement then stays undecoded.
+    /// Decodes an announcement and makes the checks that need no ledger. Returns `None` if its epoch is still unknown;
+    /// the announcement then stays undecoded.
     fn opened(&mut self, payload: &[u8]) -> Result<Option<Announcement>, Fault> {
         if epoch_of(payload).is_some_and(|epoch| epoch > self.trust.epoch()) {
             return Ok(None);
@@ -167,8 +169,9 @@ impl Engine {
         Ok(Some(announcement))
     }
 
-    /// Handles an announcement that shows a peer ahead. A peer announces a batch before it commits it, and may be an epoch ahead, so only
-    /// its next summary reports its own head. Returns whether to ask for one. However much a peer announces, one request is open at a time.
+    /// Handles an announcement that shows a peer ahead. A peer announces a batch before it commits it, and may be an
+    /// epoch ahead, so only its next summary reports its own head. Returns whether to ask for one. However much a peer
+    /// announces, one request is open at a time.
     fn expect_more(&mut self, from: PeerId) -> bool {
         if self.streams.is_asked(&from) || !self.book.knows(&from) {
             return false;
@@ -189,13 +192,14 @@ impl Engine {
         self.patience = patience;
     }
 
-    /// Whether the next batch became known so recently that others in this process may still commit it. The time since the last batch
-    /// says nothing: on a chain with seconds between its batches it is long whenever the next one comes.
+    /// Whether the next batch became known so recently that others in this process may still commit it. The time since
+    /// the last batch says nothing: on a chain with seconds between its batches it is long whenever the next one comes.
     pub(super) fn is_patient(&self, now: Instant) -> bool {
         self.ahead_at.is_some_and(|at| now.saturating_duration_since(at) < self.patience)
     }
 
-    /// Hands the worker the announcement of the batch after the head, or after the last announced batch that went on to execution.
+    /// Hands the worker the announcement of the batch after the head, or after the last announced batch that went on to
+    /// execution.
     pub(super) fn start_announced(&mut self, now: Instant) {
         // Consensus in this process commits the batch sooner than a second execution here would.
         if self.jobs.announced.is_any() || self.is_patient(now) {

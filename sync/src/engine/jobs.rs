@@ -1,7 +1,7 @@
 //! [`Jobs`]: the work that runs beside the engine, each job with the data kept for its result.
 //!
-//! Each kind of job has one field here, with one type for the data kept while it runs and one for its result. This table is the only
-//! record of running jobs.
+//! Each kind of job has one field here, with one type for the data kept while it runs and one for its result. This
+//! table is the only record of running jobs.
 
 use std::collections::BTreeMap;
 

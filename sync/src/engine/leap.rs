@@ -21,8 +21,8 @@ use crate::{
 const ROW_BYTES: f64 = 40.0;
 /// A restore's speed is judged after this many request deadlines.
 const PACE_DEADLINES: u32 = 3;
-/// A restore goes on unless it takes this many times as long as another way, plus the time in which that would show. The other way
-/// rests on promises.
+/// A restore goes on unless it takes this many times as long as another way, plus the time in which that would show.
+/// The other way rests on promises.
 const OUTPACED: f64 = 3.0;
 /// The same if the other way rests on measured rates.
 const OUTPACED_BY_PROVEN: f64 = 2.0;
@@ -47,8 +47,9 @@ impl Engine {
         is_outpaced
     }
 
-    /// Whether a restore, at its measured rate, takes far longer than a way by peers that have delivered. Their rates are no promises, so
-    /// they are compared sooner, unless the policy pins the way. The rows stay, and the snapshot's price is right from then on.
+    /// Whether a restore, at its measured rate, takes far longer than a way by peers that have delivered. Their rates
+    /// are no promises, so they are compared sooner, unless the policy pins the way. The rows stay, and the snapshot's
+    /// price is right from then on.
     pub(super) fn is_outpaced_by_proven(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let is_free = self.config.mode == Mode::Auto;
         let Some(restore) = self.restore.as_mut().filter(|_| is_free) else { return false };
@@ -64,9 +65,10 @@ impl Engine {
         is_outpaced
     }
 
-    /// Returns the best way without the peers that serve the restore. Beside a range delta, other peers may have the whole snapshot. Beside
-    /// a progressing restore, strangers' promises count little: they are heard seldom, and all together as one peer. A snapshot then counts
-    /// only if two peers or a proven one offer it. No snapshot counts as smaller than this one has shown to be.
+    /// Returns the best way without the peers that serve the restore. Beside a range delta, other peers may have the
+    /// whole snapshot. Beside a progressing restore, strangers' promises count little: they are heard seldom, and all
+    /// together as one peer. A snapshot then counts only if two peers or a proven one offer it. No snapshot counts as
+    /// smaller than this one has shown to be.
     fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
         let number = restore.number();
         let mut others = candidates.to_vec();
@@ -98,7 +100,8 @@ impl Engine {
         }
     }
 
-    /// Begins a restore. Drops the batches in flight: even with them, the batches would take longer. A running commit ends first.
+    /// Begins a restore. Drops the batches in flight: even with them, the batches would take longer. A running commit
+    /// ends first.
     pub(super) fn leap(
         &mut self,
         number: BatchNumber,

@@ -1,10 +1,10 @@
 //! [`Links`]: how many bytes may be in flight to each peer, by what it delivers.
 //!
-//! A window is twice the bandwidth-delay product. The rate is the best of the last ten seconds, over an answer's time or over
-//! the last round trip. The delay is the shortest answer of the last minute. While a window is full it grows with every answer,
-//! because each then delivers more in the same time. So it doubles per round trip until the peer, the link, or this node is the
-//! limit. Answers to few requests say nothing about the peer's capacity. Source: BBR (Cardwell et al., 2016), applied to whole
-//! requests.
+//! A window is twice the bandwidth-delay product. The rate is the best of the last ten seconds, over an answer's time
+//! or over the last round trip. The delay is the shortest answer of the last minute. While a window is full it grows
+//! with every answer, because each then delivers more in the same time. So it doubles per round trip until the peer,
+//! the link, or this node is the limit. Answers to few requests say nothing about the peer's capacity. Source: BBR
+//! (Cardwell et al., 2016), applied to whole requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,8 +23,8 @@ const STARTING: Duration = Duration::from_secs(1);
 const WINDOW_MAX: f64 = 32e6;
 /// Smallest window, so that small answers overlap.
 const WINDOW_MIN: f64 = 256e3;
-/// This many long answers may overlap too, so that the window of a distant peer can grow. The peer must deliver them within the time
-/// below.
+/// This many long answers may overlap too, so that the window of a distant peer can grow. The peer must deliver them
+/// within the time below.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
 /// Answers come in bursts, so bytes within a shorter time than this say nothing about a rate.
@@ -35,15 +35,16 @@ const RATE_AGE: Duration = Duration::from_secs(10);
 const DELAY_AGE: Duration = Duration::from_secs(60);
 /// Presumed rate of an unmeasured peer, in bytes per second, for its requests.
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
-/// The same for plans: a link of 100 Mbit/s, or of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over before a rate is measured.
+/// The same for plans: a link of 100 Mbit/s, or of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over before a
+/// rate is measured.
 const RATE_FAR: f64 = 12.5e6;
 const RATE_NEAR: f64 = 125e6;
 /// A peer whose round trip is shorter is in the same building, or on the same machine.
 const NEAR: Duration = Duration::from_millis(20);
 /// Presumed delay of an unmeasured peer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
-/// A peer that another one overtook counts as this much slower, twice as much each time in a row, until it delivers again. Requests that
-/// are overtaken at the same moment have one cause, and count once.
+/// A peer that another one overtook counts as this much slower, twice as much each time in a row, until it delivers
+/// again. Requests that are overtaken at the same moment have one cause, and count once.
 const LATE_FIRST: Duration = Duration::from_millis(200);
 const LATE_MAX: Duration = Duration::from_secs(10);
 /// This lateness is forgotten after that time, so that a peer that stalled once is asked again.
@@ -158,8 +159,8 @@ impl Links {
         }
     }
 
-    /// The highest rate that a peer's silence allows, in bytes per second. So the price of a way that rests on promises grows with the
-    /// wait, until another way is cheaper.
+    /// The highest rate that a peer's silence allows, in bytes per second. So the price of a way that rests on promises
+    /// grows with the wait, until another way is cheaper.
     pub(super) fn rate_max(&self, peer: &PeerId, now: Instant) -> f64 {
         let owed = self.0.get(peer).and_then(|link| link.owed);
         let late = owed.and_then(|owed| Some((owed.waited(now)?.checked_sub(OWED_GRACE)?, owed.bytes)));
@@ -230,8 +231,8 @@ impl Links {
         };
     }
 
-    /// The time that is added to a peer's expected answers. However well a peer did before, once it holds answers back it delays a request
-    /// or two, and not each.
+    /// The time that is added to a peer's expected answers. However well a peer did before, once it holds answers back
+    /// it delays a request or two, and not each.
     pub(super) fn lateness(&self, peer: &PeerId, now: Instant) -> Duration {
         let overtaken = self.0.get(peer).and_then(|link| link.overtaken);
         match overtaken.filter(|(_, last)| now.saturating_duration_since(*last) < LATE_AGE) {
@@ -275,8 +276,8 @@ impl Links {
         link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))
     }
 
-    /// The best measured rate of a peer, in bytes per second. In its first second it counts as at least the presumed rate: answers that
-    /// come side by side each take as long as all of them, and say little one by one.
+    /// The best measured rate of a peer, in bytes per second. In its first second it counts as at least the presumed
+    /// rate: answers that come side by side each take as long as all of them, and say little one by one.
     pub(super) fn rate(&self, peer: &PeerId, now: Instant) -> Option<f64> {
         let link = self.0.get(peer)?;
         let is_new = link.began.is_some_and(|began| now.saturating_duration_since(began) < STARTING);
@@ -284,8 +285,8 @@ impl Links {
         link.rate().map(|rate| if is_new { rate.max(least) } else { rate })
     }
 
-    /// The rate by which ranges are cut, in bytes per second: the measured one, or a low one for a far peer without measurements. The
-    /// stages cannot work side by side until the first range is here.
+    /// The rate by which ranges are cut, in bytes per second: the measured one, or a low one for a far peer without
+    /// measurements. The stages cannot work side by side until the first range is here.
     pub(super) fn cut_rate(&self, peer: &PeerId) -> f64 {
         let unseen = if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN };
         self.0.get(peer).and_then(Link::rate).unwrap_or(unseen)
@@ -421,7 +422,8 @@ mod tests {
         assert_eq!(links.lateness(&peer(), now), Duration::ZERO);
     }
 
-    /// Goal: a silent stranger on the same machine delays a long first range no longer than an honest near peer would take.
+    /// Goal: a silent stranger on the same machine delays a long first range no longer than an honest near peer would
+    /// take.
     #[test]
     fn a_near_peer_is_late_soon() {
         let (mut links, now) = (Links::default(), Instant::now());
@@ -435,7 +437,8 @@ mod tests {
         assert!(links.expected(&far, 1_000_000) >= Duration::from_millis(600));
     }
 
-    /// Goal: the longer a peer sends nothing of what it was asked for, the lower its rate counts, until an answer comes or is not awaited.
+    /// Goal: the longer a peer sends nothing of what it was asked for, the lower its rate counts, until an answer comes
+    /// or is not awaited.
     #[test]
     fn a_promise_is_worth_less_the_longer_it_is_waited_for() {
         let (mut links, start) = (Links::default(), Instant::now());

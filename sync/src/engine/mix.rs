@@ -4,8 +4,8 @@ use crate::plan::RangeMode;
 
 /// Most batches of one mode's lead over its share that are made up for.
 const OWED_MAX: f64 = 1_024.0;
-/// If the share changes by more than this, one mode's lead is not made up for. It was right by what was known then. To make up for it
-/// would leave the peers of that mode without work for hundreds of batches.
+/// If the share changes by more than this, one mode's lead is not made up for. It was right by what was known then. To
+/// make up for it would leave the peers of that mode without work for hundreds of batches.
 const SHARE_STEP: f64 = 0.1;
 
 /// The turns of both modes.
@@ -74,7 +74,8 @@ mod tests {
         }
     }
 
-    /// Goal: one mode's lead is made up for while the share is about the same. A newly planned share counts from then on.
+    /// Goal: one mode's lead is made up for while the share is about the same. A newly planned share counts from then
+    /// on.
     #[test]
     fn a_new_share_lets_go_of_what_was_owed() {
         let ahead = Mix { share: 0.7, owed: -200.0, ..Mix::default() };

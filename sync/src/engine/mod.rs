@@ -1,12 +1,13 @@
 //! [`Engine`]: the sync daemon's decisions, without I/O, threads or clock.
 //!
-//! Events go in through `handle_…(event, now)`. Effects come out of [`Engine::poll_effect`], and the time of the next call comes out of
-//! [`Engine::poll_timeout`]. So a simulator runs the same engine that ships, and the same events give the same decisions.
+//! Events go in through `handle_…(event, now)`. Effects come out of [`Engine::poll_effect`], and the time of the next
+//! call comes out of [`Engine::poll_timeout`]. So a simulator runs the same engine that ships, and the same events give
+//! the same decisions.
 //!
-//! Call order: after every `handle_…` the driver takes and performs effects in order until none is left, and then asks for the
-//! timeout. It calls [`Engine::handle_timeout`] at that time or later; an earlier call changes nothing. `now` never decreases between
-//! calls, but it may stay the same. After [`Engine::handle_timeout`] with `now`, the next timeout is later than `now`, so a driver
-//! never spins. Without a timeout, only an event can change anything.
+//! Call order: after every `handle_…` the driver takes and performs effects in order until none is left, and then asks
+//! for the timeout. It calls [`Engine::handle_timeout`] at that time or later; an earlier call changes nothing. `now`
+//! never decreases between calls, but it may stay the same. After [`Engine::handle_timeout`] with `now`, the next
+//! timeout is later than `now`, so a driver never spins. Without a timeout, only an event can change anything.
 //!
 //! ```text
 //!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
@@ -14,8 +15,8 @@
 //!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────┘
 //! ```
 //!
-//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `tail` bound the ranges in flight. Chunks and announcements are bounded by
-//! count, and each peer's requests by its window.
+//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `tail` bound the ranges in flight. Chunks and announcements are
+//! bounded by count, and each peer's requests by its window.
 
 mod answers;
 mod backfill;
@@ -97,7 +98,8 @@ pub struct Engine {
     head: BatchNumber,
     /// When a batch after the head became known; `None` at the head.
     ahead_at: Option<Instant>,
-    /// The highest certified batch that any peer has shown, even a peer that has since disconnected: a certified batch stays certified.
+    /// The highest certified batch that any peer has shown, even a peer that has since disconnected: a certified batch
+    /// stays certified.
     newest: BatchNumber,
     begun: Option<BatchNumber>,
     book: PeerBook,
@@ -163,8 +165,8 @@ pub struct Engine {
 pub struct Setup {
     /// Whether the node asks for hints.
     pub hints: bool,
-    /// How long a new batch is left to others in this process (a validator's consensus) before the engine fetches it; zero for a
-    /// fullnode.
+    /// How long a new batch is left to others in this process (a validator's consensus) before the engine fetches it;
+    /// zero for a fullnode.
     pub patience: Duration,
     /// The operator's waypoint; batch 0 if none is set.
     pub waypoint: BatchNumber,
@@ -282,8 +284,8 @@ impl Engine {
         }
     }
 
-    /// Takes the news that others in this process assemble a batch and will hand it over through [`Engine::handle_broadcast`]. The engine
-    /// does not fetch it before `until`.
+    /// Takes the news that others in this process assemble a batch and will hand it over through
+    /// [`Engine::handle_broadcast`]. The engine does not fetch it before `until`.
     pub fn handle_coming(&mut self, number: BatchNumber, until: Instant) {
         if number > self.head {
             self.coming.add(number, until);
@@ -340,7 +342,8 @@ impl Engine {
         self.effects.pop_front()
     }
 
-    /// Returns the time of the next [`Engine::handle_timeout`] if no event comes first. `None` if only an event can change anything.
+    /// Returns the time of the next [`Engine::handle_timeout`] if no event comes first. `None` if only an event can
+    /// change anything.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next().map(|(at, _)| at)
     }

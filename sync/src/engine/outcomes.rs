@@ -102,7 +102,8 @@ impl Engine {
         }
     }
 
-    /// Records a chunk's cost. A range delta's changes do not fill the requested length, so only rows show what a byte costs.
+    /// Records a chunk's cost. A range delta's changes do not fill the requested length, so only rows show what a byte
+    /// costs.
     fn restore_worked(&mut self, answer: &RestoreAnswer, took: Duration, now: Instant) {
         match (&answer.key, &answer.request) {
             (Key::Chunk(_), Request::Chunk { bytes_max, .. }) => {
@@ -288,7 +289,8 @@ impl Engine {
         self.moved(head, now);
     }
 
-    /// Halves the bound on range deltas: no peer can serve one over this many batches. After a while a longer one is tried again.
+    /// Halves the bound on range deltas: no peer can serve one over this many batches. After a while a longer one is
+    /// tried again.
     pub(super) fn range_delta_too_long(&mut self, number: BatchNumber, now: Instant) {
         self.range_delta_max = number.since(self.head) / 2;
         self.range_delta_grows = Some(now + RANGE_DELTA_GROWS);
@@ -303,9 +305,9 @@ impl Engine {
         }
     }
 
-    /// Abandons a takeover that cannot end. One that was too large is tried again once half of its batches are left, or once the bound
-    /// grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with the most rows for its share of the
-    /// paths, so its sender's snapshots are ignored for a while.
+    /// Abandons a takeover that cannot end. One that was too large is tried again once half of its batches are left, or
+    /// once the bound grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with
+    /// the most rows for its share of the paths, so its sender's snapshots are ignored for a while.
     fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "the way to the snapshot is left, and another one taken");
@@ -320,7 +322,8 @@ impl Engine {
         self.abandon();
     }
 
-    /// Abandons the restore. Restored rows stay, and a later plan may resume from them. Batches fetched behind it lose their base.
+    /// Abandons the restore. Restored rows stay, and a later plan may resume from them. Batches fetched behind it lose
+    /// their base.
     pub(super) fn abandon(&mut self) {
         if self.restore.take().is_some() {
             self.tail = Tail::new(self.head);

@@ -1,7 +1,7 @@
 //! [`Pace`]: how fast the pipeline really works, compared with its prices, and so when it will reach the target.
 //!
-//! Prices say how different kinds of work compare, and which stage is the slowest. The last seconds show how long that really takes: the
-//! work done in them has a price too.
+//! Prices say how different kinds of work compare, and which stage is the slowest. The last seconds show how long that
+//! really takes: the work done in them has a price too.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -48,7 +48,8 @@ impl Pace {
         self.samples.clear();
     }
 
-    /// Seconds that the remaining work of price `left` takes, by how the time of the last seconds compares with the price of their work.
+    /// Seconds that the remaining work of price `left` takes, by how the time of the last seconds compares with the
+    /// price of their work.
     pub(super) fn seconds(&self, now: Instant, left: f64, price: impl Fn(&Load) -> f64) -> f64 {
         let shown = self.samples.front().and_then(|(at, before)| {
             let seconds = now.saturating_duration_since(*at).as_secs_f64();

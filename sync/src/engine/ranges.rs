@@ -16,7 +16,8 @@ use crate::{
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
-/// A range is as long as what its peer delivers in this time. That is short beside a hedge, and long beside the cost of a request.
+/// A range is as long as what its peer delivers in this time. That is short beside a hedge, and long beside the cost of
+/// a request.
 const PIECE_SECONDS: f64 = 0.25;
 /// Least compressed bytes of a range.
 const PIECE_BYTES_MIN: f64 = 128e3;
@@ -26,20 +27,20 @@ const LOOK_BATCHES: u64 = 64;
 const WAITING_RANGES: usize = 4;
 /// Beside ranges of deltas, a range that is replayed is executed in about this time.
 const REPLAY_SECONDS: f64 = 0.5;
-/// The first ranges of a mix are replayed: as many as are executed in about this time, by the costs that are known then. On a slow link
-/// the first deltas take as long to come, and replays behind them would wait for them.
+/// The first ranges of a mix are replayed: as many as are executed in about this time, by the costs that are known
+/// then. On a slow link the first deltas take as long to come, and replays behind them would wait for them.
 const HEAD_START_SECONDS: f64 = 0.5;
 /// Deltas of the last batches before the target, as many as this, come with all parts that the node keeps.
 const WHOLE_BATCHES: u64 = 64;
 /// How long deltas come alone, after a peer that claims to have the other parts was late.
 const WHOLE_REST: Duration = Duration::from_secs(30);
-/// Other ranges are lent to peers with deltas while fewer ranges of deltas than this are requested: while one is in flight, the next is
-/// requested.
+/// Other ranges are lent to peers with deltas while fewer ranges of deltas than this are requested: while one is in
+/// flight, the next is requested.
 const LENT_MAX: usize = 2;
 
 impl Engine {
-    /// Asks for ranges while the buffer has room. All have one mode, or a share of the batches is replayed and the others are applied by
-    /// deltas.
+    /// Asks for ranges while the buffer has room. All have one mode, or a share of the batches is replayed and the
+    /// others are applied by deltas.
     pub(super) fn fill(&mut self, mode: RangeMode, replayed: Option<f64>, candidates: &[Candidate]) {
         // Answers that wait for their check are held in addition to their pieces.
         let budget = (u64::from(self.config.buffer_mib.get()) << 20).saturating_sub(self.checking.bytes());
@@ -98,8 +99,8 @@ impl Engine {
         self.tail.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
     }
 
-    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back the head comes
-    /// first, and the backfill fetches those parts.
+    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back
+    /// the head comes first, and the backfill fetches those parts.
     fn comes_whole(&self, first: BatchNumber, last: BatchNumber) -> bool {
         self.is_near(last) && self.are_whole(first)
     }
@@ -132,8 +133,8 @@ impl Engine {
         self.ratios.bytes(mode, &self.batch(first), self.fetched()).max(64.0)
     }
 
-    /// Batches of a range, which ends at a multiple of a power of two. So followers with similar links ask for the same ranges, and a peer
-    /// makes each answer once for all of them.
+    /// Batches of a range, which ends at a multiple of a power of two. So followers with similar links ask for the same
+    /// ranges, and a peer makes each answer once for all of them.
     fn piece_batches(
         &self,
         first: BatchNumber,
@@ -210,7 +211,8 @@ impl Engine {
         asked_whole && !self.are_whole(first) && self.may_turn(first, |streams, key| streams.is_waiting(key))
     }
 
-    /// Ends a mix. From now on one mode follows everything, including ranges of the other mode that no peer was asked for.
+    /// Ends a mix. From now on one mode follows everything, including ranges of the other mode that no peer was asked
+    /// for.
     fn end_mix(&mut self, mode: RangeMode, candidates: &[Candidate]) {
         let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().filter(|(_, of)| *of != mode).collect();
         for (first, _) in asked {
@@ -221,9 +223,9 @@ impl Engine {
         }
     }
 
-    /// Executes the range that everything else waits for if its deltas fail to come. Either no peer has room for the request or the answer
-    /// is late, and a peer that lacks its deltas serves its bodies. Call this when no other peer can be asked. Returns whether the range is
-    /// now replayed.
+    /// Executes the range that everything else waits for if its deltas fail to come. Either no peer has room for the
+    /// request or the answer is late, and a peer that lacks its deltas serves its bodies. Call this when no other peer
+    /// can be asked. Returns whether the range is now replayed.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let may = self.may_change(Mode::Replay);
         let awaited = self.tail.awaited().filter(|_| may);
@@ -243,9 +245,9 @@ impl Engine {
         takes
     }
 
-    /// If the awaited range was requested with all its parts and is late, asks a peer that keeps less for its deltas alone. With `proven`,
-    /// asks only a peer that has delivered. So a peer that claims everything and sends nothing delays the head once. Returns whether it
-    /// asks.
+    /// If the awaited range was requested with all its parts and is late, asks a peer that keeps less for its deltas
+    /// alone. With `proven`, asks only a peer that has delivered. So a peer that claims everything and sends nothing
+    /// delays the head once. Returns whether it asks.
     pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
         let Some(first) = self.tail.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
         else {
@@ -271,8 +273,9 @@ impl Engine {
         takes
     }
 
-    /// Runs [`Engine::take_over`] before the next stranger is asked for what the last one owes. It does so if a proven peer has the bodies
-    /// and no proven one has the deltas. All strangers may be one peer: under ever new keys it would hold this range up again and again.
+    /// Runs [`Engine::take_over`] before the next stranger is asked for what the last one owes. It does so if a proven
+    /// peer has the bodies and no proven one has the deltas. All strangers may be one peer: under ever new keys it
+    /// would hold this range up again and again.
     pub(super) fn take_over_from_strangers(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let Some(first) = self.tail.awaited().filter(|first| !self.streams.is_waiting(&Key::Range(*first)))
         else {
@@ -282,8 +285,9 @@ impl Engine {
         is_proven(RangeMode::Replay) && !is_proven(RangeMode::Delta) && self.take_over(candidates, now)
     }
 
-    /// Asks for the deltas of the last range that is to be replayed, if idle peers without bodies deliver them before execution gets there.
-    /// So these peers work until both ends meet, whatever share was planned. Returns whether a range was lent.
+    /// Asks for the deltas of the last range that is to be replayed, if idle peers without bodies deliver them before
+    /// execution gets there. So these peers work until both ends meet, whatever share was planned. Returns whether a
+    /// range was lent.
     pub(super) fn lend(&mut self, candidates: &[Candidate]) -> bool {
         let asked = self.tail.asked().filter(|(_, mode)| *mode == RangeMode::Delta).count();
         if asked >= LENT_MAX || !self.may_change(Mode::Delta) {

@@ -107,7 +107,8 @@ impl Counters {
 }
 
 impl Engine {
-    /// Records what the node does now. At the head this changes with every batch, so the operators' texts are not made here.
+    /// Records what the node does now. At the head this changes with every batch, so the operators' texts are not made
+    /// here.
     pub(super) fn note(&mut self, plan: &Plan, holds: bool) {
         let of_mode = |mode| match mode {
             RangeMode::Replay => Phase::Replay,
@@ -191,8 +192,8 @@ impl Engine {
         }
     }
 
-    /// Seconds to the target: the work ahead at the pipeline's pace, after the rows of a restore. `None` while nobody can tell: no peer is
-    /// connected, or none has the next batch.
+    /// Seconds to the target: the work ahead at the pipeline's pace, after the rows of a restore. `None` while nobody
+    /// can tell: no peer is connected, or none has the next batch.
     fn eta_seconds(&self, snapshot: Option<&SnapshotStatus>, now: Instant) -> Option<f64> {
         let plan = match &self.restore {
             Some(restore) => restore.behind.as_ref().or(self.plan.as_ref())?,

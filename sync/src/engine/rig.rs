@@ -221,8 +221,8 @@ impl Rig {
         self.answer_if(peer, |_| true)
     }
 
-    /// Lets a distant peer answer its requests, one round trip after the other, until the node's head is `head`. Returns the number of
-    /// round trips.
+    /// Lets a distant peer answer its requests, one round trip after the other, until the node's head is `head`.
+    /// Returns the number of round trips.
     #[track_caller]
     pub(super) fn rounds(&mut self, peer: PeerId, head: u64) -> usize {
         let mut rounds = 0;

@@ -1,5 +1,5 @@
-//! [`Rumours`]: batches that peers say they have, before their summaries show it. Peers announce a batch once they have checked it,
-//! which is before they commit it.
+//! [`Rumours`]: batches that peers say they have, before their summaries show it. Peers announce a batch once they have
+//! checked it, which is before they commit it.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,7 +1,7 @@
 //! [`Streams`]: the things wanted, the peers asked for each, and when to ask another peer too.
 //!
-//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it: one after the other as they
-//! fail, or another one in addition when an answer takes longer than usual.
+//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it: one after the
+//! other as they fail, or another one in addition when an answer takes longer than usual.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -120,8 +120,9 @@ pub(super) struct Flight {
 
 /// Most peers asked for one thing at once.
 const FLIGHTS_MAX: usize = 3;
-/// The same for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked, and gets no
-/// other request meanwhile. So silent strangers delay the first range only for the time that it takes to ask each of them once.
+/// The same for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked,
+/// and gets no other request meanwhile. So silent strangers delay the first range only for the time that it takes to
+/// ask each of them once.
 const URGENT_FLIGHTS_MAX: usize = 16;
 /// Least time before a hedge. Sooner, every hiccup would double the traffic.
 const HEDGE_MIN: Duration = Duration::from_millis(100);
@@ -216,7 +217,8 @@ impl Streams {
         self.wanted.keys().filter(|key| matches!(key, Key::Chunk(_))).count()
     }
 
-    /// Removes a thing that came or is no longer wanted, and cancels its open requests. Returns the peers that were late with it.
+    /// Removes a thing that came or is no longer wanted, and cancels its open requests. Returns the peers that were
+    /// late with it.
     pub(super) fn settle(&mut self, key: &Key, effects: &mut Effects) -> Vec<PeerId> {
         let Some(wanted) = self.wanted.remove(key) else { return Vec::new() };
         let mut late = Vec::new();
@@ -278,8 +280,8 @@ impl Streams {
         Some(flight)
     }
 
-    /// Asks for things that no peer is asked for, and asks another peer if an answer is late. `checking` says whether an answer came and is
-    /// being checked. Returns whether any peer was asked.
+    /// Asks for things that no peer is asked for, and asks another peer if an answer is late. `checking` says whether
+    /// an answer came and is being checked. Returns whether any peer was asked.
     pub(super) fn assign(
         &mut self,
         now: Instant,
@@ -345,8 +347,8 @@ impl Streams {
         let time = |peer: &Candidate| {
             let reliability = book.reliability(&peer.peer, now).max(0.05);
             let expected = self.links.expected(&peer.peer, bytes);
-            // A failure costs at least a hedge's time. So a batch at the head, whose answer takes some milliseconds, goes to a peer that
-            // has delivered, and not to a nearer stranger.
+            // A failure costs at least a hedge's time. So a batch at the head, whose answer takes some milliseconds,
+            // goes to a peer that has delivered, and not to a nearer stranger.
             let failing = expected.max(HEDGE_MIN).mul_f64(1.0 / reliability - 1.0);
             expected + failing + self.links.lateness(&peer.peer, now)
         };
@@ -391,7 +393,8 @@ impl Streams {
     pub(super) fn next_hedge(&self, now: Instant) -> Option<Instant> {
         let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, About::Wanted(_));
         let waiting = self.flights.values().filter(can_be);
-        // A late request would have gone to another peer if one had room. Only an answer makes room, and that is an event.
+        // A late request would have gone to another peer if one had room. Only an answer makes room, and that is an
+        // event.
         waiting.map(|flight| flight.hedge_at).filter(|at| *at > now).min()
     }
 

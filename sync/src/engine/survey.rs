@@ -42,8 +42,8 @@ pub(super) struct Surveying {
 }
 
 impl Engine {
-    /// Asks for headers along the gap, where they are unknown. Returns whether the first plan waits for them. A pinned mode has no choice,
-    /// and uses them only to report progress.
+    /// Asks for headers along the gap, where they are unknown. Returns whether the first plan waits for them. A pinned
+    /// mode has no choice, and uses them only to report progress.
     pub(super) fn awaits_survey(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let keeping = candidates.iter().filter(|peer| peer.keeps_batches());
         let Some(target) = keeping.map(|peer| peer.head).max() else { return false };

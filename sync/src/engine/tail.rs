@@ -25,8 +25,8 @@ const PIECES_MAX: usize = 256;
 const PREPARED_MAX: usize = 2;
 /// A commit takes no further range once it has this many bytes.
 const COMMIT_BYTES: u64 = 16 << 20;
-/// Most compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take about ten times
-/// as much.
+/// Most compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take
+/// about ten times as much.
 const BELOW_BYTES_MAX: u64 = 16 << 20;
 
 /// A range in the pipeline.
@@ -34,7 +34,8 @@ const BELOW_BYTES_MAX: u64 = 16 << 20;
 pub(super) struct Piece {
     pub(super) last: BatchNumber,
     pub(super) mode: RangeMode,
-    /// Whether everything that the node keeps of its batches was requested, or is made here. Otherwise the backfill fetches the rest.
+    /// Whether everything that the node keeps of its batches was requested, or is made here. Otherwise the backfill
+    /// fetches the rest.
     pub(super) is_whole: bool,
     /// Compressed bytes that it holds: first estimated, then as they came, hints included.
     pub(super) bytes: u64,
@@ -168,8 +169,8 @@ impl Tail {
         matches!(piece.state, State::Asked).then_some(*first)
     }
 
-    /// Takes a checked range, with the work that its headers show. If it ends before its piece, the rest becomes a piece of its own.
-    /// Returns the first batch of that piece.
+    /// Takes a checked range, with the work that its headers show. If it ends before its piece, the rest becomes a
+    /// piece of its own. Returns the first batch of that piece.
     pub(super) fn arrived(
         &mut self,
         first: BatchNumber,
@@ -205,7 +206,8 @@ impl Tail {
         Some(first)
     }
 
-    /// Takes an announced batch, if it is the next one or a piece of its own that has not arrived. Returns whether it was taken.
+    /// Takes an announced batch, if it is the next one or a piece of its own that has not arrived. Returns whether it
+    /// was taken.
     pub(super) fn announced(&mut self, range: VerifiedRange, amount: Amount, from: PeerId) -> bool {
         let Some(number) = range.batches().first().map(|batch| batch.header.number) else { return false };
         if number == self.next {
@@ -337,8 +339,8 @@ impl Tail {
         let mut prepared = 0;
         let (mut has_all_before, mut below_bytes) = (true, 0);
         for (first, piece) in &mut self.pieces {
-            // A replay builds on committed batches, on batches executed here, and on opened deltas. Deltas that are not opened, or more
-            // of them than memory allows, do not count.
+            // A replay builds on committed batches, on batches executed here, and on opened deltas. Deltas that are not
+            // opened, or more of them than memory allows, do not count.
             let has_base = *first <= head.next() || (has_all_before && below_bytes <= BELOW_BYTES_MAX);
             match &piece.state {
                 State::Checked(..) => {

@@ -69,7 +69,8 @@ impl Timers {
         Timer::ALL.into_iter().filter_map(|timer| Some((self.get(timer)?, timer))).min()
     }
 
-    /// Sets a timer. A time that is over has had its turn and now waits for an event. Otherwise it would wake the engine for ever.
+    /// Sets a timer. A time that is over has had its turn and now waits for an event. Otherwise it would wake the
+    /// engine for ever.
     fn set(&mut self, timer: Timer, at: Option<Instant>, now: Instant) {
         self.0[timer as usize] = at.filter(|at| *at > now);
     }

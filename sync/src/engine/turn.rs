@@ -17,7 +17,8 @@ use crate::{
     protocol::Request,
 };
 
-/// A node leaves new batches to consensus while it is at most this many batches behind. Further back, consensus cannot help.
+/// A node leaves new batches to consensus while it is at most this many batches behind. Further back, consensus cannot
+/// help.
 const PATIENCE_BATCHES: u64 = 2;
 /// Approximate bytes of an answer that describes a peer: its summary, or the ends of epochs.
 const QUESTION_BYTES: u64 = 1_024;
@@ -177,7 +178,8 @@ impl Engine {
         }
         self.remode(candidates);
         self.note(&plan, holds);
-        // Once everything is asked for, nothing is left to plan. The last plan's reason still holds for the work in flight.
+        // Once everything is asked for, nothing is left to plan. The last plan's reason still holds for the work in
+        // flight.
         if plan.step != Step::Idle || self.tail.is_empty() {
             self.plan = Some(plan);
         }
@@ -291,8 +293,8 @@ impl Engine {
     }
 }
 
-/// The first whole batch and the head of each peer that keeps all parts that this node keeps. If a proven peer serves deltas,
-/// strangers do not count: otherwise the last batches would wait for strangers alone.
+/// The first whole batch and the head of each peer that keeps all parts that this node keeps. If a proven peer serves
+/// deltas, strangers do not count: otherwise the last batches would wait for strangers alone.
 fn wholes(candidates: &[Candidate]) -> Vec<(BatchNumber, BatchNumber)> {
     let have_proven_deltas = candidates.iter().any(|peer| peer.is_proven && peer.delta_from.is_some());
     let believed = candidates.iter().filter(|peer| peer.is_proven || !have_proven_deltas);

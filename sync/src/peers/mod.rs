@@ -1,4 +1,5 @@
-//! [`PeerBook`]: what the node knows about each peer, and how a peer's conduct changes that. [`view`] answers questions about the book.
+//! [`PeerBook`]: what the node knows about each peer, and how a peer's conduct changes that. [`view`] answers questions
+//! about the book.
 
 mod explore;
 mod reasons;
@@ -214,8 +215,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// Judges the hints of replayed batches: how many of their reads they named, and how many keys they named in vain. Wrong values
-    /// count as a failure, even if they changed nothing: they cost an execution.
+    /// Judges the hints of replayed batches: how many of their reads they named, and how many keys they named in vain.
+    /// Wrong values count as a failure, even if they changed nothing: they cost an execution.
     pub(crate) fn judge_hints(&mut self, id: &PeerId, now: Instant, hints: &HintUse) {
         let HintUse { named, used, reads, values_wrong } = *hints;
         let Some(peer) = self.peers.get_mut(id).filter(|_| reads > 0) else { return };
@@ -239,8 +240,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// Pauses a peer for an answer that was late, lost or refused. Returns how long. While the pause lasts, earlier requests may fail
-    /// for the same reason, which does not extend it.
+    /// Pauses a peer for an answer that was late, lost or refused. Returns how long. While the pause lasts, earlier
+    /// requests may fail for the same reason, which does not extend it.
     pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
         let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
         let paused = peer.benched_until.filter(|until| *until > now && peer.failures_in_row > 0);
@@ -306,8 +307,8 @@ impl PeerBook {
         }
     }
 
-    /// Drops a peer that proved itself wrong, with its score. The transport keeps it out. Until `until`, the book does not take it back
-    /// either, should it still be connected for a moment.
+    /// Drops a peer that proved itself wrong, with its score. The transport keeps it out. Until `until`, the book does
+    /// not take it back either, should it still be connected for a moment.
     pub(crate) fn ban(&mut self, id: PeerId, until: Instant, reason: String) {
         self.peers.remove(&id);
         self.away.remove(&id);

@@ -10,8 +10,8 @@
 //! score       = freshness * (200 + (measured - 200) * weight / (weight + 1))
 //! ```
 //!
-//! The weight is the number of judged requests. It and all sums halve every [`HALF_LIFE`], so a peer that is not measured any more
-//! returns to the score of an unknown one.
+//! The weight is the number of judged requests. It and all sums halve every [`HALF_LIFE`], so a peer that is not
+//! measured any more returns to the score of an unknown one.
 
 use std::time::Duration;
 
@@ -90,7 +90,8 @@ impl Score {
         self.failures += 1.0;
     }
 
-    /// Counts how useful the peer's hints of replayed batches were. A key named in vain costs a read, as a missing one does.
+    /// Counts how useful the peer's hints of replayed batches were. A key named in vain costs a read, as a missing one
+    /// does.
     pub(crate) fn hints(&mut self, now: Instant, hints: &HintUse) {
         self.decay(now);
         self.hinted += hints.used.min(hints.reads) as f64;
@@ -136,7 +137,8 @@ impl Score {
         let mut above = self.latency.iter().sum::<f64>() * TAIL;
         for (bucket, count) in self.latency.iter().enumerate().rev() {
             if *count > 0.0 && *count >= above {
-                // Interpolates within the bucket as if its answers were spread evenly, so that the estimate does not jump.
+                // Interpolates within the bucket as if its answers were spread evenly, so that the estimate does not
+                // jump.
                 return upper_edge(bucket) / 2f64.powf(above / count / 2.0);
             }
             above -= count;

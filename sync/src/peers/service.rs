@@ -1,14 +1,15 @@
 //! [`Service`]: whether a peer delivers what it claims to serve, or is busy whenever it is asked for it.
 //!
-//! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something and is always busy
-//! costs a turn each time. So it rests longer each time, and ranks by how often it delivered. Once it delivers, most of that is
-//! forgotten at once.
+//! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something
+//! and is always busy costs a turn each time. So it rests longer each time, and ranks by how often it delivered. Once
+//! it delivers, most of that is forgotten at once.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A kind of offer that peers make. Each kind is judged apart: delivering cheap things does not excuse refusing expensive ones.
+/// A kind of offer that peers make. Each kind is judged apart: delivering cheap things does not excuse refusing
+/// expensive ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ware {
     /// Ranges of batches, and headers.
@@ -98,7 +99,8 @@ mod tests {
 
     const WANTED: Duration = Duration::from_millis(500);
 
-    /// Goal: a peer that is always busy with what it offers rests longer and longer, and counts less, whatever else it delivers.
+    /// Goal: a peer that is always busy with what it offers rests longer and longer, and counts less, whatever else it
+    /// delivers.
     #[test]
     fn a_peer_that_never_delivers_what_it_offers_rests() {
         let mut now = Instant::now();

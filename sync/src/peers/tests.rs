@@ -295,8 +295,8 @@ fn bans_are_remembered_by_name_and_bounded() {
     assert!(book.statuses(now, false, |_| Default::default()).iter().all(|peer| peer.banned));
 }
 
-/// Goal: a peer that offers and is always busy rests longer each time and comes last. It gets neither a failure nor a ban, and is back
-/// when it answers.
+/// Goal: a peer that offers and is always busy rests longer each time and comes last. It gets neither a failure nor a
+/// ban, and is back when it answers.
 #[test]
 fn a_peer_that_is_always_busy_has_a_price() {
     let start = Instant::now();

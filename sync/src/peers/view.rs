@@ -145,8 +145,8 @@ impl PeerBook {
         !self.peers.is_empty() && self.peers.values().all(|peer| !peer.asked(now))
     }
 
-    /// The peers that may be asked, ranked by score and by the share of their offers that they deliver. No peer can choose its rank among
-    /// equals.
+    /// The peers that may be asked, ranked by score and by the share of their offers that they deliver. No peer can
+    /// choose its rank among equals.
     pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
         let mut ranked: Vec<_> = self
             .peers
@@ -164,9 +164,9 @@ impl PeerBook {
         ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
     }
 
-    /// Picks the peer for a request among ranked candidates. It takes the best one, but once in [`explore::ONE_IN`] requests one that is
-    /// unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share. An `urgent` request,
-    /// which everything else waits for, explores no peer.
+    /// Picks the peer for a request among ranked candidates. It takes the best one, but once in [`explore::ONE_IN`]
+    /// requests one that is unknown or was not measured for long. So a better peer is found, and many unknown ones cost
+    /// only that share. An `urgent` request, which everything else waits for, explores no peer.
     pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {
         let best = serving.first()?;
         if urgent {
@@ -180,8 +180,8 @@ impl PeerBook {
         Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
     }
 
-    /// The peers' status for operators. `history` says whether this node keeps history, which decides the peers that serve suitable deltas.
-    /// `part` returns what a peer that may be asked is asked for.
+    /// The peers' status for operators. `history` says whether this node keeps history, which decides the peers that
+    /// serve suitable deltas. `part` returns what a peer that may be asked is asked for.
     pub(crate) fn statuses(
         &self,
         now: Instant,

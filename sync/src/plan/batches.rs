@@ -22,7 +22,8 @@ pub(super) struct ByBatches {
 }
 
 impl Planner<'_> {
-    /// Returns the cheapest mode in which a peer serves the next batch. Keeps the mode in use unless another is much cheaper.
+    /// Returns the cheapest mode in which a peer serves the next batch. Keeps the mode in use unless another is much
+    /// cheaper.
     pub(super) fn by_batches(&self, target: BatchNumber) -> Option<ByBatches> {
         let Inputs { head, asked, current, is_mixed, .. } = *self.inputs;
         if asked >= target {
@@ -62,9 +63,10 @@ impl Planner<'_> {
         ByBatches { replayed: None, replaces: false, ..self.priced(mode, load, supply) }
     }
 
-    /// Returns the other mode for all ranges that are not prepared yet, if that is far cheaper than to go on. Only peers that have
-    /// delivered can make the node drop ranges that arrived: promises are free. To go on never counts as dearer than to request the same
-    /// ranges again. Otherwise one slow peer at the end of the gap would make each mode look worse than the other.
+    /// Returns the other mode for all ranges that are not prepared yet, if that is far cheaper than to go on. Only
+    /// peers that have delivered can make the node drop ranges that arrived: promises are free. To go on never counts
+    /// as dearer than to request the same ranges again. Otherwise one slow peer at the end of the gap would make each
+    /// mode look worse than the other.
     fn replacing(&self, target: BatchNumber, way: &ByBatches) -> Option<ByBatches> {
         let Inputs { head, asked, in_hand: InHand { kept, kept_load, .. }, current, is_mixed, .. } =
             *self.inputs;
@@ -98,8 +100,8 @@ impl Planner<'_> {
             let (proven, strangers): (Vec<_>, Vec<_>) =
                 self.inputs.peers.iter().filter(is_of).partition(|peer| peer.is_proven);
             let sum = |peers: &[&Candidate]| peers.iter().map(|peer| peer.bytes_per_second).sum::<f64>();
-            // Strangers only promise, so those that serve the same modes count as one peer. If all strangers together counted as one, a new
-            // node, which knows nobody, would leave one mode's peers without work.
+            // Strangers only promise, so those that serve the same modes count as one peer. If all strangers together
+            // counted as one, a new node, which knows nobody, would leave one mode's peers without work.
             sum(&proven) + sum(&strangers) / strangers.len().max(1) as f64
         };
         let supply =
@@ -128,8 +130,8 @@ impl Planner<'_> {
         (count > 0).then_some(rate)
     }
 
-    /// Prices the work in flight and then all other batches in a mode. `None` if the policy excludes the mode, or no peer serves the first
-    /// of them.
+    /// Prices the work in flight and then all other batches in a mode. `None` if the policy excludes the mode, or no
+    /// peer serves the first of them.
     pub(super) fn way(&self, mode: RangeMode, target: BatchNumber) -> Option<ByBatches> {
         let Inputs { asked, in_hand, .. } = *self.inputs;
         let rate = self.rate(mode, asked.next(), |_| true).filter(|_| self.allows_range(mode))?;

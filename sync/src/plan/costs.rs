@@ -13,8 +13,8 @@ const RECORD_BYTES_MAX: usize = 128;
 const PRESUMED_SECONDS: f64 = 0.002;
 /// Half-life of a measurement, in seconds of work of the same kind.
 const HALF_LIFE_SECONDS: f64 = 4.0;
-/// A job counts as at most this many times its expected time: a job that waited for the disk is no measure. Each further slow job in a
-/// row multiplies the limit by this factor, so a few jobs reveal a slow machine.
+/// A job counts as at most this many times its expected time: a job that waited for the disk is no measure. Each
+/// further slow job in a row multiplies the limit by this factor, so a few jobs reveal a slow machine.
 const SLOWER_MAX: f64 = 4.0;
 /// Plausible costs in a record or a measurement. Others come from a clock that jumped.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-14..=10.0;
@@ -34,7 +34,8 @@ pub struct Costs {
     pub commit: f64,
     /// Checking and writing a snapshot's rows, per byte of them, on one core.
     pub restore: f64,
-    /// Fixed cost of a restore besides its rows: its beginning, its files, its code, its last write. It is not measured again.
+    /// Fixed cost of a restore besides its rows: its beginning, its files, its code, its last write. It is not measured
+    /// again.
     pub leap: f64,
 }
 
@@ -167,7 +168,8 @@ mod tests {
         assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
     }
 
-    /// Goal: a few short jobs reveal a machine that is far slower than presumed, and a single stall does not count as one.
+    /// Goal: a few short jobs reveal a machine that is far slower than presumed, and a single stall does not count as
+    /// one.
     #[test]
     fn a_slow_machine_is_known_soon() {
         let mut measured = Measured::new(Costs::presumed(2.0));

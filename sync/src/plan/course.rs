@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use slipstream_types::{BatchNumber, Totals};
 
-/// Most marks kept. A survey adds 32 at most, and each range in flight adds one. Beyond the bound every second mark is dropped.
+/// Most marks kept. A survey adds 32 at most, and each range in flight adds one. Beyond the bound every second mark is
+/// dropped.
 const MARKS_MAX: usize = 512;
-/// Batches beyond the last mark are presumed to be like this many before it. With fewer, one odd batch would be the measure.
+/// Batches beyond the last mark are presumed to be like this many before it. With fewer, one odd batch would be the
+/// measure.
 const ALIKE_BATCHES: u64 = 64;
 
 /// The work in consecutive batches. Bytes are counted before compression.
@@ -101,7 +103,8 @@ impl Course {
         self.0.last_key_value().map(|(number, _)| *number)
     }
 
-    /// The work of the batches behind `after` up to `last`: exact at marks, interpolated between them, extrapolated beyond the last one.
+    /// The work of the batches behind `after` up to `last`: exact at marks, interpolated between them, extrapolated
+    /// beyond the last one.
     pub fn amount(&self, after: BatchNumber, last: BatchNumber) -> Amount {
         let (from, to) = (self.up_to(after), self.up_to(last));
         to.plus(from.times(-1.0))

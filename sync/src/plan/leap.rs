@@ -1,5 +1,5 @@
-//! The two ways that skip batches: a snapshot, and a range delta up to one. A claim about a snapshot gains weight as more peers
-//! make it.
+//! The two ways that skip batches: a snapshot, and a range delta up to one. A claim about a snapshot gains weight as
+//! more peers make it.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{config::Mode, protocol::SnapshotOffer, range_delta};
 
-/// A snapshot or a range delta must take less than this share of the time of the batches one by one: its size is a promise, and the
-/// history that it skips is fetched later.
+/// A snapshot or a range delta must take less than this share of the time of the batches one by one: its size is a
+/// promise, and the history that it skips is fetched later.
 const LEAP: f64 = 0.8;
 /// Presumed seconds for a batch behind a snapshot, while no peer serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
@@ -22,8 +22,8 @@ const SNAPSHOT_BYTES_UNKNOWN: f64 = 1e9;
 /// Bytes of one row with its overhead in a delta.
 const ROW_BYTES: f64 = 80.0;
 
-/// Returns the median of the peers' plausible claims about the rows of a snapshot; of any snapshot on offer if `number` is `None`.
-/// Each peer has one vote, however much it offers.
+/// Returns the median of the peers' plausible claims about the rows of a snapshot; of any snapshot on offer if `number`
+/// is `None`. Each peer has one vote, however much it offers.
 pub(crate) fn told_rows(peers: &[Candidate], number: Option<BatchNumber>) -> Option<f64> {
     let is_it = |offered: &&SnapshotOffer| number.is_none_or(|number| offered.number == number);
     let vote = |peer: &Candidate| peer.snapshots.iter().filter(is_it).find_map(price::plausible_rows);
@@ -72,8 +72,9 @@ impl Leap {
 }
 
 impl Planner<'_> {
-    /// Returns the plan for a snapshot or a range delta, if the policy pins it or it is much cheaper than the batches one by one. A leap
-    /// drops batches that arrived. So it must then be cheaper than what is left of them, and vouched for.
+    /// Returns the plan for a snapshot or a range delta, if the policy pins it or it is much cheaper than the batches
+    /// one by one. A leap drops batches that arrived. So it must then be cheaper than what is left of them, and vouched
+    /// for.
     pub(super) fn leap(&self, target: BatchNumber, way: Option<&ByBatches>) -> Option<Plan> {
         let Inputs { head, asked, in_hand, peers, .. } = *self.inputs;
         let gap = target.since(head);
@@ -139,8 +140,8 @@ impl Planner<'_> {
         )
     }
 
-    /// Returns the snapshot to restore, with its cost. A begun restore goes on while a peer serves it. Otherwise it is the best peer's
-    /// newest: if the highest won, the boldest claim would decide.
+    /// Returns the snapshot to restore, with its cost. A begun restore goes on while a peer serves it. Otherwise it is
+    /// the best peer's newest: if the highest won, the boldest claim would decide.
     pub(super) fn snapshot_at(&self, target: BatchNumber) -> Option<Leap> {
         let Inputs { head, peers, begun, costs, machine, .. } = *self.inputs;
         let fits = |number: BatchNumber| number > head;
@@ -153,9 +154,9 @@ impl Planner<'_> {
         Some(Leap { number, rows, tail: self.tail(number, target) })
     }
 
-    /// Returns the best peer's newest snapshot that fits. A snapshot at or above the waypoint proves the waypoint before anything is
-    /// stored, so it goes first. Nothing vouches for a lower one until the batches behind it have passed the waypoint. A snapshot that a
-    /// proven peer or two peers offer goes before a lone stranger's.
+    /// Returns the best peer's newest snapshot that fits. A snapshot at or above the waypoint proves the waypoint
+    /// before anything is stored, so it goes first. Nothing vouches for a lower one until the batches behind it have
+    /// passed the waypoint. A snapshot that a proven peer or two peers offer goes before a lone stranger's.
     fn newest<'p>(
         &self,
         peers: impl Iterator<Item = &'p Candidate> + Clone,
@@ -175,8 +176,8 @@ impl Planner<'_> {
             .or_else(|| from(BatchNumber::GENESIS, false))
     }
 
-    /// Rows and bytes of a snapshot: the median of its peers' plausible claims, so that one liar decides nothing. If a lone peer offers
-    /// it, it counts at least as the median of all offers, because states do not shrink.
+    /// Rows and bytes of a snapshot: the median of its peers' plausible claims, so that one liar decides nothing. If a
+    /// lone peer offers it, it counts at least as the median of all offers, because states do not shrink.
     fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
         let peers = self.inputs.peers;
         let told = told_rows(peers, Some(number));
@@ -189,7 +190,8 @@ impl Planner<'_> {
         rows.map_or((0.0, SNAPSHOT_BYTES_UNKNOWN), |rows| (rows, rows * ROW_BYTES))
     }
 
-    /// Returns the snapshot that the range delta leads to, with an upper bound on its cost. Servers merge at most `ROWS_MAX` rows.
+    /// Returns the snapshot that the range delta leads to, with an upper bound on its cost. Servers merge at most
+    /// `ROWS_MAX` rows.
     pub(super) fn range_delta_at(&self, target: BatchNumber) -> Option<Leap> {
         let Inputs { head, machine, costs, course, .. } = *self.inputs;
         let (number, rate) = self.served_range_delta()?;
@@ -245,8 +247,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the node may start over from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive
-    /// keeps none: it cannot tell whether others have the next batches, and behind its snapshot the node would lack a peer to follow.
+    /// Whether the node may start over from a snapshot. A node with a ledger does so only beside a peer that keeps
+    /// batches. An archive keeps none: it cannot tell whether others have the next batches, and behind its snapshot the
+    /// node would lack a peer to follow.
     pub(super) fn may_restore(&self) -> bool {
         let is_empty = self.inputs.head == BatchNumber::GENESIS;
         self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))

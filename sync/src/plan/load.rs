@@ -1,4 +1,5 @@
-//! [`Load`]: work in the units of the pipeline's stages, for batches that are still to be fetched or wait between stages.
+//! [`Load`]: work in the units of the pipeline's stages, for batches that are still to be fetched or wait between
+//! stages.
 
 use super::{RangeMode, course::Amount};
 

@@ -1,4 +1,5 @@
-//! Decides the next step, as a pure function of the local head, the work ahead, the policy, the peers' offers and the costs here.
+//! Decides the next step, as a pure function of the local head, the work ahead, the policy, the peers' offers and the
+//! costs here.
 //!
 //! Six types name similar things:
 //!
@@ -55,7 +56,8 @@ pub struct Candidate {
     pub replay_from: Option<BatchNumber>,
     /// First batch that it serves as a delta; `None` if it serves none.
     pub delta_from: Option<BatchNumber>,
-    /// First batch that it serves with delta, body and receipts; `None` if it serves none or this node does not keep them.
+    /// First batch that it serves with delta, body and receipts; `None` if it serves none or this node does not keep
+    /// them.
     pub whole_from: Option<BatchNumber>,
     /// First batch whose delta it keeps, and so the start of its range deltas; `None` if it keeps none.
     pub range_delta_from: Option<BatchNumber>,
@@ -181,8 +183,8 @@ pub struct Inputs<'a> {
     pub peers: &'a [Candidate],
     /// Number of snapshots that peers claimed and failed to send; `peers` omits them.
     pub given_up: usize,
-    /// Rows of the state, estimated by a restore in progress from the rows that it proved. No snapshot counts as smaller, whatever its
-    /// peers claim. 0 if unknown.
+    /// Rows of the state, estimated by a restore in progress from the rows that it proved. No snapshot counts as
+    /// smaller, whatever its peers claim. 0 if unknown.
     pub rows_known: f64,
     /// Most batches of a range delta for this node; at most [`RANGE_DELTA_BATCHES_MAX`].
     pub range_delta_max: u64,
@@ -200,7 +202,8 @@ pub struct Inputs<'a> {
     pub is_mixed: bool,
 }
 
-/// A gap of at most this many batches counts as the head. There a node should learn of a batch soon, and should have executed it.
+/// A gap of at most this many batches counts as the head. There a node should learn of a batch soon, and should have
+/// executed it.
 const HEAD_GAP: u64 = 16;
 /// At the head, the node executes only if that takes less than this.
 const HEAD_SECONDS: f64 = 1.0;
@@ -214,18 +217,19 @@ const SWITCH: f64 = 0.8;
 const REPLACE: f64 = 0.6;
 /// And it must save at least this much: near the end a request takes as long.
 const REPLACE_SECONDS: f64 = 0.5;
-/// Both modes at once must take less than this share of the cheaper mode's time; `STAY_MIXED` applies once they are mixed.
+/// Both modes at once must take less than this share of the cheaper mode's time; `STAY_MIXED` applies once they are
+/// mixed.
 const MIX: f64 = 0.8;
 const STAY_MIXED: f64 = 0.9;
 /// Most batches that a range delta spans, because its headers come in one answer.
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// Decides the next step.
 ///
-/// Every way is priced from the committed head to the target, including all work in flight: what was fetched costs no network any more.
-/// In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is
-/// ahead; the batches after it follow as with `auto`. If none is available, the reason says why. `auto` takes the cheapest allowed way.
-/// If no peer keeps the next batch, a snapshot is the only way on. It is then taken at any price, unless a pinned mode excludes
-/// snapshots.
+/// Every way is priced from the committed head to the target, including all work in flight: what was fetched costs no
+/// network any more. In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or
+/// range delta is taken if one is ahead; the batches after it follow as with `auto`. If none is available, the reason
+/// says why. `auto` takes the cheapest allowed way. If no peer keeps the next batch, a snapshot is the only way on. It
+/// is then taken at any price, unless a pinned mode excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
 }

@@ -81,7 +81,8 @@ impl fmt::Display for PeerModeReason {
     }
 }
 
-/// Returns the part of a peer that may be asked. `next` is the first batch that this node lacks. Without a plan, peers have no part.
+/// Returns the part of a peer that may be asked. `next` is the first batch that this node lacks. Without a plan, peers
+/// have no part.
 pub fn part(plan: Option<&Plan>, next: BatchNumber, peer: &Candidate) -> (PeerMode, PeerModeReason) {
     let nothing = |reason| (PeerMode::Nothing, reason);
     if peer.head < next {

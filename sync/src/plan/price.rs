@@ -95,8 +95,9 @@ pub fn of(load: &Load, costs: &Costs, cores: f64, supply: &Supply) -> Price {
 /// Steps of the share that [`best_mix`] tries.
 const SHARES: u32 = 32;
 
-/// Returns the share of replay with which both modes together are the cheapest, with its load and price. `replay` and `delta` are the
-/// remaining work in each mode, `in_hand` is the work in flight. Each part of a price is linear in the share, so a single minimum exists.
+/// Returns the share of replay with which both modes together are the cheapest, with its load and price. `replay` and
+/// `delta` are the remaining work in each mode, `in_hand` is the work in flight. Each part of a price is linear in the
+/// share, so a single minimum exists.
 pub fn best_mix(
     in_hand: Load,
     [replay, delta]: [Load; 2],
@@ -117,8 +118,8 @@ pub fn best_mix(
 const ROWS_RATIO: f64 = 0.75;
 /// Bytes of a header; a range delta carries one for each batch.
 const HEADER_BYTES: f64 = 280.0;
-/// The work on each batch that a range delta skips, as bytes of changes. A peer reads and merges its delta, and this node checks and
-/// writes its header.
+/// The work on each batch that a range delta skips, as bytes of changes. A peer reads and merges its delta, and this
+/// node checks and writes its header.
 const PASSED_CHANGES: f64 = 1.5e3;
 /// Fixed cost of a range delta, as a share of a snapshot's: its ranges are in memory, and it needs no files.
 const RANGE_DELTA_LEAP: f64 = 0.5;
@@ -197,8 +198,8 @@ mod tests {
         assert!(price(RangeMode::Delta, &slow, 1e9).seconds < wide.seconds);
     }
 
-    /// Goal: deltas over a thin link add to cores that execute what a wide link brings. If one resource bounds both modes, mixing
-    /// gains nothing.
+    /// Goal: deltas over a thin link add to cores that execute what a wide link brings. If one resource bounds both
+    /// modes, mixing gains nothing.
     #[test]
     fn both_modes_together_use_what_each_leaves() {
         let costs = Costs { prepare: 30e-6, execute: 2e-9, ..Costs::presumed(CORES) };

@@ -390,8 +390,8 @@ fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_010)), "it has delivered");
 }
 
-/// Goal: peers with bodies and hints, and peers with deltas over a thin link, are used at once, if that pays. A pinned or forbidden mode
-/// is not mixed.
+/// Goal: peers with bodies and hints, and peers with deltas over a thin link, are used at once, if that pays. A pinned
+/// or forbidden mode is not mixed.
 #[test]
 fn peers_that_serve_different_things_are_used_at_once() {
     let bodies = Candidate { delta_from: None, bytes_per_second: 100e6, ..peer(1, 5_000) };
@@ -420,7 +420,8 @@ fn peers_that_serve_different_things_are_used_at_once() {
     assert!(switches.iter().any(|[begins, stays]| stays > begins));
 }
 
-/// Goal: a new node knows no peer, and still uses peers that serve different things at once. Many promises do not add up.
+/// Goal: a new node knows no peer, and still uses peers that serve different things at once. Many promises do not add
+/// up.
 #[test]
 fn strangers_that_serve_different_things_are_used_at_once() {
     let plan = |of_a_kind: u8, is_proven: bool| {
@@ -438,8 +439,8 @@ fn strangers_that_serve_different_things_are_used_at_once() {
     assert_eq!(plan(10, false), None, "ten strangers are worth one peer");
 }
 
-/// Goal: a node with a ledger does not start over because it hears an archive before its peers. An empty node does, and so does a node
-/// whose peers have pruned the next batches.
+/// Goal: a node with a ledger does not start over because it hears an archive before its peers. An empty node does, and
+/// so does a node whose peers have pruned the next batches.
 #[test]
 fn an_archive_alone_replaces_no_ledger() {
     let archive = Candidate {
@@ -467,8 +468,8 @@ fn the_median_of_what_peers_say_counts() {
     assert_eq!(told_rows(&peers, Some(BatchNumber::new(801))), None);
 }
 
-/// Goal: a snapshot below the waypoint is taken only if none at or above it is offered, however many peers offer it and however well they
-/// rank.
+/// Goal: a snapshot below the waypoint is taken only if none at or above it is offered, however many peers offer it and
+/// however well they rank.
 #[test]
 fn many_offers_below_the_waypoint_do_not_count_more() {
     let offers = [(1, 40), (2, 40), (3, 60), (4, 60)];

@@ -65,7 +65,8 @@ impl Plan {
 pub struct WayStatus {
     /// The way.
     pub way: Way,
-    /// Seconds from the committed head to the target, including all work in flight; `None` if no peer makes the way possible.
+    /// Seconds from the committed head to the target, including all work in flight; `None` if no peer makes the way
+    /// possible.
     pub seconds: Option<f64>,
     /// Its bottleneck.
     pub bound: Option<Bound>,

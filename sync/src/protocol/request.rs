@@ -65,7 +65,8 @@ pub enum Request {
         /// Where it ends, inclusive.
         last: Path,
     },
-    /// The certificates that end epochs, for a peer that knows the validators of the first; answered by [`EpochEnds`](super::EpochEnds).
+    /// The certificates that end epochs, for a peer that knows the validators of the first; answered by
+    /// [`EpochEnds`](super::EpochEnds).
     Epochs {
         /// The first epoch whose end is wanted.
         first: Epoch,
@@ -73,7 +74,8 @@ pub enum Request {
     /// The changes in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
     /// [`slipstream_storage::RangeDeltaChunk`].
     RangeDelta(RangeDeltaRequest),
-    /// Subtrees of the state after a batch, for a peer that compares its own with them; answered by [`Subtrees`](super::Subtrees).
+    /// Subtrees of the state after a batch, for a peer that compares its own with them; answered by
+    /// [`Subtrees`](super::Subtrees).
     Subtrees(SubtreesRequest),
     /// Scattered headers, for a peer that plans by the work between them; answered by [`Survey`](super::Survey).
     Survey {
@@ -82,8 +84,8 @@ pub enum Request {
         /// The last batch of the ledger that the proofs are against: the last of the numbers.
         last: BatchNumber,
     },
-    /// The rows that batches after `to` up to `from` changed, with their values after `to`; answered by a blob of kind `Delta`, see
-    /// [`slipstream_storage::Store::reverse_delta`].
+    /// The rows that batches after `to` up to `from` changed, with their values after `to`; answered by a blob of kind
+    /// `Delta`, see [`slipstream_storage::Store::reverse_delta`].
     ReverseDelta {
         /// The last batch whose changes are wanted.
         from: BatchNumber,
@@ -99,7 +101,8 @@ const ANSWER_SLACK_BYTES: usize = 256 << 10;
 /// Bytes of a long contract's code.
 const CODE_BYTES: usize = 24_576;
 
-/// Most bytes that accompany a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest depth on both sides.
+/// Most bytes that accompany a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest
+/// depth on both sides.
 const PROOF_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of a header.
 const HEADER_BYTES_MAX: usize = 512;
@@ -130,8 +133,8 @@ impl Request {
         content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
     }
 
-    /// Approximate bytes of the answer: a server keeps room for them before it makes the answer. Few answers are longer, none by the
-    /// asker's choice.
+    /// Approximate bytes of the answer: a server keeps room for them before it makes the answer. Few answers are
+    /// longer, none by the asker's choice.
     pub fn answer_bytes_expected(&self) -> usize {
         let content = match self {
             Request::Summary => return ANSWER_SLACK_BYTES / 4,
@@ -179,8 +182,8 @@ pub struct SubtreesRequest {
     pub number: BatchNumber,
     /// Its state root, as the asker has it: nothing is revealed about another ledger's state.
     pub root: Digest,
-    /// Levels by which each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]. All places together may then have up to
-    /// [`SUBTREE_HASHES_MAX`] hashes.
+    /// Levels by which each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]. All places together may then have
+    /// up to [`SUBTREE_HASHES_MAX`] hashes.
     pub levels: u8,
     /// The places whose subtrees are wanted.
     pub places: BoundedVec<Place, PLACES_MAX>,
@@ -257,8 +260,8 @@ impl RangeRequest {
     }
 }
 
-/// Most compressed bytes of a chunk of `bytes_max` uncompressed ones. Incompressible content grows a little, and the last row may pass
-/// the limit.
+/// Most compressed bytes of a chunk of `bytes_max` uncompressed ones. Incompressible content grows a little, and the
+/// last row may pass the limit.
 fn chunk_bytes_max(bytes_max: u32) -> usize {
     let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
     bytes + bytes / 16

@@ -29,13 +29,13 @@ use crate::SyncError;
 /// How long a repair waits for peers that can answer.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Repairs the rows of an opened store with the help of a transport's peers, as long as one of them answers within `patience`. Bans
-/// peers that lie. The same write notes the repair in the store's record. So a later loss cannot make the next incident at the same
-/// batch look like the first.
+/// Repairs the rows of an opened store with the help of a transport's peers, as long as one of them answers within
+/// `patience`. Bans peers that lie. The same write notes the repair in the store's record. So a later loss cannot make
+/// the next incident at the same batch look like the first.
 ///
 /// # Errors
-/// [`SyncError::Unrepaired`] if no peer answered for that long. [`SyncError::Storage`] if the store fails or too much is wrong. The
-/// store is unchanged then.
+/// [`SyncError::Unrepaired`] if no peer answered for that long. [`SyncError::Storage`] if the store fails or too much
+/// is wrong. The store is unchanged then.
 pub async fn repair(
     repair: Repair,
     transport: &dyn Transport,

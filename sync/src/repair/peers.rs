@@ -1,7 +1,7 @@
 //! [`Peers`]: which peer is asked next.
 //!
-//! A peer that gave nothing comes after all reliable ones, and rests longer after each silence. A secret of this run orders
-//! equals, so a peer cannot make itself a key that goes first.
+//! A peer that gave nothing comes after all reliable ones, and rests longer after each silence. A secret of this run
+//! orders equals, so a peer cannot make itself a key that goes first.
 
 use std::{
     collections::BTreeMap,
@@ -22,8 +22,8 @@ const NOT_KEPT_REST: Duration = Duration::from_secs(20);
 /// Bounds of the rest that a busy peer asks for.
 const BUSY_REST_LEAST: Duration = Duration::from_millis(100);
 const BUSY_REST_MAX: Duration = Duration::from_secs(10);
-/// Most peers whose answers stand in one line, and most peers remembered. Of the peers that are gone, resting ones are remembered too,
-/// up to four times as many.
+/// Most peers whose answers stand in one line, and most peers remembered. Of the peers that are gone, resting ones are
+/// remembered too, up to four times as many.
 const TOLD_MAX: usize = 16;
 const PEERS_MAX: usize = 1_024;
 
@@ -68,7 +68,8 @@ impl Peers {
         })
     }
 
-    /// Forgets peers that are gone, once they are many. Peers with an open question stay, and, up to a bound, peers that rest.
+    /// Forgets peers that are gone, once they are many. Peers with an open question stay, and, up to a bound, peers
+    /// that rest.
     fn forget(&mut self, connected: &[PeerId], now: Instant) {
         if self.known.len() > PEERS_MAX {
             let many = self.known.len() > 4 * PEERS_MAX;
@@ -95,7 +96,8 @@ impl Peers {
         known.late = known.late.saturating_sub(usize::from(was_late));
     }
 
-    /// Records a peer's answer. Returns whether that is a reason to be patient; it is none from a peer that ever gave less on purpose.
+    /// Records a peer's answer. Returns whether that is a reason to be patient; it is none from a peer that ever gave
+    /// less on purpose.
     pub(super) fn gave(&mut self, peer: PeerId) -> bool {
         let known = self.known.entry(peer).or_default();
         (known.failures, known.silences, known.said) = (known.failures / 2, 0, None);

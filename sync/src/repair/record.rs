@@ -106,8 +106,8 @@ impl RepairRecord {
         codec::encode("repair record", &stored).map_err(|error| SyncError::Worker(error.to_string()))
     }
 
-    /// Records an incident at a batch. Returns false if that batch was repaired before: then the state is right, and the incident is for
-    /// an operator.
+    /// Records an incident at a batch. Returns false if that batch was repaired before: then the state is right, and
+    /// the incident is for an operator.
     pub fn note(&mut self, number: BatchNumber, what: String) -> bool {
         if self.repaired == Some(number) {
             return false;

@@ -54,7 +54,8 @@ pub(super) enum Prepared {
     Shared(Common),
 }
 
-/// Answers a request that is cheap or different every time, and normalises any other. The request must have passed [`super::check`].
+/// Answers a request that is cheap or different every time, and normalises any other. The request must have passed
+/// [`super::check`].
 pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unserved> {
     let done = match request {
         Request::Range(request) => {
@@ -152,9 +153,9 @@ impl Common {
         })
     }
 
-    /// Completes the part to an answer. A range has the batch's own certificate if the store keeps it. Otherwise it has the latest one,
-    /// which covers the batch too and changes. So the cached part excludes the certificate and its proof. They come first in a
-    /// [`crate::protocol::Range`], and BCS encodes fields one behind the other.
+    /// Completes the part to an answer. A range has the batch's own certificate if the store keeps it. Otherwise it has
+    /// the latest one, which covers the batch too and changes. So the cached part excludes the certificate and its
+    /// proof. They come first in a [`crate::protocol::Range`], and BCS encodes fields one behind the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, Unserved> {
         let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
         let last = first.after(part.batches as u64 - 1);
@@ -310,7 +311,8 @@ fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Re
     })
 }
 
-/// Makes the answer about the ledger's origin. A node that began from a snapshot knows only the headers from those on that came with it.
+/// Makes the answer about the ledger's origin. A node that began from a snapshot knows only the headers from those on
+/// that came with it.
 fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
     // This check comes first, because the genesis is long.
     let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;

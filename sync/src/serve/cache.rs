@@ -12,8 +12,8 @@ use tokio::sync::watch;
 const ENTRY_BYTES: u64 = 256;
 /// Approximate average bytes of an entry. It sizes the cache's memory of recently evicted keys.
 const PART_BYTES_EXPECTED: u64 = 1 << 20;
-/// Share of the cache for parts that were requested repeatedly. Followers pass over a chain once, so past favourites are
-/// never requested again. With the crate's default of 0.97, the next parts would have no room.
+/// Share of the cache for parts that were requested repeatedly. Followers pass over a chain once, so past favourites
+/// are never requested again. With the crate's default of 0.97, the next parts would have no room.
 const HOT_SHARE: f64 = 0.5;
 
 /// The bytes of a normalised request. Equal keys have equal parts, at any time and under any head.
@@ -39,8 +39,8 @@ impl Part {
 /// The result of asking for a part.
 pub(super) type Outcome = Result<Arc<Part>, Refusal>;
 
-/// Encoded parts up to a number of bytes, and parts in progress. Further askers wait for a part in progress (single flight). Refusals
-/// are not cached.
+/// Encoded parts up to a number of bytes, and parts in progress. Further askers wait for a part in progress (single
+/// flight). Refusals are not cached.
 pub(super) struct PartCache {
     inner: Mutex<Inner>,
 }
@@ -89,7 +89,8 @@ impl PartCache {
         PartCache { inner: Mutex::new(inner) }
     }
 
-    /// Returns the part, or how to get it. One lock covers both maps: otherwise a part that lands between two looks would be made twice.
+    /// Returns the part, or how to get it. One lock covers both maps: otherwise a part that lands between two looks
+    /// would be made twice.
     pub(super) fn turn(self: &Arc<Self>, key: &Key) -> Turn {
         let mut inner = self.inner.lock();
         if let Some(part) = inner.parts.get(key).cloned() {
@@ -125,7 +126,8 @@ impl PartCache {
 }
 
 impl Lead {
-    /// Caches the part and hands it to all waiters. They also get a refusal, which is not cached; so it must concern them all.
+    /// Caches the part and hands it to all waiters. They also get a refusal, which is not cached; so it must concern
+    /// them all.
     pub(super) fn land(self, outcome: Outcome) {
         if let Ok(part) = &outcome {
             self.cache.inner.lock().parts.insert(self.key.clone(), part.clone());
@@ -219,8 +221,8 @@ mod tests {
         assert_eq!(off.bytes(), 0);
     }
 
-    /// Goal: a part stays cached until the last of several peers asks for it, each a little behind the one before. This holds even when the
-    /// cache has long been full of abandoned parts.
+    /// Goal: a part stays cached until the last of several peers asks for it, each a little behind the one before. This
+    /// holds even when the cache has long been full of abandoned parts.
     #[test]
     fn peers_that_pass_one_after_another_share_parts() {
         const PEERS: u64 = 20;

@@ -91,7 +91,8 @@ fn ends(first: Path, last: Path) -> Result<(), Unserved> {
     if first > last { Err(Unserved::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
 }
 
-/// Checks a range delta's ends and base. Each base needs a merge of its own: askers that are about as far behind must share one.
+/// Checks a range delta's ends and base. Each base needs a merge of its own: askers that are about as far behind must
+/// share one.
 fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
     let RangeDeltaRequest { from, to, first, last, .. } = *request;
     ends(first, last)?;

@@ -13,8 +13,8 @@ pub(super) struct Cost {
     pub(super) work: Duration,
 }
 
-/// Where a request is worked on, so that cheap and urgent work never waits behind expensive work. Merges of deltas have places of
-/// their own besides these.
+/// Where a request is worked on, so that cheap and urgent work never waits behind expensive work. Merges of deltas have
+/// places of their own besides these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// A few reads, such as followers need all the time.

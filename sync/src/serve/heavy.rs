@@ -1,8 +1,8 @@
 //! [`Heavy`]: the threads for work that takes seconds, and the snapshot trees that are loaded on them.
 //!
-//! The threads are few and apart from those of the node's own work. So commits, execution and verification have their threads,
-//! whatever peers ask for. Loads have a thread of their own: reading a whole state takes seconds to minutes, and merges do not wait
-//! for that.
+//! The threads are few and apart from those of the node's own work. So commits, execution and verification have their
+//! threads, whatever peers ask for. Loads have a thread of their own: reading a whole state takes seconds to minutes,
+//! and merges do not wait for that.
 
 use std::{
     collections::BTreeMap,
@@ -20,8 +20,8 @@ use super::unserved::Unserved;
 
 /// Most threads for merges.
 const MERGE_THREADS_MAX: usize = 2;
-/// How long a peer that asks for a loading snapshot waits for it, without a place. Small states are there by then. Its answer is reckoned
-/// with in the meantime, so longer waits would keep room from others.
+/// How long a peer that asks for a loading snapshot waits for it, without a place. Small states are there by then. Its
+/// answer is reckoned with in the meantime, so longer waits would keep room from others.
 pub(super) const LOAD_WAIT: Duration = Duration::from_secs(2);
 /// After that wait, the peer is told to come back after this time.
 pub(super) const LOAD_RETRY: Duration = Duration::from_secs(2);
@@ -57,8 +57,9 @@ impl Heavy {
         (cores / 2).clamp(1, MERGE_THREADS_MAX)
     }
 
-    /// Returns `None` if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all askers, and the receiver
-    /// reports when a load ends. The call returns at once, because loading reads the whole state.
+    /// Returns `None` if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all
+    /// askers, and the receiver reports when a load ends. The call returns at once, because loading reads the whole
+    /// state.
     pub(super) fn ready(
         self: &Arc<Self>,
         store: &Store,

@@ -1,8 +1,9 @@
 //! [`Lane`]: the places of one kind of work, shared evenly among the peers that ask for it.
 //!
-//! A free place first goes to the class of peers (known, or strangers) whose turn is longer ago. Within the class it goes to the peer
-//! that holds the fewest places, and among equals to the one served longest ago. So a peer with one request waits for one turn of each
-//! other peer, however much these ask for. Fresh identities together get no more than the known peers do.
+//! A free place first goes to the class of peers (known, or strangers) whose turn is longer ago. Within the class it
+//! goes to the peer that holds the fewest places, and among equals to the one served longest ago. So a peer with one
+//! request waits for one turn of each other peer, however much these ask for. Fresh identities together get no more
+//! than the known peers do.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,11 +23,13 @@ const TURNS_KEPT: usize = 1_024;
 pub(super) struct Limits {
     /// Most requests that are worked on at once.
     pub(super) places: usize,
-    /// Most of these from one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its work.
+    /// Most of these from one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its
+    /// work.
     pub(super) of_peer: usize,
     /// Most requests that wait.
     pub(super) waiting: usize,
-    /// How long a request waits before its peer is told to come back. Short beside an asker's deadline, which would blame this node.
+    /// How long a request waits before its peer is told to come back. Short beside an asker's deadline, which would
+    /// blame this node.
     pub(super) wait: Duration,
 }
 
@@ -163,7 +166,8 @@ impl State {
         Some((peer, sender))
     }
 
-    /// Makes room for a peer by dropping the last request of the longest queue. Returns false if the peer's own would be as long.
+    /// Makes room for a peer by dropping the last request of the longest queue. Returns false if the peer's own would
+    /// be as long.
     fn displace(&mut self, peer: &PeerId) -> bool {
         let own = self.queues.get(peer).map_or(0, |queue| queue.waiters.len());
         let longest = self.queues.iter().max_by_key(|(_, queue)| queue.waiters.len());

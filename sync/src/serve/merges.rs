@@ -20,29 +20,30 @@ use super::{
     unserved::Unserved,
 };
 
-/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts three costs for
-/// each key: 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes 238,000 of the longest keys,
-/// or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare for new code and for subtrees that come
-/// back into memory. A client further behind takes deltas one by one, or a snapshot.
+/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts
+/// three costs for each key: 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes
+/// 238,000 of the longest keys, or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare
+/// for new code and for subtrees that come back into memory. A client further behind takes deltas one by one, or a
+/// snapshot.
 const MERGE_BYTES_MAX: u64 = 32 << 20;
 /// Most bytes of memory of the kept ranges.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
-/// Most ranges that are kept: some bases for each of two snapshots, because askers differ in how far they are behind. Impossible
-/// merges count too: they take no memory, but finding out took time.
+/// Most ranges that are kept: some bases for each of two snapshots, because askers differ in how far they are behind.
+/// Impossible merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
-/// Two are made at once, so that a peer's first one does not wait for all that another peer wants. Waits for a place and for the merge
-/// end well before the asker's deadline; the result is there when it comes back.
+/// Two are made at once, so that a peer's first one does not wait for all that another peer wants. Waits for a place
+/// and for the merge end well before the asker's deadline; the result is there when it comes back.
 pub(super) const LIMITS: Limits =
     Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 
 /// A peer that asks for a merge in progress comes back after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// Most bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they change, the state takes
-/// 200 MiB at most.
+/// Most bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they
+/// change, the state takes 200 MiB at most.
 const STATE_BYTES_MAX: u64 = 16 << 20;
-/// Most states kept besides the ranges, and most bytes of their memory. They serve two comparing nodes, or one while its peers make the
-/// next.
+/// Most states kept besides the ranges, and most bytes of their memory. They serve two comparing nodes, or one while
+/// its peers make the next.
 const STATES_MAX: usize = 2;
 const STATES_BYTES_MAX: u64 = 256 << 20;
 /// One state is made at once: every batch has one, and none is as urgent as the ranges that followers need.
@@ -198,8 +199,8 @@ impl Drop for Making<'_> {
 }
 
 impl State {
-    /// Drops old states, or old ranges, until they are within their bounds. The victim is the least recently used one of the peer with the
-    /// most. The newest one stays.
+    /// Drops old states, or old ranges, until they are within their bounds. The victim is the least recently used one
+    /// of the peer with the most. The newest one stays.
     fn trim(&mut self, states: bool, (count_max, bytes_max): (usize, u64)) {
         loop {
             let alike = || self.kept.iter().enumerate().filter(|(_, kept)| kept.is_state() == states);
@@ -217,8 +218,8 @@ impl State {
         }
     }
 
-    /// Drops the states that no peer requested lately. Returns when the next one will have been idle for too long; `None` if none is
-    /// left.
+    /// Drops the states that no peer requested lately. Returns when the next one will have been idle for too long;
+    /// `None` if none is left.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.kept.retain(|kept| !kept.is_state() || now < kept.used + STATE_IDLE);
         let next = self.kept.iter().filter(|kept| kept.is_state()).map(|kept| kept.used + STATE_IDLE).min();
@@ -308,7 +309,8 @@ mod tests {
         assert_eq!(merges.kept(), (0, KEPT_MAX));
     }
 
-    /// Goal: a peer that asks from every possible base does not make this node repeat merges that another peer asks for.
+    /// Goal: a peer that asks from every possible base does not make this node repeat merges that another peer asks
+    /// for.
     #[test]
     fn who_asks_for_many_ranges_displaces_its_own() {
         let merges = Merges::default();
@@ -323,8 +325,8 @@ mod tests {
         making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
     }
 
-    /// Goal: comparing states displaces no range. A peer that asks for every batch's state does not displace the state that another asks
-    /// for.
+    /// Goal: comparing states displaces no range. A peer that asks for every batch's state does not displace the state
+    /// that another asks for.
     #[test]
     fn states_displace_states() {
         let merges = Merges::default();
@@ -336,7 +338,8 @@ mod tests {
         assert_eq!(merges.kept().1, KEPT_MAX + STATES_MAX);
     }
 
-    /// Goal: however many states are made, one task waits for them to become idle, and it begins with the first kept one.
+    /// Goal: however many states are made, one task waits for them to become idle, and it begins with the first kept
+    /// one.
     #[tokio::test(start_paused = true)]
     async fn states_that_nobody_asks_for_are_dropped_by_one_task() {
         let merges = Merges::default();

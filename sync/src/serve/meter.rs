@@ -1,7 +1,8 @@
 //! [`Meter`]: how many bytes and how much work one peer may take, so that no peer takes what the others need.
 //!
-//! A request pays its presumed cost on admission; the real cost replaces that at its end. So of many simultaneous requests not all pass
-//! as if each were the first. A separate purse pays for short answers: a peer that took much may still ask where the head is.
+//! A request pays its presumed cost on admission; the real cost replaces that at its end. So of many simultaneous
+//! requests not all pass as if each were the first. A separate purse pays for short answers: a peer that took much may
+//! still ask where the head is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +19,14 @@ use super::{
     lane::Class,
 };
 
-/// Accounts beyond which those of disconnected peers are forgotten, full purses first. Accounts of connected peers are always kept: a
-/// peer that paid for what it took would otherwise begin anew as a stranger. `network` bounds how many peers are connected.
+/// Accounts beyond which those of disconnected peers are forgotten, full purses first. Accounts of connected peers are
+/// always kept: a peer that paid for what it took would otherwise begin anew as a stranger. `network` bounds how many
+/// peers are connected.
 const PEERS_KEPT: usize = 1_024;
 /// A peer that has been connected for this long is no stranger any more.
 const KNOWN_AFTER: Duration = Duration::from_secs(600);
-/// Full purses in stock for new strangers; the stock refills at the rate of one peer. Without stock, a new key begins with an empty
-/// purse: otherwise a change of the key would pay every debt.
+/// Full purses in stock for new strangers; the stock refills at the rate of one peer. Without stock, a new key begins
+/// with an empty purse: otherwise a change of the key would pay every debt.
 const STRANGERS: f64 = 16.0;
 /// The purse for short answers is smaller by this factor.
 const SMALL: f64 = 16.0;
@@ -98,8 +100,8 @@ impl Meter {
         Meter { large, small: large.times(1.0 / SMALL), known, connected_since, state }
     }
 
-    /// Charges a request. Returns how long it must wait until its peer's debt is paid. If that is longer than `wait_max`, charges nothing
-    /// and returns the wait as the error.
+    /// Charges a request. Returns how long it must wait until its peer's debt is paid. If that is longer than
+    /// `wait_max`, charges nothing and returns the wait as the error.
     pub(super) fn admit(
         self: &Arc<Self>,
         peer: PeerId,
@@ -357,7 +359,8 @@ mod tests {
         assert_eq!(take(&meter, 9_999, bytes(5_000)), Ok(Duration::ZERO), "who is configured has its own");
     }
 
-    /// Goal: whether a peer is a stranger follows from how long its connection stands, not from a question that it asked long ago.
+    /// Goal: whether a peer is a stranger follows from how long its connection stands, not from a question that it
+    /// asked long ago.
     #[tokio::test(start_paused = true)]
     async fn a_class_comes_from_how_long_a_connection_stands() {
         let start = Instant::now();

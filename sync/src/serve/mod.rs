@@ -8,13 +8,13 @@
 //!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (Heavy) of its own
 //! ```
 //!
-//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither kind waits
-//! for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A request pays its
-//! presumed cost on admission; see [`meter`]. A busy node tells the peer when to come back, soon enough that the peer does not take
-//! the silence for a failure.
+//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither
+//! kind waits for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A
+//! request pays its presumed cost on admission; see [`meter`]. A busy node tells the peer when to come back, soon
+//! enough that the peer does not take the silence for a failure.
 //!
-//! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that wait. This
-//! module bounds the work in progress, the bytes of cached answers, and how much one peer gets.
+//! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that
+//! wait. This module bounds the work in progress, the bytes of cached answers, and how much one peer gets.
 
 mod answer;
 mod cache;
@@ -64,8 +64,8 @@ const CHEAP: Limits = Limits { places: 4, of_peer: 3, waiting: 512, wait: Durati
 /// Each place holds an answer of up to 48 MiB and a thread that waits for the disk. More places would take memory from the node's own
 /// work without serving any peer sooner.
 const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Duration::from_secs(3) };
-/// A peer in debt waits at most this long for its answer; beyond that it is told to come back. This is short beside any deadline, so
-/// a peer a little above its rate is slowed and not refused.
+/// A peer in debt waits at most this long for its answer; beyond that it is told to come back. This is short beside any
+/// deadline, so a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
 /// is for the work itself and for the transfer of the answer.
@@ -73,7 +73,8 @@ const REQUEST_WAIT: Duration = Duration::from_secs(7);
 /// A burst is what a peer may take within this many seconds at its rate.
 const BURST_SECONDS: f64 = 2.0;
 
-/// The serving side. `network` bounds how many requests of one peer wait here; this bounds how many of all peers are worked on.
+/// The serving side. `network` bounds how many requests of one peer wait here; this bounds how many of all peers are
+/// worked on.
 pub struct SyncServer {
     shared: Arc<Shared>,
 }
@@ -137,9 +138,9 @@ impl SyncServer {
         Self::build(store, config, BTreeSet::new(), Box::new(|_| None))
     }
 
-    /// As [`SyncServer::with_config`], but some peers are no strangers: those that the operator configured, and those that have been
-    /// connected for long. When many ask at once, they get as many places as all strangers together, and what strangers took before is
-    /// not held against them.
+    /// As [`SyncServer::with_config`], but some peers are no strangers: those that the operator configured, and those
+    /// that have been connected for long. When many ask at once, they get as many places as all strangers together, and
+    /// what strangers took before is not held against them.
     pub fn with_peers(
         store: Store,
         config: &SyncConfig,
@@ -176,8 +177,8 @@ impl SyncServer {
 
     /// Answers one request of a peer.
     ///
-    /// Errors that hold a text for the asker. The request is malformed, or asks for content that is not kept here. Or the asker should come
-    /// back later: it exceeded its rate, others are served first, or a tree is being loaded.
+    /// Errors that hold a text for the asker. The request is malformed, or asks for content that is not kept here. Or
+    /// the asker should come back later: it exceeded its rate, others are served first, or a tree is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         self.serve(peer, &payload).await.map_err(|unserved| {
             if matches!(unserved, Unserved::Busy { .. }) {
@@ -249,7 +250,8 @@ impl SyncServer {
         work: impl FnOnce(&Shared) -> Result<T, Unserved> + Send + 'static,
     ) -> Result<T, Unserved> {
         let (shared, debit) = (Arc::clone(&self.shared), Arc::clone(&asker.debit));
-        // The work owns the place and makes the charge, because it runs on when the peer disconnects and this future is dropped.
+        // The work owns the place and makes the charge, because it runs on when the peer disconnects and this future is
+        // dropped.
         let work = move || {
             let _place = place;
             let began = Instant::now();

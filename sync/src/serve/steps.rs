@@ -1,5 +1,5 @@
-//! The way of one request through the server, from one place to the next. Between two steps a request gives its place back, so a
-//! wait for another's work or for a merge blocks nobody.
+//! The way of one request through the server, from one place to the next. Between two steps a request gives its place
+//! back, so a wait for another's work or for a merge blocks nobody.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,8 @@ use super::{
 };
 use crate::protocol::Request;
 
-/// Longest wait for a part that another asker makes. Like the wait for a merge, it ends well before the asker's deadline.
+/// Longest wait for a part that another asker makes. Like the wait for a merge, it ends well before the asker's
+/// deadline.
 const PART_WAIT: Duration = Duration::from_secs(5);
 
 /// The result of a step.
@@ -69,8 +70,8 @@ impl SyncServer {
         }
     }
 
-    /// Returns a merge, which one of all askers makes. If the wait for place and making is too long, all askers must come back, even the
-    /// one that makes it. The work goes on.
+    /// Returns a merge, which one of all askers makes. If the wait for place and making is too long, all askers must
+    /// come back, even the one that makes it. The work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
         let until = asker.until(merges::LIMITS.wait);
@@ -109,8 +110,8 @@ impl SyncServer {
         }
     }
 
-    /// Makes a merge. Only the asker that makes it pays for it: the chunks of one range are requested side by side. A debtor does not wait
-    /// here, where its wait would hold the place.
+    /// Makes a merge. Only the asker that makes it pays for it: the chunks of one range are requested side by side. A
+    /// debtor does not wait here, where its wait would hold the place.
     async fn merge(&self, place: Place, asker: &Asker, range: Merging) -> Result<(), Unserved> {
         let (peer, now) = (asker.peer, Instant::now());
         let admitted = self.shared.meter.admit(peer, Kind::Disk, MERGE, Duration::ZERO, now);
@@ -134,8 +135,8 @@ async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<()
     timeout_at(until, ended.changed()).await.map_or(Err(late), |_| Ok(()))
 }
 
-/// Waits for the part that another asker makes; `None` if that failed. If the wait is too long, the asker must come back: a stalled disk
-/// must not gather askers of one answer.
+/// Waits for the part that another asker makes; `None` if that failed. If the wait is too long, the asker must come
+/// back: a stalled disk must not gather askers of one answer.
 async fn outcome(
     mut waiting: watch::Receiver<Option<Outcome>>,
     until: Instant,
@@ -165,8 +166,8 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
     }
 }
 
-/// Gets the part of a request from the cache, or makes it here and now. The leading asker already has a place, so no asker of the part
-/// waits for another's turn.
+/// Gets the part of a request from the cache, or makes it here and now. The leading asker already has a place, so no
+/// asker of the part waits for another's turn.
 fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<Step, Unserved> {
     let key = common.key()?;
     let unmerged = common.merge().filter(|_| merged.is_none());

@@ -122,8 +122,8 @@ async fn without_configured_peers_whoever_comes_gives_hope() {
     assert!(asking.describe().ends_with("and 76 more"), "{}", asking.describe());
 }
 
-/// Goal: of the geneses that wait for a check, the one with the shortest content is next. All of them together have a bound; above it the
-/// longest ones are dropped.
+/// Goal: of the geneses that wait for a check, the one with the shortest content is next. All of them together have a
+/// bound; above it the longest ones are dropped.
 #[test]
 fn short_geneses_are_checked_first_and_long_ones_find_no_room() {
     let mut unchecked = Unchecked::default();

@@ -31,8 +31,8 @@ impl RangeAhead {
         &self.ahead[index]
     }
 
-    /// Compares the hinted values with the store's rows, batch by batch up to `executed`. Unless it `waits`, it stops at the first batch
-    /// whose rows are not here. Returns the first batch with a wrong value, and stays there.
+    /// Compares the hinted values with the store's rows, batch by batch up to `executed`. Unless it `waits`, it stops
+    /// at the first batch whose rows are not here. Returns the first batch with a wrong value, and stays there.
     pub(super) fn confirm(&mut self, executed: usize, waits: bool) -> Result<Option<Wrong>, StorageError> {
         while self.confirmed < executed {
             let ahead = &mut self.ahead[self.confirmed];

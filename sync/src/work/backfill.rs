@@ -1,4 +1,5 @@
-//! Batches from before the node's state: checked like any range, opened for the index, and stored below the stored ones.
+//! Batches from before the node's state: checked like any range, opened for the index, and stored below the stored
+//! ones.
 
 use rayon::prelude::*;
 use slipstream_storage::{Backlog, PastBatch, PastRun, StateBacklog, StorageError};

@@ -25,8 +25,9 @@ pub enum Ready {
     Opened(Box<Prepared>),
 }
 
-/// Most batches in one group, and its approximate bytes of deltas. A group has one root and one write, so a larger one is cheaper for
-/// every batch. But it is committed later, and the next group can only be hashed while this one is written.
+/// Most batches in one group, and its approximate bytes of deltas. A group has one root and one write, so a larger one
+/// is cheaper for every batch. But it is committed later, and the next group can only be hashed while this one is
+/// written.
 const GROUP_BATCHES: usize = 64;
 const GROUP_BYTES: usize = 1 << 20;
 
@@ -49,7 +50,8 @@ pub struct Committed {
     pub(crate) audits: Vec<Audit>,
 }
 
-/// How useful hints were, or predictions in their place, in keys and codes. What the hot cache had anyway does not count.
+/// How useful hints were, or predictions in their place, in keys and codes. What the hot cache had anyway does not
+/// count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HintUse {
     /// Keys and codes that were read ahead because they were named.
@@ -209,8 +211,8 @@ impl Worker {
         }
     }
 
-    /// Number of batches before the operator's waypoint; all of them if the ledger passes through it. Batches behind a wrong one are not
-    /// stored.
+    /// Number of batches before the operator's waypoint; all of them if the ledger passes through it. Batches behind a
+    /// wrong one are not stored.
     fn before_waypoint(
         &self,
         head: &slipstream_storage::Head,
@@ -256,7 +258,8 @@ impl Committed {
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
     let ExecutedBatch { batch, maker, delta, sealed, hashes, ahead } = executed;
-    // The blobs are as this node compressed them, even the body: a received blob has the same content, perhaps uncompressed.
+    // The blobs are as this node compressed them, even the body: a received blob has the same content, perhaps
+    // uncompressed.
     let commit = CommitBatch {
         header: &batch.header,
         certificate: of_batch(&range.certificate, &batch.header),

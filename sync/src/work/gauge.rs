@@ -17,8 +17,8 @@ const HASH_SECONDS: f64 = 50e-6;
 /// No machine counts as more than this many times faster or slower than that one.
 const SCALE_MAX: f64 = 50.0;
 
-/// Estimates the costs on this machine with `cores` cores from how fast it checks signatures and hashes. `now` returns the time since an
-/// arbitrary point.
+/// Estimates the costs on this machine with `cores` cores from how fast it checks signatures and hashes. `now` returns
+/// the time since an arbitrary point.
 pub(crate) fn measure(cores: f64, now: impl Fn() -> Duration) -> Costs {
     let key = SecretKey::from_seed([7; 32]);
     let (public, signature) = (key.public(), key.sign(b"gauge"));

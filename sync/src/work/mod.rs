@@ -54,8 +54,8 @@ use slipstream_types::codec;
 pub(crate) use takeover::RANGE_DELTA_BYTES_MAX;
 pub(crate) use takeover::{CHUNK_BYTES, RANGE_DELTA_RANGES_BITS};
 
-/// Most peers remembered for wrong values. Beyond this all are forgotten: an attacker with this many identities gains as many
-/// executions.
+/// Most peers remembered for wrong values. Beyond this all are forgotten: an attacker with this many identities gains
+/// as many executions.
 const DISBELIEVED_MAX: usize = 1_024;
 
 /// Runs jobs on one node's store.
@@ -76,9 +76,11 @@ pub struct Worker {
     waiting: Arc<()>,
     /// Ranges that wait to be applied.
     opened: Opened,
-    /// The ledger's head behind the last announced batch that passed its checks. The next one is checked before that batch is committed.
+    /// The ledger's head behind the last announced batch that passed its checks. The next one is checked before that
+    /// batch is committed.
     announced: Mutex<Option<Head>>,
-    /// Peers whose hints had wrong values since this node started: each costs one execution at most. At most [`DISBELIEVED_MAX`].
+    /// Peers whose hints had wrong values since this node started: each costs one execution at most. At most
+    /// [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::Active>>,
     /// The past states that are being extended backwards.

@@ -77,8 +77,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Handles an error that is no peer's fault: the tree is too large, the node's own rows do not lead there, or the store was pruned or
-    /// leapt meanwhile. It would happen again, unless the first known state is another one now or the state to add is no longer wanted.
+    /// Handles an error that is no peer's fault: the tree is too large, the node's own rows do not lead there, or the
+    /// store was pruned or leapt meanwhile. It would happen again, unless the first known state is another one now or
+    /// the state to add is no longer wanted.
     fn states_end(
         &self,
         error: StorageError,

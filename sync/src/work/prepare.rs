@@ -1,5 +1,5 @@
-//! Prepares a checked range: decodes bodies and recovers their senders, opens deltas, and starts to read hinted or foretold
-//! keys ahead.
+//! Prepares a checked range: decodes bodies and recovers their senders, opens deltas, and starts to read hinted or
+//! foretold keys ahead.
 
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ pub struct Prepared {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// To execute on the committed state `base`, or on layers above it. `applied` has the layers of applied ranges between the two.
+    /// To execute on the committed state `base`, or on layers above it. `applied` has the layers of applied ranges
+    /// between the two.
     Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch>, _waits: Arc<()> },
     /// To apply.
     Delta(Arc<OpenedRange>),

@@ -129,7 +129,8 @@ impl Worker {
         Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
     }
 
-    /// Returns the layers between a committed state and a batch, of executed and applied batches; `None` if a part is missing.
+    /// Returns the layers between a committed state and a batch, of executed and applied batches; `None` if a part is
+    /// missing.
     fn layers_between(&self, base: &View, first: BatchNumber, applied: &[Arc<Layer>]) -> Option<Overlay> {
         let last = first.before(1);
         let mut executed = self.executed.lock();
@@ -144,8 +145,8 @@ impl Worker {
         Some(before)
     }
 
-    /// Executes the batches, and repeats those that used wrong values of a peer. Neither a result nor an error counts before the
-    /// values prove right.
+    /// Executes the batches, and repeats those that used wrong values of a peer. Neither a result nor an error counts
+    /// before the values prove right.
     fn replay(
         &self,
         range: &Replay<'_>,
@@ -181,8 +182,8 @@ impl Worker {
         disbelieved.insert(peer);
     }
 
-    /// Executes the batches behind those in `done`, up to one that is known to rest on wrong values. Returns the layer of all that they
-    /// touched.
+    /// Executes the batches behind those in `done`, up to one that is known to rest on wrong values. Returns the layer
+    /// of all that they touched.
     fn replay_once(
         &self,
         range: &Replay<'_>,
@@ -246,8 +247,8 @@ impl Worker {
 
 type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 
-/// Seals the outcome of an execution and compares it with the certified header. The root is compared when the batch's group is
-/// committed. If the hints that a validator signed equal those made here, its signature is kept.
+/// Seals the outcome of an execution and compares it with the certified header. The root is compared when the batch's
+/// group is committed. If the hints that a validator signed equal those made here, its signature is kept.
 fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcome: &Outcome) -> Checked {
     let PreparedBatch {
         batch: RangeBatch { header: certified, hints: theirs, .. }, maker, transactions, ..

@@ -1,5 +1,6 @@
-//! Compares the next validators in certificates with those that the state wants. A quorum decides the content of the ledger, but the
-//! owner of the validators contract chooses its successor. Every node has the contract's rows, whichever way it got them.
+//! Compares the next validators in certificates with those that the state wants. A quorum decides the content of the
+//! ledger, but the owner of the validators contract chooses its successor. Every node has the contract's rows,
+//! whichever way it got them.
 
 use slipstream_executor::ValidatorsStorage;
 use slipstream_storage::{CommitBatch, Store, View};
@@ -15,8 +16,8 @@ struct End {
 }
 
 impl Worker {
-    /// Checks the batches that are about to be committed on the state of `base`. Each comes with the certificate of its range. On a chain
-    /// without a validators contract, nothing is compared.
+    /// Checks the batches that are about to be committed on the state of `base`. Each comes with the certificate of its
+    /// range. On a chain without a validators contract, nothing is compared.
     ///
     /// # Errors
     /// [`SyncError::WrongSuccession`] for the first batch that is certified with other validators.
@@ -59,9 +60,9 @@ impl Worker {
     }
 }
 
-/// Checks the head, however the node came to it: a takeover, an import, or an earlier process. The state must want the validators after
-/// it, because the contract announces every change by a `lastBatch` at or after that change. So this also detects a quorum whose
-/// epoch ends elsewhere.
+/// Checks the head, however the node came to it: a takeover, an import, or an earlier process. The state must want the
+/// validators after it, because the contract announces every change by a `lastBatch` at or after that change. So this
+/// also detects a quorum whose epoch ends elsewhere.
 ///
 /// Compares nothing while the contract waits for a later batch, or if it wants an invalid set.
 ///

@@ -98,8 +98,8 @@ async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<Phase, Vec<SyncS
     phases
 }
 
-/// Lets a new node follow the chain from a fast peer, a pruned one and a slow one. Checks that each is asked for what it is good for.
-/// Returns the node's statuses on its way.
+/// Lets a new node follow the chain from a fast peer, a pruned one and a slow one. Checks that each is asked for what
+/// it is good for. Returns the node's statuses on its way.
 async fn follow(chain: &Chain) -> BTreeMap<Phase, Vec<SyncStatus>> {
     let hub = MemoryHub::new();
     let near = copy(chain, 0, HEAD - KEPT_FROM + 1);

@@ -75,8 +75,8 @@ async fn a_waypoint_that_ends_an_epoch_is_passed() {
     }
 }
 
-/// Goal: a quorum may hand the chain to other validators than the contract wants. Every node with the state detects that, whichever
-/// way it got the state and wherever its snapshot is. It stops, and stays stopped after a restart.
+/// Goal: a quorum may hand the chain to other validators than the contract wants. Every node with the state detects
+/// that, whichever way it got the state and wherever its snapshot is. It stops, and stays stopped after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn validators_that_the_state_does_not_want_stop_every_mode() {
     for usurped in [9, 10, 11] {
@@ -126,7 +126,8 @@ async fn an_older_node_follows_across_by_range_delta() {
     assert!(status.batches < 20, "most came by the range delta: {status:?}");
 }
 
-/// Goal: the files of a later epoch's snapshot are accepted with nothing but the genesis, and the imported node goes on from there.
+/// Goal: the files of a later epoch's snapshot are accepted with nothing but the genesis, and the imported node goes on
+/// from there.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_of_a_later_epoch_is_imported() {
     let chain = Chain::of_three_epochs();

@@ -1,4 +1,5 @@
-//! Goal: a server's windows end where its summary says: the batch at the floor is served, and the one below it is refused.
+//! Goal: a server's windows end where its summary says: the batch at the floor is served, and the one below it is
+//! refused.
 
 use slipstream_storage::{PruneConfig, StorageConfig, Store};
 use slipstream_sync::{

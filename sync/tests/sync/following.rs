@@ -169,7 +169,8 @@ impl Following {
         self.follower.status()
     }
 
-    /// Stops the node. The returned status counts all that was committed and judged; a status taken at the head may not yet.
+    /// Stops the node. The returned status counts all that was committed and judged; a status taken at the head may not
+    /// yet.
     pub(crate) async fn stop(self) -> Result<SyncStatus, slipstream_sync::SyncError> {
         self.stop.cancel();
         self.task.await.unwrap()?;

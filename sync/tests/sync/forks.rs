@@ -1,5 +1,5 @@
-//! Goal: a node whose schedule lacks a fork hears of the fork beforehand, stops at it by name, and blames no peer. Once its schedule
-//! has the fork, it goes on with the same data.
+//! Goal: a node whose schedule lacks a fork hears of the fork beforehand, stops at it by name, and blames no peer. Once
+//! its schedule has the fork, it goes on with the same data.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Goal: ranges of one gap are followed in both modes: an executed range builds on earlier deltas that are not committed yet.
+//! Goal: ranges of one gap are followed in both modes: an executed range builds on earlier deltas that are not
+//! committed yet.
 
 use std::sync::Arc;
 
@@ -110,7 +111,8 @@ fn any_order_of_modes_leads_to_the_same_state() {
     }
 }
 
-/// Goal: deltas may be committed while a range on top of them waits for execution. A range on top of missing deltas is prepared again.
+/// Goal: deltas may be committed while a range on top of them waits for execution. A range on top of missing deltas is
+/// prepared again.
 #[test]
 fn what_is_prepared_keeps_the_deltas_that_it_stands_on() {
     let chain = Chain::new(BATCHES);

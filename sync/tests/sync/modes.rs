@@ -65,7 +65,8 @@ async fn several_threads_make_the_same_blobs() {
     }
 }
 
-/// Goal: a node that gets no hints, because its peer applied deltas, runs transactions in parallel by what they show themselves.
+/// Goal: a node that gets no hints, because its peer applied deltas, runs transactions in parallel by what they show
+/// themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_threads_do_without_hints() {
     let mut chain = Chain::new(3);

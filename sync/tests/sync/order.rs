@@ -1,5 +1,5 @@
-//! Goal: the rules bind a quorum too. A ledger whose headers do not follow each other is refused wherever it arrives, whichever check
-//! looks first.
+//! Goal: the rules bind a quorum too. A ledger whose headers do not follow each other is refused wherever it arrives,
+//! whichever check looks first.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Makes a ledger. Each header passes through `change` before it is certified, and the next header builds on the result.
+    /// Makes a ledger. Each header passes through `change` before it is certified, and the next header builds on the
+    /// result.
     fn new(change: impl Fn(&mut BatchHeader), certify: impl Fn(&mut LedgerInfo)) -> Ledger {
         let (mut accumulator, mut nodes) = (Accumulator::default(), BTreeMap::new());
         let (mut headers, mut parent) = (Vec::new(), GENESIS);
@@ -224,7 +225,8 @@ fn a_certificate_that_contradicts_its_header_is_refused() {
     assert_eq!(ledger.range().unwrap_err(), wrong);
 }
 
-/// Goal: an announcement must be of the batch after the head, build on the head, and lie in the ledger that it certifies.
+/// Goal: an announcement must be of the batch after the head, build on the head, and lie in the ledger that it
+/// certifies.
 #[test]
 fn an_announcement_follows_the_head() {
     let ledger = Ledger::new(|_| {}, |_| {});
@@ -318,7 +320,8 @@ fn an_offer_shows_the_waypoint_that_was_asked_for() {
     assert!(matches!(check_offer(&displaced, Some(3)), Err(Violation::Accumulator(_))));
 }
 
-/// Goal: before the ledger is here, an announcement is checked for a quorum's signatures and for the header that they sign.
+/// Goal: before the ledger is here, an announcement is checked for a quorum's signatures and for the header that they
+/// sign.
 #[test]
 fn an_announcement_is_of_the_header_that_a_quorum_signed() {
     let announce = |ledger: &Ledger| Announcement {

@@ -191,8 +191,8 @@ async fn lies_are_told_from_the_truth() {
     assert_eq!(takeover.rows(), chunk.entries.len() as u64);
 }
 
-/// Goal: the daemon itself takes the range delta, from two peers, and goes on with the batches behind it. The batches in between are not
-/// there.
+/// Goal: the daemon itself takes the range delta, from two peers, and goes on with the batches behind it. The batches
+/// in between are not there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_takes_the_range_delta_and_then_batches() {
     for head in [0, 7] {

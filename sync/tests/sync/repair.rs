@@ -1,5 +1,5 @@
-//! Goal: peers repair a store whose rows and code are wrong on disk, at a cost that follows the damage. Liars among them are detected and
-//! banned. If no peer can help, the node says so.
+//! Goal: peers repair a store whose rows and code are wrong on disk, at a cost that follows the damage. Liars among
+//! them are detected and banned. If no peer can help, the node says so.
 
 use std::{path::Path as FilePath, sync::Arc, time::Duration};
 
@@ -160,7 +160,8 @@ fn wrong_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("codes", &Codes { codes: BoundedVec::new(wrong.collect()).unwrap() }).unwrap())
 }
 
-/// Answers a request for one code with another missing one. The peer asked for that other code would then seem to send useless code.
+/// Answers a request for one code with another missing one. The peer asked for that other code would then seem to send
+/// useless code.
 fn others_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     if !matches!(request, Request::Codes { .. }) {
         return Some(answer);
@@ -202,7 +203,8 @@ impl Handler for Shallow {
     }
 }
 
-/// Goal: peers that are silent or open less than asked cost only moments, even if many of their keys come before the honest one's.
+/// Goal: peers that are silent or open less than asked cost only moments, even if many of their keys come before the
+/// honest one's.
 #[tokio::test(start_paused = true)]
 async fn who_plays_for_time_is_asked_last() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());

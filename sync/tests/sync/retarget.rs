@@ -1,5 +1,5 @@
-//! Goal: a restore whose peers drop the snapshot goes on with their next one and keeps the rows that are still right. A liar about
-//! these rows is exposed by a proved lie, at the cost of a chunk.
+//! Goal: a restore whose peers drop the snapshot goes on with their next one and keeps the rows that are still right. A
+//! liar about these rows is exposed by a proved lie, at the cost of a chunk.
 
 use std::{
     collections::BTreeMap,
@@ -142,8 +142,8 @@ impl Stranded {
         Stranded { chain, supply, node }
     }
 
-    /// Waits until the node has the whole chain, and checks the state. Returns the restore's status, and the rows of the second snapshot
-    /// that were fetched for it.
+    /// Waits until the node has the whole chain, and checks the state. Returns the restore's status, and the rows of
+    /// the second snapshot that were fetched for it.
     async fn arrive(&self) -> (SnapshotStatus, u64) {
         let status = self.node.reach(self.chain.head()).await;
         let head = self.node.store.head().unwrap();
@@ -186,8 +186,8 @@ async fn a_restore_goes_on_with_the_next_snapshot_and_keeps_what_is_right() {
     stranded.node.stop().await.unwrap();
 }
 
-/// Checks that a lone liar is detected and banned for `reason`. An honest peer then ends the restore, which fetches little more than it
-/// would without the liar.
+/// Checks that a lone liar is detected and banned for `reason`. An honest peer then ends the restore, which fetches
+/// little more than it would without the liar.
 async fn found_out(lie: Lie, reason: &str) {
     let hub = MemoryHub::new();
     let stranded = Stranded::new(&hub, &[Some(lie)]).await;

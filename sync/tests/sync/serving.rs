@@ -188,8 +188,8 @@ async fn a_refusal_loads_nothing() {
     assert!(is_ready());
 }
 
-/// Asks a freshly restarted server for its snapshot, fifty times at once, and for something else. Returns `None` if an asker had to come
-/// back.
+/// Asks a freshly restarted server for its snapshot, fifty times at once, and for something else. Returns `None` if an
+/// asker had to come back.
 async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     let dir = tempfile::tempdir().unwrap();
     let server = SyncServer::new(restarted(chain, dir.path()));
@@ -207,7 +207,8 @@ async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     Some(answers.into_iter().map(|answer| answer.unwrap().into_vec()).collect())
 }
 
-/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. It need not come back, and holds no place meanwhile.
+/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. It need not come back, and holds no
+/// place meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_being_loaded_is_waited_for() {
     let chain = Chain::with_accounts(12, 300);

@@ -116,7 +116,8 @@ fn the_cache_is_the_same_whoever_commits() {
     assert_eq!(run(|number| number % 5 < 2), followed);
 }
 
-/// Goal: batches that sync executed ahead stay useful even if consensus commits the first of them sooner, and nothing is counted twice.
+/// Goal: batches that sync executed ahead stay useful even if consensus commits the first of them sooner, and nothing
+/// is counted twice.
 #[test]
 fn consensus_overtakes_what_sync_has_executed() {
     let chain = Chain::new(6);

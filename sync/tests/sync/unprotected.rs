@@ -1,5 +1,5 @@
-//! Goal: whether a transaction without a chain id counts is a rule of the chain. Nodes take it from the genesis, whichever way they got
-//! that. A node that replays or audits a batch against the rule stops at it.
+//! Goal: whether a transaction without a chain id counts is a rule of the chain. Nodes take it from the genesis,
+//! whichever way they got that. A node that replays or audits a batch against the rule stops at it.
 
 use std::{sync::Arc, time::Duration};
 

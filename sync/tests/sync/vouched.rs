@@ -1,5 +1,5 @@
-//! Goal: hints outlive nodes that execute nothing. A node that applies deltas keeps the hints that a validator signed, and that validator
-//! answers for their worth.
+//! Goal: hints outlive nodes that execute nothing. A node that applies deltas keeps the hints that a validator signed,
+//! and that validator answers for their worth.
 
 use std::sync::Arc;
 

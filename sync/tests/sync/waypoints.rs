@@ -109,8 +109,8 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     assert_eq!(node.stop().await.unwrap().waypoint, None);
 }
 
-/// Goal: a node that a snapshot led past its waypoint restarts with that waypoint, although it has no header from there. A node that was
-/// led there without the comparison does not.
+/// Goal: a node that a snapshot led past its waypoint restarts with that waypoint, although it has no header from
+/// there. A node that was led there without the comparison does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_knows_whether_the_ledger_was_compared() {
     let mut chain = Chain::new(1);
@@ -222,8 +222,8 @@ impl Handler for Forgetful {
     }
 }
 
-/// Goal: a peer that shows the waypoint's ledger info with another genesis, or with junk, costs a newcomer one check. The first peer has
-/// lied, and is banned. Junk cannot be judged, so its sender is not asked again.
+/// Goal: a peer that shows the waypoint's ledger info with another genesis, or with junk, costs a newcomer one check.
+/// The first peer has lied, and is banned. Junk cannot be judged, so its sender is not asked again.
 #[tokio::test(start_paused = true)]
 async fn a_false_genesis_costs_its_sender() {
     let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 1));

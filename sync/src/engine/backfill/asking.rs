@@ -19,17 +19,19 @@ use crate::{
 
 /// A range is as long as what its peer delivers in this time. The head may have to share the link for as long.
 const PIECE_SECONDS: f64 = 0.25;
-/// Bounds of a range in compressed bytes: a lower one because a request has its price, an upper one because a commit waits for its write.
+/// Bounds of a range in compressed bytes: a lower one because a request has its price, an upper one because a commit
+/// waits for its write.
 const PIECE_BYTES_MIN: f64 = 128e3;
 const PIECE_BYTES_MAX: f64 = 2e6;
-/// A peer is late once its answer takes this many times the expected time, and at least [`LATE_MIN`]. Asking another peer costs the same
-/// bytes again, so a peer of the backfill gets more time than one that the head waits for.
+/// A peer is late once its answer takes this many times the expected time, and at least [`LATE_MIN`]. Asking another
+/// peer costs the same bytes again, so a peer of the backfill gets more time than one that the head waits for.
 const LATE_FACTOR: f64 = 4.0;
 const LATE_MIN: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Handles a late answer for the newest piece, if no other peer keeps all parts of that piece. Asks the other peers for the parts that
-    /// they keep, and leaves the late peer alone for [`REST`]. So a peer that claims everything and sends nothing delays the others once.
+    /// Handles a late answer for the newest piece, if no other peer keeps all parts of that piece. Asks the other peers
+    /// for the parts that they keep, and leaves the late peer alone for [`REST`]. So a peer that claims everything and
+    /// sends nothing delays the others once.
     pub(super) fn rest_late(&mut self, backlog: &[Backlog; 4], peers: &mut Vec<Holdings>, now: Instant) {
         let Some(newest) = self.backfill.pieces.iter().next() else { return };
         let State::Asked { peer: late, late_at } = newest.state else { return };

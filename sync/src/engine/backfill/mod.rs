@@ -4,9 +4,9 @@
 //!  store's backlog ─▶ next_span ─▶ Pieces ─ request ─▶ peers ─ answer ─▶ check ─▶ store, newest first ─▶ the next backlog
 //!   (what is missing)  (what peers keep)                                            (one of each at a time)
 //! ```
-//! The head comes first. While the node is behind, no peer is asked. A peer with any other request in flight is not asked either.
-//! Checks and writes wait until no other job runs. A request takes about a quarter of a second of its link. Only the store records
-//! the progress, so a kill costs what was not stored.
+//! The head comes first. While the node is behind, no peer is asked. A peer with any other request in flight is not
+//! asked either. Checks and writes wait until no other job runs. A request takes about a quarter of a second of its
+//! link. Only the store records the progress, so a kill costs what was not stored.
 
 mod asking;
 mod pieces;
@@ -201,8 +201,8 @@ impl Engine {
         }
     }
 
-    /// Handles a failed request of the backfill: the piece goes to another peer. A peer that refuses keeps its score. It pruned the range
-    /// after it reported it, so its summary expires. Returns whether nothing else is left to do.
+    /// Handles a failed request of the backfill: the piece goes to another peer. A peer that refuses keeps its score.
+    /// It pruned the range after it reported it, so its summary expires. Returns whether nothing else is left to do.
     pub(super) fn past_failed(&mut self, about: About, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
         match about {
             About::Past { request: RangeRequest { first, .. }, .. } => {

@@ -68,8 +68,8 @@ impl Pieces {
         self.pieces.is_empty() && self.rest.is_none()
     }
 
-    /// Cuts pieces of `batches` batches while there is room for more. Each begins at a multiple of `batches`, as followers' requests do, so
-    /// that a peer makes each answer once for all of them.
+    /// Cuts pieces of `batches` batches while there is room for more. Each begins at a multiple of `batches`, as
+    /// followers' requests do, so that a peer makes each answer once for all of them.
     pub(super) fn cut(&mut self, batches: u64) {
         while let Some(rest) = self.rest.filter(|_| self.pieces.len() < PIECES_MAX) {
             let first = rest.last.before(rest.last.get() % batches.max(1)).max(rest.first);
@@ -94,8 +94,8 @@ impl Pieces {
         self.pieces.iter()
     }
 
-    /// The pieces to ask for, newest first: no peer is asked, or the asked one is late. Memory for their answers bounds their number, but
-    /// always allows the newest: the others wait for it.
+    /// The pieces to ask for, newest first: no peer is asked, or the asked one is late. Memory for their answers bounds
+    /// their number, but always allows the newest: the others wait for it.
     pub(super) fn wanted(&mut self, now: Instant) -> impl Iterator<Item = &mut Piece> {
         let held = self.pieces.iter().map(|piece| match &piece.state {
             State::Arrived(arrived) => arrived.answer.len() as u64,

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 /// The head counts as moving if a batch was committed within this time.
 const MOVING: Duration = Duration::from_secs(2);
-/// After an answer, its check and its write, the backfill rests for this many times as long as each took. So three batches in four meet
-/// none of them.
+/// After an answer, its check and its write, the backfill rests for this many times as long as each took. So three
+/// batches in four meet none of them.
 const FACTOR: u32 = 3;
 /// Each counts as at most this long, so a peer that holds answers back gains no longer rest.
 const TOOK_MAX: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! [`next_span`]: decides which batches, and which of their parts, a backfill fetches next. It is a pure function of what is missing and of
-//! what peers keep.
+//! [`next_span`]: decides which batches, and which of their parts, a backfill fetches next. It is a pure function of
+//! what is missing and of what peers keep.
 
 use std::cmp::Reverse;
 
@@ -8,8 +8,8 @@ use slipstream_types::BatchNumber;
 
 use crate::{peers::Holdings, protocol::Parts};
 
-/// The parts that a backfill fetches, in the order of a store's backlog. Batches may lack hints, so hints come with deltas and are no
-/// reason to ask.
+/// The parts that a backfill fetches, in the order of a store's backlog. Batches may lack hints, so hints come with
+/// deltas and are no reason to ask.
 const PARTS: [Parts; 3] = [Parts::BODY, Parts::RECEIPTS, Parts::DELTA];
 /// The index of hints in a backlog.
 const HINTS: usize = 3;
@@ -36,7 +36,8 @@ impl Span {
         peer.head >= self.last && PARTS.iter().zip(&peer.from).all(is_kept)
     }
 
-    /// Whether it lies right below what is stored of each of its parts, or below what was stored before the last batches came without them.
+    /// Whether it lies right below what is stored of each of its parts, or below what was stored before the last
+    /// batches came without them.
     pub(super) fn is_next(&self, backlog: &[Backlog; 4]) -> bool {
         let is_next = |(part, of_part): (&Parts, &Backlog)| {
             let firsts = [Some(of_part.lowest), of_part.kept.map(|(first, _)| first)];
@@ -46,7 +47,8 @@ impl Span {
     }
 }
 
-/// Returns the newest missing batches that a peer keeps: with as many parts as one peer has, and as far down as a peer has those parts.
+/// Returns the newest missing batches that a peer keeps: with as many parts as one peer has, and as far down as a peer
+/// has those parts.
 pub(super) fn next_span(backlog: &[Backlog; 4], peers: &[Holdings]) -> Option<Span> {
     let spans = peers.iter().filter_map(|peer| span_of(backlog, peer));
     spans.max_by_key(|span| (span.last, span.parts.0.count_ones(), Reverse(span.first)))
@@ -85,7 +87,8 @@ mod tests {
     use super::*;
     use crate::engine::rig::{A, B};
 
-    /// A backlog of bodies, receipts, deltas and hints; each is given by its lowest stored batch and its first wanted one.
+    /// A backlog of bodies, receipts, deltas and hints; each is given by its lowest stored batch and its first wanted
+    /// one.
     fn backlog(of_parts: [(u64, u64); 4]) -> [Backlog; 4] {
         of_parts.map(|(lowest, wanted_from)| Backlog {
             kind: BlobKind::Body,

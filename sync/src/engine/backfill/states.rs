@@ -68,8 +68,8 @@ impl States {
     }
 }
 
-/// Returns the peer to ask for the next reverse delta, and the batch that it leads to. Prefers peers that have delivered, then the lowest
-/// batch that a peer knows, then the lowest rank.
+/// Returns the peer to ask for the next reverse delta, and the batch that it leads to. Prefers peers that have
+/// delivered, then the lowest batch that a peer knows, then the lowest rank.
 fn next_step<R: Ord>(
     backlog: &StateBacklog,
     peers: &[Holdings],

@@ -1,6 +1,7 @@
 //! [`Early`]: answers for a restore that came before the data that verifies them.
 //!
-//! The node asks for offer, headers and the first chunks at once, because each of them in its turn would cost a round trip.
+//! The node asks for offer, headers and the first chunks at once, because each of them in its turn would cost a round
+//! trip.
 
 use slipstream_storage::Span;
 use slipstream_types::Path;
@@ -11,7 +12,8 @@ use crate::{engine::streams::Flight, protocol::Request};
 /// Answers that came before the restore began.
 #[derive(Debug, Default)]
 pub(super) struct Early {
-    /// The ranges that may be asked for before the restore begins. Empty for a resumed restore, whose ranges are still unknown.
+    /// The ranges that may be asked for before the restore begins. Empty for a resumed restore, whose ranges are still
+    /// unknown.
     spans: Vec<Span>,
     headers: Option<(Flight, Vec<u8>)>,
     chunks: Vec<EarlyChunk>,
@@ -71,7 +73,8 @@ impl Early {
         came + others * u64::from(bytes_max)
     }
 
-    /// Keeps a chunk. The number of requests bounds the bytes of chunks. So none is dropped, to be requested again and again.
+    /// Keeps a chunk. The number of requests bounds the bytes of chunks. So none is dropped, to be requested again and
+    /// again.
     pub(super) fn keep_chunk(&mut self, chunk: EarlyChunk) {
         if !self.has_chunk(&chunk.first) {
             self.chunks.push(chunk);

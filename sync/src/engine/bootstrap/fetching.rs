@@ -29,8 +29,8 @@ impl Fetching {
         self.progress.share - self.share_before
     }
 
-    /// Seconds until it is complete, if the share `before` was done `seconds` ago. `moved` says whether anything came since. Code comes
-    /// last, and no share covers it.
+    /// Seconds until it is complete, if the share `before` was done `seconds` ago. `moved` says whether anything came
+    /// since. Code comes last, and no share covers it.
     pub(super) fn seconds_left(&self, before: Option<f64>, seconds: f64, moved: bool) -> f64 {
         let done = self.progress.share - before.unwrap_or(self.share_before);
         let left = 1.0 - self.progress.share;
@@ -68,8 +68,8 @@ impl Bootstrap {
         Some(progress.rows as f64 / progress.share)
     }
 
-    /// Expected bytes of a range's chunk. Paths are hashes, so a range has its share of everything. A range within one account is part of
-    /// one that was too long for a chunk, so its chunk counts as the longest so far.
+    /// Expected bytes of a range's chunk. Paths are hashes, so a range has its share of everything. A range within one
+    /// account is part of one that was too long for a chunk, so its chunk counts as the longest so far.
     pub(super) fn chunk_bytes(&self, span: Span) -> u64 {
         let bytes_max = u64::from(self.chunk_bytes_max());
         if span.is_within_account() {

@@ -3,8 +3,9 @@
 //! ```text
 //!  Asking ── offer, headers ─▶ Beginning ─▶ Fetching ── siblings of older rows, chunks; then code ─▶ Finishing
 //! ```
-//! Answers are checked in this order. A new restore asks for offer, headers and first chunks at once, because it knows its ranges
-//! beforehand. Restored rows survive a crash and a change of the target. After every job the worker reports what is missing.
+//! Answers are checked in this order. A new restore asks for offer, headers and first chunks at once, because it knows
+//! its ranges beforehand. Restored rows survive a crash and a change of the target. After every job the worker reports
+//! what is missing.
 
 mod early;
 mod fetching;
@@ -229,7 +230,8 @@ impl Bootstrap {
         self.beginning.is_on_word
     }
 
-    /// Whether peers that have the snapshot cannot prove that its ledger passes through the waypoint: they may have begun behind it.
+    /// Whether peers that have the snapshot cannot prove that its ledger passes through the waypoint: they may have
+    /// begun behind it.
     pub(super) fn is_unproved(&self) -> bool {
         let is_refused = |asking: &Asking| asking.offered.is_none() && asking.is_offer_refused;
         self.beginning.passing.is_some() && matches!(&self.state, State::Asking(asking) if is_refused(asking))
@@ -246,8 +248,8 @@ impl Bootstrap {
         }
     }
 
-    /// Takes headers. Returns the snapshot's header, and the job that begins the restore. The accumulator proves every field of the
-    /// header; the certificate repeats only a few of them.
+    /// Takes headers. Returns the snapshot's header, and the job that begins the restore. The accumulator proves every
+    /// field of the header; the certificate repeats only a few of them.
     pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<(BatchHeader, Job)>, Fault> {
         let first = self.first_header();
         let State::Asking(Asking { offered: Some(offered), early, .. }) = &mut self.state else {
@@ -350,8 +352,8 @@ impl Bootstrap {
         self.patience
     }
 
-    /// Seconds to its end at the rate since the last judgement. The rate counts the share of paths whose rows are proved. That is a share
-    /// of the whole state, whatever its peers claim about the state's size.
+    /// Seconds to its end at the rate since the last judgement. The rate counts the share of paths whose rows are
+    /// proved. That is a share of the whole state, whatever its peers claim about the state's size.
     pub(super) fn seconds_left(&self, now: Instant) -> f64 {
         let (since, before) = self.pace;
         let seconds = now.saturating_duration_since(since).as_secs_f64();

@@ -14,11 +14,11 @@ use crate::{
     work::CHUNK_BYTES,
 };
 
-/// Bound on the estimated bytes of chunks that are requested or with the worker. It hides round trips, and limits the memory for
-/// chunks to some 60 MiB if each is as long as allowed.
+/// Bound on the estimated bytes of chunks that are requested or with the worker. It hides round trips, and limits the
+/// memory for chunks to some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
-/// Most uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at once then. A
-/// state of some MB arrives before anything can be checked, and a large one begins with short chunks.
+/// Most uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at
+/// once then. A state of some MB arrives before anything can be checked, and a large one begins with short chunks.
 const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
 /// Approximate encoded bytes of a header. A higher value would leave room for fewer chunks beside thousands of headers.
 const HEADER_BYTES: u64 = 240;
@@ -92,8 +92,8 @@ impl Bootstrap {
     }
 
     fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
-        // Before anything is checked, peers' claims about lengths count for nothing. Each chunk counts as its maximum, so early chunks
-        // are bounded, and all of them are kept.
+        // Before anything is checked, peers' claims about lengths count for nothing. Each chunk counts as its maximum,
+        // so early chunks are bounded, and all of them are kept.
         let (early, bytes_max) = (self.early(), self.chunk_bytes_max());
         let wanted =
             early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks(), bytes_max));

@@ -87,7 +87,8 @@ fn the_head_comes_first_and_history_behind_it() {
     rig.blames_nobody();
 }
 
-/// Goal: while the head needs anything, no history is requested, checked or stored; then the backfill goes on where it was.
+/// Goal: while the head needs anything, no history is requested, checked or stored; then the backfill goes on where it
+/// was.
 #[test]
 fn it_rests_while_the_node_is_behind() {
     let mut rig = at_snapshot(4).rig().peer(A, serves(1..=31).offering(30, 100, 8_000));
@@ -109,8 +110,8 @@ fn it_rests_while_the_node_is_behind() {
     has_all(&rig, &chain().store);
 }
 
-/// Goal: while new batches come, no history is requested for three times as long as the last answer took. After a pause of the chain it is
-/// requested at once.
+/// Goal: while new batches come, no history is requested for three times as long as the last answer took. After a pause
+/// of the chain it is requested at once.
 #[test]
 fn it_leaves_the_link_to_a_head_that_moves() {
     let mut rig = at_snapshot(8).rig().peer(A, serves(1..=HEAD - 2).offering(30, 100, 8_000));
@@ -151,7 +152,8 @@ fn parts_asked(rig: &Rig, peer: PeerId) -> BTreeMap<u64, Parts> {
     rig.asked(peer).iter().filter_map(parts).collect()
 }
 
-/// Goal: far from the target deltas come alone, and near it with all that the node keeps. The rest comes once the node is there.
+/// Goal: far from the target deltas come alone, and near it with all that the node keeps. The rest comes once the node
+/// is there.
 #[test]
 fn far_from_the_target_deltas_come_alone() {
     let mut node = Node::new(Mode::Delta, 0);
@@ -254,7 +256,8 @@ fn a_boaster_does_not_keep_a_node_from_what_others_have() {
     assert!(took < 5 * SECOND, "{took:?}");
 }
 
-/// Goal: batches that come without their bodies, each sooner than an answer of the backfill, do not restart the backfill each time.
+/// Goal: batches that come without their bodies, each sooner than an answer of the backfill, do not restart the
+/// backfill each time.
 #[test]
 fn batches_that_lack_parts_do_not_begin_the_backfill_anew() {
     let mut node = Node::new(Mode::Delta, 0);

@@ -22,7 +22,8 @@ fn certificate(number: u64) -> Certificate {
     chain_of_epochs().store.certificate(BatchNumber::new(number)).unwrap().unwrap()
 }
 
-/// Checks that the node counts epoch 0 as over and has stored its end. Whatever its validators sign after that is a lie.
+/// Checks that the node counts epoch 0 as over and has stored its end. Whatever its validators sign after that is a
+/// lie.
 #[track_caller]
 fn expect_over(rig: &Rig) {
     assert_eq!(rig.engine.trust.epoch(), Epoch(1));
@@ -72,7 +73,8 @@ fn ends(certificates: Vec<Certificate>) -> Vec<u8> {
     codec::encode("epoch ends", &EpochEnds { certificates: BoundedVec::new(certificates).unwrap() }).unwrap()
 }
 
-/// Goal: an answer's signatures are checked beside the engine, one answer at a time. Ends that one answer taught cost the next nothing.
+/// Goal: an answer's signatures are checked beside the engine, one answer at a time. Ends that one answer taught cost
+/// the next nothing.
 #[test]
 fn epoch_ends_are_checked_beside_the_engine_and_once() {
     let mut rig = at_head(END - 3).peer(A, serves(1..=END + 1)).peer(B, serves(1..=END + 1));
@@ -93,7 +95,8 @@ fn epoch_ends_are_checked_beside_the_engine_and_once() {
     rig.blames_nobody();
 }
 
-/// Goal: an answer that repeats an end, or leaves one out, is a lie by its order alone: none of its signatures is checked.
+/// Goal: an answer that repeats an end, or leaves one out, is a lie by its order alone: none of its signatures is
+/// checked.
 #[test]
 fn epoch_ends_out_of_order_are_a_lie() {
     for lie in [vec![certificate(END); 64], vec![certificate(2 * END)]] {

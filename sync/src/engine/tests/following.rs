@@ -49,7 +49,8 @@ fn a_later_range_waits_for_the_one_before_it() {
     assert_eq!(rig.head(), 14);
 }
 
-/// Goal: the node does not wait for a silent peer until its deadline: another one is asked when the answer is late, and its answer counts.
+/// Goal: the node does not wait for a silent peer until its deadline: another one is asked when the answer is late, and
+/// its answer counts.
 #[test]
 fn a_silent_peer_is_handed_over_before_its_deadline() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
@@ -151,7 +152,8 @@ fn slow_peers_do_not_delay_the_head() {
     assert_eq!((rig.head(), rig.now), (20, began));
 }
 
-/// Goal: a validator that fell behind gets to the head of a chain that moves on, although consensus commits nothing for it there.
+/// Goal: a validator that fell behind gets to the head of a chain that moves on, although consensus commits nothing for
+/// it there.
 #[test]
 fn a_patient_node_catches_up_with_a_moving_chain() {
     let mut rig = Node { patience: SECOND, ..Node::new(Mode::Auto, 0) }.rig().peer(A, serves(1..=10));

@@ -1,5 +1,5 @@
-//! Goal: the plan is about the work that is left, not about what was requested. It changes if another way is far cheaper, given all work in
-//! flight. It changes once, and only for peers that have delivered.
+//! Goal: the plan is about the work that is left, not about what was requested. It changes if another way is far
+//! cheaper, given all work in flight. It changes once, and only for peers that have delivered.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ fn asks_for_rows(rig: &Rig) -> bool {
     rig.open.iter().any(|open| matches!(open.request, Request::Chunk { .. }))
 }
 
-/// Goal: a fast link has brought everything, and execution is slow. A snapshot is taken as soon as a peer that delivered offers one, and
-/// the bodies are dropped.
+/// Goal: a fast link has brought everything, and execution is slow. A snapshot is taken as soon as a peer that
+/// delivered offers one, and the bodies are dropped.
 #[test]
 fn a_snapshot_is_taken_although_everything_was_fetched() {
     let mut rig = fetched(1.0);
@@ -104,8 +104,8 @@ fn it_does_not_flap() {
     assert!(asked <= 4 * 10, "{asked} requests for ten ranges");
 }
 
-/// Goal: a lie about a snapshot costs the restore's patience once. A snapshot that was given up is not retried at once, and the batches
-/// go on.
+/// Goal: a lie about a snapshot costs the restore's patience once. A snapshot that was given up is not retried at once,
+/// and the batches go on.
 #[test]
 fn a_lying_offer_costs_once() {
     let rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
@@ -124,8 +124,8 @@ fn a_lying_offer_costs_once() {
     assert_eq!(rig.head(), FAR);
 }
 
-/// Goal: a restore that turns out far longer than the batches of a peer that has delivered is left for them within seconds, and its peer
-/// is not blamed.
+/// Goal: a restore that turns out far longer than the batches of a peer that has delivered is left for them within
+/// seconds, and its peer is not blamed.
 #[test]
 fn a_restore_that_shows_to_be_long_is_left() {
     let mut node = Node::new(Mode::Auto, 0);
@@ -191,8 +191,8 @@ fn a_lying_survey_is_asked_of_somebody_else() {
     }
 }
 
-/// Goal: the status says what each way would take, what is in flight, and what an empty node would do. It has a time as long as work is
-/// left, however little was requested.
+/// Goal: the status says what each way would take, what is in flight, and what an empty node would do. It has a time as
+/// long as work is left, however little was requested.
 #[test]
 fn the_status_compares_all_ways() {
     let mut rig = fetched(1.0);

@@ -72,8 +72,8 @@ fn rows_that_come_before_the_offer_are_kept() {
     rig.blames_nobody();
 }
 
-/// Goal: while the headers are missing, rows that come are kept and bounded, whatever the peer claims about their length. Nothing is
-/// fetched twice.
+/// Goal: while the headers are missing, rows that come are kept and bounded, whatever the peer claims about their
+/// length. Nothing is fetched twice.
 #[test]
 fn early_rows_are_bounded_and_asked_for_once() {
     let asked_of = |rows| {
@@ -105,8 +105,8 @@ fn early_rows_are_bounded_and_asked_for_once() {
     assert_eq!((all, asked.len()), (64, 64));
 }
 
-/// Goal: over 150 ms, a small state and the batches behind it take one round trip, and its code another one: requests that do not depend on
-/// each other are made together.
+/// Goal: over 150 ms, a small state and the batches behind it take one round trip, and its code another one: requests
+/// that do not depend on each other are made together.
 #[test]
 fn a_small_state_takes_two_round_trips() {
     let serving = || serves(1..=HEAD).offering(30, 100, 8_000);
@@ -158,7 +158,8 @@ fn a_range_delta_leads_to_the_snapshot() {
     rig.blames_nobody();
 }
 
-/// Goal: if strangers promise a range delta and are too busy for it, the same snapshot is taken whole from a peer without deltas.
+/// Goal: if strangers promise a range delta and are too busy for it, the same snapshot is taken whole from a peer
+/// without deltas.
 #[test]
 fn a_range_delta_that_does_not_come_gives_way_to_the_snapshot() {
     let offering = |promise: Promise| promise.offering(FAR, 100, 8_000);
@@ -175,7 +176,8 @@ fn a_range_delta_that_does_not_come_gives_way_to_the_snapshot() {
     assert_eq!((rig.head(), rig.status().batches), (FAR, 0), "{:#?}", rig.status());
 }
 
-/// Goal: a true range delta that is too large for this node gives way to the batches one by one, whichever peers are connected.
+/// Goal: a true range delta that is too large for this node gives way to the batches one by one, whichever peers are
+/// connected.
 #[test]
 fn a_range_delta_that_is_too_large_is_left_for_batches() {
     let node = Node::new(Mode::RangeDelta, 10).rig().range_delta_bytes(10);
@@ -209,8 +211,8 @@ fn a_strangers_leap_that_came_to_nothing_is_believed_less() {
     assert_eq!(rig.head(), FAR);
 }
 
-/// Goal: a range delta that could begin behind requested batches does not turn into a whole snapshot at the node's present head. The
-/// batches come first.
+/// Goal: a range delta that could begin behind requested batches does not turn into a whole snapshot at the node's
+/// present head. The batches come first.
 #[test]
 fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
     let mut rig =
@@ -218,7 +220,8 @@ fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
     rig.step();
     assert_eq!(rig.status().phase, Phase::Replay);
     let asked: Vec<_> = rig.asked(A).into_iter().cloned().collect();
-    // It keeps the deltas behind batch 64, the base of the last requested batch, and not those behind this node's base, 0.
+    // It keeps the deltas behind batch 64, the base of the last requested batch, and not those behind this node's base,
+    // 0.
     rig.meet(B, serves(60..=FAR).offering(FAR, 100, 8_000));
     rig.step();
     assert_eq!((rig.status().phase, rig.status().target.get()), (Phase::Replay, FAR));
@@ -234,7 +237,8 @@ fn is_change(request: &Request) -> bool {
     matches!(request, Request::RangeDelta(_))
 }
 
-/// Goal: peers that keep everything but cannot merge the deltas of a long range keep their score, and the node stops asking.
+/// Goal: peers that keep everything but cannot merge the deltas of a long range keep their score, and the node stops
+/// asking.
 #[test]
 fn a_range_delta_that_nobody_can_merge_is_left_for_batches() {
     let node = Node::new(Mode::RangeDelta, 10).rig();

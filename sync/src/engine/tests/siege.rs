@@ -1,4 +1,5 @@
-//! Goal: hostile peers pay for what they do. The node loses neither time nor memory, and honest peers keep their reputation.
+//! Goal: hostile peers pay for what they do. The node loses neither time nor memory, and honest peers keep their
+//! reputation.
 
 use std::time::Duration;
 
@@ -102,7 +103,8 @@ fn who_begins_to_be_late_delays_one_batch() {
     assert_eq!(rig.head(), 22);
 }
 
-/// Goal: a busy peer at the head costs no time. The batch goes to the next peer at once, and so do later ones after the pause.
+/// Goal: a busy peer at the head costs no time. The batch goes to the next peer at once, and so do later ones after the
+/// pause.
 #[test]
 fn who_is_busy_at_the_head_costs_no_time() {
     let mut rig = Rig::at_head(10);
@@ -250,8 +252,8 @@ fn stall(rig: &mut Rig) {
     rig.serve(B);
 }
 
-/// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three deadlines, whatever else comes
-/// meanwhile. Offering other snapshots does not help it.
+/// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three deadlines,
+/// whatever else comes meanwhile. Offering other snapshots does not help it.
 #[test]
 fn a_promise_that_is_not_kept_is_given_up_whichever_it_is() {
     let mut rig = promised(&[HEAD, 39, 38, 37, 36, 35, 34, 33]);
@@ -298,8 +300,8 @@ fn a_slow_restore_without_another_way_goes_on() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: strangers' claims about another snapshot do not end a restore at a slow but steady rate. Their claims to have the batches end
-/// it seldom, and cost its peers at most a minute.
+/// Goal: strangers' claims about another snapshot do not end a restore at a slow but steady rate. Their claims to have
+/// the batches end it seldom, and cost its peers at most a minute.
 #[test]
 fn strangers_do_not_put_an_honest_restore_down() {
     let is_chunk = |request: &Request| matches!(request, Request::Chunk { .. });

@@ -24,8 +24,8 @@ fn loopback(head: u64, snapshot: u64, rows: u64) -> [Candidate; 1] {
     [Candidate { snapshots: vec![offered], bytes_per_second: 2e6, ..peer(1, head) }]
 }
 
-/// Goal: an empty node with the default configuration takes the snapshot of a chain of 680,000 transfers, both before and after
-/// something is measured.
+/// Goal: an empty node with the default configuration takes the snapshot of a chain of 680,000 transfers, both before
+/// and after something is measured.
 #[test]
 fn an_empty_node_takes_the_snapshot_at_once() {
     for (stretches, head, snapshot) in [
@@ -44,7 +44,8 @@ fn an_empty_node_takes_the_snapshot_at_once() {
     }
 }
 
-/// Goal: the batches behind a snapshot count by their own work. A snapshot before a burst saves nothing, and empty batches are no work.
+/// Goal: the batches behind a snapshot count by their own work. A snapshot before a burst saves nothing, and empty
+/// batches are no work.
 #[test]
 fn a_tail_is_priced_by_its_own_batches() {
     let burst = [(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 100)];
@@ -58,8 +59,8 @@ fn a_tail_is_priced_by_its_own_batches() {
     assert!(empty.seconds < 10.0, "{empty:?}");
 }
 
-/// Goal: everything was requested and came over a fast link. The work left to execute counts, so a snapshot is still taken if it is far
-/// cheaper, but not if execution is nearly done.
+/// Goal: everything was requested and came over a fast link. The work left to execute counts, so a snapshot is still
+/// taken if it is far cheaper, but not if execution is nearly done.
 #[test]
 fn what_waits_for_execution_counts() {
     let case = by_default(0, &[(TRANSFERS, 2_000)]);
@@ -83,7 +84,8 @@ fn what_waits_for_execution_counts() {
     );
 }
 
-/// Goal: deltas replace bodies that wait for execution, if they are far cheaper and their peer has delivered; nothing flaps.
+/// Goal: deltas replace bodies that wait for execution, if they are far cheaper and their peer has delivered; nothing
+/// flaps.
 #[test]
 fn deltas_replace_ranges_that_wait_for_execution() {
     let policy =

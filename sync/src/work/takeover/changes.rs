@@ -28,7 +28,8 @@ impl Changes {
         memory_max: u64,
     ) -> Result<Changes, SyncError> {
         let takeover = store.take_range_delta(target, RANGE_DELTA_RANGES_BITS, memory_max)?;
-        // The headers were requested behind the head at that time. If the head moved since, they do not continue what is taken over.
+        // The headers were requested behind the head at that time. If the head moved since, they do not continue what
+        // is taken over.
         let (base, first) = (takeover.base().number, ancestry.headers.headers.first());
         if let Some(asked) = first.and_then(|first| first.number.previous()).filter(|asked| *asked != base) {
             let target = target.header.number;
@@ -41,8 +42,8 @@ impl Changes {
     }
 }
 
-/// Bytes of all changes in the batches of the headers. This includes earlier batches that peers send again, because requests begin at a
-/// multiple of [`BASE_STEP`].
+/// Bytes of all changes in the batches of the headers. This includes earlier batches that peers send again, because
+/// requests begin at a multiple of [`BASE_STEP`].
 fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncError> {
     let first = headers.first().map_or(BatchNumber::GENESIS, |header| header.number);
     let from = first.before(BASE_STEP - 1);
@@ -62,7 +63,8 @@ impl Way for Changes {
             Ok(chunk) => chunk,
             Err(violation) => return Ok(Added::checked(Err(violation.into()))),
         };
-        // Several chunks together may have too many, which no single peer is to blame for. One chunk alone is its sender's fault.
+        // Several chunks together may have too many, which no single peer is to blame for. One chunk alone is its
+        // sender's fault.
         if chunk.entry_bytes() > self.bytes_max {
             let violation = Violation::Unrelated("one chunk has more changes than all of the batches");
             return Ok(Added::checked(Err(violation.into())));

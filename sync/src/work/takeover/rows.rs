@@ -1,4 +1,5 @@
-//! A takeover by all rows of a snapshot. Rows of an older snapshot stay where a peer's siblings show that they are right.
+//! A takeover by all rows of a snapshot. Rows of an older snapshot stay where a peer's siblings show that they are
+//! right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ use crate::{
 
 /// Most bytes of a row. A chunk that ends before its range must have at least as many rows as fill the requested bytes.
 const ROW_BYTES: usize = 128;
-/// Most siblings kept until a chunk shows whether they were right. It bounds their memory to 9 MiB. Nobody is blamed for further ones.
+/// Most siblings kept until a chunk shows whether they were right. It bounds their memory to 9 MiB. Nobody is blamed
+/// for further ones.
 const DOUBTS_MAX: usize = 256;
 
 /// See the module.
