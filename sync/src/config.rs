@@ -113,7 +113,7 @@ pub struct SyncConfig {
     /// that ask at the same time still share the work.
     pub serve_cache_mib: u32,
     /// MiB per second that one peer gets from this node, and twice as many at once. A peer above it waits up to a
-    /// second, and is then told when to come back. The default is well above a link of 1 Gbit/s, so only a peer that
+    /// second, and is then told when to retry. The default is well above a link of 1 Gbit/s, so only a peer that
     /// asks for the sake of asking reaches it.
     pub serve_peer_mib_per_second: NonZeroU32,
     /// Milliseconds of work per second that this node does for one peer, over all its requests (2000 are two threads),

@@ -143,7 +143,7 @@ pub struct SyncStatus {
     pub snapshot: Option<SnapshotStatus>,
     /// The history that is fetched beside the head, newest first; `None` while nothing is missing.
     pub backfill: Option<BackfillStatus>,
-    /// The past states that come back by reverse deltas; `None` while none is missing that a peer knows.
+    /// The past states that are restored by reverse deltas; `None` while none is missing that a peer knows.
     pub past_states: Option<PastStatesStatus>,
     /// The pipeline, stage by stage.
     pub stages: Vec<StageStatus>,

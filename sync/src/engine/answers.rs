@@ -1,4 +1,4 @@
-//! Takes peers' answers. Cheap ones are checked here, the worker checks the others.
+//! Takes peers' answers. Checks cheap ones here; the worker checks the others.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -5,7 +5,7 @@
 //! its score. An honest server that lacked time suffers no harm, and a node that needs it is back in a minute. A peer
 //! that cannot merge a range delta is asked for no range delta for a minute. A peer that delivered is also ignored for
 //! that minute if another way was faster, but never longer. Strangers' promises of a faster way can end a progressing
-//! restore, or batches in flight, but ever more seldom. Otherwise a liar that comes back under a new key after each ban
+//! restore, or batches in flight, but ever more seldom. Otherwise a liar that returns under a new key after each ban
 //! would keep a node from the batches that it could have.
 
 use std::{collections::BTreeMap, time::Duration};

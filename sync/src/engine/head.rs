@@ -62,7 +62,7 @@ impl Announcements {
         self.waiting.get(&number).is_some_and(|all| all.iter().any(|other| other.from == *from))
     }
 
-    /// Adds an announcement to those of other peers. If they are too many, a proven peer's displaces a stranger's.
+    /// Adds an announcement to those of other peers. If they are too many, a proven peer's evicts a stranger's.
     fn add(&mut self, announced: Announced) {
         let all = self.waiting.entry(announced.announcement.header.number).or_default();
         let place = all.partition_point(|other| other.is_proven >= announced.is_proven);
@@ -98,7 +98,7 @@ impl Announcements {
         }
     }
 
-    /// The highest batch with a waiting announcement; batch 0 if there is none.
+    /// The highest batch with a waiting announcement; batch 0 if none waits.
     fn last(&self) -> BatchNumber {
         let mut waiting = self.waiting.iter().rev();
         waiting.find(|(_, all)| !all.is_empty()).map_or(BatchNumber::GENESIS, |(number, _)| *number)

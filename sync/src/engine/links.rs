@@ -39,7 +39,7 @@ pub(super) const RATE_UNKNOWN: f64 = 2e6;
 /// rate is measured.
 const RATE_FAR: f64 = 12.5e6;
 const RATE_NEAR: f64 = 125e6;
-/// A peer whose round trip is shorter is in the same building, or on the same machine.
+/// A peer whose round trip is shorter than this is in the same building, or on the same machine.
 const NEAR: Duration = Duration::from_millis(20);
 /// Presumed delay of an unmeasured peer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
@@ -277,7 +277,7 @@ impl Links {
     }
 
     /// The best measured rate of a peer, in bytes per second. In its first second it counts as at least the presumed
-    /// rate: answers that come side by side each take as long as all of them, and say little one by one.
+    /// rate: each of several simultaneous answers takes as long as all of them, so one alone says little.
     pub(super) fn rate(&self, peer: &PeerId, now: Instant) -> Option<f64> {
         let link = self.0.get(peer)?;
         let is_new = link.began.is_some_and(|began| now.saturating_duration_since(began) < STARTING);

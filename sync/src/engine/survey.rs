@@ -19,7 +19,7 @@ use crate::{
 
 /// A gap is surveyed if more than this many of its batches lie behind the last known header.
 const GAP_MIN: u64 = 16;
-/// It is surveyed again once the unknown part is more than one in this many of its batches: the target moves.
+/// It is surveyed again once the unknown part exceeds one batch in this many: the target moves.
 const UNKNOWN_SHARE: u64 = 8;
 /// In a gap of at most this many batches nothing waits for the survey: its first ranges are as good as any other way.
 const WAIT_GAP_MIN: u64 = 64;

@@ -8,7 +8,7 @@ use crate::status::ScoreReason;
 
 /// Changes of one cause are summed up for this long; then a new entry begins.
 const MERGED: Duration = Duration::from_secs(60);
-/// Entries kept for each cause, so that a stream of good answers does not displace the reasons of failures.
+/// Entries kept for each cause, so that a stream of good answers does not evict the reasons of failures.
 const KEPT: usize = 3;
 
 /// A cause for a change of a score.

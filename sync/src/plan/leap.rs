@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{config::Mode, protocol::SnapshotOffer, range_delta};
 
-/// A snapshot or a range delta must take less than this share of the time of the batches one by one: its size is a
+/// A snapshot or a range delta must take less than this share of the time of the batches one by one. Its size is a
 /// promise, and the history that it skips is fetched later.
 const LEAP: f64 = 0.8;
 /// Presumed seconds for a batch behind a snapshot, while no peer serves it.

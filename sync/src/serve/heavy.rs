@@ -23,7 +23,7 @@ const MERGE_THREADS_MAX: usize = 2;
 /// How long a peer that asks for a loading snapshot waits for it, without a place. Small states are there by then. Its
 /// answer is reckoned with in the meantime, so longer waits would keep room from others.
 pub(super) const LOAD_WAIT: Duration = Duration::from_secs(2);
-/// After that wait, the peer is told to come back after this time.
+/// After that wait, the peer is told to retry after this time.
 pub(super) const LOAD_RETRY: Duration = Duration::from_secs(2);
 /// Time before a failed load is tried again: askers must not make this node read a damaged snapshot for ever.
 const FAILED_RETRY: Duration = Duration::from_secs(300);

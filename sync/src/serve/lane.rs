@@ -28,7 +28,7 @@ pub(super) struct Limits {
     pub(super) of_peer: usize,
     /// Most requests that wait.
     pub(super) waiting: usize,
-    /// How long a request waits before its peer is told to come back. Short beside an asker's deadline, which would
+    /// How long a request waits before its peer is told to retry. Short beside an asker's deadline, which would
     /// blame this node.
     pub(super) wait: Duration,
 }
@@ -79,7 +79,7 @@ pub(super) struct Place {
 /// No place became free in time, or too many requests wait already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Full {
-    /// When to come back.
+    /// Time until the asker should retry.
     pub(super) retry_after: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! [`Merges`]: the most recently requested range deltas and states, each merged once for all of its chunks or subtrees.
 //!
 //! A merge takes seconds of several threads and, while it is made, up to four times its memory. So few are made at once, in places and on
-//! threads of their own. A peer that asks for many ranges displaces its own results, and leaves those of others.
+//! threads of their own. A peer that asks for many ranges evicts its own results, and leaves those of others.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use super::{
 };
 
 /// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts
-/// three costs for each key: 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes
+/// 2,252 bytes for each key: 2,000 for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes
 /// 238,000 of the longest keys, or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare
 /// for new code and for subtrees that come back into memory. A client further behind takes deltas one by one, or a
 /// snapshot.
@@ -32,11 +32,11 @@ const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// Impossible merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
 /// Two are made at once, so that a peer's first one does not wait for all that another peer wants. Waits for a place
-/// and for the merge end well before the asker's deadline; the result is there when it comes back.
+/// and for the merge end well before the asker's deadline; the result is there when the asker retries.
 pub(super) const LIMITS: Limits =
     Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 
-/// A peer that asks for a merge in progress comes back after this.
+/// A peer that asks for a merge in progress retries after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
 /// Most bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they
@@ -325,7 +325,7 @@ mod tests {
         making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
     }
 
-    /// Goal: comparing states displaces no range. A peer that asks for every batch's state does not displace the state
+    /// Goal: comparing states evicts no range. A peer that asks for every batch's state does not evict the state
     /// that another asks for.
     #[test]
     fn states_displace_states() {

@@ -10,7 +10,7 @@
 //!
 //! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither
 //! kind waits for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A
-//! request pays its presumed cost on admission; see [`meter`]. A busy node tells the peer when to come back, soon
+//! request pays its presumed cost on admission; see [`meter`]. A busy node tells the peer when to retry, soon
 //! enough that the peer does not take the silence for a failure.
 //!
 //! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that
@@ -64,7 +64,7 @@ const CHEAP: Limits = Limits { places: 4, of_peer: 3, waiting: 512, wait: Durati
 /// Each place holds an answer of up to 48 MiB and a thread that waits for the disk. More places would take memory from the node's own
 /// work without serving any peer sooner.
 const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Duration::from_secs(3) };
-/// A peer in debt waits at most this long for its answer; beyond that it is told to come back. This is short beside any
+/// A peer in debt waits at most this long for its answer; beyond that it is told to retry. This is short beside any
 /// deadline, so a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
@@ -123,7 +123,7 @@ pub struct ServeStatus {
     pub cache_misses: u64,
     /// Bytes of the parts that are cached now.
     pub cache_bytes: u64,
-    /// Requests that were told to come back later: their peer had exceeded its rate, or this node had no place in time.
+    /// Requests that were told to retry later: their peer had exceeded its rate, or this node had no place in time.
     pub refused_busy: u64,
 }
 
@@ -177,8 +177,9 @@ impl SyncServer {
 
     /// Answers one request of a peer.
     ///
-    /// Errors that hold a text for the asker. The request is malformed, or asks for content that is not kept here. Or
-    /// the asker should come back later: it exceeded its rate, others are served first, or a tree is being loaded.
+    /// # Errors
+    /// A text for the asker. The request is malformed, or asks for content that is not kept here. Or the asker should
+    /// retry later: it exceeded its rate, others are served first, or a tree is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         self.serve(peer, &payload).await.map_err(|unserved| {
             if matches!(unserved, Unserved::Busy { .. }) {
@@ -271,7 +272,7 @@ fn in_debt(wait: Duration) -> Unserved {
 /// Answers one request from a store at once, without cache and limits. Simulated servers use it.
 ///
 /// # Errors
-/// As [`SyncServer::handle`], but no asker is told to come back later.
+/// As [`SyncServer::handle`], but no asker is told to retry later.
 #[doc(hidden)]
 pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)

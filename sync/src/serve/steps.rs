@@ -1,4 +1,4 @@
-//! The way of one request through the server, from one place to the next. Between two steps a request gives its place
+//! Takes one request through the server, from one place to the next. Between two steps a request gives its place
 //! back, so a wait for another's work or for a merge blocks nobody.
 
 use std::{sync::Arc, time::Duration};
@@ -70,8 +70,8 @@ impl SyncServer {
         }
     }
 
-    /// Returns a merge, which one of all askers makes. If the wait for place and making is too long, all askers must
-    /// come back, even the one that makes it. The work goes on.
+    /// Returns a merge, which one of all askers makes. If the place or the merge takes too long, all askers must
+    /// retry, even the one that makes it. The work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
         let until = asker.until(merges::LIMITS.wait);
@@ -129,14 +129,14 @@ impl SyncServer {
     }
 }
 
-/// Waits until any load ends. If the wait is too long, the asker must come back.
+/// Waits until any load ends. If the wait is too long, the asker must retry.
 async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<(), Unserved> {
     let late = Unserved::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" };
     timeout_at(until, ended.changed()).await.map_or(Err(late), |_| Ok(()))
 }
 
-/// Waits for the part that another asker makes; `None` if that failed. If the wait is too long, the asker must come
-/// back: a stalled disk must not gather askers of one answer.
+/// Waits for the part that another asker makes; `None` if that failed. If the wait is too long, the asker must
+/// retry: a stalled disk must not gather askers of one answer.
 async fn outcome(
     mut waiting: watch::Receiver<Option<Outcome>>,
     until: Instant,

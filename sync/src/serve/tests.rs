@@ -1,4 +1,4 @@
-//! Goal: whatever one peer asks for, the others get what they need, and no peer is told to come back without need.
+//! Goal: whatever one peer asks for, the others get what they need, and no peer is told to retry without need.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn a_dropped_request_holds_its_place_until_its_work_ends() {
     });
 }
 
-/// Goal: only a peer that exceeded its rate is told to come back; it may still ask where the head is.
+/// Goal: only a peer that exceeded its rate is told to retry later; it may still ask where the head is.
 #[tokio::test(start_paused = true)]
 async fn a_peer_in_debt_is_told_to_come_back() {
     let server = server();
@@ -124,7 +124,7 @@ async fn a_merge_waits_in_its_own_lane() {
     drop(held);
 }
 
-/// Goal: a peer that asks for a long merge is told to come back before it takes the silence for a failure.
+/// Goal: a peer that asks for a long merge is told to retry before it takes the silence for a failure.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_merge_without_end() {
     let server = server();

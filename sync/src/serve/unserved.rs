@@ -8,7 +8,7 @@ use slipstream_storage::StorageError;
 /// Why a request was not served.
 #[derive(Debug)]
 pub(super) enum Unserved {
-    /// The asker should come back after `retry_after`.
+    /// The asker should retry after `retry_after`.
     Busy {
         retry_after: Duration,
         why: &'static str,

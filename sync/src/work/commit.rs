@@ -56,7 +56,7 @@ pub struct Committed {
 pub struct HintUse {
     /// Keys and codes that were read ahead because they were named.
     pub named: u64,
-    /// Of these, the ones that execution read.
+    /// Those of them that execution read.
     pub used: u64,
     /// Keys and codes that execution read, named or not.
     pub reads: u64,

@@ -1,4 +1,4 @@
-//! Executes prepared batches, one behind the other, and checks each against its certified header.
+//! Executes prepared batches in sequence, and checks each against its certified header.
 
 use std::{mem, sync::Arc};
 

@@ -189,7 +189,7 @@ async fn a_refusal_loads_nothing() {
 }
 
 /// Asks a freshly restarted server for its snapshot, fifty times at once, and for something else. Returns `None` if an
-/// asker had to come back.
+/// asker had to retry.
 async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     let dir = tempfile::tempdir().unwrap();
     let server = SyncServer::new(restarted(chain, dir.path()));
@@ -207,7 +207,7 @@ async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     Some(answers.into_iter().map(|answer| answer.unwrap().into_vec()).collect())
 }
 
-/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. It need not come back, and holds no
+/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. It need not retry, and holds no
 /// place meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_being_loaded_is_waited_for() {
@@ -223,7 +223,7 @@ async fn a_snapshot_that_is_being_loaded_is_waited_for() {
     assert!(answers.iter().all(|answer| *answer == answers[0]));
 }
 
-/// Goal: a follower that a server refuses for its debt comes back when the debt is paid.
+/// Goal: a follower that a server refuses for its debt retries when the debt is paid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_comes_back_to_a_server_that_is_busy() {
     let chain = Chain::with_accounts(20, 20_000);
