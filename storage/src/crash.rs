@@ -74,62 +74,12 @@ pub enum Step {
 
 impl Step {
     /// Every step of a store in use. [`Step::Repair`] and [`Step::Rollback`] happen only on a store that is not.
-    pub const ALL: [Step; 24] = [
-        Step::Open,
-        Step::Initialize,
-        Step::Commit,
-        Step::PutCertificate,
-        Step::PutRecord,
-        Step::Reclaim,
-        Step::RestoreStart,
-        Step::RestoreSeal,
-        Step::RestoreRows,
-        Step::RestoreChunk,
-        Step::RestoreCode,
-        Step::RestoreFinish,
-        Step::RestoreDiscard,
-        Step::MakeSnapshot,
-        Step::DropSnapshot,
-        Step::FrontierNote,
-        Step::FrontierSave,
-        Step::PruneRecord,
-        Step::PruneDrop,
-        Step::HistorySeal,
-        Step::HistoryRows,
-        Step::HistoryRecord,
-        Step::HistoryDrop,
-        Step::Backfill,
-    ];
+    pub fn of_use() -> impl Iterator<Item = Step> {
+        Step::iter().filter(|step| !matches!(step, Step::Repair | Step::Rollback))
+    }
 
     fn name(self) -> &'static str {
-        match self {
-            Step::Open => "open",
-            Step::Initialize => "initialize",
-            Step::Commit => "commit",
-            Step::PutCertificate => "put-certificate",
-            Step::PutRecord => "put-record",
-            Step::Reclaim => "reclaim",
-            Step::RestoreStart => "restore-start",
-            Step::RestoreSeal => "restore-seal",
-            Step::RestoreRows => "restore-rows",
-            Step::RestoreChunk => "restore-chunk",
-            Step::RestoreCode => "restore-code",
-            Step::RestoreFinish => "restore-finish",
-            Step::RestoreDiscard => "restore-discard",
-            Step::MakeSnapshot => "make-snapshot",
-            Step::DropSnapshot => "drop-snapshot",
-            Step::FrontierNote => "frontier-note",
-            Step::FrontierSave => "frontier-save",
-            Step::PruneRecord => "prune-record",
-            Step::PruneDrop => "prune-drop",
-            Step::HistorySeal => "history-seal",
-            Step::HistoryRows => "history-rows",
-            Step::HistoryRecord => "history-record",
-            Step::HistoryDrop => "history-drop",
-            Step::Repair => "repair",
-            Step::Backfill => "backfill",
-            Step::Rollback => "rollback",
-        }
+        self.into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`Follower`]: the thin driver that gives the engine a network, a clock, threads and a store.
 //!
 //! One task owns the engine: it hands in what arrives and does what comes out. Requests and jobs run beside it as tasks of one
-//! set, which ends with it. Jobs run to their end, because their writes are whole or absent.
+//! set, which ends with it. Jobs run to their end. Their writes are atomic.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,30 +33,31 @@ use crate::{
     work::Worker,
 };
 
-/// Batches that the mesh put together, of any size, by who is to be credited: often the same one for all of them. There are at most eight ahead
-/// of the head; what is lost here is fetched.
+/// Batches that the mesh assembled, of any size, by the peer to credit: often the same peer for all of them. At most
+/// eight are ahead of the head; a batch that is lost here is fetched.
 const ANNOUNCEMENTS: FairLimits =
     FairLimits { peer_items_max: 16, peer_bytes_max: MESSAGE_BYTES_MAX, bytes_max: 128 << 20 };
-/// After a broadcast, the next one waits for so many times as long as it took. However many announcements come, they get at most a
-/// quarter of the engine's time; requested answers get the rest.
+/// After a broadcast, the next one waits this many times as long as it took. So announcements get at most a quarter of
+/// the engine's time, however many come; requested answers get the rest.
 const BROADCAST_REST: u32 = 3;
-/// The niceness of threads that stand back: beside a thread of the head's work one gets a tenth of a core. The node's end waits for them.
+/// The niceness of background threads: beside a thread of the head's work, one gets a tenth of a core. The node's end
+/// waits for them.
 const BACK_NICENESS: i32 = 10;
-/// How often a node that is alone looks whether somebody connected.
+/// How often a node without peers looks for one.
 const FIRST_PEER_POLL: Duration = Duration::from_millis(25);
-/// How often any other node looks whether its peers changed: the transport does not tell.
+/// How often any other node looks whether its peers changed: the transport does not report it.
 const PEERS_POLL: Duration = Duration::from_millis(250);
 /// How often changed scores and costs are written: a crash costs at most what was learned since.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
-/// The following side of sync. See the module.
+/// The follower half of sync. See the module.
 pub struct Follower {
     store: Store,
     transport: Arc<dyn Transport>,
     worker: Arc<Worker>,
     engine: Mutex<Engine>,
     broadcasts: FairQueue,
-    /// The engine has effects that came from outside of the loop.
+    /// Notifies the loop of effects that came from outside of it.
     poked: Notify,
 }
 
@@ -64,12 +65,12 @@ pub struct Follower {
 enum Ended {
     Request(RequestId, Result<Vec<u8>, slipstream_network::NetworkError>),
     Job(JobId, Box<Done>, Duration),
-    /// What was learned is written, or is not.
+    /// A save of scores and costs ended, well or not.
     Saved,
 }
 
 impl Follower {
-    /// A follower of an initialized store.
+    /// Creates a follower of an initialized store.
     ///
     /// `patience` is how long a new batch is left to others in this process (a validator's consensus) before the follower
     /// fetches it. It is zero for a fullnode.
@@ -108,31 +109,32 @@ impl Follower {
         }))
     }
 
-    /// A batch is being put together, and will come by [`Follower::announce`]: until then it is not fetched.
+    /// Announces that others assemble a batch, which will come by [`Follower::announce`]. It is not fetched before
+    /// `until`.
     pub fn expect(&self, number: BatchNumber, until: Instant) {
         self.engine.lock().handle_coming(number, until);
     }
 
-    /// A batch that was expected does not come: it is fetched.
+    /// Reports that an expected batch does not come: it is fetched.
     pub fn give_up(&self, number: BatchNumber) {
         self.engine.lock().handle_not_coming(number, Instant::now());
         self.poked.notify_one();
     }
 
-    /// The operator lifted the ban of a peer: it is asked again once it is connected.
+    /// Reports that the operator lifted a peer's ban: the peer is asked again once it is connected.
     pub fn unban(&self, peer: &PeerId) {
         self.engine.lock().handle_unbanned(peer, Instant::now());
         self.poked.notify_one();
     }
 
-    /// A peer says that it has a batch, or soon will: it is asked, if that is news.
+    /// Takes a peer's claim that it has a batch, or soon will. The peer is asked if that is news.
     pub fn hear_of(&self, peer: PeerId, number: BatchNumber) {
         if self.engine.lock().handle_rumour(peer, number, Instant::now()) {
             self.poked.notify_one();
         }
     }
 
-    /// Takes a new batch that a peer told of. When too many of a peer wait the oldest is dropped, and its batch is
+    /// Takes a new batch that a peer announced. If too many of one peer's batches wait, the oldest is dropped and
     /// fetched later.
     pub fn announce(
         &self,
@@ -150,7 +152,7 @@ impl Follower {
         }
     }
 
-    /// From now on a new batch is left to others in this process for so long: they validate now, or no longer.
+    /// Sets how long a new batch is left to others in this process: this node validates now, or no longer does.
     pub fn set_patience(&self, patience: Duration) {
         self.engine.lock().set_patience(patience);
     }
@@ -160,17 +162,17 @@ impl Follower {
         self.engine.lock().status(Instant::now())
     }
 
-    /// Whether history that is missing here is fetched, because a connected peer keeps it.
+    /// Whether the node fetches missing history, because a connected peer keeps it.
     pub fn is_backfilling(&self) -> bool {
         self.engine.lock().is_backfilling(Instant::now())
     }
 
-    /// The first batch whose past state is fetched, because a connected peer knows it; `None` if none is.
+    /// The first batch whose past state is to be fetched, because a connected peer knows it; `None` without any.
     pub fn past_states_to_come(&self) -> Option<BatchNumber> {
         self.engine.lock().past_states_status(Instant::now()).map(|states| states.wanted_from)
     }
 
-    /// Says once of every fork that it is missing here, while there is time to do something about it.
+    /// Warns once about every fork that this node's schedule lacks, while there is time to do something about it.
     fn hear(&self, peer: PeerId, forks: &Forks) {
         match self.store.hear_forks(forks) {
             Ok(unknown) => unknown.iter().for_each(|fork| {
@@ -184,20 +186,20 @@ impl Follower {
         }
     }
 
-    /// Counts what the hot cache of following holds and how often it helped.
+    /// Returns what the hot cache of following holds, and how often it helped.
     pub fn hot_stats(&self) -> HotStats {
         self.worker.hot_stats()
     }
 
-    /// How long execution waited for rows and code, whether sync or consensus executed.
+    /// Returns how long execution waited for rows and code, in sync and in consensus.
     pub fn stall_stats(&self) -> StallStats {
         self.worker.stall_stats()
     }
 
-    /// Follows until `shutdown`; then ends after the jobs that are under way.
+    /// Follows until `shutdown`, and then ends after the running jobs.
     ///
     /// # Errors
-    /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint.
+    /// Errors that no other peer can mend: a failed store, a divergence, a wrong waypoint.
     pub async fn run(self: Arc<Self>, shutdown: CancellationToken) -> Result<(), SyncError> {
         let mut driver =
             Driver { follower: &self, beside: JoinSet::new(), requests: BTreeMap::new(), back: None };
@@ -218,7 +220,7 @@ impl Follower {
         }
     }
 
-    /// What was learned since the last save.
+    /// The scores and costs learned since the last save.
     fn advice(&self, now: Instant) -> Option<Advice> {
         let mut engine = self.engine.lock();
         let advice = Advice { scores: engine.save_scores(now), costs: engine.save_costs() };
@@ -226,7 +228,7 @@ impl Follower {
     }
 }
 
-/// A record to keep.
+/// An encoded record, to be stored.
 type Record = Result<Vec<u8>, slipstream_types::CodecError>;
 
 /// Records of what was learned. If writing them fails, the node logs it and goes on.
@@ -241,7 +243,7 @@ impl Advice {
         let costs = self.costs.map(|record| store.put_derived_record(COSTS_KEY, &record?));
         for written in scores.into_iter().chain(costs) {
             match written {
-                // The commits end for the same reason, and that stops the node with the whole story.
+                // Commits fail for the same reason, and that stops the node with the whole story.
                 Ok(()) | Err(StorageError::DiskLow { .. } | StorageError::Poisoned) => {}
                 Err(error) => {
                     tracing::warn!(%error, "peer scores or costs were not written; a restart measures them anew");
@@ -256,18 +258,18 @@ struct Driver<'a> {
     follower: &'a Follower,
     beside: JoinSet<Ended>,
     requests: BTreeMap<RequestId, AbortHandle>,
-    /// The threads of jobs that stand back, once there was a job; `None` inside if the system gives none.
+    /// The background threads, once a job needed them; `None` inside if the system grants none.
     back: Option<Option<ThreadPool>>,
 }
 
-/// Threads that give way to those of the head's work.
+/// Starts threads that give way to the threads of the head's work.
 fn threads_that_stand_back() -> Option<ThreadPool> {
     let builder = ThreadPoolBuilder::new().thread_name(|index| format!("sync-back-{index}"));
-    // Where the system does not know this, the threads are like any other.
+    // If the system does not support this, the threads run like any other.
     let builder = builder.start_handler(|_| {
         let _ = setpriority_process(None, BACK_NICENESS);
     });
-    // Who waits for the job learns of it.
+    // The task that waits for the job notices the panic.
     let pool = builder.panic_handler(|_| {}).build();
     pool.inspect_err(
         |error| tracing::warn!(%error, "no threads for the history behind the head: it shares the head's"),
@@ -300,7 +302,7 @@ impl Driver<'_> {
             tokio::select! {
                 Some(ended) = self.beside.join_next() => match ended {
                     Ok(ended) => self.take(ended)?,
-                    // A request that was given up.
+                    // A request that was cancelled.
                     Err(error) if error.is_cancelled() => {}
                     Err(error) => return Err(SyncError::Worker(error.to_string())),
                 },
@@ -344,7 +346,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Does what the engine asks for.
+    /// Carries out the engine's effects.
     fn act(&mut self) {
         loop {
             let effect = self.follower.engine.lock().poll_effect();
@@ -368,7 +370,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs a job beside the engine. One that the head does not wait for stands back for those that it does.
+    /// Runs a job beside the engine. A job that the head does not wait for runs on background threads.
     fn run(&mut self, id: JobId, job: Job) {
         let worker = Arc::clone(&self.follower.worker);
         let back = job.stands_back().then(|| self.back.get_or_insert_with(threads_that_stand_back));
@@ -387,7 +389,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Gives up the requests and waits for the jobs.
+    /// Aborts the requests and waits for the jobs.
     async fn end(&mut self) -> Result<(), SyncError> {
         for request in std::mem::take(&mut self.requests).into_values() {
             request.abort();

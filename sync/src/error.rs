@@ -1,4 +1,4 @@
-//! [`SyncError`], what stops a follower, and [`Fault`], what a peer did.
+//! [`SyncError`]: what stops a follower. [`Fault`]: what a peer did wrong.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{trust::TrustError, verify::Violation};
 /// An error that stops the sync daemon. Faults of peers cost the peer instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The store failed, or holds what it must not.
+    /// The store failed, or holds content that it must not.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// This node's execution differs from what a quorum certified.
@@ -50,14 +50,14 @@ pub enum SyncError {
         /// The executor's error.
         source: Box<ExecuteError>,
     },
-    /// A certified batch holds what its digests allow but this program cannot read.
+    /// A certified batch has content that its digests allow but this program cannot read.
     #[error(
         "batch {number} is certified, but its content is not readable: {reason}; a newer program may be needed"
     )]
     Unreadable {
         /// Number of the batch.
         number: BatchNumber,
-        /// The difference, or the error, in words.
+        /// The error, in words.
         reason: String,
     },
     /// The ledger is not the one that the operator's waypoint names.
@@ -81,18 +81,18 @@ pub enum SyncError {
     OtherLedger {
         /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// The last word of each peer.
+        /// What each peer last said.
         answers: String,
     },
-    /// No peer could show the waypoint's ledger info within the time given.
+    /// No peer showed the waypoint's ledger info in time.
     #[error("no peer knows waypoint {waypoint} ({answers}): check the waypoint and network.peers")]
     UnknownWaypoint {
         /// The waypoint that the operator gave.
         waypoint: Waypoint,
-        /// The last word of each peer.
+        /// What each peer last said.
         answers: String,
     },
-    /// Nobody could be compared with.
+    /// No peer could answer for the comparison of a wrong state.
     #[error(
         "the state of batch {number} must be compared with peers and put right, but none could answer ({answers}): check the \
          connection, then start the node again; peers keep the states since their oldest snapshot, so a node that is further behind \
@@ -101,10 +101,10 @@ pub enum SyncError {
     Unrepaired {
         /// The batch whose state is wrong.
         number: BatchNumber,
-        /// The last word of each peer.
+        /// What each peer last said.
         answers: String,
     },
-    /// The store's way from the genesis to today's validators is broken.
+    /// The store's chain of epoch ends from the genesis to today's validators is broken.
     #[error(
         "the store's end of epoch {epoch}, or of one after it, is refused: {source}; check the disk, and bootstrap a new data \
          directory by snapshot"
@@ -112,10 +112,10 @@ pub enum SyncError {
     WrongEpochEnd {
         /// The first epoch whose end was read.
         epoch: Epoch,
-        /// The fault of the first certificate that is refused.
+        /// The fault of the first refused certificate.
         source: Violation,
     },
-    /// The operating system has no randomness to give.
+    /// The operating system provides no randomness.
     #[error("no randomness for this node's secret: {0}; check /dev/urandom and the container")]
     NoRandomness(String),
     /// A worker of the follower panicked, or its parts disagree: a bug.
@@ -126,16 +126,16 @@ pub enum SyncError {
 /// Why an answer was not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// Late, lost, refused: the peer rests a while.
+    /// Late, lost or refused: the peer rests for a while.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The bytes do not have the format.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// Against the rules or the proofs.
+    /// It breaks the rules, or its proof fails.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// Signed by validators that this node does not know yet, if by anybody.
+    /// Its signers, if any, are validators that this node does not know yet.
     #[error(transparent)]
     Unverified(TrustError),
 }
@@ -155,12 +155,12 @@ impl Fault {
         self.retry_after().is_some()
     }
 
-    /// When a peer that only has no time wants to be asked again.
+    /// When a busy peer wants to be asked again.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.refusal().and_then(Refusal::retry_after)
     }
 
-    /// Whether the peer refused, for whatever reason.
+    /// Whether the peer refused, for any reason.
     pub(crate) fn is_refusal(&self) -> bool {
         self.refusal().is_some()
     }

@@ -1,6 +1,6 @@
-//! The state-sync daemon: how a node catches up with its ledger and stays at its head, and how it serves others.
+//! The state-sync daemon: it catches a node up with its ledger, keeps it at the head, and serves other nodes.
 //!
-//! Left to others: executing (`executor`), keeping (`storage`), moving bytes (`network`), deciding (`consensus`).
+//! Other crates do the rest: `executor` executes, `storage` stores, `network` moves bytes, `consensus` decides.
 //!
 //! ```text
 //!  peers ─ summaries ─▶ plan ─▶ ranges ─▶ verify ─▶ replay │ apply ─▶ Store::commit
@@ -10,17 +10,20 @@
 //!                                                     SyncServer ◀── the same Store
 //! ```
 //!
-//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store, once for all who ask alike.
+//! * [`protocol`]: requests and answers, each bounded. [`SyncServer`] answers them from a store. Equal requests share
+//!   one answer.
 //! * [`verify`]: pure checks of an answer against a certificate and its signers; [`Trust`]: the validators of every epoch.
-//! * [`range_delta`]: how a node that is far behind asks for what changed since, instead of batch after batch.
-//! * `engine/backfill`: how a node that began at a state fetches the history below it, newest first, while the head needs nothing.
-//! * [`repair`]: how a node whose state went wrong compares it with others' and fetches what differs.
-//! * [`plan`]: what to do next, as a pure function of local head, policy, what peers offer and what everything costs here.
-//! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver that moves bytes and
-//!   runs jobs for the engine.
+//! * [`range_delta`]: how a node that is far behind fetches the changes since its head, instead of batch after batch.
+//! * `engine/backfill`: how a node that began at a state fetches the history below it, newest first. It runs while the
+//!   head needs nothing.
+//! * [`repair`]: how a node with a wrong state compares it with its peers' states and fetches the differences.
+//! * [`plan`]: the next step, as a pure function of the local head, the policy, the peers' offers and the costs on this
+//!   machine.
+//! * [`engine`]: all decisions, without I/O; [`work`]: the stages of the pipeline, as jobs; [`Follower`]: the driver,
+//!   which moves bytes and runs jobs for the engine.
 //!
-//! Invariants: a certificate covers all that reaches the store. An answer that breaks a rule of the protocol gets its sender
-//! banned, with a reason; a late or missing answer costs it a pause. A failed range goes to another peer.
+//! Invariants: a certificate covers everything that reaches the store. An answer that breaks a protocol rule gets its
+//! sender banned, with a reason. A late or missing answer gets its sender paused. A failed range goes to another peer.
 //!
 //! Trusted: the genesis (or the waypoint), and through it the validators. Not trusted: any peer.
 

@@ -1,7 +1,8 @@
-//! [`Planted`]: defences that a simulator leaves out, to see that its oracles notice; [`Defences`]: those that are there.
+//! [`Planted`]: the defences that a simulator can leave out, to see that its oracles notice; [`Defences`]: those of a
+//! node.
 //!
-//! Only a program built with the feature `planted` can leave one out. In any other, [`Defences::lacks`] is a constant `false`, and
-//! what stands behind it is not compiled.
+//! Only a program built with the feature `planted` can leave one out. In any other program [`Defences::lacks`] is a
+//! constant `false`, and the code behind it is not compiled.
 
 use std::{fmt, str::FromStr};
 
@@ -12,7 +13,7 @@ pub struct Defences {
     lacking: Option<Planted>,
 }
 
-/// This program cannot leave a defence out.
+/// The error of a program that cannot leave a defence out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "this program has all of its defences and cannot leave {0} out; build one that can: \
@@ -22,7 +23,7 @@ pub struct Defences {
 pub struct NotPlantable(pub Planted);
 
 impl Defences {
-    /// Takes one defence away.
+    /// All defences but one, or all of them.
     ///
     /// # Errors
     /// If this program is built without the feature `planted`.
@@ -39,7 +40,7 @@ impl Defences {
     }
 }
 
-/// One defence that is missing.
+/// A defence that is left out.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[derive(strum::VariantArray, strum::IntoStaticStr)]
@@ -47,23 +48,23 @@ impl Defences {
 pub enum Planted {
     /// The certificate of a summary's head is not checked.
     UnsignedSummary,
-    /// Nor whether a summary is of this chain.
+    /// A summary's chain is not checked.
     ForeignSummary,
     /// The certificate of a range is not checked.
     UnsignedRange,
-    /// Nor whether its headers stand in the certified ledger.
+    /// The place of a range's headers in the certified ledger is not checked.
     UnprovenRange,
-    /// Nor the digests of its bodies.
+    /// The digests of a range's bodies are not checked.
     UnhashedBody,
-    /// Nor those of its deltas.
+    /// The digests of a range's deltas are not checked.
     UnhashedDelta,
-    /// Nor whether parts are there that were asked for.
+    /// A range may lack parts that were asked for.
     MissingPart,
-    /// A peer has its credit before its answer is checked.
+    /// A peer gets its credit before its answer is checked.
     CreditFirst,
     /// A range whose answer was lost is never asked for again.
     LostRange,
-    /// A restarted node does not know its restore.
+    /// A restarted node does not remember its restore.
     ForgottenRestore,
     /// Rows whose proof fails count as added.
     UnprovenChunk,
@@ -75,9 +76,9 @@ pub enum Planted {
     EndlessPause,
     /// Batches are committed whatever the operator's waypoint says.
     NoWaypoint,
-    /// The values that hints tell are not compared with the store's.
+    /// The values in hints are not compared with the store's.
     BelievedValues,
-    /// Nobody else is asked before a request's deadline, however late its answer is.
+    /// No other peer is asked before a request's deadline, however late its answer is.
     LateHedge,
     /// Snapshots that peers promised and did not send are chosen again at once.
     RepeatedPromise,
@@ -116,7 +117,7 @@ impl FromStr for Planted {
 mod tests {
     use super::*;
 
-    /// Goal: a program that is built as nodes are has every defence, and says how to build one that can leave some out.
+    /// Goal: a program built as nodes are has every defence, and says how to build one that can leave some out.
     #[test]
     fn a_defence_is_left_out_only_by_a_program_built_for_it() {
         let parsed = "unsigned-range".parse::<Planted>();

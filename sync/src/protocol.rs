@@ -16,30 +16,30 @@ pub use self::request::{
     Parts, RangeDeltaRequest, RangeRequest, Request, SubtreesRequest, answer_bytes_expected,
 };
 
-/// Bytes of a request; the longest asks for [`CODES_MAX`] codes.
+/// Most bytes of a request; the longest asks for [`CODES_MAX`] codes.
 pub const REQUEST_BYTES_MAX: usize = 4096;
-/// Bytes of an answer: one batch of the largest size must fit, whatever the asker's budget.
+/// Most bytes of an answer: one batch of the largest size must fit, whatever the asker's budget.
 pub const ANSWER_BYTES_MAX: usize = slipstream_network::MESSAGE_BYTES_MAX;
 /// Bytes of parts that a server puts into one range answer before it stops, whatever the asker's budget.
 pub const RANGE_BYTES_MAX: u32 = 16 << 20;
-/// Batches in one range answer.
+/// Most batches in one range answer.
 pub const RANGE_BATCHES_MAX: u32 = 1024;
-/// Uncompressed bytes of rows or changes in a chunk that a server makes at most.
+/// Most uncompressed bytes of rows or changes in a chunk that a server makes.
 pub const CHUNK_BYTES_MAX: u32 = 4 << 20;
-/// Codes asked for at once.
+/// Most codes in one request.
 pub const CODES_MAX: usize = 64;
-/// Places of a state asked for at once; those of a usual state fill a request.
+/// Most places of a state in one request; those of a usual state fill a request.
 pub const PLACES_MAX: usize = 256;
-/// Hashes in one answer about places: about 70 KB.
+/// Most hashes in one answer about places: about 70 KB.
 pub const SUBTREE_HASHES_MAX: usize = 1_024;
-/// Epoch ends in one answer; with the most validators they have 1 MB.
+/// Most epoch ends in one answer; with the most validators they have 1 MB.
 pub const EPOCH_ENDS_MAX: usize = 64;
-/// Headers in one survey; with their proofs about 40 KB.
+/// Most headers in one survey; with their proofs about 40 KB.
 pub const SURVEY_HEADERS_MAX: usize = 32;
-/// Snapshots named in a summary.
+/// Most snapshots in a summary.
 pub const SNAPSHOTS_MAX: usize = 8;
 
-/// Bytes of a row on average, about: a slot has 86, an account 63, with code 95.
+/// Approximate average bytes of a row: a slot has 86, an account 63, with code 95.
 pub(crate) const ROW_BYTES: u64 = 80;
 
 /// Subtrees in the order in which their places were asked for.
@@ -54,7 +54,7 @@ pub struct Subtrees {
 pub struct Range {
     /// Certificate of the last batch, or of a later one.
     pub certificate: Certificate,
-    /// Proves that the headers stand where they say in the ledger that the certificate signs.
+    /// Proves that the headers are at their places in the ledger that the certificate signs.
     pub proof: AccumulatorRangeProof,
     /// The batches, in order, from the first one asked for.
     pub batches: BoundedVec<RangeBatch, { RANGE_BATCHES_MAX as usize }>,
@@ -71,12 +71,12 @@ pub struct RangeBatch {
     pub receipts: Option<Blob>,
     /// The delta, if it was asked for.
     pub delta: Option<Blob>,
-    /// If asked for and known.
+    /// The hints, if they were asked for and are known.
     pub hints: Option<Blob>,
 }
 
 impl RangeBatch {
-    /// Those that are here.
+    /// The parts that are here.
     pub(crate) fn parts(&self) -> Parts {
         let parts = [
             (Parts::BODY, &self.body),
@@ -106,35 +106,36 @@ impl RangeBatch {
 pub struct Summary {
     /// Digest of batch 0: the chain's identity.
     pub genesis: Digest,
-    /// Its last certified batch; none if that is genesis.
+    /// Its last certified batch; `None` if that is genesis.
     pub head: Option<Certificate>,
-    /// First batch whose body it keeps, if any; from there on it keeps all.
+    /// First batch whose body it keeps, if any; it keeps all bodies from there on.
     pub bodies_from: Option<BatchNumber>,
     /// The same for receipts.
     pub receipts_from: Option<BatchNumber>,
     /// The same for deltas.
     pub deltas_from: Option<BatchNumber>,
-    /// First batch whose state it knows, beside its head's; from there on it knows all.
+    /// First batch whose state it knows, besides its head's; it knows all states from there on.
     pub states_from: Option<BatchNumber>,
     /// Snapshots it serves, newest first.
     pub snapshots: BoundedVec<SnapshotOffer, SNAPSHOTS_MAX>,
-    /// The forks of its schedule, so that a node which lacks one hears of it in time. Believed by nobody: headers say what holds.
+    /// The forks of its schedule, so that a node that lacks one learns of it in time. No node believes them: headers
+    /// say what holds.
     pub forks: Forks,
 }
 
-/// A snapshot with what fetching it costs. The sizes are unproven: they decide the next request, never the stored content.
+/// A snapshot with its cost. The sizes are unproven: they decide the next request, never the stored content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SnapshotOffer {
     /// Number of the snapshot's batch.
     pub number: BatchNumber,
-    /// Rows of its state, about; 0 if the server does not know.
+    /// Approximate rows of its state; 0 if the server does not know.
     pub rows: u64,
-    /// Uncompressed bytes of them, estimated from their number.
+    /// Uncompressed bytes of these rows, estimated from their number.
     pub bytes: u64,
 }
 
 impl SnapshotOffer {
-    /// The offer of a snapshot with so many rows.
+    /// The offer of a snapshot with `rows` rows.
     pub fn new(number: BatchNumber, rows: u64) -> SnapshotOffer {
         SnapshotOffer { number, rows, bytes: rows.saturating_mul(ROW_BYTES) }
     }
@@ -145,18 +146,18 @@ impl SnapshotOffer {
 pub struct Headers {
     /// As many as were asked for.
     pub headers: BoundedVec<BatchHeader, { limits::HEADERS_MAX }>,
-    /// Against the accumulator that ends with the last of them.
+    /// Proof against the accumulator that ends with the last of them.
     pub proof: AccumulatorRangeProof,
 }
 
-/// Headers here and there, each with its place. The asker has the certificate already.
+/// Scattered headers, each with its place. The asker has the certificate already.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Survey {
-    /// Those that the server can prove, in order; the last one asked for is among them.
+    /// The headers that the server can prove, in order; the last requested one is among them.
     pub headers: BoundedVec<PassedBatch, SURVEY_HEADERS_MAX>,
 }
 
-/// The target of a snapshot.
+/// The target of a restore.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// Certificate of the snapshot's batch.
@@ -189,7 +190,7 @@ pub struct Codes {
 /// The certificates that end consecutive epochs: each names the validators that sign the next.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EpochEnds {
-    /// From the epoch that was asked for on, as many as are known and fit.
+    /// From the requested epoch on, as many as are known and fit.
     pub certificates: BoundedVec<Certificate, EPOCH_ENDS_MAX>,
 }
 
@@ -200,7 +201,7 @@ pub struct Origin {
     pub info: LedgerInfo,
     /// The genesis, a blob of kind `Genesis`.
     pub genesis: Blob,
-    /// That the genesis is leaf 0 of the ledger info's accumulator.
+    /// Proof that the genesis is leaf 0 of the ledger info's accumulator.
     pub proof: AccumulatorRangeProof,
 }
 
@@ -217,7 +218,7 @@ pub struct Announcement {
     pub hints: Option<Blob>,
 }
 
-/// The bytes that announce a decided batch.
+/// Encodes the announcement of a decided batch.
 ///
 /// # Errors
 /// Never fails for batches within [`limits`].

@@ -1,4 +1,5 @@
-//! Range deltas, on the asking side: from which batch on to ask, and what an answer must be before the store looks at it.
+//! Range deltas, on the asking side: the batch from which to ask, and what an answer must be before the store looks at
+//! it.
 
 use slipstream_storage::{CheckedRangeDelta, RangeDeltaChunk};
 use slipstream_types::{BatchNumber, Blob, BlobKind};
@@ -8,23 +9,23 @@ use crate::{
     verify::Violation,
 };
 
-/// Range deltas begin at multiples of this. So nodes that are about as far behind get the same answers, and nobody can make a server
-/// merge a range for every batch. Other requests are refused.
+/// Range deltas begin at multiples of this. So nodes that are about as far behind get the same answers, and no peer can
+/// make a server merge a range for every batch. Other requests are refused.
 pub const BASE_STEP: u64 = 64;
-/// Rows that a server merges at most: 32 MiB of memory.
+/// Most rows that a server merges: 32 MiB of memory.
 pub const ROWS_MAX: u64 = 199_728;
-/// Bytes of a chunk beside its changes: ends, count, and a proof of the greatest depth on both sides.
+/// Most bytes of a chunk besides its changes: ends, count, and a proof of the greatest depth on both sides.
 const FRAME_BYTES_MAX: usize = 40 << 10;
 
-/// The batch after which a node with that head asks for changes, of a peer that keeps the deltas from `deltas_from` on. None if the
-/// peer lacks some of those after it, though they may all be behind the node's head.
+/// The batch whose later changes a node with this head asks for, from a peer that keeps the deltas from `deltas_from`
+/// on. `None` if the peer lacks one of the deltas after that batch, even if the node's head is past it.
 pub fn base(head: BatchNumber, deltas_from: BatchNumber) -> Option<BatchNumber> {
     let base = head.before(head.get() % BASE_STEP);
     (deltas_from <= base.next()).then_some(base)
 }
 
-/// Checks the form of an answer, without the state: it must be a chunk, begin and end where it should, and be long enough.
-/// [`slipstream_storage::RangeDeltaTakeover::add`] checks its content.
+/// Checks the form of an answer without the state: it must be a chunk, begin and end where it should, and be long
+/// enough. [`slipstream_storage::RangeDeltaTakeover::add`] checks its content.
 pub fn open(answer: Vec<u8>, request: &RangeDeltaRequest) -> Result<CheckedRangeDelta, Violation> {
     let blob = Blob::from_bytes(answer)?;
     let bytes_max = request.bytes_max.min(CHUNK_BYTES_MAX) as usize;
@@ -54,7 +55,7 @@ mod tests {
             [base(0, 1), base(63, 1), base(64, 1), base(130, 0)],
             [Some(0), Some(0), Some(64), Some(128)]
         );
-        // A server that keeps less than that serves other requests.
+        // A server that keeps fewer deltas than that serves other requests.
         assert_eq!([base(130, 128), base(130, 129), base(130, 130)], [Some(128), Some(128), None]);
     }
 }

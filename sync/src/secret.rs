@@ -1,16 +1,16 @@
-//! The node's own secret, from which its draws come: which requests explore, which of equal peers goes first, which batches are audited.
-//! A peer that knew them could choose its key, or its lies, by them.
+//! The node's own secret, which decides its draws: which requests explore, which of equal peers goes first, which
+//! batches are audited. A peer that knew them could choose its key or its lies accordingly.
 
 use slipstream_storage::Store;
 use slipstream_types::Digest;
 
 use crate::SyncError;
 
-/// The name of the store's record.
+/// The key of the record in the store.
 const KEY: &str = "sync/secret";
 const BYTES: usize = 32;
 
-/// The seed of the draws: from 32 random bytes that are made when they are first needed and kept in the store.
+/// Returns the seed of the draws. It comes from 32 random bytes, made at their first use and kept in the store.
 ///
 /// # Errors
 /// If the store fails, or the operating system lacks randomness.

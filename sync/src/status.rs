@@ -18,7 +18,7 @@ use crate::{
     work::HintUse,
 };
 
-/// What a follower does. Its text is part of the status, of metrics and of docs/operations.md.
+/// What a follower does now. Its text is part of the status, of metrics and of docs/operations.md.
 #[derive(
     Clone,
     Copy,
@@ -38,7 +38,7 @@ use crate::{
 pub enum Phase {
     /// It is at the head, or leaves the next batch to others in this process.
     Idle,
-    /// Nobody is connected.
+    /// No peer is connected.
     #[default]
     #[serde(rename = "waiting for peers")]
     WaitingForPeers,
@@ -56,15 +56,15 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether batches or rows are on their way.
+    /// Whether batches or rows are in flight.
     pub fn catches_up(self) -> bool {
         matches!(self, Phase::Snapshot | Phase::RangeDelta | Phase::Replay | Phase::Delta)
     }
 
-    /// All of them.
+    /// All phases.
     pub const ALL: &'static [Phase] = <Phase as strum::VariantArray>::VARIANTS;
 
-    /// As it stands in the status and in metrics.
+    /// Its name in the status and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Idle => "idle",
@@ -93,75 +93,75 @@ pub struct SyncStatus {
     pub phase: Phase,
     /// Why it does that.
     pub reason: String,
-    /// What it waits for, when it stands still, and when it tries again.
+    /// Why it stands still and when it tries again; `None` while it works.
     pub waiting: Option<Waiting>,
-    /// What bounds the rate, where that is known; none at the target.
+    /// What bounds the rate, if that is known; `None` at the target.
     pub bottleneck: Option<Bound>,
     /// Batches per second, lately.
     pub batches_per_second: f64,
     /// Transactions per second, lately.
     pub transactions_per_second: f64,
-    /// Seconds to the target: the work ahead at the pace of the slowest stage. Never 0 while there is work; none at the target, and while
-    /// nobody can tell.
+    /// Seconds to the target: the work ahead at the pace of the slowest stage. Never 0 while work is left; `None` at
+    /// the target, and while nobody can tell.
     pub eta_seconds: Option<f64>,
     /// What each way to the target would take.
     pub plan: PlanStatus,
     /// The local head.
     pub head: BatchNumber,
-    /// The highest certified batch that peers showed since start, also one that has gone since, or the waypoint's.
+    /// The highest certified batch that peers have shown since start, even peers that are gone, or the waypoint's.
     pub target: BatchNumber,
     /// The batch of the operator's waypoint until the ledger has passed it: before that nothing vouches for the state.
     pub waypoint: Option<BatchNumber>,
     /// Batches committed by following, since start.
     pub batches: u64,
-    /// Of these, executed here.
+    /// Of these, the batches executed here.
     pub batches_replayed: u64,
-    /// Batches that came whole by themselves, so that nothing of them was fetched.
+    /// Batches that came whole by announcement, so that nothing of them was fetched.
     pub batches_announced: u64,
-    /// Transactions in the batches.
+    /// Transactions in these batches.
     pub transactions: u64,
     /// Bytes of verified answers and announcements.
     pub bytes_received: u64,
-    /// Time spent behind the head.
+    /// Seconds spent behind the head.
     pub active_seconds: f64,
-    /// Hinted keys that execution used, over the keys that it read; none before a batch with hints was replayed.
+    /// Hinted keys that execution used, over the keys that it read; `None` before a batch with hints was replayed.
     pub hint_recall: Option<f64>,
-    /// Hinted keys that execution used, over the hinted keys; none before a batch with hints was replayed.
+    /// Hinted keys that execution used, over the hinted keys; `None` before a batch with hints was replayed.
     pub hint_precision: Option<f64>,
-    /// What both are made of, since start.
+    /// The counts behind both, since start.
     pub hints: HintUse,
-    /// The same of what predictors named, for batches that came without hints.
+    /// The same for predictions, which stand in for batches without hints.
     pub foretold: HintUse,
     /// The running or last restore.
     pub snapshot: Option<SnapshotStatus>,
-    /// The history that is fetched beside the head, newest first; none while nothing is missing.
+    /// The history that is fetched beside the head, newest first; `None` while nothing is missing.
     pub backfill: Option<BackfillStatus>,
-    /// The past states that come back by reverse deltas; none while nothing is missing that a peer knows.
+    /// The past states that are restored by reverse deltas; `None` while none is missing that a peer knows.
     pub past_states: Option<PastStatesStatus>,
     /// The pipeline, stage by stage.
     pub stages: Vec<StageStatus>,
-    /// Requests under way.
+    /// Requests in flight.
     pub requests: usize,
-    /// Requests that were given to a second peer because the first was late.
+    /// Requests that also went to a second peer because the first was late.
     pub hedges: u64,
     /// Batches applied by their deltas and executed again.
     pub audited: u64,
-    /// Batches that were drawn for it and left out, because too many waited.
+    /// Batches drawn for an audit and skipped, because too many waited.
     pub audits_skipped: u64,
     /// The last certified batch that execution did not reproduce.
     pub alarm: Option<String>,
-    /// The last repair of the state, of whichever start.
+    /// The last repair of the state, in this run or an earlier one.
     pub repair: Option<RepairReport>,
-    /// Each peer, the banned ones with their reason.
+    /// Each peer, including banned ones with their reason.
     pub peers: Vec<PeerStatus>,
 }
 
-/// Why nothing happens.
+/// Why the node stands still.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Waiting {
     /// What is missing.
     pub reason: String,
-    /// Milliseconds until it is looked for again, if a clock decides that.
+    /// Milliseconds until the next try; `None` if no clock decides that.
     pub retry_ms: Option<u64>,
 }
 
@@ -172,67 +172,68 @@ pub struct SnapshotStatus {
     pub number: BatchNumber,
     /// Rows restored.
     pub rows: u64,
-    /// Rows in all, as far as the share done tells; 0 at the very beginning.
+    /// Rows in all, extrapolated from the share that is done; 0 at the very beginning.
     pub rows_total: u64,
-    /// Rows restored per second since it began or was taken up.
+    /// Rows restored per second since it began or was resumed.
     pub rows_per_second: f64,
     /// Seconds until the rows are in, at this rate.
     pub eta_seconds: Option<f64>,
     /// Share of the state's paths that is done, 0 to 1: paths are hashes, so this is the share of the rows too.
     pub share: f64,
-    /// Rows that were kept from an older snapshot whose peers stopped serving it.
+    /// Rows kept from an older snapshot whose peers stopped serving it.
     pub rows_kept: u64,
-    /// Bytes of these, which were not fetched again.
+    /// Bytes of these rows, which were not fetched again.
     pub bytes_kept: u64,
 }
 
 /// Progress of the history below the state that the node began at.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BackfillStatus {
-    /// The first batch that the windows of `storage.prune` keep. Of a window of time or of bytes it is 1 until it is known.
+    /// The first batch that the windows of `storage.prune` keep. For a window of time or of bytes it is 1 until it is
+    /// known.
     pub wanted_from: BatchNumber,
-    /// From this batch on bodies, receipts and deltas are stored, as far as they are wanted.
+    /// The wanted bodies, receipts and deltas are stored from this batch on.
     pub lowest: BatchNumber,
-    /// Batches from the first wanted one to this.
+    /// Number of batches from the first wanted one up to `lowest`.
     pub batches_left: u64,
     /// Batches stored per second, lately.
     pub batches_per_second: f64,
-    /// Compressed bytes of them per second, lately.
+    /// Compressed bytes of these batches per second, lately.
     pub bytes_per_second: f64,
-    /// Seconds until all are stored at this rate; none while it rests.
+    /// Seconds until all are stored at this rate; `None` while it rests.
     pub eta_seconds: Option<f64>,
-    /// Who is asked for what, or why it waits.
+    /// Which peers are asked for what, or why it waits.
     pub reason: String,
 }
 
 /// The past states that `storage.state_history` wants and that a peer knows.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PastStatesStatus {
-    /// The first batch whose state is wanted, as far as the deltas are stored that lead from there.
+    /// The first batch whose state is wanted, limited by the stored deltas that lead from there.
     pub wanted_from: BatchNumber,
     /// The states behind this batch and all later ones are known.
     pub lowest: BatchNumber,
-    /// Who is asked for the next ones, or why they wait.
+    /// Which peer is asked for the next ones, or why they wait.
     pub reason: String,
 }
 
 /// One peer.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PeerStatus {
-    /// Who.
+    /// Its key.
     pub id: PeerId,
-    /// What this node's operator calls it; sync itself knows no names.
+    /// This node's operator's name for it; sync itself knows no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its certified head.
     pub head: Option<BatchNumber>,
-    /// Milliseconds since it told of its head; none while it has not.
+    /// Milliseconds since it reported its head; `None` before its first report.
     pub heard_ms_ago: Option<u64>,
-    /// From which batch on it serves what each mode needs, as it says.
+    /// The first batches that it claims to serve, for each mode.
     pub serves: Serves,
     /// What it is asked for next.
     pub mode: PeerMode,
-    /// Why that.
+    /// Why it has that mode.
     pub mode_reason: PeerModeReason,
     /// Batches that it sent to be executed here, since it connected.
     pub batches_replayed: u64,
@@ -240,45 +241,45 @@ pub struct PeerStatus {
     pub batches_applied: u64,
     /// Bytes of answers that passed their checks.
     pub verified_bytes: u64,
-    /// Over the time its answers took; older ones count less.
+    /// Verified bytes per second of its answers' time; older answers count less.
     pub bytes_per_second: u64,
     /// The 95 % quantile of the time that a MiB or less takes; 0 before the first answer.
     pub tail_ms: u64,
     /// 0 to 1000: the best is asked first. An unknown peer has 200, a banned one 0.
     pub score: u32,
-    /// What changed the score, newest first, a few of each cause.
+    /// What changed the score, newest first; a few of each cause.
     pub reasons: Vec<ScoreReason>,
     /// Answers that were late, lost or refused.
     pub failures: u64,
-    /// Not asked for so long.
+    /// Milliseconds for which it is not asked; 0 if it is not paused.
     pub pause_ms: u64,
-    /// Proved wrong.
+    /// Whether it was proved wrong.
     pub banned: bool,
     /// Why it was last paused or banned.
     pub last_reason: Option<String>,
-    /// Seconds since then: what is long ago says nothing of how the peer is now. None of a ban, which stands.
+    /// Seconds since then: an old reason says nothing about the peer now. `None` for a ban, which still holds.
     pub last_reason_seconds_ago: Option<u64>,
 }
 
-/// What a peer keeps of what this node's modes need.
+/// What a peer keeps for each mode of this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Serves {
-    /// First batch that can be replayed from it; none if it keeps no bodies.
+    /// First batch that can be replayed from it; `None` if it keeps no bodies.
     pub replay_from: Option<BatchNumber>,
-    /// First batch that can be applied from it, with the history that this node keeps.
+    /// First batch that can be applied by its deltas; `None` if it keeps none.
     pub delta_from: Option<BatchNumber>,
 }
 
-/// Changes of a score of the same cause.
+/// Changes of a score that have the same cause.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScoreReason {
     /// What happened last.
     pub what: String,
-    /// How often, within a minute.
+    /// How often it happened, within a minute.
     pub times: u64,
-    /// Points by which the score changed, all in all.
+    /// Points by which the score changed in total.
     pub change: i64,
-    /// Since the last of them.
+    /// Seconds since the last of them.
     pub seconds_ago: u64,
 }
 
@@ -286,7 +287,7 @@ pub struct ScoreReason {
 mod tests {
     use super::*;
 
-    /// Goal: programs match on one list of words, in JSON as in metrics.
+    /// Goal: programs match on one list of words, in JSON and in metrics.
     #[test]
     fn phases_are_named_as_they_are_serialized() {
         for &phase in Phase::ALL {

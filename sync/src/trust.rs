@@ -7,14 +7,14 @@ use slipstream_types::{BatchNumber, Certificate, Digest, Epoch, Genesis, Validat
 
 use crate::{SyncError, verify::Violation};
 
-/// Epoch ends that are read from a store at a time.
+/// Epoch ends that are read from a store at once.
 const READ_ENDS: usize = 64;
 
 /// The validators of every epoch up to the last known one. A certificate counts only in its own epoch: keys of former
 /// validators may be unguarded, and must not sign later batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trust {
-    /// Terms of all epochs from 0 on.
+    /// The terms of all epochs from 0 on.
     terms: BTreeMap<Epoch, Term>,
 }
 
@@ -22,22 +22,22 @@ pub struct Trust {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Term {
     set: ValidatorSet,
-    /// The end of the epoch before; none for epoch 0, which begins with the genesis.
+    /// The end of the epoch before; `None` for epoch 0, which begins with the genesis.
     after: Option<EpochEnd>,
 }
 
-/// The statement that ended an epoch. Two certificates of it may have different signers.
+/// The statement that ended an epoch. Two certificates for it may have different signers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct EpochEnd {
     number: BatchNumber,
-    /// Digest of its ledger info, and so of the next validators too.
+    /// Digest of its ledger info, and so also of the next validators.
     info: Digest,
 }
 
 /// Why a certificate was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
-    /// Nobody can tell yet. No lie: ask for the epoch ends from the known epoch on, and check again.
+    /// Nobody can tell yet. It is no lie: ask for the epoch ends from the known epoch on, and check again.
     #[error("batch {number} is of epoch {epoch}, and the validators are known up to epoch {known} only")]
     UnknownEpoch {
         /// Number of the certified batch.
@@ -95,7 +95,7 @@ impl Trust {
     /// Checks that a quorum of its epoch signed a certificate, and that its batch is in that epoch as far as is known.
     ///
     /// # Errors
-    /// [`TrustError::UnknownEpoch`] for an epoch after the last known one; otherwise what is wrong.
+    /// [`TrustError::UnknownEpoch`] for an epoch after the last known one; otherwise the violation.
     pub fn verify(&self, certificate: &Certificate) -> Result<(), TrustError> {
         let (number, epoch) = (certificate.info.number, certificate.info.epoch);
         let Some(term) = self.terms.get(&epoch) else {
@@ -108,16 +108,16 @@ impl Trust {
         Ok(certificate.verify(&term.set).map_err(Violation::from)?)
     }
 
-    /// Takes over epoch ends, each verified by the validators of the epoch that it ends. Those that are known change nothing, and their
-    /// signatures are not looked at.
+    /// Learns epoch ends, each verified by the validators of the epoch that it ends. Known ends change nothing, and
+    /// their signatures are not checked.
     ///
     /// # Errors
-    /// The fault of the first certificate that is refused; those before it are taken over.
+    /// The fault of the first refused certificate; those before it are learned.
     pub fn learn(&mut self, certificates: &[Certificate]) -> Result<(), Violation> {
         certificates.iter().try_for_each(|certificate| self.learn_end(certificate).map(|_| ()))
     }
 
-    /// As [`Trust::learn`], of one; says whether it is news. All that costs no signature is checked first.
+    /// As [`Trust::learn`], for one certificate. Returns whether it is news. Checks that cost no signature come first.
     pub(crate) fn learn_end(&mut self, certificate: &Certificate) -> Result<bool, Violation> {
         let info = &certificate.info;
         let (number, epoch) = (info.number, info.epoch);
@@ -131,7 +131,8 @@ impl Trust {
         if self.term_after(epoch).is_some_and(|next| next.after == Some(end)) {
             return Ok(false);
         }
-        // An empty set would need no signatures at all, and too small a one could certify two batches of one number.
+        // An empty set would need no signatures at all, and a set that is too small could certify two batches of one
+        // number.
         if next.check().is_err() {
             return Err(wrong(
                 "the validators that it names for the next epoch are none, repeat, or are too few for their failures",
@@ -148,7 +149,7 @@ impl Trust {
         Ok(true)
     }
 
-    /// Whether it knows all that another one knows, and agrees with it.
+    /// Whether this knows all that `other` knows, and agrees with it.
     pub(crate) fn continues(&self, other: &Trust) -> bool {
         other.terms.last_key_value().is_none_or(|(epoch, term)| self.terms.get(epoch) == Some(term))
     }

@@ -1,4 +1,4 @@
-//! Pure checks of peers' answers. A quorum's signatures cover all that passes here.
+//! Pure checks of peers' answers. A quorum's signatures cover everything that passes here.
 
 mod violation;
 
@@ -21,17 +21,17 @@ use crate::{
     trust::{Trust, TrustError},
 };
 
-/// Batches whose headers, bodies, receipts and deltas are certified. Only [`range`] and [`announced`] make it.
+/// Batches whose headers, bodies, receipts and deltas are certified. Only [`range`] and [`announced`] create it.
 #[derive(Debug)]
 pub struct VerifiedRange {
     certificate: Certificate,
     batches: Vec<RangeBatch>,
-    /// By batch: the validator who vouches for its hints, if one does.
+    /// For each batch, the validator that vouches for its hints, if one does.
     makers: Vec<Option<PublicKey>>,
 }
 
 impl VerifiedRange {
-    /// Covers all of the batches.
+    /// The certificate, which covers all of the batches.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
@@ -46,12 +46,12 @@ impl VerifiedRange {
         self.batches.iter().all(|batch| batch.parts().has(parts))
     }
 
-    /// The same, to be taken apart: each batch with the validator who vouches for its hints, if one does.
+    /// Takes it apart: each batch comes with the validator that vouches for its hints, if one does.
     pub(crate) fn into_parts(self) -> (Certificate, Vec<(RangeBatch, Option<PublicKey>)>) {
         (self.certificate, self.batches.into_iter().zip(self.makers).collect())
     }
 
-    /// Puts together what was verified before.
+    /// Puts verified batches together again.
     pub(crate) fn again(
         certificate: Certificate,
         batches: Vec<(RangeBatch, Option<PublicKey>)>,
@@ -65,7 +65,7 @@ impl VerifiedRange {
         self.batches.iter().map(RangeBatch::held_bytes).sum()
     }
 
-    /// Compressed bytes of what was verified.
+    /// Compressed bytes of the verified parts.
     pub fn certified_bytes(&self) -> usize {
         self.batches.iter().map(RangeBatch::certified_bytes).sum()
     }
@@ -73,8 +73,8 @@ impl VerifiedRange {
 
 /// Checks a range answer: signatures, accumulator proof, order, parent, length, and the digest of every part.
 ///
-/// `due` is how many batches the peer's head allows. The batches before the first one may be missing here: the accumulator
-/// binds its place, and the store its parent.
+/// `due` is the number of batches that the peer's head allows. The batches before the first one may be missing here:
+/// the accumulator binds its place, and the store its parent.
 pub fn range(
     answer: Range,
     request: &RangeRequest,
@@ -84,7 +84,7 @@ pub fn range(
     range_but(answer, request, due, trust, Defences::default())
 }
 
-/// As [`range`], but for one check; none is left out in a node.
+/// As [`range`], without the check that `defences` lacks; a node lacks none.
 pub(crate) fn range_but(
     answer: Range,
     request: &RangeRequest,
@@ -120,7 +120,7 @@ pub(crate) fn range_but(
     });
     let makers: Vec<Option<PublicKey>> = makers.collect::<Result<_, Violation>>()?;
     if request.parts.has(Parts::DELTA) {
-        // Nothing is executed that would show what they are worth.
+        // Nothing is executed that would show what these hints are worth.
         for (batch, maker) in batches.iter_mut().zip(&makers) {
             if !is_kept(batch, maker.as_ref()) {
                 batch.hints = None;
@@ -130,20 +130,20 @@ pub(crate) fn range_but(
     Ok(VerifiedRange { certificate, batches, makers })
 }
 
-/// Checks of an announcement what needs no ledger: that a quorum signed, and that it is about this header.
+/// Checks what an announcement can show without a ledger: a quorum signed it, and it is about this header.
 pub fn announcement(announcement: &Announcement, trust: &Trust) -> Result<(), TrustError> {
     announcement_agrees(announcement)?;
     trust.verify(&announcement.certificate)
 }
 
-/// As [`announcement`], but for the signatures.
+/// As [`announcement`], without the signatures.
 pub(crate) fn announcement_agrees(announcement: &Announcement) -> Result<(), Violation> {
     let Announcement { header, certificate, .. } = announcement;
     check_number(header.number, certificate.info.number)?;
     check_agrees(header, certificate)
 }
 
-/// Checks an announcement of the batch after `head`, wholly.
+/// Checks an announcement of the batch after `head` completely.
 pub fn announced(
     announcement: Announcement,
     head: &Head,
@@ -163,8 +163,8 @@ pub fn announced(
     Ok(VerifiedRange { certificate, batches: vec![batch], makers: vec![maker] })
 }
 
-/// Checks what a snapshot begins with, and that its ledger begins with the genesis of this digest. Returns the waypoint that the
-/// ledger has at `passing`, a batch up to the snapshot, if one is asked for.
+/// Checks the beginning of a snapshot, and that its ledger begins with the genesis of this digest. Returns the waypoint
+/// that the ledger has at `passing`, a batch up to the snapshot, if one is given.
 pub fn offer(
     offer: &Offer,
     number: BatchNumber,
@@ -201,13 +201,13 @@ fn passed_waypoint(
     let leaves = later.number.leaves();
     let nodes = proof.verify(later.accumulator_root, leaves, number.get(), &[header.digest()])?;
     let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
-    // The siblings left of a leaf, together with the leaf, are the ledger that ends with it.
+    // The siblings on the left of a leaf, together with the leaf, are the ledger that ends with it.
     let accumulator = Accumulator::load(number.leaves(), |position| nodes.get(&position).copied());
     let accumulator = accumulator.ok_or(AccumulatorError::WrongLength)?;
     Ok(waypoint_of(header, &accumulator, trust.end_of(header.epoch, number).cloned()))
 }
 
-/// Checks headers that end with the batch of a certificate known to be good.
+/// Checks headers that end with the batch of a verified certificate.
 pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) -> Result<(), Violation> {
     let last = certificate.info.number;
     if answer.headers.len() as u64 != last.since(first) + 1 {
@@ -221,11 +221,11 @@ pub fn headers(answer: &Headers, first: BatchNumber, certificate: &Certificate) 
     Ok(())
 }
 
-/// Checks a survey: its headers are of those asked for, in order, the last one among them, and stand where they say in the certified
-/// ledger that ends with that.
+/// Checks a survey. Its headers must be requested ones, in order, with the last requested one. They must be at their
+/// places in the certified ledger that ends with the last one.
 ///
 /// # Errors
-/// The lie.
+/// The rule that the answer breaks.
 pub fn survey(answer: &Survey, numbers: &[BatchNumber], certificate: &Certificate) -> Result<(), Violation> {
     let last = certificate.info.number;
     let mut asked = numbers.iter();
@@ -287,7 +287,7 @@ fn check_follows(header: &BatchHeader, number: BatchNumber, parent: Digest) -> R
     Ok(())
 }
 
-/// Unrequested parts are dropped: above all hints, whose bytes no header bounds.
+/// Refuses parts that were not asked for, above all hints, whose bytes no header bounds.
 fn check_asked(batches: &[RangeBatch], asked: Parts) -> Result<(), Violation> {
     match batches.iter().all(|batch| asked.has(batch.parts())) {
         true => Ok(()),
@@ -295,7 +295,7 @@ fn check_asked(batches: &[RangeBatch], asked: Parts) -> Result<(), Violation> {
     }
 }
 
-/// The accumulator binds the header; these are the fields that the ledger info repeats.
+/// Compares the fields that the ledger info repeats. The accumulator binds the rest of the header.
 fn check_agrees(header: &BatchHeader, certificate: &Certificate) -> Result<(), Violation> {
     let info = &certificate.info;
     let field = if info.state_root != header.state_root {
@@ -331,7 +331,7 @@ fn check_parts(batch: &RangeBatch, parts: Parts, defences: Defences) -> Result<(
     Ok(())
 }
 
-/// The validator that vouches for a batch's hints, and answers for them.
+/// Returns the validator that vouches for a batch's hints, and answers for them.
 fn hints_maker(batch: &RangeBatch, digest: &Digest, trust: &Trust) -> Option<PublicKey> {
     let RangeBatch { header, hints, .. } = batch;
     let hints = hints.as_ref().filter(|hints| is_at_most(hints, hints::signed_bytes_max(header.gas_used)))?;
@@ -339,7 +339,7 @@ fn hints_maker(batch: &RangeBatch, digest: &Digest, trust: &Trust) -> Option<Pub
     hints::vouched_by(&content, digest, trust.set_of(header.epoch)?).copied()
 }
 
-/// Whether hints may be kept by who does not try them: they would fill disks, and answers.
+/// Whether a node that does not execute the batch may keep its hints: others would fill disks and answers.
 fn is_kept(batch: &RangeBatch, maker: Option<&PublicKey>) -> bool {
     let RangeBatch { header, hints, .. } = batch;
     let most = hints::kept_bytes_max(header.tx_bytes, header.delta_bytes);
@@ -357,7 +357,7 @@ fn check_blob(
     expected: Digest,
     len: Option<u32>,
 ) -> Result<(), Violation> {
-    // The header's size is certified: a blob that announces another one is refused before it is decompressed.
+    // The header's size is certified: a blob that announces another size is refused before it is decompressed.
     let announced = blob.content_len(kind)?;
     if len.is_some_and(|len| len as usize != announced) {
         return Err(CodecError::Invalid {

@@ -1,4 +1,4 @@
-//! Starting from a waypoint alone: peers send the genesis, the waypoint proves it.
+//! Starting from a waypoint alone: peers send the genesis, and the waypoint proves it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +19,20 @@ use crate::{
 
 /// How long one peer may take.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// How often is looked who is there, and whether there is hope. No peer is asked more often.
+/// How often the node looks which peers are there, and whether there is hope. No peer is asked more often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often an operator who waits is told what peers say.
+/// How often the log tells a waiting operator what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3);
-/// When all configured peers have another ledger, waiting is short: the waypoint is probably mistyped.
+/// How long to wait if all configured peers have another ledger: the waypoint is probably mistyped.
 const CONTRADICTED_PATIENCE: Duration = Duration::from_secs(3);
-/// Peers that are known to have come; further ones bring no more hope.
+/// Most peers remembered as seen; further ones bring no more hope.
 const MET_MAX: usize = 1_024;
-/// Peers whose answers are told in one line.
+/// Most peers whose answers stand in one line.
 const TOLD_MAX: usize = 16;
-/// Bytes of an answer: the longest genesis, and what proves it.
+/// Most bytes of an answer: the longest genesis and its proof.
 const ORIGIN_BYTES_MAX: usize = limits::GENESIS_BYTES_MAX + (64 << 10);
-/// Bytes of answers that wait for their check. Without a bound each peer's could hold a whole genesis, 1.7 GiB of 55 of them.
+/// Most bytes of answers that wait for their check. Without a bound each of 55 peers could send a whole genesis, 1.7
+/// GiB in all.
 const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 
 /// Why a peer did not give the genesis.
@@ -39,10 +40,11 @@ const UNCHECKED_BYTES_MAX: usize = 2 * ORIGIN_BYTES_MAX;
 enum Refused {
     #[error("its ledger has {found}")]
     OtherLedger { found: Waypoint },
-    /// The waypoint is right and the genesis beside it is not: a lie, as the one commits to the other.
+    /// The waypoint is right but the genesis beside it is not. That is a lie, because the waypoint commits to the
+    /// genesis.
     #[error("the genesis that it sent is not that of the waypoint's ledger: {0}")]
     FalseGenesis(AccumulatorError),
-    /// Nobody can tell whether it is true.
+    /// This node cannot tell whether it is true.
     #[error("the genesis that it sent cannot be read here: {0}; a newer program may be needed")]
     Unreadable(String),
     #[error("its genesis has to wait until shorter ones are checked")]
@@ -59,23 +61,24 @@ fn other(error: impl ToString) -> Refused {
     Refused::Other(error.to_string())
 }
 
-/// How long peers are asked.
+/// How long to ask peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// At most this long: the node can begin without them.
+    /// At most this long: the node can begin without peers.
     AtMost(Duration),
-    /// As long as a peer may still know it: while a configured peer has yet to contradict it, or this long after the last new peer
-    /// came.
+    /// As long as a peer may still know the waypoint: while a configured peer has yet to contradict it, or until this
+    /// long after the last new peer came.
     WhileHopeful(Duration),
 }
 
-/// Fetches from any peer the genesis of the ledger that a waypoint names, and checks it. The ledger info must have the
+/// Fetches the genesis of the ledger that a waypoint names from any peer, and checks it. The ledger info must have the
 /// waypoint's hash, and the genesis must be leaf 0 of its accumulator. Every few seconds it logs the peers and their answers.
-/// If the first peers have another ledger, it goes on: any other peer may still come.
+/// If the first peers have another ledger, it goes on: another peer may still come.
 ///
 /// # Errors
-/// [`SyncError::OtherLedger`] if the configured peers all contradict the waypoint; without configured ones, if those connected at the end
-/// of the patience do. Otherwise [`SyncError::UnknownWaypoint`] at that end. Both have each peer's last word.
+/// [`SyncError::OtherLedger`] if all configured peers contradict the waypoint. Without configured peers, the same if
+/// all peers connected at the end of the patience contradict it. Otherwise [`SyncError::UnknownWaypoint`] at that end.
+/// Both have what each peer last said.
 pub async fn fetch_genesis(
     transport: &dyn Transport,
     waypoint: &Waypoint,
@@ -102,7 +105,7 @@ pub async fn fetch_genesis(
     })
 }
 
-/// The reason why asking ends.
+/// Why asking ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Contradicted,
@@ -113,23 +116,23 @@ enum Verdict {
 struct Asking<'a> {
     transport: &'a dyn Transport,
     waypoint: Waypoint,
-    /// The last answer of each configured or connected peer; `None` before its first one.
+    /// The last answer of each configured or connected peer; `None` before its first answer.
     answers: BTreeMap<PeerId, Option<Refused>>,
-    /// The peers that came so far.
+    /// The peers that have come so far.
     met: BTreeSet<PeerId>,
     started: Instant,
-    /// When somebody new came last.
+    /// When the last new peer came.
     met_at: Instant,
     report_at: Instant,
 }
 
 impl Asking<'_> {
-    /// Asks each peer as soon as it is there, and again after its answer: no slow one keeps another from being asked.
+    /// Asks each peer as soon as it is there, and again after its answer. No slow peer keeps another from being asked.
     async fn ask_all(&mut self, patience: Patience) -> Result<Genesis, Verdict> {
         let (transport, waypoint) = (self.transport, self.waypoint);
         let mut asked = FuturesUnordered::new();
         let mut unchecked = Unchecked::default();
-        // One at a time: whoever sends a genesis that is dear to check takes one thread, and not one for each of its keys.
+        // One at a time: a peer whose genesis is expensive to check takes one thread, and not one for each of its keys.
         let mut checking = FuturesUnordered::new();
         // Peers that are being asked, or whose answers are not checked yet.
         let mut busy = BTreeSet::new();
@@ -144,7 +147,8 @@ impl Asking<'_> {
                 _ = looks.tick() => {
                     match self.verdict(patience).filter(|_| has_looked) {
                         Some(verdict) if checking.is_empty() => return Err(verdict),
-                        // What has come is still checked, and nobody is asked for more: false geneses without end would be waited for.
+                        // Answers that have come are still checked, but no peer is asked for more: false geneses could
+                        // go on without end.
                         Some(_) => {}
                         None => {
                             for peer in self.meet().into_iter().filter(|peer| busy.insert(*peer)) {
@@ -183,7 +187,7 @@ impl Asking<'_> {
         }
     }
 
-    /// Takes note of who is there; those that it is worth to ask.
+    /// Updates the peers that are there. Returns those that are worth asking.
     fn meet(&mut self) -> Vec<PeerId> {
         let (mut peers, configured) = (self.transport.peers(), self.configured());
         self.answers.retain(|peer, _| peers.contains(peer) || configured.contains(peer));
@@ -193,7 +197,7 @@ impl Asking<'_> {
                 self.met_at = Instant::now();
             }
         }
-        // The answer of one that could not be read would be the same.
+        // A peer whose answer could not be read would answer the same.
         peers.retain(|peer| !matches!(self.answers.get(peer), Some(Some(Refused::Unreadable(_)))));
         peers
     }
@@ -204,7 +208,7 @@ impl Asking<'_> {
         tracing::info!(waypoint = %self.waypoint, waited_s, answers = %self.describe(), "no peer has sent the genesis yet");
     }
 
-    /// Whether there is nothing to wait for any more.
+    /// Why nothing is left to wait for; `None` while something is.
     fn verdict(&self, patience: Patience) -> Option<Verdict> {
         let configured = self.configured();
         let waited = self.started.elapsed();
@@ -222,7 +226,7 @@ impl Asking<'_> {
                 false => is_over.then_some(Verdict::Unknown),
             };
         }
-        // Unconfigured peers prove nothing to a node that can begin alone.
+        // Peers that are not configured prove nothing to a node that can begin alone.
         let connected = self.transport.peers();
         let may_begin = matches!(patience, Patience::AtMost(_));
         let verdict = match !may_begin && !connected.is_empty() && self.contradict(&connected) {
@@ -232,7 +236,7 @@ impl Asking<'_> {
         is_over.then_some(verdict)
     }
 
-    /// Whether all of these said that they have another ledger.
+    /// Whether all of these peers said that they have another ledger.
     fn contradict(&self, peers: &[PeerId]) -> bool {
         let contradicts = |answer: &Option<Refused>| matches!(answer, Some(Refused::OtherLedger { .. }));
         peers.iter().all(|peer| self.answers.get(peer).is_some_and(contradicts))
@@ -243,7 +247,7 @@ impl Asking<'_> {
         self.transport.contacts().configured.iter().map(|configured| configured.peer.id).collect()
     }
 
-    /// The last word of each peer, the configured ones first.
+    /// What each peer last said, the configured peers first.
     fn describe(&self) -> String {
         let configured = self.configured();
         if self.answers.is_empty() && configured.is_empty() {
@@ -264,7 +268,7 @@ impl Asking<'_> {
     }
 }
 
-/// Asks a peer. Of its answer all is looked at but the genesis, which takes long.
+/// Asks a peer. Checks all of its answer but the genesis, which takes long.
 async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Result<Origin, Refused> {
     let request = Request::Origin { number: waypoint.number };
     let payload = codec::encode("sync request", &request).map_err(other)?;
@@ -275,8 +279,8 @@ async fn ask(transport: &dyn Transport, peer: PeerId, waypoint: &Waypoint) -> Re
     if found == *waypoint { Ok(origin) } else { Err(Refused::OtherLedger { found }) }
 }
 
-/// Answers whose genesis waits for its check, that of the shortest content first: the check takes by that length, and the true one waits
-/// for none that is longer, but for one that has begun.
+/// Answers whose genesis waits for its check, the shortest content first, because the check takes by that length. So
+/// the true one waits for no longer one, except for a check that has begun.
 #[derive(Default)]
 struct Unchecked {
     answers: BTreeMap<(usize, PeerId), Origin>,
@@ -284,10 +288,10 @@ struct Unchecked {
 }
 
 impl Unchecked {
-    /// Adds one. The peers whose longer ones, or this one, find no room.
+    /// Adds an answer. Returns the peers whose answers find no room: longer ones, or this one.
     ///
     /// # Errors
-    /// If it is no genesis.
+    /// If its blob is no genesis.
     fn push(&mut self, peer: PeerId, origin: Origin) -> Result<Vec<PeerId>, Refused> {
         let length = origin.genesis.content_len(BlobKind::Genesis).map_err(unreadable)?;
         self.bytes += origin.genesis.len();
@@ -309,7 +313,8 @@ impl Unchecked {
     }
 }
 
-/// Checks a genesis on a thread of its own: the root of a large one takes a second, in which this one serves others.
+/// Checks a genesis on a thread of its own: the root of a large one takes a second, in which this thread serves other
+/// work.
 async fn check_aside(peer: PeerId, origin: Origin, waypoint: Waypoint) -> (PeerId, Result<Genesis, Refused>) {
     let checked = tokio::task::spawn_blocking(move || check(&origin, &waypoint)).await;
     (peer, checked.map_err(other).flatten())

@@ -1,4 +1,4 @@
-//! Takes peers' answers, and checks cheap ones here; the worker checks the others.
+//! Takes peers' answers. Checks cheap ones here; the worker checks the others.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -23,10 +23,10 @@ use crate::{
     verify::Violation,
 };
 
-/// Range answers that are checked at once: each uses all cores for its digests, so that more would only take memory.
+/// Most range answers in check at once. Each check uses all cores for its digests, so more would only take memory.
 const CHECKS_MAX: usize = 2;
 
-/// Range answers between the network and their check.
+/// Range answers that wait between the network and their check.
 #[derive(Debug, Default)]
 pub(super) struct Checking {
     waiting: VecDeque<Arrived>,
@@ -42,14 +42,14 @@ struct Arrived {
 }
 
 impl Checking {
-    /// Whether the answer for a key waits, or is being checked.
+    /// Whether the answer for a key waits for its check or is in it.
     pub(super) fn has(&self, key: &Key, running: &Running<Check>) -> bool {
         let Key::Range(first) = key else { return false };
         let waits = self.waiting.iter().any(|arrived| arrived.first == *first);
         waits || running.iter().any(|check| check.first == *first)
     }
 
-    /// Bytes of answers that wait.
+    /// Bytes of the waiting answers.
     pub(super) fn bytes(&self) -> u64 {
         self.waiting.iter().map(|arrived| arrived.answer.len() as u64).sum()
     }
@@ -122,14 +122,15 @@ impl Engine {
         }
     }
 
-    /// Whether a peer refuses a chunk of the range delta that is being taken.
+    /// Whether a peer refuses a chunk of the range delta in progress.
     fn is_range_delta_refused(&self, flight: &Flight, fault: &Fault) -> bool {
         let takes_one = self.restore.as_ref().is_some_and(|restore| restore.range_delta().is_some());
         takes_one && fault.is_refusal() && matches!(flight.about, About::Wanted(Key::Chunk(_)))
     }
 
-    /// A peer may keep its promises and still be unable to merge the deltas of a long range. That breaks no promise, and it would refuse
-    /// again: it is asked for no range delta for a while. If nobody else has the range delta, the node takes a shorter one or another way.
+    /// Handles a refused range-delta chunk. A peer may keep its promises and still be unable to merge the deltas of a
+    /// long range. That breaks no promise, but the peer would refuse again, so it is asked for no range delta for a
+    /// while. If no other peer has the range delta, the node takes a shorter one or another way.
     fn range_delta_refused(&mut self, flight: &Flight, what: &str, fault: &Fault, now: Instant) {
         let Some(restore) = &self.restore else { return };
         tracing::info!(peer = %flight.peer.short(), what, %fault, "the peer cannot serve the range delta");
@@ -202,7 +203,8 @@ impl Engine {
         }
     }
 
-    /// Takes a range. While another peer's answer is being checked, this one is needed only if that one is wrong.
+    /// Takes a range. While another peer's answer is in check, this one would matter only if that one is wrong, so it
+    /// is dropped.
     fn take_range(
         &mut self,
         first: BatchNumber,
@@ -222,7 +224,7 @@ impl Engine {
         self.checking.waiting.push_back(Arrived { first, flight, at: now, answer, request });
     }
 
-    /// Siblings, or code: one of each is with the worker at a time.
+    /// Takes siblings or code. The worker has at most one of each at a time.
     fn take_beside(&mut self, key: Key, flight: &Flight, request: Request, answer: Vec<u8>, now: Instant) {
         if self.jobs.restore.has(&key) {
             return;
@@ -248,14 +250,14 @@ impl Engine {
         self.run(Restoring::Answer(Box::new(kept)), Job::Restore(RestoreJob::Chunk { answer, request }));
     }
 
-    /// The headers of a snapshot. They are kept until the offer is here that they are checked by.
+    /// Takes the headers of a snapshot. They wait until the offer that verifies them is here.
     fn take_headers(&mut self, flight: &Flight, answer: Vec<u8>, now: Instant) -> Result<(), Fault> {
         let Some(restore) = &mut self.restore else { return Ok(()) };
         let Some(answer) = restore.keep_headers(flight, answer) else {
             self.settle(&Key::Headers, now);
             return Ok(());
         };
-        // A lie is its sender's, and the headers are wanted again.
+        // The sender pays for a lie, and the headers are wanted again.
         let job = match restore.headers(&answer) {
             Ok(job) => job,
             Err(fault) => {
@@ -272,7 +274,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Hands the next answers to the worker.
+    /// Hands the next answers to the worker, up to [`CHECKS_MAX`].
     pub(super) fn start_checks(&mut self) {
         while self.jobs.checks.len() < CHECKS_MAX {
             let Some(arrived) = self.checking.waiting.pop_front() else { return };
@@ -283,7 +285,8 @@ impl Engine {
         }
     }
 
-    /// A wanted answer is here. Peers that were late with it lose score, and come later until they deliver again.
+    /// Settles a wanted key: its answer is here. Peers that were late with it lose score, and rank lower until they
+    /// deliver again.
     pub(super) fn settle(&mut self, key: &Key, now: Instant) {
         for peer in self.streams.settle(key, &mut self.effects) {
             self.streams.links.overtaken(&peer, now);
@@ -291,7 +294,7 @@ impl Engine {
         }
     }
 
-    /// Credit, given only after the proofs were checked.
+    /// Credits a peer. Call only after the proofs were checked.
     pub(super) fn credit(&mut self, flight: &Flight, arrived: Instant, now: Instant, bytes: usize) {
         let took = arrived.saturating_duration_since(flight.sent.at);
         self.book.credit(&flight.peer, ware(flight), now, bytes, took);
@@ -301,7 +304,7 @@ impl Engine {
     }
 }
 
-/// The peer's offer that a request uses.
+/// Returns the kind of service that a request uses.
 fn ware(flight: &Flight) -> Option<Ware> {
     match flight.about {
         About::Summary | About::Epochs { .. } => None,
@@ -324,7 +327,7 @@ fn describe(flight: &Flight) -> String {
     }
 }
 
-/// Describes a key's subject, for reasons.
+/// Describes a key's subject, for use in reasons.
 pub(super) fn describe_key(key: &Key) -> String {
     match key {
         Key::Survey => "headers along the gap".into(),

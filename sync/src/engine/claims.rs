@@ -1,8 +1,8 @@
-//! [`Claim`]: an epoch that a peer's range stands in, and that nobody has proved to this node.
+//! [`Claim`]: an epoch that a peer's range belongs to and that nobody has proved to this node.
 //!
-//! That is no lie: epochs end while ranges are on their way. But a peer has what it serves, so its own summary leads to that epoch. If
-//! a summary requested later does not, the claim counts as a failure. Otherwise ranges under invented epochs would cost their sender
-//! nothing, however often.
+//! Such a range is no lie: epochs end while ranges are in flight. But a peer has what it serves, so its own summary
+//! leads to that epoch. If a summary requested later does not, the claim counts as a failure. Otherwise ranges under
+//! invented epochs would cost their sender nothing, however often.
 
 use slipstream_network::PeerId;
 use slipstream_types::Epoch;
@@ -19,7 +19,7 @@ pub(super) struct Claim {
 }
 
 impl Engine {
-    /// Takes note of an answer that cannot be judged yet. Its sender pauses, and then is asked for its summary first.
+    /// Records an answer that cannot be judged yet. Its sender pauses, and is then asked for its summary first.
     pub(super) fn claimed(&mut self, peer: PeerId, what: &str, fault: &Fault, now: Instant) {
         if let Fault::Unverified(TrustError::UnknownEpoch { epoch, .. }) = fault {
             self.claims.entry(peer).or_insert(Claim { epoch: *epoch, at: now });
@@ -28,7 +28,7 @@ impl Engine {
         self.book.unjudged(&peer, now, format!("{what}: {fault}"));
     }
 
-    /// A peer told of its head, in an answer that was taken: judges what it claimed before it was asked.
+    /// Judges a peer's earlier claim by the summary that it sent since.
     pub(super) fn judge_claim(&mut self, flight: &Flight, now: Instant) {
         let peer = flight.peer;
         let Some(claim) = self.claims.get(&peer).copied() else { return };

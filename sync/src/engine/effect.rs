@@ -22,21 +22,21 @@ use crate::{
     },
 };
 
-/// Names a request that is under way.
+/// Identifies a request in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u64);
 
-/// Names a job that is under way.
+/// Identifies a job in progress.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// The engine's requests, in the order in which to do them.
+/// The engine's requests, in the order in which the driver performs them.
 pub(super) type Effects = VecDeque<Effect>;
 
-/// A request to the driver, which may skip it only when the node stops.
+/// A request to the driver, which may skip one only when the node stops.
 #[derive(Debug)]
 pub enum Effect {
-    /// Ask a peer; [`super::Engine::handle_answer`] gets the outcome, a missed deadline included.
+    /// Ask a peer. [`super::Engine::handle_answer`] gets the outcome, including a missed deadline.
     Send {
         /// Identifies the request in the answer.
         id: RequestId,
@@ -46,15 +46,15 @@ pub enum Effect {
         request: Request,
         /// How long the answer may take.
         deadline: Duration,
-        /// Bytes that the answer may have, as the request implies.
+        /// Most bytes that the answer may have, as the request implies.
         bytes_max: usize,
     },
-    /// Nobody waits for this answer any more.
+    /// Cancel a request: nobody waits for its answer any more.
     Cancel {
         /// Identifies the request.
         id: RequestId,
     },
-    /// Run a job beside the engine; [`super::Engine::handle_done`] gets the result.
+    /// Run a job beside the engine. [`super::Engine::handle_done`] gets the result.
     Run {
         /// Identifies the job in its result.
         id: JobId,
@@ -65,21 +65,21 @@ pub enum Effect {
     Ban {
         /// The peer to ban.
         peer: PeerId,
-        /// Told to the peer and logged.
+        /// The reason, which the peer and the log get.
         reason: String,
         /// How long the ban lasts.
         duration: Duration,
     },
-    /// Note what a peer says of the forks to come. It is a claim.
+    /// Note a peer's schedule of forks to come. It is an unverified claim.
     Hear {
-        /// The peer that says so.
+        /// The peer that claims it.
         peer: PeerId,
         /// The peer's whole schedule of forks.
         forks: Forks,
     },
 }
 
-/// Work that takes long enough not to be done in the engine. The worker ([`crate::work::Worker`]) runs it, on any thread.
+/// Work that takes too long for the engine. The worker ([`crate::work::Worker`]) runs it, on any thread.
 #[derive(Debug)]
 pub enum Job {
     /// Check the answer to a range request.
@@ -88,7 +88,7 @@ pub enum Job {
         answer: Vec<u8>,
         /// The request that was sent.
         request: RangeRequest,
-        /// Batches from the first on that the peer's head allows.
+        /// Number of batches from the request's first one up to the peer's head.
         due: u64,
         /// The validators whose signatures count.
         trust: Arc<Trust>,
@@ -113,7 +113,7 @@ pub enum Job {
     Prepare {
         /// The checked range.
         range: VerifiedRange,
-        /// To execute or to apply it.
+        /// Whether to execute or to apply it.
         mode: RangeMode,
         /// The peer that sent it.
         from: PeerId,
@@ -132,9 +132,9 @@ pub enum Job {
     },
     /// Part of a restore.
     Restore(RestoreJob),
-    /// Execute a batch again that was applied by its delta.
+    /// Execute again a batch that was applied by its delta.
     Audit(Audit),
-    /// Keep the certificates that end epochs.
+    /// Store the certificates that end epochs.
     KeepEpochs(Vec<Certificate>),
     /// Check the answer to a range request of the backfill.
     CheckPast {
@@ -142,44 +142,45 @@ pub enum Job {
         answer: Vec<u8>,
         /// The request that was sent.
         request: RangeRequest,
-        /// Batches from the first on that the peer's head allows.
+        /// Number of batches from the request's first one up to the peer's head.
         due: u64,
         /// The validators whose signatures count.
         trust: Arc<Trust>,
     },
-    /// Store a checked range below what is stored; without one, look at what is missing.
+    /// Store a checked range below the stored ones; without a range, look up what is missing.
     Backfill(Option<Box<PastRange>>),
-    /// Check a peer's reverse delta, and store the past states that it gives; without one, free what that takes.
+    /// Check a peer's reverse delta, and store the past states that it gives; without one, free the memory for past
+    /// states.
     PastStates(Option<ReverseAnswer>),
 }
 
 impl Job {
-    /// Whether the head does not wait for it, and it computes for long.
+    /// Whether the job computes for long and the head does not wait for it.
     pub(crate) fn stands_back(&self) -> bool {
         matches!(self, Job::CheckPast { .. } | Job::PastStates(_) | Job::Audit(_))
     }
 }
 
-/// Work on the state that a snapshot, or the range delta up to one, gives.
+/// Work on the state that comes from a snapshot, or from the range delta up to one.
 #[derive(Debug)]
 pub enum RestoreJob {
-    /// Begin or take up a restore.
+    /// Begin or resume a restore.
     Begin {
         /// The snapshot to restore.
         target: Box<RestoreTarget>,
         /// The ledger that ends with the snapshot.
         ancestry: Box<Ancestry>,
-        /// Whether by what changed since the head, else by rows.
+        /// Whether to restore by the changes since the head; otherwise by rows.
         range_delta: bool,
     },
-    /// Check and add rows, or what changed in them, of a range of paths.
+    /// Check and add the rows, or the changes in them, of a range of paths.
     Chunk {
         /// The answer's bytes, as the peer sent them.
         answer: Vec<u8>,
         /// The request that was sent.
         request: Request,
     },
-    /// Compare the rows of a range with a peer's siblings of it.
+    /// Compare the rows of a range with the siblings that a peer sent for it.
     Siblings {
         /// The answer's bytes, as the peer sent them.
         answer: Vec<u8>,
@@ -195,18 +196,18 @@ pub enum RestoreJob {
         /// The hashes that were asked for.
         hashes: Vec<Digest>,
     },
-    /// Make it the node's state.
+    /// Make the restored state the node's state.
     Finish,
-    /// Put it down; what is restored stays.
+    /// Put the restore aside; what is restored stays.
     Drop,
 }
 
-/// The ledger that a snapshot ends, checked against its certificate.
+/// The ledger up to a snapshot, checked against the snapshot's certificate.
 #[derive(Clone, Debug)]
 pub struct Ancestry {
     /// The headers up to the snapshot.
     pub headers: Headers,
-    /// Proves that it begins with this node's genesis.
+    /// Proof that the ledger begins with this node's genesis.
     pub genesis_proof: AccumulatorRangeProof,
     /// The ledger's batch at the operator's waypoint, if that lies between this node's head and the snapshot.
     pub passes: Option<Waypoint>,
@@ -217,7 +218,7 @@ pub struct Ancestry {
 pub enum Done {
     /// Result of [`Job::CheckRange`].
     Range(Result<VerifiedRange, Fault>),
-    /// Result of [`Job::CheckAnnounced`]; `None` if another batch is the next by now.
+    /// Result of [`Job::CheckAnnounced`]; `None` if another batch is next by now.
     Announced(Result<Option<VerifiedRange>, Fault>),
     /// Result of [`Job::CheckEpochs`].
     Epochs(Box<ProvedEnds>),
@@ -241,29 +242,29 @@ pub enum Done {
     StatesAdded(Result<StatesAdded, SyncError>),
 }
 
-/// The node's own ledger, as the engine begins with it.
+/// The node's own ledger at the engine's start.
 #[derive(Clone, Debug)]
 pub struct Local {
     /// Digest of batch 0.
     pub genesis: Digest,
     /// The last committed batch.
     pub head: BatchNumber,
-    /// The snapshot of a restore that did not finish.
+    /// The snapshot of an unfinished restore.
     pub begun: Option<BatchNumber>,
-    /// The totals of the first and the last batch, as far as their headers are here.
+    /// The totals of the first and the last batch, if their headers are here.
     pub totals: Vec<(BatchNumber, Totals)>,
-    /// What work costs on this machine, as far as that is known.
+    /// The costs of work on this machine, if they are known.
     pub costs: Option<Costs>,
     /// The validators whose signatures count.
     pub trust: Trust,
-    /// An alarm of an audit that somebody has to look into.
+    /// An audit's alarm that an operator has to look into.
     pub alarm: Option<Alarm>,
     /// The report of the last repair of the state.
     pub repair: Option<RepairReport>,
 }
 
 impl Local {
-    /// Reads it from an initialized store.
+    /// Reads the local ledger from an initialized store.
     ///
     /// # Errors
     /// If the store lacks a genesis or is unreadable.
@@ -282,8 +283,8 @@ impl Local {
         })
     }
 
-    /// Adds the costs of work on this machine of `cores` cores. If they are unknown, measures them in a few milliseconds. `now` is the time
-    /// since any point.
+    /// Adds the costs of work on this machine of `cores` cores. If they are unknown, measures them in a few
+    /// milliseconds. `now` returns the time since an arbitrary point.
     pub fn gauged(self, cores: f64, now: impl Fn() -> Duration) -> Local {
         Local { costs: self.costs.or_else(|| Some(gauge::measure(cores, now))), ..self }
     }

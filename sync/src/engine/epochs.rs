@@ -1,12 +1,13 @@
-//! [`EpochAnswers`]: how the validators of later epochs are learned, certificate by certificate.
+//! [`EpochAnswers`]: how the node learns the validators of later epochs, certificate by certificate.
 //!
 //! ```text
 //!  Epochs answer ─▶ EpochAnswers ─ one at a time ─▶ Worker: order, known ends by digest, signatures ─▶ Trust ─▶ kept in the store
 //!  certificate of a summary, an announcement, a range, an offer ─ checked there ──────────────────────▶
 //! ```
 //!
-//! An answer has up to 64 certificates of up to 128 signatures, some tenths of a second, so it is checked beside the engine. The next
-//! answer is checked against all that the one before it taught: what several peers send costs its signatures once.
+//! An answer has up to 64 certificates of up to 128 signatures each. Its check takes some tenths of a second, so it
+//! runs beside the engine. The next answer is checked against all that the one before it taught: an end that several
+//! peers send costs its signatures once.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -21,10 +22,10 @@ use super::{
 };
 use crate::{error::Fault, work::ProvedEnds};
 
-/// The subject of such an answer, for reasons.
+/// Names such an answer, for use in reasons.
 pub(super) const EPOCH_ENDS: &str = "epoch ends";
 
-/// Answers that wait for their check. A peer has one here at most, and is not asked meanwhile.
+/// Answers that wait for their check. A peer has at most one here, and is not asked meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct EpochAnswers {
     waiting: VecDeque<EpochAnswer>,
@@ -38,19 +39,19 @@ struct EpochAnswer {
 }
 
 impl EpochAnswers {
-    /// A peer answered what ends the epochs from `first` on.
+    /// Queues a peer's answer about the ends of the epochs from `first` on.
     pub(super) fn arrived(&mut self, peer: PeerId, first: Epoch, answer: Vec<u8>) {
         self.waiting.push_back(EpochAnswer { peer, first, answer });
     }
 
-    /// Forgets the answers of peers that are gone.
+    /// Drops the answers of peers that are gone.
     pub(super) fn retain(&mut self, keep: impl Fn(&PeerId) -> bool) {
         self.waiting.retain(|waiting| keep(&waiting.peer));
     }
 }
 
 impl Engine {
-    /// Whether a peer was asked about itself, and its answer has not come or is not judged yet.
+    /// Whether a peer was asked about itself, and its answer is missing or not judged yet.
     pub(super) fn is_questioned(&self, peer: &PeerId) -> bool {
         let waits = self.epochs.waiting.iter().any(|waiting| waiting.peer == *peer);
         waits || self.jobs.epochs.iter().any(|check| check.peer == *peer) || self.streams.is_asked(peer)
@@ -66,7 +67,8 @@ impl Engine {
         self.run(CheckEpochs { peer, first }, Job::CheckEpochs { answer, first, trust });
     }
 
-    /// Whatever is learned stays true whoever sent it. Then the peer's summary is judged, which named an epoch that was not known.
+    /// Takes the result of a check. What it taught is true, whichever peer sent it. Then judges the peer's summary,
+    /// which named an unknown epoch.
     pub(super) fn checked_epochs(&mut self, check: CheckEpochs, proved: ProvedEnds, now: Instant) {
         let CheckEpochs { peer, first } = check;
         let ProvedEnds { trust, ends, next, fault } = proved;
@@ -90,7 +92,7 @@ impl Engine {
         let Some(summary) = self.unproven.remove(&peer) else { return Ok(()) };
         let claimed = summary.head.as_ref().map(|certificate| certificate.info.epoch);
         if has_moved && claimed.is_some_and(|epoch| epoch > self.trust.epoch()) {
-            // One answer does not hold all of the way.
+            // One answer does not cover the whole way.
             self.unproven.insert(peer, summary);
             self.heard.insert(peer);
             return Ok(());
@@ -102,8 +104,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes over the next epoch's validators from a verified certificate that ends its own. From then on its signers have no say in
-    /// later batches, even while all peers are silent about that epoch.
+    /// Learns the next epoch's validators from a verified certificate that ends its own epoch. From then on the old
+    /// signers have no say in later batches, even while all peers are silent about the new epoch.
     pub(super) fn learn_end(&mut self, certificate: &Certificate) {
         let info = &certificate.info;
         if info.next_validators.is_none() || info.epoch != self.trust.epoch() {

@@ -1,10 +1,12 @@
-//! [`GivenUp`]: snapshots that came to nothing, and the peers that promised them.
+//! [`GivenUp`]: snapshots that could not be fetched, and the peers that promised them.
 //!
-//! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time. So offering many in
-//! turn holds a node no longer than offering one. The peer may still serve batches, and keeps its score. An honest server that lacked time
-//! suffers no harm, and a node that needs it is back in a minute. One that cannot merge a range delta rests from these alone. A peer that delivered also rests that minute if another way was faster,
-//! but never longer. Strangers' promises of a faster way can end a progressing restore, or batches under way, ever more seldom: a liar that
-//! comes back under a new key after each ban would else keep a node from the batches that it could have.
+//! If a peer promises a snapshot and fails to send it, its snapshots are ignored for a while, twice as long each time.
+//! So offering many in turn holds a node up no longer than offering one. The peer may still serve batches, and keeps
+//! its score. An honest server that lacked time suffers no harm, and a node that needs it is back in a minute. A peer
+//! that cannot merge a range delta is asked for no range delta for a minute. A peer that delivered is also ignored for
+//! that minute if another way was faster, but never longer. Strangers' promises of a faster way can end a progressing
+//! restore, or batches in flight, but ever more seldom. Otherwise a liar that returns under a new key after each ban
+//! would keep a node from the batches that it could have.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,25 +19,26 @@ use crate::{
     planted::{Defences, Planted},
 };
 
-/// How long the first time.
+/// Length of the first pause.
 const FIRST: Duration = Duration::from_secs(60);
-/// For so long at most; for so long, too, it is remembered how often it was.
+/// Longest pause. For as long after a pause, the count of broken promises is remembered.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// Peers that are remembered. Beyond it whoever may soonest be believed is forgotten.
+/// Most peers remembered. Beyond this, the peer whose pause ends first is forgotten.
 const PEERS_MAX: usize = 1_024;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     defences: Defences,
-    /// Snapshots of whose ledger no peer shows that it passes through the waypoint.
+    /// Snapshots whose ledger no peer proves to pass through the waypoint, and until when they are ignored.
     unproved: BTreeMap<BatchNumber, Instant>,
     peers: BTreeMap<PeerId, Promised>,
-    /// Peers that cannot merge a range delta, and until when they are not asked for one. Their snapshots count.
+    /// Peers that cannot merge a range delta, and until when they are asked for none. Their snapshots count.
     unmerged: BTreeMap<PeerId, Instant>,
-    /// Until when strangers' word that they are faster counts for nothing, and how often it was taken.
+    /// Until when strangers' promises of a faster way count for nothing, and how often such a promise was followed in
+    /// vain.
     word: Option<Promised>,
-    /// How many of both are left alone now.
+    /// Number of snapshots and peers that are ignored now.
     active: usize,
 }
 
@@ -50,12 +53,12 @@ impl GivenUp {
         GivenUp { defences, ..GivenUp::default() }
     }
 
-    /// Ignores a snapshot, whichever peer offers it.
+    /// Ignores a snapshot for a minute, whichever peer offers it.
     pub(super) fn unproved(&mut self, number: BatchNumber, now: Instant) {
         self.unproved.insert(number, now + FIRST);
     }
 
-    /// Leaves the snapshots of peers alone whose offer came to nothing.
+    /// Ignores the snapshots of peers that broke their promises.
     pub(super) fn broken(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         if self.defences.lacks(Planted::RepeatedPromise) {
             return;
@@ -76,29 +79,31 @@ impl GivenUp {
         }
     }
 
-    /// Whether a peer cannot merge a range delta, as far as it has shown of late.
+    /// Whether a peer has lately shown that it cannot merge a range delta.
     pub(super) fn is_unmerged(&self, peer: &PeerId, now: Instant) -> bool {
         self.unmerged.get(peer).is_some_and(|until| *until > now)
     }
 
-    /// Ignores the snapshots of peers that kept their promises: they delivered slower than another way. The time does not grow.
+    /// Ignores the snapshots of peers that kept their promises but were slower than another way. This pause does not
+    /// grow.
     pub(super) fn rest(&mut self, peers: impl IntoIterator<Item = PeerId>, now: Instant) {
         let promised = Promised { until: now + FIRST, times: 0 };
         self.peers.extend(peers.into_iter().map(|peer| (peer, promised)));
         self.trim();
     }
 
-    /// A peer delivered part of a snapshot: its earlier promises no longer count against it.
+    /// Forgets a peer's broken promises, because it delivered part of a snapshot.
     pub(super) fn kept(&mut self, peer: &PeerId) {
         self.peers.remove(peer);
     }
 
-    /// Whether strangers' word that they are faster is taken beside what gets on.
+    /// Whether strangers' promises of a faster way count against work that progresses.
     pub(super) fn takes_word(&self, now: Instant) -> bool {
         self.word.is_none_or(|word| word.until <= now)
     }
 
-    /// Strangers' word put down what got on, for nothing: the next time it may do so is later, twice as late each time.
+    /// Records that strangers' promises ended progressing work in vain. The pause before the next time doubles each
+    /// time.
     pub(super) fn took_word(&mut self, now: Instant) {
         let times = self.word.map_or(0, |word| word.times);
         let pause = (2 * FIRST).saturating_mul(2u32.saturating_pow(times)).min(LONGEST);
@@ -113,7 +118,7 @@ impl GivenUp {
         }
     }
 
-    /// Forgets what is long over.
+    /// Forgets pauses that ended long ago, and counts the current ones.
     pub(super) fn expire(&mut self, now: Instant) {
         self.unproved.retain(|_, until| *until > now);
         self.unmerged.retain(|_, until| *until > now);
@@ -123,12 +128,12 @@ impl GivenUp {
             self.unproved.len() + self.peers.values().filter(|promised| promised.until > now).count();
     }
 
-    /// Snapshots, and peers, that are left alone since the last look.
+    /// Number of ignored snapshots and peers, as of the last [`GivenUp::expire`].
     pub(super) fn len(&self) -> usize {
         self.active
     }
 
-    /// When the next of them may be tried again.
+    /// When the next pause ends.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let peers = self.peers.values().map(|promised| promised.until);
         let apart = self.unproved.values().chain(self.unmerged.values()).copied();

@@ -9,19 +9,21 @@ use tokio::time::Instant;
 use super::{Engine, effect::Job, jobs::CheckAnnounced};
 use crate::{error::Fault, protocol::Announcement, verify};
 
-/// Batches ahead of the head whose announcements wait for those before them: a later one is of no use before it is fetched.
+/// Batches ahead of the head whose announcements wait for their predecessors. A later announcement is of no use before
+/// its batch is fetched.
 const ANNOUNCED_MAX: u64 = 8;
-/// Most peers whose announcement of one batch is kept. A certificate is true whoever shows it, but the rest may be false; the next peer's
-/// announcement is then taken.
+/// Most peers whose announcement of one batch is kept. A certificate is true whichever peer shows it, but the rest may
+/// be false. Then the next peer's announcement is taken.
 const ANNOUNCERS_MAX: usize = 3;
-/// Bytes of all announcements that wait: beyond it whoever has most loses its last.
+/// Most bytes of all waiting announcements. Beyond this, the peer that holds the most loses its last one.
 const ANNOUNCED_BYTES_MAX: usize = 64 << 20;
-/// Announced batches on their way to their commit.
+/// Most announced batches between their check and their commit.
 const AHEAD_MAX: u64 = 4;
-/// A batch so far behind the head is old news: a peer that lags fetches batches and does not pass them on.
+/// A batch this far behind the head is old news: a peer that lags fetches batches and does not pass them on.
 const STALE_BATCHES: u64 = 1_024;
 
-/// An announcement whose certificate was checked, and that the header is its; body and place in the ledger were not.
+/// An announcement whose certificate was checked and belongs to its header. Its body and its place in the ledger were
+/// not checked.
 #[derive(Debug)]
 struct Announced {
     from: PeerId,
@@ -35,32 +37,32 @@ struct Announced {
 /// Announcements that wait for the batch before them.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
-    /// Announcements by batch; one of each peer, those of proven peers first.
+    /// Announcements by batch: at most one from each peer, those of proven peers first.
     waiting: BTreeMap<BatchNumber, Vec<Announced>>,
     /// The last batch that passed its checks: a node that applies deltas hears of a batch again before it commits it.
     passed: BatchNumber,
-    /// The last one that went on to execution: the one behind it can be checked before it is committed.
+    /// The last batch that went on to execution. Its successor can be checked before it is committed.
     taken: BatchNumber,
 }
 
 impl Announcements {
-    /// Takes note of a batch that passed its checks: other announcements of it are of no use.
+    /// Records a batch that passed its checks: other announcements of it are of no use.
     pub(super) fn passed(&mut self, number: BatchNumber) {
         self.waiting.remove(&number);
         self.passed = self.passed.max(number);
     }
 
-    /// Notes that a batch goes on to execution as it was announced.
+    /// Records that a batch goes on to execution as it was announced.
     pub(super) fn taken(&mut self, number: BatchNumber) {
         self.taken = number;
     }
 
-    /// Whether a peer's announcement of a batch waits already.
+    /// Whether a peer's announcement of a batch is waiting.
     fn has(&self, number: BatchNumber, from: &PeerId) -> bool {
         self.waiting.get(&number).is_some_and(|all| all.iter().any(|other| other.from == *from))
     }
 
-    /// Keeps an announcement, beside those of other peers. One of a proven peer takes the place of a stranger's.
+    /// Adds an announcement to those of other peers. If they are too many, a proven peer's evicts a stranger's.
     fn add(&mut self, announced: Announced) {
         let all = self.waiting.entry(announced.announcement.header.number).or_default();
         let place = all.partition_point(|other| other.is_proven >= announced.is_proven);
@@ -71,7 +73,7 @@ impl Announcements {
         }
     }
 
-    /// The batches of which a peer's announcement waits.
+    /// The batches with a waiting announcement from a peer.
     #[cfg(test)]
     pub(super) fn waiting_of(&self, peer: &PeerId) -> Vec<u64> {
         let has = |all: &[Announced]| all.iter().any(|announced| announced.from == *peer);
@@ -82,7 +84,7 @@ impl Announcements {
         self.waiting.values().flatten().map(|announced| announced.bytes).sum()
     }
 
-    /// Drops the last announcement of the peer that has most bytes here.
+    /// Drops the last announcement of the peer that holds the most bytes.
     fn drop_one(&mut self) {
         let mut held = BTreeMap::<PeerId, usize>::new();
         for announced in self.waiting.values().flatten() {
@@ -96,13 +98,13 @@ impl Announcements {
         }
     }
 
-    /// The highest that waits; batch 0 if there is none.
+    /// The highest batch with a waiting announcement; batch 0 if none waits.
     fn last(&self) -> BatchNumber {
         let mut waiting = self.waiting.iter().rev();
         waiting.find(|(_, all)| !all.is_empty()).map_or(BatchNumber::GENESIS, |(number, _)| *number)
     }
 
-    /// Takes the best announcement of a batch; those before it are over.
+    /// Takes the best announcement of a batch, and drops those of earlier batches.
     fn take(&mut self, number: BatchNumber) -> Option<Announced> {
         self.waiting = self.waiting.split_off(&number);
         let all = self.waiting.get_mut(&number)?;
@@ -110,21 +112,22 @@ impl Announcements {
     }
 }
 
-/// The epoch that an announcement's header says, which stands behind number and parent: a longer message need not be decoded for it.
+/// Reads the epoch of an announcement's header, which follows number and parent. A long message need not be decoded for
+/// it.
 fn epoch_of(payload: &[u8]) -> Option<Epoch> {
     payload.get(8 + 32..)?.first_chunk().map(|bytes| Epoch(u64::from_le_bytes(*bytes)))
 }
 
-/// The batch that an announcement is about, which its first bytes say: most announcements are refused by it alone.
+/// Reads the batch of an announcement from its first bytes. Most announcements are refused by it alone.
 fn number_of(payload: &[u8]) -> Option<BatchNumber> {
     payload.first_chunk().map(|bytes| BatchNumber::new(u64::from_le_bytes(*bytes)))
 }
 
 impl Engine {
-    /// Takes in an announcement, the cheap checks first. Returns whether anything follows from it.
+    /// Takes an announcement, the cheap checks first. Returns whether the engine has to act on it.
     pub(super) fn heard_of(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) -> bool {
         match number_of(&payload) {
-            // No sums with a number that anybody may have made up: it can be the highest there is.
+            // No sums with a number that anyone may have invented: it can be the highest possible.
             Some(number) if self.head.since(number) > STALE_BATCHES => {
                 let reason = format!("announcement: batch {number} is far behind the head {}", self.head);
                 self.book.bench(&from, now, reason);
@@ -154,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Decodes an announcement and checks what needs no ledger. Returns `None` if its epoch is still unknown; the
-    /// announcement then stays undecoded.
+    /// Decodes an announcement and makes the checks that need no ledger. Returns `None` if its epoch is still unknown;
+    /// the announcement then stays undecoded.
     fn opened(&mut self, payload: &[u8]) -> Result<Option<Announcement>, Fault> {
         if epoch_of(payload).is_some_and(|epoch| epoch > self.trust.epoch()) {
             return Ok(None);
@@ -166,8 +169,9 @@ impl Engine {
         Ok(Some(announcement))
     }
 
-    /// A peer tells of a batch before it commits it, and may be an epoch ahead: its own head is what its next summary says. Returns whether it has to be
-    /// asked for one: however much it announces, there is one request for it at a time.
+    /// Handles an announcement that shows a peer ahead. A peer announces a batch before it commits it, and may be an
+    /// epoch ahead, so only its next summary reports its own head. Returns whether to ask for one. However much a peer
+    /// announces, one request is open at a time.
     fn expect_more(&mut self, from: PeerId) -> bool {
         if self.streams.is_asked(&from) || !self.book.knows(&from) {
             return false;
@@ -176,27 +180,28 @@ impl Engine {
         self.heard.insert(from)
     }
 
-    /// Notes the highest certified batch that is known, and since when one after the head is.
+    /// Updates the highest known certified batch, and since when a batch after the head is known.
     pub(super) fn look_ahead(&mut self, now: Instant) {
         self.newest = self.newest.max(self.book.target());
         let known = self.announcements.last().max(self.book.target());
         self.ahead_at = (known > self.head).then(|| self.ahead_at.unwrap_or(now));
     }
 
-    /// From now on a new batch is left to others in this process for so long.
+    /// Sets how long a new batch is left to others in this process.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Whether the next batch is known for so short a time that others in this process may still commit it. The time since the last
-    /// batch says nothing: on a chain with seconds between its batches it is long whenever the next one comes.
+    /// Whether the next batch became known so recently that others in this process may still commit it. The time since
+    /// the last batch says nothing: on a chain with seconds between its batches it is long whenever the next one comes.
     pub(super) fn is_patient(&self, now: Instant) -> bool {
         self.ahead_at.is_some_and(|at| now.saturating_duration_since(at) < self.patience)
     }
 
-    /// Hands the announcement of the batch after the head to the worker, or of the one after the last that went on.
+    /// Hands the worker the announcement of the batch after the head, or after the last announced batch that went on to
+    /// execution.
     pub(super) fn start_announced(&mut self, now: Instant) {
-        // Consensus in this process commits the batch sooner than executing it again here would.
+        // Consensus in this process commits the batch sooner than a second execution here would.
         if self.jobs.announced.is_any() || self.is_patient(now) {
             return;
         }
@@ -211,7 +216,7 @@ impl Engine {
         self.run(CheckAnnounced { from, number }, Job::CheckAnnounced { announcement, trust });
     }
 
-    /// Whether announced batches are executed as they come.
+    /// Whether the node executes announced batches as they come.
     pub(super) fn executes_head(&self) -> bool {
         self.config.executes_head()
     }

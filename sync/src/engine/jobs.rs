@@ -1,7 +1,7 @@
-//! [`Jobs`]: the work that runs beside the engine, each job with what is kept for its result.
+//! [`Jobs`]: the work that runs beside the engine, each job with the data kept for its result.
 //!
-//! Each kind of work has one place here, with one type for the data kept while it runs and one for its result. This table alone tells
-//! whether a job runs.
+//! Each kind of job has one field here, with one type for the data kept while it runs and one for its result. This
+//! table is the only record of running jobs.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// An answer to a range request is checked.
+/// Check of an answer to a range request.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) first: BatchNumber,
@@ -34,14 +34,14 @@ pub(super) struct Check {
     pub(super) at: Instant,
 }
 
-/// An announcement is checked.
+/// Check of an announcement.
 #[derive(Debug)]
 pub(super) struct CheckAnnounced {
     pub(super) from: PeerId,
     pub(super) number: BatchNumber,
 }
 
-/// An answer about the ends of epochs is checked.
+/// Check of an answer about the ends of epochs.
 #[derive(Debug)]
 pub(super) struct CheckEpochs {
     pub(super) peer: PeerId,
@@ -49,47 +49,47 @@ pub(super) struct CheckEpochs {
     pub(super) first: Epoch,
 }
 
-/// A range is prepared.
+/// Preparation of a range.
 #[derive(Debug)]
 pub(super) struct Prepare {
     pub(super) first: BatchNumber,
-    /// The work that it has before it.
+    /// The work that it still has ahead.
     pub(super) load: Load,
     pub(super) bytes: u64,
 }
 
-/// A range is executed.
+/// Execution of a range.
 #[derive(Debug)]
 pub(super) struct Execute {
     pub(super) first: BatchNumber,
-    /// The work that it has before it.
+    /// The work that it still has ahead.
     pub(super) load: Load,
     pub(super) bytes: u64,
     pub(super) from: PeerId,
 }
 
-/// Ranges are being committed.
+/// Commit of ranges.
 #[derive(Debug)]
 pub(super) struct Commit {
-    /// The work that they have before them.
+    /// The work that they still have ahead.
     pub(super) load: Load,
     pub(super) bytes: u64,
 }
 
-/// A part of a restore.
+/// A job of a restore.
 #[derive(Debug)]
 pub(super) enum Restoring {
-    /// It begins, or is taken up.
+    /// It begins or resumes.
     Begin,
     /// An answer is checked and added.
     Answer(Box<RestoreAnswer>),
     /// It becomes the node's state.
     Finish,
-    /// It is put down: nothing that comes of it counts any more.
+    /// It is put aside: its results no longer count.
     Drop,
 }
 
-/// An answer that a restore takes in.
+/// An answer that a restore adds.
 #[derive(Debug)]
 pub(super) struct RestoreAnswer {
     pub(super) key: Key,
@@ -100,11 +100,11 @@ pub(super) struct RestoreAnswer {
     pub(super) request: Request,
 }
 
-/// An applied batch is executed again.
+/// Second execution of an applied batch.
 #[derive(Debug)]
 pub(super) struct Auditing;
 
-/// An answer of the backfill is checked.
+/// Check of an answer of the backfill.
 #[derive(Debug)]
 pub(super) struct CheckPast {
     pub(super) first: BatchNumber,
@@ -113,30 +113,30 @@ pub(super) struct CheckPast {
     pub(super) at: Instant,
 }
 
-/// Batches of the backfill are stored; from nobody if it is only looked at what is missing.
+/// Store of backfill batches. `from` is `None` if the job only looks at what is missing.
 #[derive(Debug, Default)]
 pub(super) struct StorePast {
     pub(super) from: Option<PeerId>,
     pub(super) batches: u64,
     pub(super) bytes: u64,
-    /// How often the head had leapt when it began.
+    /// Number of leaps of the head when the job began.
     pub(super) leaps: u64,
 }
 
-/// A reverse delta of the backfill is checked and stored; without one, its memory is freed.
+/// Check and store of a reverse delta of the backfill; without one, the job frees the memory for them.
 #[derive(Debug)]
 pub(super) struct StoreStates {
-    /// What it came by, when, and its bytes.
+    /// Its request, when it arrived, and its bytes.
     pub(super) from: Option<(Flight, Instant, usize)>,
-    /// How often the head had leapt when it began.
+    /// Number of leaps of the head when the job began.
     pub(super) leaps: u64,
 }
 
-/// The ends of epochs are stored.
+/// Store of epoch ends.
 #[derive(Debug)]
 pub(super) struct Keeping;
 
-/// The jobs of one kind that run.
+/// The running jobs of one kind.
 #[derive(Debug)]
 pub(super) struct Running<K>(BTreeMap<JobId, K>);
 
@@ -175,7 +175,7 @@ impl Running<Restoring> {
         })
     }
 
-    /// Whether an answer of this key is with the worker. Siblings, and code, are worked on one at a time.
+    /// Whether the worker has an answer of this key. It has one answer with siblings, and one with code, at a time.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.answers().any(|answer| match (key, &answer.key) {
             (Key::Siblings(_), Key::Siblings(_)) => true,
@@ -183,7 +183,7 @@ impl Running<Restoring> {
         })
     }
 
-    /// The chunk that begins here, if the worker has it.
+    /// Whether the worker has the chunk that begins at `first`.
     pub(super) fn has_chunk(&self, first: &Path) -> bool {
         self.has(&Key::Chunk(*first))
     }
@@ -194,13 +194,13 @@ impl Running<Restoring> {
         chunks.map(|answer| answer.bytes as u64).sum()
     }
 
-    /// Whether anything runs that moves the restore on.
+    /// Whether a running job advances the restore.
     pub(super) fn is_working(&self) -> bool {
         self.iter().any(|restoring| !matches!(restoring, Restoring::Drop))
     }
 }
 
-/// All jobs under way.
+/// All running jobs.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     next: u64,
@@ -218,9 +218,9 @@ pub(super) struct Jobs {
     pub(super) store_states: Running<StoreStates>,
 }
 
-/// The data kept of a job while it runs; its type is the kind of the job.
+/// The data kept for a job while it runs; its type is the kind of the job.
 pub(super) trait Kept: Sized {
-    /// Its place in the table.
+    /// Its field in the table.
     fn place(jobs: &mut Jobs) -> &mut Running<Self>;
 }
 
@@ -267,7 +267,7 @@ pub(super) enum Ended {
 }
 
 impl Jobs {
-    /// Notes that a job begins.
+    /// Records that a job begins.
     fn begin<K: Kept>(&mut self, kept: K) -> JobId {
         let id = JobId(self.next);
         self.next += 1;
@@ -275,10 +275,10 @@ impl Jobs {
         id
     }
 
-    /// Ends the job that a result is of.
+    /// Ends the job that a result belongs to.
     ///
     /// # Errors
-    /// [`SyncError::Worker`] if no job of that kind has the name.
+    /// [`SyncError::Worker`] if no job of that kind has the id.
     pub(super) fn end(&mut self, id: JobId, done: Done) -> Result<Ended, SyncError> {
         Ok(match done {
             Done::Range(result) => Ended::Check(self.checks.end(id)?, result),
@@ -296,7 +296,7 @@ impl Jobs {
         })
     }
 
-    /// Whether anything runs that the node waits for: audits and the backfill are for its spare time.
+    /// Whether a job runs that the node waits for. Audits and the backfill do not count: they use its spare time.
     pub(super) fn is_working(&self) -> bool {
         self.checks.is_any()
             || self.announced.is_any()

@@ -17,19 +17,19 @@ use crate::{
     range_delta,
 };
 
-/// Compressed bytes of a row in a chunk, while nothing is known.
+/// Presumed compressed bytes of a row in a chunk.
 const ROW_BYTES: f64 = 40.0;
-/// It is looked at how fast a restore gets on each time that so many requests could have taken all their time.
+/// A restore's speed is judged after this many request deadlines.
 const PACE_DEADLINES: u32 = 3;
-/// A restore goes on unless another way takes so many times less, beyond the time in which that would show. The other way rests on
-/// promises.
+/// A restore goes on unless it takes this many times as long as another way, plus the time in which that would show.
+/// The other way rests on promises.
 const OUTPACED: f64 = 3.0;
-/// The same where the other way rests on rates that were seen.
+/// The same if the other way rests on measured rates.
 const OUTPACED_BY_PROVEN: f64 = 2.0;
 
 impl Engine {
     /// Whether a restore, at its recent rate, takes far longer than another way would. Its peers may claim what they do not have, or send
-    /// it one row at a time. Without another way it goes on at any rate.
+    /// one row at a time. Without another way it goes on at any rate.
     pub(super) fn is_outpaced(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let Some(restore) = self.restore.as_ref().filter(|_| !self.jobs.restore.is_working()) else {
             return false;
@@ -47,8 +47,9 @@ impl Engine {
         is_outpaced
     }
 
-    /// Whether a restore, at the rate that shows, takes far longer than a way by peers that have delivered: their rates are no promises, so
-    /// that they are compared sooner, unless the policy pins the way. The rows stay, and the snapshot's price is right from then on.
+    /// Whether a restore, at its measured rate, takes far longer than a way by peers that have delivered. Their rates
+    /// are no promises, so they are compared sooner, unless the policy pins the way. The rows stay, and the snapshot's
+    /// price is right from then on.
     pub(super) fn is_outpaced_by_proven(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let is_free = self.config.mode == Mode::Auto;
         let Some(restore) = self.restore.as_mut().filter(|_| is_free) else { return false };
@@ -64,9 +65,10 @@ impl Engine {
         is_outpaced
     }
 
-    /// The best way without the peers that serve the restore: of a range delta's, others may have the whole snapshot. Beside a progressing
-    /// restore, strangers' promises count little: they are heard seldom, and all together as one peer. A snapshot counts only if two peers
-    /// or a proven one offer it. No snapshot is taken for smaller than this one has shown to be.
+    /// Returns the best way without the peers that serve the restore. Beside a range delta, other peers may have the
+    /// whole snapshot. Beside a progressing restore, strangers' promises count little: they are heard seldom, and all
+    /// together as one peer. A snapshot then counts only if two peers or a proven one offer it. No snapshot counts as
+    /// smaller than this one has shown to be.
     fn beside(&self, restore: &Bootstrap, candidates: &[Candidate], now: Instant) -> Plan {
         let number = restore.number();
         let mut others = candidates.to_vec();
@@ -88,7 +90,7 @@ impl Engine {
         plan::decide(&self.config, &inputs)
     }
 
-    /// Leaves the peers alone for whose sake a restore was too slow: for longer each time only those that delivered nothing.
+    /// Pauses the peers that made a restore too slow. The pause grows only for those that delivered nothing.
     pub(super) fn blame_slow(&mut self, now: Instant) {
         let Some(restore) = &self.restore else { return };
         self.given_up.broken(restore.suppliers().broke_promises(), now);
@@ -98,7 +100,8 @@ impl Engine {
         }
     }
 
-    /// Begins a restore. What is under way is dropped: with all of it, the batches would take longer. A commit ends before.
+    /// Begins a restore. Drops the batches in flight: even with them, the batches would take longer. A running commit
+    /// ends first.
     pub(super) fn leap(
         &mut self,
         number: BatchNumber,
@@ -113,7 +116,7 @@ impl Engine {
             let serves = candidates.iter().filter(|peer| peer.offers(number));
             let from = |peer: &Candidate| range_delta::base(self.head, peer.range_delta_from?);
             let base = serves.filter_map(from).max().map(|from| Base { from, head: self.head });
-            // A range delta needs a base, and nobody asked for all rows.
+            // A range delta needs a base, and the plan did not ask for all rows.
             if by_changes && base.is_none() {
                 return;
             }
@@ -131,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Presumed bytes of a restore: as peers say of the snapshot; a range delta has at most all changes.
+    /// Presumed bytes of a restore, from what peers claim about the snapshot. A range delta has at most all changes.
     fn leap_bytes(&self, number: BatchNumber, range_delta: Option<Base>, candidates: &[Candidate]) -> f64 {
         let offered = candidates.iter().flat_map(|peer| &peer.snapshots);
         let offered = offered.filter(|offered| offered.number == number);
@@ -144,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Drops the ranges that are followed in another way from now on. Ranges of the new way are asked for behind what is kept.
+    /// Drops the ranges that are followed in another way from now on. Ranges of the new way begin behind the kept ones.
     pub(super) fn replace(&mut self, plan: &Plan) {
         let kept = self.tail.in_hand(&self.ratios, self.fetched()).kept;
         tracing::info!(batch = kept.get(), target = plan.target.get(), reason = %plan.reason, "ranges that were asked for are followed in another way");
@@ -152,7 +155,7 @@ impl Engine {
         self.drop_cut();
     }
 
-    /// Nobody wants the ranges behind the last one any more.
+    /// Drops the requests for ranges behind the last kept one.
     pub(super) fn drop_cut(&mut self) {
         let next = self.tail.next();
         let is_behind = |key: &Key| matches!(key, Key::Range(first) if *first >= next);

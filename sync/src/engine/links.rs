@@ -1,10 +1,10 @@
-//! [`Links`]: how much may be under way to each peer, by what it delivers.
+//! [`Links`]: how many bytes may be in flight to each peer, by what it delivers.
 //!
-//! A window is twice the bandwidth-delay product. The rate is the best of the last ten seconds, over an answer's time or over
-//! the last round trip. The delay is the shortest answer of the last minute. While a window is full it grows with every answer,
-//! because each then delivers more in the same time. So it doubles per round trip until the peer, the link, or this node is the
-//! limit. Answers to few requests say nothing about the peer's capacity. Source: BBR (Cardwell et al., 2016), at the grain of
-//! requests.
+//! A window is twice the bandwidth-delay product. The rate is the best of the last ten seconds, over an answer's time
+//! or over the last round trip. The delay is the shortest answer of the last minute. While a window is full it grows
+//! with every answer, because each then delivers more in the same time. So it doubles per round trip until the peer,
+//! the link, or this node is the limit. Answers to few requests say nothing about the peer's capacity. Source: BBR
+//! (Cardwell et al., 2016), applied to whole requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,44 +14,46 @@ use std::{
 use slipstream_network::PeerId;
 use tokio::time::Instant;
 
-/// Before anything is measured.
+/// Window before anything is measured, in bytes.
 const WINDOW_FIRST: f64 = 4e6;
 /// A new connection needs time to show its capacity. In its first second, the window does not shrink below that of an
 /// unmeasured one.
 const STARTING: Duration = Duration::from_secs(1);
-/// The largest window of a peer, whatever it delivers: when it fails, the requested bytes are lost for a while.
+/// Largest window of a peer, whatever it delivers: if it fails, the requested bytes are lost for a while.
 const WINDOW_MAX: f64 = 32e6;
-/// Least, so that small answers overlap.
+/// Smallest window, so that small answers overlap.
 const WINDOW_MIN: f64 = 256e3;
-/// A few long answers overlap too, so that the window of a distant peer can grow, within what the peer delivers in this time.
+/// This many long answers may overlap too, so that the window of a distant peer can grow. The peer must deliver them
+/// within the time below.
 const REQUESTS_MIN: usize = 4;
 const REQUESTS_MIN_SECONDS: f64 = 1.0;
-/// Answers come in bursts: bytes within a shorter time than this say nothing about a rate.
+/// Answers come in bursts, so bytes within a shorter time than this say nothing about a rate.
 const BURST: Duration = Duration::from_millis(50);
 /// A rate is forgotten after this.
 const RATE_AGE: Duration = Duration::from_secs(10);
 /// A delay is forgotten after this.
 const DELAY_AGE: Duration = Duration::from_secs(60);
-/// Presumed rate of an unmeasured peer, in bytes per second, by which it is asked.
+/// Presumed rate of an unmeasured peer, in bytes per second, for its requests.
 pub(super) const RATE_UNKNOWN: f64 = 2e6;
-/// The same for plans: a link of 100 Mbit/s, or one of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over before a rate is measured.
+/// The same for plans: a link of 100 Mbit/s, or of 1 Gbit/s to a peer that is [`NEAR`]. A small gap is over before a
+/// rate is measured.
 const RATE_FAR: f64 = 12.5e6;
 const RATE_NEAR: f64 = 125e6;
-/// A peer whose round trip is shorter is in the same building, or on the same machine.
+/// A peer whose round trip is shorter than this is in the same building, or on the same machine.
 const NEAR: Duration = Duration::from_millis(20);
-/// And how soon it is thought to answer.
+/// Presumed delay of an unmeasured peer.
 const DELAY_UNKNOWN: Duration = Duration::from_millis(200);
-/// A peer that another one overtook counts as so much slower, twice as much each time in a row, until it delivers again. What is open
-/// at the same moment is late by one cause, and counts once.
+/// A peer that another one overtook counts as this much slower, twice as much each time in a row, until it delivers
+/// again. Requests that are overtaken at the same moment have one cause, and count once.
 const LATE_FIRST: Duration = Duration::from_millis(200);
 const LATE_MAX: Duration = Duration::from_secs(10);
-/// That is forgotten after this, so that a peer that stood still once is asked again.
+/// This lateness is forgotten after that time, so that a peer that stalled once is asked again.
 const LATE_AGE: Duration = Duration::from_secs(30);
 /// If a peer answers nothing for longer than this, its rate counts as the bytes asked for over the time beyond it.
 const OWED_GRACE: Duration = Duration::from_secs(1);
 /// After this time a wait is forgotten, and the peer's rate is presumed again.
 const OWED_AGE: Duration = Duration::from_secs(30);
-/// Samples of a kind.
+/// Most samples of each kind.
 const SAMPLES: usize = 64;
 
 /// The links of all peers.
@@ -61,35 +63,35 @@ pub(super) struct Links(BTreeMap<PeerId, Link>);
 /// The link to one peer.
 #[derive(Debug, Default)]
 struct Link {
-    /// Bytes that were asked for and did not come, as estimated when they were asked for.
+    /// Bytes that were requested and have not come, as estimated at the request.
     in_flight: u64,
     requests: usize,
-    /// Bytes that ever came.
+    /// Total bytes of checked answers.
     delivered: u64,
     /// When the first answer arrived.
     began: Option<Instant>,
     is_starting: bool,
-    /// When the last answers arrived, and how many bytes had been delivered then.
+    /// When the last answers arrived, and the bytes delivered by then.
     arrivals: VecDeque<(Instant, u64)>,
     rates: VecDeque<(Instant, f64)>,
     delays: VecDeque<(Instant, Duration)>,
-    /// Requests for what this node waits for.
+    /// Open requests that this node waits for.
     owing: usize,
     owed: Option<Owed>,
-    /// Requests that were given to another peer as well and are still open.
+    /// Open requests that also went to another peer.
     overdue: usize,
-    /// How often another peer answered first since the last answer, and when it counted last.
+    /// How often in a row another peer answered first, and when that last counted.
     overtaken: Option<(u32, Instant)>,
 }
 
-/// What a peer was asked for since it last sent any of it.
+/// The requests to a peer since it last sent any wanted answer.
 #[derive(Clone, Copy, Debug)]
 struct Owed {
     /// When the wait began. Time in which nothing was asked does not count.
     since: Instant,
     /// When the last request ended without an answer, if none was made since.
     ended: Option<Instant>,
-    /// The most bytes that were under way.
+    /// The most bytes that were in flight.
     bytes: u64,
 }
 
@@ -102,20 +104,20 @@ impl Owed {
     }
 }
 
-/// The notes on a request from when it was sent.
+/// The notes on a request, made when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Instant,
     bytes: u64,
     delivered: u64,
-    /// Whether as much was under way as the window allows, about.
+    /// Whether at least half of the window was in flight.
     is_full: bool,
     /// Whether this node waits for the answer.
     is_owed: bool,
 }
 
 impl Links {
-    /// Notes a request of so many expected bytes.
+    /// Records a request of `bytes` expected bytes.
     pub(super) fn send(&mut self, peer: PeerId, now: Instant, bytes: u64) -> Sent {
         let link = self.0.entry(peer).or_default();
         link.in_flight += bytes;
@@ -124,7 +126,7 @@ impl Links {
         Sent { at: now, bytes, delivered: link.delivered, is_full, is_owed: false }
     }
 
-    /// Notes that a request of [`Links::send`] is for what this node waits for.
+    /// Records that this node waits for a request of [`Links::send`].
     pub(super) fn owe(&mut self, peer: &PeerId, sent: &mut Sent, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
         sent.is_owed = true;
@@ -134,7 +136,7 @@ impl Links {
         link.owed = Some(Owed { since, ended: None, bytes: bytes.max(link.in_flight) });
     }
 
-    /// Notes that a request ended without an answer.
+    /// Records that a request ended without an answer.
     pub(super) fn failed(&mut self, peer: &PeerId, now: Instant) {
         if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0)
             && let Some(owed) = &mut link.owed
@@ -143,13 +145,13 @@ impl Links {
         }
     }
 
-    /// Notes that an answer came, checked or not.
+    /// Records that an answer came, checked or not.
     pub(super) fn came(&mut self, peer: &PeerId, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
         link.owed = (link.owing > 0).then_some(Owed { since: now, ended: None, bytes: link.in_flight });
     }
 
-    /// Notes that nobody waits for the answer to a request any more.
+    /// Cancels a request: nobody waits for its answer any more.
     pub(super) fn cancel(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
         self.end(peer, sent, was_overdue);
         if let Some(link) = self.0.get_mut(peer).filter(|link| link.owing == 0) {
@@ -157,8 +159,8 @@ impl Links {
         }
     }
 
-    /// The highest rate that a peer's silence allows, in bytes per second. So a way that rests on promises costs as long as the node has
-    /// waited for it, until another way is cheaper.
+    /// The highest rate that a peer's silence allows, in bytes per second. So the price of a way that rests on promises
+    /// grows with the wait, until another way is cheaper.
     pub(super) fn rate_max(&self, peer: &PeerId, now: Instant) -> f64 {
         let owed = self.0.get(peer).and_then(|link| link.owed);
         let late = owed.and_then(|owed| Some((owed.waited(now)?.checked_sub(OWED_GRACE)?, owed.bytes)));
@@ -168,7 +170,7 @@ impl Links {
         }
     }
 
-    /// Notes that a request is over, whatever came of it.
+    /// Records that a request is over, with or without an answer.
     pub(super) fn end(&mut self, peer: &PeerId, sent: &Sent, was_overdue: bool) {
         let Some(link) = self.0.get_mut(peer) else { return };
         link.in_flight = link.in_flight.saturating_sub(sent.bytes);
@@ -176,12 +178,12 @@ impl Links {
         link.owing = link.owing.saturating_sub(usize::from(sent.is_owed));
         link.overdue = link.overdue.saturating_sub(usize::from(was_overdue));
         if link.requests == 0 {
-            // Resets the counts, so that an error of an estimate does not stay.
+            // Resets the counts, so that an error of an estimate does not last.
             (link.in_flight, link.overdue) = (0, 0);
         }
     }
 
-    /// Notes an answer that passed its checks.
+    /// Records an answer that passed its checks.
     pub(super) fn delivered(
         &mut self,
         peer: &PeerId,
@@ -196,7 +198,7 @@ impl Links {
         link.delivered += bytes as u64;
         link.is_starting = arrived.saturating_duration_since(*link.began.get_or_insert(arrived)) < STARTING;
         let rate = (link.delivered.saturating_sub(sent.delivered)) as f64 / took.as_secs_f64();
-        // Early requests took long while the connection got to speed; it delivers more now.
+        // Early requests took long while the connection got up to speed; it delivers more now.
         let rate = rate.max(link.arrived(arrived));
         if sent.is_full || rate > link.rate().unwrap_or(RATE_UNKNOWN) {
             push(&mut link.rates, now, RATE_AGE, rate);
@@ -204,21 +206,21 @@ impl Links {
         push(&mut link.delays, now, DELAY_AGE, took);
     }
 
-    /// Notes a short answer: the round trip of a peer is known before anything else of it is.
+    /// Records a short answer: it gives a peer's round trip before anything else about the peer is known.
     pub(super) fn round_trip(&mut self, peer: &PeerId, now: Instant, sent: &Sent) {
         if let Some(link) = self.0.get_mut(peer) {
             push(&mut link.delays, now, DELAY_AGE, now.saturating_duration_since(sent.at));
         }
     }
 
-    /// Notes that a request takes too long.
+    /// Records that a request takes too long.
     pub(super) fn overdue(&mut self, peer: &PeerId) {
         if let Some(link) = self.0.get_mut(peer) {
             link.overdue += 1;
         }
     }
 
-    /// Notes that another peer was asked too, and answered first.
+    /// Records that another peer was asked too, and answered first.
     pub(super) fn overtaken(&mut self, peer: &PeerId, now: Instant) {
         let Some(link) = self.0.get_mut(peer) else { return };
         let since = |last: Instant| now.saturating_duration_since(last);
@@ -229,8 +231,8 @@ impl Links {
         };
     }
 
-    /// The time by which a peer counts as slower than its answers were. However well it did for long: who begins to hold answers back
-    /// delays a request or two, and not each.
+    /// The time that is added to a peer's expected answers. However well a peer did before, once it holds answers back
+    /// it delays a request or two, and not each.
     pub(super) fn lateness(&self, peer: &PeerId, now: Instant) -> Duration {
         let overtaken = self.0.get(peer).and_then(|link| link.overtaken);
         match overtaken.filter(|(_, last)| now.saturating_duration_since(*last) < LATE_AGE) {
@@ -239,12 +241,12 @@ impl Links {
         }
     }
 
-    /// Forgets peers that are gone and have nothing open.
+    /// Forgets peers that are gone and have no open request.
     pub(super) fn retain(&mut self, keep: impl Fn(&PeerId) -> bool) {
         self.0.retain(|peer, link| link.requests > 0 || keep(peer));
     }
 
-    /// Whether another request of so many bytes may go to a peer now. A peer that owes an answer for too long gets none.
+    /// Whether another request of `bytes` bytes may go to a peer now. A peer with an overdue answer gets none.
     pub(super) fn has_room(&self, peer: &PeerId, bytes: u64) -> bool {
         match self.0.get(peer) {
             None => true,
@@ -258,12 +260,12 @@ impl Links {
         }
     }
 
-    /// Whether nothing is under way to a peer.
+    /// Whether no request to a peer is in flight.
     pub(super) fn is_idle(&self, peer: &PeerId) -> bool {
         self.0.get(peer).is_none_or(|link| link.requests == 0)
     }
 
-    /// How long an answer of so many bytes takes from its request on, behind what is under way already.
+    /// Expected time from a request of `bytes` bytes to its answer, behind the requests in flight.
     pub(super) fn expected(&self, peer: &PeerId, bytes: u64) -> Duration {
         let Some(link) = self.0.get(peer) else {
             return DELAY_UNKNOWN + Duration::from_secs_f64(bytes as f64 / RATE_UNKNOWN);
@@ -274,8 +276,8 @@ impl Links {
         link.delay().unwrap_or(DELAY_UNKNOWN) + Duration::from_secs_f64(waiting.min(600.0))
     }
 
-    /// Bytes a second that a peer was seen to deliver at best. In its first second no less than any is presumed to: answers that come side
-    /// by side take as long as all of them, and say little one by one.
+    /// The best measured rate of a peer, in bytes per second. In its first second it counts as at least the presumed
+    /// rate: each of several simultaneous answers takes as long as all of them, so one alone says little.
     pub(super) fn rate(&self, peer: &PeerId, now: Instant) -> Option<f64> {
         let link = self.0.get(peer)?;
         let is_new = link.began.is_some_and(|began| now.saturating_duration_since(began) < STARTING);
@@ -283,14 +285,14 @@ impl Links {
         link.rate().map(|rate| if is_new { rate.max(least) } else { rate })
     }
 
-    /// Bytes a second by which ranges are cut: those that a peer was seen to deliver, and little of a far one of which nothing is known. The
-    /// stages have no work beside each other until the first range is here.
+    /// The rate by which ranges are cut, in bytes per second: the measured one, or a low one for a far peer without
+    /// measurements. The stages cannot work side by side until the first range is here.
     pub(super) fn cut_rate(&self, peer: &PeerId) -> f64 {
         let unseen = if self.is_near(peer) { RATE_NEAR } else { RATE_UNKNOWN };
         self.0.get(peer).and_then(Link::rate).unwrap_or(unseen)
     }
 
-    /// Bytes a second that a peer is presumed to deliver of which no rate is known.
+    /// The rate that plans presume for an unmeasured peer, in bytes per second.
     pub(super) fn presumed(&self, peer: &PeerId) -> f64 {
         if self.is_near(peer) { RATE_NEAR } else { RATE_FAR }
     }
@@ -301,11 +303,11 @@ impl Links {
 }
 
 impl Link {
-    /// Notes that an answer arrived; bytes a second over the last round trip.
+    /// Records the arrival of an answer. Returns the bytes per second over the last round trip.
     fn arrived(&mut self, now: Instant) -> f64 {
         let time = self.delay().unwrap_or(DELAY_UNKNOWN).max(BURST);
         let is_before = |at: Instant| now.saturating_duration_since(at) >= time;
-        // The last one before that time stays: from it on is counted.
+        // The last arrival before that time stays: it is where counting begins.
         while self.arrivals.len() >= SAMPLES || self.arrivals.get(1).is_some_and(|(at, _)| is_before(*at)) {
             self.arrivals.pop_front();
         }
@@ -353,7 +355,7 @@ mod tests {
         slipstream_types::PublicKey([7; 32])
     }
 
-    /// Goal: the window finds the bandwidth of a link of 100 MB/s and 150 ms within some round trips.
+    /// Goal: within some round trips, the window finds the bandwidth of a link of 100 MB/s and 150 ms.
     #[test]
     fn windows_grow_to_the_bandwidth_delay_product() {
         let mut links = Links::default();
@@ -389,7 +391,7 @@ mod tests {
         let sent: Vec<Sent> = (0..10).map(|_| links.send(peer(), start, 200_000)).collect();
         assert_eq!(links.rate(&peer(), start), None);
         let now = start + Duration::from_secs(1);
-        // The last one asked for, when the window was full.
+        // The request that was sent last, when the window was full.
         links.end(&peer(), &sent[9], false);
         links.delivered(&peer(), now, now, &sent[9], 200_000);
         assert_eq!(links.rate(&peer(), now), Some(RATE_UNKNOWN));
@@ -397,7 +399,7 @@ mod tests {
         assert!((100e3..400e3).contains(&slow), "{slow}");
     }
 
-    /// Goal: who was overtaken counts as slower, ever more so, until it delivers again.
+    /// Goal: an overtaken peer counts as slower, ever more so, until it delivers again.
     #[test]
     fn who_was_overtaken_comes_later_until_it_delivers() {
         let (mut links, now) = (Links::default(), Instant::now());
@@ -420,7 +422,8 @@ mod tests {
         assert_eq!(links.lateness(&peer(), now), Duration::ZERO);
     }
 
-    /// Goal: a silent stranger on the same machine holds up a long first range no longer than such a peer would take.
+    /// Goal: a silent stranger on the same machine delays a long first range no longer than an honest near peer would
+    /// take.
     #[test]
     fn a_near_peer_is_late_soon() {
         let (mut links, now) = (Links::default(), Instant::now());
@@ -434,7 +437,8 @@ mod tests {
         assert!(links.expected(&far, 1_000_000) >= Duration::from_millis(600));
     }
 
-    /// Goal: the longer none of what was asked for comes, the less a peer is thought to deliver, until an answer comes or is not awaited.
+    /// Goal: the longer a peer sends nothing of what it was asked for, the lower its rate counts, until an answer comes
+    /// or is not awaited.
     #[test]
     fn a_promise_is_worth_less_the_longer_it_is_waited_for() {
         let (mut links, start) = (Links::default(), Instant::now());
@@ -448,7 +452,7 @@ mod tests {
         let sent = ask(&mut links, start);
         assert_eq!(links.rate_max(&peer(), start + second), f64::INFINITY, "an answer may take so long");
         assert_eq!(links.rate_max(&peer(), start + 5 * second), 250e3);
-        // It said that it was busy, and is asked again after a pause, which is not its time.
+        // It said that it was busy, and is asked again after a pause. The pause does not count.
         links.end(&peer(), &sent, false);
         links.failed(&peer(), start + 5 * second);
         assert_eq!(links.rate_max(&peer(), start + 9 * second), 250e3);

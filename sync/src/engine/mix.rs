@@ -1,42 +1,42 @@
-//! [`Mix`]: whose turn it is where ranges are followed in both modes at once.
+//! [`Mix`]: which mode is next while ranges are followed in both modes at once.
 
 use crate::plan::RangeMode;
 
-/// Batches by which one of both modes is ahead of its share at most, as far as that is made up for.
+/// Most batches of one mode's lead over its share that are made up for.
 const OWED_MAX: f64 = 1_024.0;
-/// If the share changes by more than this, what one mode is ahead by is not made up for. It was right by what was known then; made up
-/// for, it would leave the peers of that mode without work for hundreds of batches.
+/// If the share changes by more than this, one mode's lead is not made up for. It was right by what was known then. To
+/// make up for it would leave the peers of that mode without work for hundreds of batches.
 const SHARE_STEP: f64 = 0.1;
 
-/// Both modes at once, in turns.
+/// The turns of both modes.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Mix {
-    /// The share of the batches that is replayed.
+    /// The share of the batches to replay.
     share: f64,
-    /// Batches that replay has to make up for; below zero, those that deltas have.
+    /// Batches that replay has to make up for; below zero, batches that deltas have to.
     owed: f64,
-    /// Batches that are replayed before the share counts.
+    /// Batches to replay before the share counts.
     head_start: f64,
 }
 
 impl Mix {
-    /// A mix that begins with so many batches of replay.
+    /// A mix that begins with `head_start` batches of replay.
     pub(super) fn after(head_start: f64) -> Mix {
         Mix { head_start, ..Mix::default() }
     }
 
-    /// The same with a share that was planned anew.
+    /// The same mix with a newly planned share.
     pub(super) fn with_share(self, share: f64) -> Mix {
         let is_alike = (share - self.share).abs() <= SHARE_STEP;
         Mix { share, owed: if is_alike { self.owed } else { 0.0 }, ..self }
     }
 
-    /// Whose turn it is.
+    /// The mode whose turn it is.
     pub(super) fn turn(&self) -> RangeMode {
         if self.head_start > 0.0 || self.owed >= 0.0 { RangeMode::Replay } else { RangeMode::Delta }
     }
 
-    /// So many batches are followed in a mode.
+    /// Records that `batches` batches are followed in a mode.
     pub(super) fn take(&mut self, mode: RangeMode, batches: f64) {
         if mode == RangeMode::Replay && self.head_start > 0.0 {
             self.head_start -= batches;
@@ -46,7 +46,7 @@ impl Mix {
         self.owed = (self.owed + self.share * batches - by_replay).clamp(-OWED_MAX, OWED_MAX);
     }
 
-    /// So many batches that were to be applied are replayed.
+    /// Records that `batches` batches are replayed, although their turn was that of deltas.
     pub(super) fn took_over(&mut self, batches: f64) {
         self.owed = (self.owed - batches).max(-OWED_MAX);
     }
@@ -56,7 +56,7 @@ impl Mix {
 mod tests {
     use super::*;
 
-    /// Goal: over some ranges, whatever their length, each mode has its share.
+    /// Goal: over ranges of any length, each mode gets its share.
     #[test]
     fn each_mode_has_its_share() {
         for share in [0.1, 0.5, 0.8] {
@@ -74,7 +74,8 @@ mod tests {
         }
     }
 
-    /// Goal: what one mode is ahead by is made up for while the share is about the same. A share that is planned anew counts from then on.
+    /// Goal: one mode's lead is made up for while the share is about the same. A newly planned share counts from then
+    /// on.
     #[test]
     fn a_new_share_lets_go_of_what_was_owed() {
         let ahead = Mix { share: 0.7, owed: -200.0, ..Mix::default() };
@@ -89,7 +90,7 @@ mod tests {
         assert!((6..=8).contains(&replayed), "{replayed} of 20 ranges");
     }
 
-    /// Goal: replay goes first, by so many batches, and nobody makes up for these. Then the share counts.
+    /// Goal: replay goes first with its head start, and nobody makes up for these batches. Then the share counts.
     #[test]
     fn replay_has_the_first_batches() {
         let mut mix = Mix { head_start: 30.0, ..Mix::default() }.with_share(0.5);

@@ -1,12 +1,13 @@
 //! [`Engine`]: the sync daemon's decisions, without I/O, threads or clock.
 //!
-//! Events go in by `handle_…(event, now)`. Effects come out of [`Engine::poll_effect`], and the time of the next call out of
-//! [`Engine::poll_timeout`]. So the shipped engine is the simulated one, and the same events give the same decisions.
+//! Events go in through `handle_…(event, now)`. Effects come out of [`Engine::poll_effect`], and the time of the next
+//! call comes out of [`Engine::poll_timeout`]. So a simulator runs the same engine that ships, and the same events give
+//! the same decisions.
 //!
-//! The order: after every `handle_…` the driver takes effects until there is none, does them in that order, and then asks for the
-//! timeout. [`Engine::handle_timeout`] is called at that time or later; earlier it changes nothing. `now` never goes back from one call to the
-//! next; that it stands still is allowed. After [`Engine::handle_timeout`] with `now` the next timeout is later than `now`, so a driver
-//! never spins. Where there is no timeout, only an event can change anything.
+//! Call order: after every `handle_…` the driver takes and performs effects in order until none is left, and then asks
+//! for the timeout. It calls [`Engine::handle_timeout`] at that time or later; an earlier call changes nothing. `now`
+//! never decreases between calls, but it may stay the same. After [`Engine::handle_timeout`] with `now`, the next
+//! timeout is later than `now`, so a driver never spins. Without a timeout, only an event can change anything.
 //!
 //! ```text
 //!            answers ─────────────▶ Streams ─ request ─▶ Effect::Send
@@ -14,8 +15,8 @@
 //!            done jobs ─────▶ PeerBook, Stages ◀── what it cost ────────────────────────────────┘
 //! ```
 //!
-//! Bounds: ranges under way by [`SyncConfig::buffer_mib`] and the limits of `tail`, chunks and announcements by number, requests
-//! per peer by its window.
+//! Bounds: [`SyncConfig::buffer_mib`] and the limits of `tail` bound the ranges in flight. Chunks and announcements are
+//! bounded by count, and each peer's requests by its window.
 
 mod answers;
 mod backfill;
@@ -77,108 +78,109 @@ use crate::{
     work::Audit,
 };
 
-/// How often a node at the head asks peers for theirs, should a broadcast be lost.
+/// How often a node at the head asks its peers for their heads, in case a broadcast was lost.
 const SUMMARY_AGE: Duration = Duration::from_millis(500);
-/// How long a peer that proved itself wrong is kept out.
+/// How long a peer stays banned after proof that it was wrong.
 pub(crate) const BAN: Duration = Duration::from_secs(3_600);
 
-/// The following side of sync. See the module.
+/// The follower half of sync. See the module.
 #[derive(Debug)]
 pub struct Engine {
     config: SyncConfig,
-    /// Whether hints are asked for.
+    /// Whether the node asks for hints.
     hints: bool,
-    /// How long a new batch is left to others in this process.
+    /// How long a new batch is left to others in this process (consensus, the mesh).
     patience: Duration,
     waypoint: BatchNumber,
     cores: f64,
     genesis: Digest,
     trust: Arc<Trust>,
     head: BatchNumber,
-    /// Since when a batch after the head is known; none at the head.
+    /// When a batch after the head became known; `None` at the head.
     ahead_at: Option<Instant>,
-    /// The highest certified batch that any peer has shown, also one that has gone since: what is certified stays.
+    /// The highest certified batch that any peer has shown, even a peer that has since disconnected: a certified batch
+    /// stays certified.
     newest: BatchNumber,
     begun: Option<BatchNumber>,
     book: PeerBook,
-    /// Summaries of an epoch that is not known yet.
+    /// Summaries of epochs that this node does not know yet.
     unproven: BTreeMap<PeerId, Summary>,
     /// Answers about epochs that wait for their check.
     epochs: EpochAnswers,
-    /// Epochs of ranges that are not known yet.
+    /// Ranges whose epoch this node does not know yet.
     claims: BTreeMap<PeerId, Claim>,
     streams: Streams,
     tail: Tail,
     restore: Option<Bootstrap>,
-    /// Proved, and to be kept when those before them are.
+    /// Proven epoch ends that wait for their predecessors before they are stored.
     epoch_ends: Vec<Certificate>,
-    /// Snapshots that failed to come, and the peers that promised them.
+    /// Snapshots that could not be fetched, and the peers that promised them.
     given_up: GivenUp,
-    /// Most batches that a range delta may pass: fewer once one was too large for this node.
+    /// Upper bound on the batches of a range delta. It drops after one proved too long for this node.
     range_delta_max: u64,
-    /// When that grows again; none while it is as high as it gets.
+    /// When that bound grows again; `None` at its maximum.
     range_delta_grows: Option<Instant>,
     announcements: Announcements,
     coming: Coming,
     rumours: Rumours,
-    /// The work along the ledger, by the headers that are known.
+    /// The work along the ledger, from the headers that are known.
     course: Course,
-    /// Of each peer that keeps all that this node does: from which batch on, and its head.
+    /// The first batch and the head of each peer that keeps all parts that this node keeps.
     wholes: Vec<(BatchNumber, BatchNumber)>,
-    /// Until when nobody is believed to keep all that: a range that was asked for so was late.
+    /// Until then, no peer counts as keeping all parts: a range with all parts was late.
     wholes_rest: Option<Instant>,
     ratios: Ratios,
     stages: Stages,
     pace: Pace,
     mode: Option<RangeMode>,
-    /// Whose turn it is, if ranges are followed in both modes.
+    /// Which mode is next, while ranges are followed in both modes.
     mix: Option<Mix>,
     plan: Option<Plan>,
-    /// Answers of ranges that wait to be checked, and those that are.
+    /// Range answers that wait for their check.
     checking: Checking,
     jobs: Jobs,
     /// The history below the state that the node began at.
     backfill: Backfill,
-    /// Whether batches under way were dropped for a leap that begins.
+    /// Whether batches in flight were dropped for a leap that begins.
     drops_batches: bool,
-    /// Batches that were drawn to be executed again.
+    /// Batches drawn for an audit: they are executed again.
     audits: VecDeque<Audit>,
     effects: Effects,
     timers: Timers,
-    /// The peers that the driver named last: some may be banned.
+    /// The peers in the driver's last list; some may be banned.
     connected: Vec<PeerId>,
     counters: report::Counters,
     surveying: Option<Surveying>,
     audit_seed: u64,
-    /// Peers to be asked for their summary at once.
+    /// Peers to ask for their summary at once.
     heard: BTreeSet<PeerId>,
     defences: Defences,
-    /// How often it thought about everything.
+    /// Number of turns taken.
     #[cfg(test)]
     turns: u64,
 }
 
-/// The inputs of a new engine, beside its configuration.
+/// The inputs of a new engine, besides its configuration.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Whether hints are asked for.
+    /// Whether the node asks for hints.
     pub hints: bool,
-    /// How long a new batch is left to others in this process (a validator's consensus) before it is fetched; zero for a
-    /// fullnode.
+    /// How long a new batch is left to others in this process (a validator's consensus) before the engine fetches it;
+    /// zero for a fullnode.
     pub patience: Duration,
-    /// The operator's waypoint; batch 0 if there is none.
+    /// The operator's waypoint; batch 0 if none is set.
     pub waypoint: BatchNumber,
-    /// Cores that work may use.
+    /// Number of cores that work may use.
     pub cores: usize,
-    /// Draws which requests explore, and which batches are audited: the worker has the same.
+    /// Seed that decides which requests explore and which batches are audited. The worker has the same seed.
     pub seed: u64,
-    /// All defences, but for a simulator that leaves one out.
+    /// All defences, unless a simulator leaves one out.
     #[doc(hidden)]
     pub defences: Defences,
 }
 
 impl Engine {
-    /// An engine of a node. `scores` is the record of [`Engine::save_scores`] of an earlier run.
+    /// Creates a node's engine. `scores` is the record that [`Engine::save_scores`] returned in an earlier run.
     pub fn new(
         config: SyncConfig,
         setup: &Setup,
@@ -249,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// The peers that are connected now.
+    /// Takes the list of connected peers.
     pub fn handle_peers(&mut self, connected: &[PeerId], now: Instant) {
         self.connected = connected.to_vec();
         self.book.retain(now, connected);
@@ -262,40 +264,41 @@ impl Engine {
         self.turn(now);
     }
 
-    /// The operator lifted the ban of a peer.
+    /// Takes the news that the operator lifted a peer's ban.
     pub fn handle_unbanned(&mut self, peer: &PeerId, now: Instant) {
         self.book.unban(peer);
         self.book.retain(now, &self.connected);
         self.turn(now);
     }
 
-    /// The outcome of [`Effect::Send`]. Late ones of cancelled requests are ignored.
+    /// Takes the outcome of [`Effect::Send`]. Ignores late outcomes of cancelled requests.
     pub fn handle_answer(&mut self, id: RequestId, answer: Result<Vec<u8>, NetworkError>, now: Instant) {
         self.answered(id, answer, now);
         self.turn(now);
     }
 
-    /// A broadcast. Its certificate is checked at once; the rest in its turn. A useless broadcast gets no turn.
+    /// Takes a broadcast. Checks its certificate at once and the rest in its turn. A useless broadcast gets no turn.
     pub fn handle_broadcast(&mut self, from: PeerId, payload: Vec<u8>, now: Instant) {
         if self.heard_of(from, payload, now) {
             self.turn(now);
         }
     }
 
-    /// Others in this process put a batch together, and will hand it over by [`Engine::handle_broadcast`]: until then it is not fetched.
+    /// Takes the news that others in this process assemble a batch and will hand it over through
+    /// [`Engine::handle_broadcast`]. The engine does not fetch it before `until`.
     pub fn handle_coming(&mut self, number: BatchNumber, until: Instant) {
         if number > self.head {
             self.coming.add(number, until);
         }
     }
 
-    /// They gave it up.
+    /// Takes the news that they gave that batch up.
     pub fn handle_not_coming(&mut self, number: BatchNumber, now: Instant) {
         self.coming.end(number);
         self.turn(now);
     }
 
-    /// A peer says that it has a batch, or soon will. True if it is to be asked.
+    /// Takes a peer's claim that it has a batch or soon will. Returns whether the engine asks the peer about it.
     pub fn handle_rumour(&mut self, from: PeerId, number: BatchNumber, now: Instant) -> bool {
         let is_news = number > self.head && self.book.knows(&from);
         if is_news {
@@ -305,7 +308,7 @@ impl Engine {
         is_news
     }
 
-    /// Somebody else moved the head of the store, or noticed that it moved.
+    /// Takes the store's new head, which another component moved or noticed.
     pub fn handle_head(&mut self, head: BatchNumber, now: Instant) {
         if head > self.head {
             self.moved(head, now);
@@ -313,10 +316,10 @@ impl Engine {
         }
     }
 
-    /// The outcome of [`Effect::Run`], and how long the job took.
+    /// Takes the outcome of [`Effect::Run`], and how long the job took.
     ///
     /// # Errors
-    /// Only what no other peer can mend: a failed store, a divergence, a wrong waypoint. The node has to stop.
+    /// Errors that no other peer can mend: a failed store, a divergence, a wrong waypoint. The node has to stop.
     pub fn handle_done(
         &mut self,
         id: JobId,
@@ -329,37 +332,38 @@ impl Engine {
         Ok(())
     }
 
-    /// The time of [`Engine::poll_timeout`] has come.
+    /// Call when the time of [`Engine::poll_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.turn(now);
     }
 
-    /// The next effect, or `None` until something happens.
+    /// Returns the next effect, or `None` until another event.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When it wants to be called again if nothing happens before. `None` if only an event can change anything.
+    /// Returns the time of the next [`Engine::handle_timeout`] if no event comes first. `None` if only an event can
+    /// change anything.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next().map(|(at, _)| at)
     }
 
-    /// The record of the peers' scores, if there is anything new since the last one.
+    /// Returns the record of the peers' scores, if it changed since the last call.
     pub fn save_scores(&mut self, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
         self.book.save(now)
     }
 
-    /// The record of what work costs on this machine, if anything was measured since the last one.
+    /// Returns the record of the costs of work on this machine, if any was measured since the last call.
     pub fn save_costs(&mut self) -> Option<Result<Vec<u8>, CodecError>> {
         self.stages.measured.save()
     }
 
-    /// The batch after which nothing is committed.
+    /// Returns the last committed batch.
     pub fn head(&self) -> BatchNumber {
         self.head
     }
 
-    /// Notes that the head is a later batch.
+    /// Records a later head.
     fn moved(&mut self, head: BatchNumber, now: Instant) {
         if head > self.head {
             self.rest_for_head(head.since(self.head), now);
@@ -374,7 +378,7 @@ impl Engine {
         }
     }
 
-    /// Acts on a fault: a proof of wrong bans, anything else pauses.
+    /// Acts on a fault: proven misbehaviour bans the peer, anything else pauses it.
     fn punish(&mut self, peer: PeerId, what: &str, fault: &Fault, now: Instant) {
         let reason = format!("{what}: {fault}");
         let bans_refusals = self.defences.lacks(Planted::RefusalBans);

@@ -24,11 +24,11 @@ use crate::{
     work::{Audited, Committed, Executed, PutDown, Ready, Restored, Step},
 };
 
-/// The work on a chunk beside its rows, as bytes of them: its proof, its file.
+/// The work on a chunk besides its rows (its proof, its file), as bytes of rows.
 const CHUNK_WORK_BYTES: f64 = 256e3;
-/// Audits that wait. Those of one commit share its deltas.
+/// Most audits that wait. Those of one commit share its deltas.
 const AUDITS_MAX: usize = 256;
-/// After so long without one that is too large, range deltas may be twice as long again.
+/// After this long without one that is too large, the bound on range deltas doubles.
 const RANGE_DELTA_GROWS: Duration = Duration::from_secs(3_600);
 
 impl Engine {
@@ -102,7 +102,8 @@ impl Engine {
         }
     }
 
-    /// Notes what a chunk cost. A range delta's changes do not fill the requested length: only rows tell what a byte costs.
+    /// Records a chunk's cost. A range delta's changes do not fill the requested length, so only rows show what a byte
+    /// costs.
     fn restore_worked(&mut self, answer: &RestoreAnswer, took: Duration, now: Instant) {
         match (&answer.key, &answer.request) {
             (Key::Chunk(_), Request::Chunk { bytes_max, .. }) => {
@@ -120,7 +121,7 @@ impl Engine {
         let key = Key::Range(first);
         let range = match checked {
             Ok(range) => range,
-            // It may only be an epoch ahead: its next summary leads there.
+            // The peer may only be an epoch ahead: its next summary leads there.
             Err(fault @ Fault::Unverified(_)) => {
                 return self.claimed(flight.peer, &describe_key(&key), &fault, now);
             }
@@ -133,7 +134,7 @@ impl Engine {
         self.book.advance(&flight.peer, now, range.certificate());
         self.learn_end(range.certificate());
         let amount = self.learn_headers(&range);
-        // The range was given up and is asked for again in another way, so this result no longer fits.
+        // The range was given up meanwhile and requested in another way, so this result no longer fits.
         if self.tail.get(first).is_some_and(|piece| !range.has(needed(piece.mode))) {
             return;
         }
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Marks the totals of a range's last header, and how far its parts were compressed. Returns the work in it.
+    /// Records the totals of a range's last header, and the compression of its parts. Returns the work in the range.
     fn learn_headers(&mut self, range: &VerifiedRange) -> Amount {
         let mut amount = Amount::default();
         let mut receipts_before = None;
@@ -209,7 +210,7 @@ impl Engine {
         now: Instant,
     ) -> Result<(), SyncError> {
         let restored = match restored {
-            // The disk lost what was restored, and it was given up: the next turn begins anew.
+            // The disk lost the restored data, and the restore was given up: the next turn begins anew.
             Err(SyncError::Storage(error)) if error.is_retryable() => {
                 tracing::warn!(%error, "the restore begins anew");
                 self.abandon();
@@ -218,7 +219,7 @@ impl Engine {
             restored => restored?,
         };
         let Some(restore) = &mut self.restore else {
-            // It began after it had been put down: the worker still holds it, and the state that it stands on.
+            // The job began a restore that is abandoned by now. The worker still holds it, and the state below it.
             if matches!(restored.step, Step::Begun) {
                 self.run(Restoring::Drop, Job::Restore(RestoreJob::Drop));
             }
@@ -235,7 +236,7 @@ impl Engine {
                 return Ok(());
             }
             Step::Begun => {
-                // A range delta is not recorded, and a recorded restore is still there beside it.
+                // A range delta is not recorded, and the record of an earlier restore stays beside it.
                 if restore.range_delta().is_none() {
                     self.begun = Some(restore.number());
                 }
@@ -288,13 +289,14 @@ impl Engine {
         self.moved(head, now);
     }
 
-    /// No peer can serve a range delta over so many batches. One of half as many may succeed, and after a while a longer one again.
+    /// Halves the bound on range deltas: no peer can serve one over this many batches. After a while a longer one is
+    /// tried again.
     pub(super) fn range_delta_too_long(&mut self, number: BatchNumber, now: Instant) {
         self.range_delta_max = number.since(self.head) / 2;
         self.range_delta_grows = Some(now + RANGE_DELTA_GROWS);
     }
 
-    /// Doubles the bound of range deltas when it is time for that.
+    /// Doubles the bound on range deltas when that is due.
     pub(super) fn grow_range_delta(&mut self, now: Instant) {
         if self.range_delta_grows.is_some_and(|at| at <= now) {
             self.range_delta_max = (self.range_delta_max.max(1) * 2).min(RANGE_DELTA_BATCHES_MAX);
@@ -303,9 +305,9 @@ impl Engine {
         }
     }
 
-    /// Puts down a takeover that cannot end. One that was too large is tried again when half of it is left, or later.
-    /// Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with most rows for its share of the paths, so
-    /// its sender is left alone.
+    /// Abandons a takeover that cannot end. One that was too large is tried again once half of its batches are left, or
+    /// once the bound grows. Surplus unchanged rows cannot be traced to a chunk. Most likely they are in the chunk with
+    /// the most rows for its share of the paths, so its sender's snapshots are ignored for a while.
     fn put_down(&mut self, why: PutDown, reason: &str, now: Instant) {
         let Some(number) = self.restore.as_ref().map(Bootstrap::number) else { return };
         tracing::info!(batch = %number, reason, "the way to the snapshot is left, and another one taken");
@@ -320,7 +322,7 @@ impl Engine {
         self.abandon();
     }
 
-    /// Puts the restore down. Restored rows stay, and are taken up when the plan comes back to it. Batches fetched behind it lose
+    /// Abandons the restore. Restored rows stay, and a later plan may resume from them. Batches fetched behind it lose
     /// their base.
     pub(super) fn abandon(&mut self) {
         if self.restore.take().is_some() {
@@ -331,7 +333,7 @@ impl Engine {
         }
     }
 
-    /// A batch that was announced is checked: it goes on to execution.
+    /// Takes the result of an announcement's check: a valid batch goes on to execution.
     fn checked_announced(
         &mut self,
         check: CheckAnnounced,

@@ -1,7 +1,7 @@
-//! [`Pace`]: how fast the pipeline works, beside what its prices say, and so when the target will be reached.
+//! [`Pace`]: how fast the pipeline really works, compared with its prices, and so when it will reach the target.
 //!
-//! Prices tell how different kinds of work compare, and which stage is the slowest. How long that really takes shows in the last seconds:
-//! what was done in them has a price too.
+//! Prices say how different kinds of work compare, and which stage is the slowest. The last seconds show how long that
+//! really takes: the work done in them has a price too.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use crate::plan::Load;
 
-/// The rate is that of so long.
+/// The time that the pace covers.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Samples are so far apart at least: together they span the window.
+/// Least time between samples: together they span the window.
 const STEP: Duration = Duration::from_millis(250);
-/// Before so long nothing shows, and the price counts alone.
+/// Before this much time nothing shows, and the price counts alone.
 const SHOWS: Duration = Duration::from_secs(1);
-/// Least seconds that are told while there is work.
+/// Least seconds to report while work is left.
 const LEAST_SECONDS: f64 = 0.01;
-/// The pipeline is at most so many times slower than its price, as far as that is told: one that stands still waits for something.
+/// The pipeline counts as at most this many times slower than its price: one that stands still waits for something.
 const SLOWER_MAX: f64 = 100.0;
 
 /// See the module.
@@ -25,16 +25,16 @@ const SLOWER_MAX: f64 = 100.0;
 pub(super) struct Pace {
     /// The work done since the node began to catch up.
     done: Load,
-    /// How much it was at some moments, oldest first; none before the first work since a pause.
+    /// That work at earlier times, oldest first; empty before the first work after a pause.
     samples: VecDeque<(Instant, Load)>,
 }
 
 impl Pace {
-    /// Notes work that a stage did.
+    /// Records work that a stage did.
     pub(super) fn done(&mut self, load: Load, now: Instant) {
         self.done = self.done.plus(load);
         let age = |at: Instant| now.saturating_duration_since(at);
-        // What lies before the first work, such as its way here, says nothing of the pace.
+        // The time before the first work, such as its fetch, says nothing about the pace.
         if self.samples.back().is_none_or(|(at, _)| age(*at) >= STEP) {
             self.samples.push_back((now, self.done));
         }
@@ -43,12 +43,13 @@ impl Pace {
         }
     }
 
-    /// There is no work. What lies before a pause says nothing of what comes after it.
+    /// Forgets the samples, because no work is left. The pace before a pause says nothing about the pace after it.
     pub(super) fn pause(&mut self) {
         self.samples.clear();
     }
 
-    /// Seconds that work takes which has a price, by how long the work of the last seconds took beside its price.
+    /// Seconds that the remaining work of price `left` takes, by how the time of the last seconds compares with the
+    /// price of their work.
     pub(super) fn seconds(&self, now: Instant, left: f64, price: impl Fn(&Load) -> f64) -> f64 {
         let shown = self.samples.front().and_then(|(at, before)| {
             let seconds = now.saturating_duration_since(*at).as_secs_f64();
@@ -68,12 +69,12 @@ mod tests {
         Load { execute, ..Load::default() }
     }
 
-    /// A second for each unit of gas: half as much as it takes.
+    /// A second for each unit of gas: half of what it takes here.
     fn price(load: &Load) -> f64 {
         load.execute
     }
 
-    /// Goal: where the pipeline is half as fast as its price, so it is thought to go on, after a second.
+    /// Goal: after a second, a pipeline that is half as fast as its price is expected to stay so.
     #[test]
     fn the_last_seconds_correct_the_price() {
         let start = Instant::now();

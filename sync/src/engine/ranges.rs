@@ -1,4 +1,4 @@
-//! Asking for ranges: how long each is, and in which mode it is followed.
+//! Requests for ranges: how long each is, and in which mode it is followed.
 
 use std::time::Duration;
 
@@ -16,31 +16,33 @@ use crate::{
     protocol::{Parts, RANGE_BATCHES_MAX, RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
-/// A range is as long as what its peer delivers in this time: short beside a hedge, long beside what a request costs.
+/// A range is as long as what its peer delivers in this time. That is short beside a hedge, and long beside the cost of
+/// a request.
 const PIECE_SECONDS: f64 = 0.25;
-/// Compressed bytes of a range, at least.
+/// Least compressed bytes of a range.
 const PIECE_BYTES_MIN: f64 = 128e3;
-/// A range is as long as so many batches behind its begin let it be.
+/// Number of next batches whose average decides the length of a range.
 const LOOK_BATCHES: u64 = 64;
-/// Ranges that wait for a peer with time: more would have the length of now when their turn comes.
+/// Most ranges that wait for a peer with room. The length of more would be outdated when their turn comes.
 const WAITING_RANGES: usize = 4;
-/// Beside ranges of deltas one that is replayed is executed in about so long.
+/// Beside ranges of deltas, a range that is replayed is executed in about this time.
 const REPLAY_SECONDS: f64 = 0.5;
-/// The first ranges beside ranges of deltas are replayed, as many as are executed in about so long, as far as costs are known then. On a
-/// slow link the first deltas take as long to come, and what is replayed behind them would wait for them.
+/// The first ranges of a mix are replayed: as many as are executed in about this time, by the costs that are known
+/// then. On a slow link the first deltas take as long to come, and replays behind them would wait for them.
 const HEAD_START_SECONDS: f64 = 0.5;
-/// Deltas of this many batches before the target come with all that the node keeps.
+/// Deltas of the last batches before the target, as many as this, come with all parts that the node keeps.
 const WHOLE_BATCHES: u64 = 64;
-/// How long deltas come alone, once a peer that claims to have the other parts was late.
+/// How long deltas come alone, after a peer that claims to have the other parts was late.
 const WHOLE_REST: Duration = Duration::from_secs(30);
-/// Ranges of deltas up to which others are lent to their peers: while one is on its way, the next is asked for.
+/// Other ranges are lent to peers with deltas while fewer ranges of deltas than this are requested: while one is in
+/// flight, the next is requested.
 const LENT_MAX: usize = 2;
 
 impl Engine {
-    /// Asks for ranges as far as the buffer allows. All have one mode, or a share of the batches is replayed and the others are
-    /// applied by deltas.
+    /// Asks for ranges while the buffer has room. All have one mode, or a share of the batches is replayed and the
+    /// others are applied by deltas.
     pub(super) fn fill(&mut self, mode: RangeMode, replayed: Option<f64>, candidates: &[Candidate]) {
-        // Answers that wait for their check are held beside the pieces that they are for.
+        // Answers that wait for their check are held in addition to their pieces.
         let budget = (u64::from(self.config.buffer_mib.get()) << 20).saturating_sub(self.checking.bytes());
         self.mode = Some(mode);
         if self.mix.is_some() && replayed.is_none() {
@@ -56,7 +58,7 @@ impl Engine {
                 let serving = candidates.iter().filter(|peer| peer.serves(mode, first));
                 Some((mode, serving.map(|peer| peer.head).max()?))
             };
-            // Where nobody serves a batch in the mode whose turn it is, the other one serves it.
+            // If no peer serves a batch in the mode whose turn it is, the plan's mode serves it.
             let turn = self.mix.map_or(mode, |mix| mix.turn());
             let Some((turn, target)) = target(turn).or_else(|| target(mode)) else { return };
             if self.streams.waiting_ranges(turn) >= WAITING_RANGES {
@@ -76,8 +78,7 @@ impl Engine {
         }
     }
 
-    /// Batches that are replayed before the first deltas, if ranges are followed in both modes from now on: no more than their share of what
-    /// is left.
+    /// Batches to replay before the first deltas, if a mix begins now: at most their share of what is left.
     fn head_start(&self, share: f64, candidates: &[Candidate]) -> f64 {
         let target = candidates.iter().map(|peer| peer.head).max();
         let left = target.map_or(0, |target| target.since(self.tail.last()));
@@ -98,18 +99,18 @@ impl Engine {
         self.tail.set_whole(first, is_whole || mode == RangeMode::Replay || !self.config.history);
     }
 
-    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Before that the head comes first,
-    /// and the backfill fetches them.
+    /// Whether deltas come with the other parts that the node keeps: near the target, if a peer has them. Further back
+    /// the head comes first, and the backfill fetches those parts.
     fn comes_whole(&self, first: BatchNumber, last: BatchNumber) -> bool {
         self.is_near(last) && self.are_whole(first)
     }
 
-    /// Whether a peer that is believed has all that the node keeps of a batch.
+    /// Whether a believed peer has all parts of a batch that the node keeps.
     fn are_whole(&self, number: BatchNumber) -> bool {
         self.wholes.iter().any(|(from, head)| *from <= number && number <= *head)
     }
 
-    /// Whether a batch is so near to the target that the node wants all that it keeps of it at once.
+    /// Whether a batch is so near the target that the node wants all of its parts at once.
     pub(super) fn is_near(&self, number: BatchNumber) -> bool {
         self.config.history && self.newest.since(number) < WHOLE_BATCHES
     }
@@ -122,18 +123,18 @@ impl Engine {
         }
     }
 
-    /// The work of a batch from there on, on an average of the next ones.
+    /// The average work of the next batches from `first` on.
     fn batch(&self, first: BatchNumber) -> Amount {
         self.course.amount(first.before(1), first.after(LOOK_BATCHES - 1)).times(1.0 / LOOK_BATCHES as f64)
     }
 
-    /// Compressed bytes of a batch from there on, as far as is known.
+    /// Estimated compressed bytes of a batch from `first` on.
     fn batch_bytes(&self, mode: RangeMode, first: BatchNumber) -> f64 {
         self.ratios.bytes(mode, &self.batch(first), self.fetched()).max(64.0)
     }
 
-    /// Batches of a range: a power of two, ending at a multiple of it. So followers whose links are alike ask for the same ranges,
-    /// and a peer makes each answer once for all of them.
+    /// Batches of a range, which ends at a multiple of a power of two. So followers with similar links ask for the same
+    /// ranges, and a peer makes each answer once for all of them.
     fn piece_batches(
         &self,
         first: BatchNumber,
@@ -151,7 +152,7 @@ impl Engine {
         to_boundary(first, 1 << count.ilog2())
     }
 
-    /// Batches of a range beside which there are ranges in the other mode: those must not wait for it for long.
+    /// Most batches of a range beside ranges in the other mode: those must not wait for it for long.
     fn mixed_batches_max(&self, mode: RangeMode, first: BatchNumber) -> u64 {
         match (self.mix, mode) {
             (Some(_), RangeMode::Replay) => (REPLAY_SECONDS / self.replay_seconds(first).max(1e-6)) as u64,
@@ -163,21 +164,21 @@ impl Engine {
         let needed = needed(mode);
         match mode {
             RangeMode::Replay if self.hints => needed.with(Parts::HINTS),
-            // Hints are for others: those who execute are helped by whoever keeps bodies.
+            // Hints are for others: peers that keep bodies serve them to peers that execute.
             RangeMode::Delta if is_whole => needed.with(Parts::BODY).with(Parts::RECEIPTS).with(Parts::HINTS),
             RangeMode::Delta if self.is_audited(first, last) => needed.with(Parts::BODY),
             _ => needed,
         }
     }
 
-    /// Whether a batch of a range will be executed again, which takes its body.
+    /// Whether a batch of a range will be audited, which takes its body.
     fn is_audited(&self, first: BatchNumber, last: BatchNumber) -> bool {
         let share = self.config.audit;
         let drawn = |number| crate::work::is_drawn(self.audit_seed, share, number);
         share > 0.0 && first.through(last).any(drawn)
     }
 
-    /// Ranges whose mode is no longer served get another mode, or are given up.
+    /// Gives another mode to ranges whose mode is no longer served, or gives them up.
     pub(super) fn remode(&mut self, candidates: &[Candidate]) {
         let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().collect();
         for (first, mode) in asked {
@@ -204,13 +205,14 @@ impl Engine {
         }
     }
 
-    /// Whether a range waits for peers that have all that the node keeps of it, and there are none any more: its deltas alone will do.
+    /// Whether a range waits for a peer that has all of its parts, and none is left: then its deltas alone will do.
     fn lost_whole(&self, first: BatchNumber, mode: RangeMode) -> bool {
         let asked_whole = mode == RangeMode::Delta && self.streams.needs_whole(&Key::Range(first));
         asked_whole && !self.are_whole(first) && self.may_turn(first, |streams, key| streams.is_waiting(key))
     }
 
-    /// Everything is followed in one mode from now on, also what was to be followed in the other one and nobody was asked for.
+    /// Ends a mix. From now on one mode follows everything, including ranges of the other mode that no peer was asked
+    /// for.
     fn end_mix(&mut self, mode: RangeMode, candidates: &[Candidate]) {
         let asked: Vec<(BatchNumber, RangeMode)> = self.tail.asked().filter(|(_, of)| *of != mode).collect();
         for (first, _) in asked {
@@ -221,9 +223,9 @@ impl Engine {
         }
     }
 
-    /// Executes the range that everything else waits for if its deltas fail to come. Either nobody has room for the request or the answer
-    /// is late, and a peer that lacks its deltas serves its bodies. Callers call it when nobody else can be asked. Returns whether the
-    /// range is now replayed.
+    /// Executes the range that everything else waits for if its deltas fail to come. Either no peer has room for the
+    /// request or the answer is late, and a peer that lacks its deltas serves its bodies. Call this when no other peer
+    /// can be asked. Returns whether the range is now replayed.
     pub(super) fn take_over(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let may = self.may_change(Mode::Replay);
         let awaited = self.tail.awaited().filter(|_| may);
@@ -243,8 +245,9 @@ impl Engine {
         takes
     }
 
-    /// If the awaited range was asked for with all its parts and is late, asks a peer that keeps less for its deltas alone; with `proven`,
-    /// only a peer that has delivered. So a peer that claims everything and sends nothing delays the head once. Returns whether it asks.
+    /// If the awaited range was requested with all its parts and is late, asks a peer that keeps less for its deltas
+    /// alone. With `proven`, asks only a peer that has delivered. So a peer that claims everything and sends nothing
+    /// delays the head once. Returns whether it asks.
     pub(super) fn take_alone(&mut self, candidates: &[Candidate], proven: bool, now: Instant) -> bool {
         let Some(first) = self.tail.awaited().filter(|first| self.streams.needs_whole(&Key::Range(*first)))
         else {
@@ -270,8 +273,9 @@ impl Engine {
         takes
     }
 
-    /// As [`Engine::take_over`], before the next stranger is asked for what the last one owes, if a peer that delivered has the bodies and
-    /// none that did has the deltas. Strangers may all be the same one: under ever new keys they would hold this range up one by one.
+    /// Runs [`Engine::take_over`] before the next stranger is asked for what the last one owes. It does so if a proven
+    /// peer has the bodies and no proven one has the deltas. All strangers may be one peer: under ever new keys it
+    /// would hold this range up again and again.
     pub(super) fn take_over_from_strangers(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let Some(first) = self.tail.awaited().filter(|first| !self.streams.is_waiting(&Key::Range(*first)))
         else {
@@ -281,9 +285,9 @@ impl Engine {
         is_proven(RangeMode::Replay) && !is_proven(RangeMode::Delta) && self.take_over(candidates, now)
     }
 
-    /// Asks for the deltas of the last range that is to be replayed, where peers that serve no bodies have nothing to do and deliver before
-    /// execution comes there. So these peers work until both meet, whatever the share was planned to be. Returns whether a range was
-    /// lent.
+    /// Asks for the deltas of the last range that is to be replayed, if idle peers without bodies deliver them before
+    /// execution gets there. So these peers work until both ends meet, whatever share was planned. Returns whether a
+    /// range was lent.
     pub(super) fn lend(&mut self, candidates: &[Candidate]) -> bool {
         let asked = self.tail.asked().filter(|(_, mode)| *mode == RangeMode::Delta).count();
         if asked >= LENT_MAX || !self.may_change(Mode::Delta) {
@@ -295,7 +299,7 @@ impl Engine {
             let has_deltas = |number| peer.serves(RangeMode::Delta, number);
             has_deltas(first) && has_deltas(last) && !peer.serves(RangeMode::Replay, first)
         };
-        // A peer that owes an answer for too long has no room. Those that stall, however many, hold two ranges up at a time.
+        // A peer with an overdue answer has no room. Peers that stall, however many, hold up two ranges at a time.
         let has_room = |peer: &&Candidate| self.streams.links.has_room(&peer.peer, bytes);
         let serving = candidates.iter().filter(has_deltas_alone).filter(has_room);
         let comes = serving.map(|peer| self.streams.links.expected(&peer.peer, bytes)).min();
@@ -309,30 +313,30 @@ impl Engine {
         lends
     }
 
-    /// Whether ranges may get another mode, this one. Behind a snapshot nothing waits for a range.
+    /// Whether ranges may change to this mode. Behind a snapshot nothing waits for a range.
     fn may_change(&self, mode: Mode) -> bool {
         self.config.mode == Mode::Auto && !self.config.forbid.contains(&mode) && self.restore.is_none()
     }
 
-    /// Seconds that replaying a batch takes here, from there on.
+    /// Average seconds to replay a batch on this machine, from `first` on.
     fn replay_seconds(&self, first: BatchNumber) -> f64 {
         let amount = self.batch(first);
         let load = Load::of(RangeMode::Replay, &amount, Before::Prepare, &self.ratios, self.fetched());
         self.seconds_to_replay(&load)
     }
 
-    /// Seconds that preparing and executing takes here.
+    /// Seconds to prepare and execute a load on this machine.
     fn seconds_to_replay(&self, load: &Load) -> f64 {
         let costs = self.stages.costs();
         load.execute * costs.execute + load.prepare * costs.prepare
     }
 
-    /// Compressed bytes of a range, as far as is known.
+    /// Estimated compressed bytes of a range.
     fn range_bytes(&self, mode: RangeMode, first: BatchNumber, last: BatchNumber) -> u64 {
         self.ratios.bytes(mode, &self.course.amount(first.before(1), last), self.fetched()) as u64
     }
 
-    /// Whether a range can still be asked for in another way.
+    /// Whether a range can still be requested in another way.
     fn may_turn(&self, first: BatchNumber, is_free: impl Fn(&Streams, &Key) -> bool) -> bool {
         let key = Key::Range(first);
         is_free(&self.streams, &key) && !self.checking.has(&key, &self.jobs.checks)
@@ -351,7 +355,7 @@ impl Engine {
     }
 }
 
-/// The parts that a range must have.
+/// The parts that a range must have in a mode.
 pub(super) fn needed(mode: RangeMode) -> Parts {
     match mode {
         RangeMode::Replay => Parts::BODY,

@@ -13,11 +13,11 @@ use crate::{
     work::{Alarm, Committed, HintUse},
 };
 
-/// Rates are of so long.
+/// The time that a rate covers.
 const RATE_WINDOW: Duration = IDLE_AFTER;
-/// Runs of batches under way that the status lists.
+/// Most runs of batches in flight that the status lists.
 const RANGES_SHOWN_MAX: usize = 32;
-/// How many samples of the rate are kept.
+/// Most samples kept for the rates.
 const RATE_SAMPLES: usize = 64;
 
 /// Counts the work done since the start.
@@ -38,7 +38,7 @@ pub(super) struct Counters {
     active: Duration,
     active_since: Option<Instant>,
     phase: Phase,
-    /// Head and transactions at some moments, oldest first.
+    /// Head and transactions at earlier times, oldest first.
     samples: VecDeque<(Instant, BatchNumber, u64)>,
 }
 
@@ -83,10 +83,10 @@ impl Counters {
         self.samples.push_back((now, head, self.transactions));
     }
 
-    /// Batches and transactions per second of late; 0 when none came for as long as [`RATE_WINDOW`].
+    /// Recent batches and transactions per second; 0 if none came within [`RATE_WINDOW`].
     fn rates(&self, now: Instant, head: BatchNumber) -> (f64, f64) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
-        // The counts at the window's begin equal those of the last sample before it.
+        // The counts at the window's start equal those of the last sample before it.
         let before = self.samples.iter().rfind(|(at, ..)| age(at) >= RATE_WINDOW);
         let Some((at, first, transactions)) = before.or(self.samples.front()) else { return (0.0, 0.0) };
         let seconds = age(at).min(RATE_WINDOW).as_secs_f64().max(0.1);
@@ -107,7 +107,8 @@ impl Counters {
 }
 
 impl Engine {
-    /// Notes what the node does now. At the head this changes with every batch, so that what operators read is not made here.
+    /// Records what the node does now. At the head this changes with every batch, so the operators' texts are not made
+    /// here.
     pub(super) fn note(&mut self, plan: &Plan, holds: bool) {
         let of_mode = |mode| match mode {
             RangeMode::Replay => Phase::Replay,
@@ -137,7 +138,7 @@ impl Engine {
         let active = counters.active
             + counters.active_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let waypoint = Some(self.waypoint).filter(|waypoint| *waypoint > self.head);
-        // The waypoint's batch is certified, by the operator's word, whichever peers are connected.
+        // The operator vouches for the waypoint's batch, whichever peers are connected.
         let target = self.newest.max(self.head).max(self.waypoint);
         let (batches_per_second, transactions_per_second) = counters.rates(now, self.head);
         let gap = target.since(self.head);
@@ -191,8 +192,8 @@ impl Engine {
         }
     }
 
-    /// Seconds to the target: the work ahead at the pipeline's pace, behind the rows of a restore. None while nobody can tell: no peer is
-    /// connected, or none has the next batch.
+    /// Seconds to the target: the work ahead at the pipeline's pace, after the rows of a restore. `None` while nobody
+    /// can tell: no peer is connected, or none has the next batch.
     fn eta_seconds(&self, snapshot: Option<&SnapshotStatus>, now: Instant) -> Option<f64> {
         let plan = match &self.restore {
             Some(restore) => restore.behind.as_ref().or(self.plan.as_ref())?,
@@ -203,7 +204,7 @@ impl Engine {
         }
         let price = |load: &Load| price::of(load, self.stages.costs(), self.cores, &plan.supply).seconds;
         let seconds = match (&self.restore, snapshot.and_then(|snapshot| snapshot.eta_seconds)) {
-            // Its rows come first, and nothing else moves meanwhile.
+            // The restore's rows come first, and nothing else moves meanwhile.
             (Some(_), Some(rows)) => rows + price(&plan.load),
             (Some(restore), None) => {
                 let all = self.plan.as_ref().map_or(0.0, |plan| plan.seconds);
@@ -215,7 +216,7 @@ impl Engine {
         Some(self.pace.seconds(now, seconds.max(0.0), price)).filter(|seconds| seconds.is_finite())
     }
 
-    /// Each way on with its price, and the batches under way.
+    /// Each way to the target with its price, and the batches in flight.
     fn plan_status(&self, now: Instant) -> PlanStatus {
         let candidates = self.candidates(now);
         let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
@@ -245,7 +246,7 @@ impl Engine {
         }
     }
 
-    /// The reason why the node waits, or `None` while it works.
+    /// Returns why the node waits, or `None` while it works.
     fn waiting(&self, now: Instant) -> Option<Waiting> {
         let retry_ms = |at: Instant| at.saturating_duration_since(now).as_millis() as u64;
         if self.jobs.is_working() {
@@ -281,7 +282,7 @@ impl Engine {
 mod tests {
     use super::*;
 
-    /// Goal: a rate is that of the last seconds: it is 0 when nothing came for as long, and what came since counts in full.
+    /// Goal: a rate covers the last seconds: it is 0 if nothing came in them, and what came after that counts in full.
     #[test]
     fn rates_are_of_the_last_seconds_and_end_at_zero() {
         let start = Instant::now();

@@ -33,12 +33,12 @@ pub(super) const A: PeerId = PublicKey([1; 32]);
 pub(super) const B: PeerId = PublicKey([2; 32]);
 pub(super) const C: PeerId = PublicKey([3; 32]);
 
-/// How long a busy peer wants not to be asked.
+/// How long a busy peer asks to be left alone.
 const SECOND: Duration = Duration::from_secs(1);
-/// The way to a distant peer and back.
+/// The round trip to a distant peer.
 const ROUND_TRIP: Duration = Duration::from_millis(150);
 
-/// A request that nobody answered yet.
+/// A request without an answer.
 #[derive(Debug)]
 pub(super) struct Open {
     id: RequestId,
@@ -54,7 +54,7 @@ pub(super) struct Rig {
     pub(super) now: Instant,
     pub(super) open: Vec<Open>,
     pub(super) bans: Vec<(PeerId, String)>,
-    /// Peers that do not tell of themselves.
+    /// Peers that do not answer requests for their summary.
     pub(super) quiet: Vec<PeerId>,
     /// Whether jobs wait in `held` until [`Rig::work`].
     pub(super) holds_jobs: bool,
@@ -66,17 +66,17 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// A node that applies deltas, behind that batch.
+    /// A node that applies deltas, with its head at batch `head`.
     pub(super) fn at_head(head: u64) -> Rig {
         Node::new(Mode::Delta, head).rig()
     }
 
-    /// The node after a kill, set up in another way, on the same store.
+    /// The node after a kill, with another setup, on the same store.
     pub(super) fn restarted(self, node: Node) -> Rig {
         node.rig_with(self.chain, self.store)
     }
 
-    /// Lets range deltas take so many bytes of memory.
+    /// Sets the bytes of memory that range deltas may take.
     pub(super) fn range_delta_bytes(self, bytes: u64) -> Rig {
         Rig { worker: self.worker.with_range_delta_bytes(bytes), ..self }
     }
@@ -94,13 +94,13 @@ impl Rig {
         self.connect();
     }
 
-    /// A connected peer has more by now, and does not say so.
+    /// Lets a connected peer have more, without reporting it.
     pub(super) fn grow(&mut self, peer: PeerId, promise: Promise) -> &mut Rig {
         self.peers.iter_mut().filter(|(other, _)| *other == peer).for_each(|(_, it)| *it = promise.clone());
         self
     }
 
-    /// A quiet peer tells of itself, if it was asked to: now it is known how long it takes.
+    /// Lets a quiet peer answer requests for its summary. That shows its round trip.
     pub(super) fn tell(&mut self, peer: PeerId) -> &mut Rig {
         let promise = self.peers.iter().find(|(other, _)| *other == peer).map(|(_, promise)| promise.clone());
         let summary = promise.unwrap().summary(self.chain);
@@ -111,7 +111,7 @@ impl Rig {
         self.step()
     }
 
-    /// A peer tells of a batch that it checked and has not committed.
+    /// Lets a peer announce a batch that it checked and has not committed.
     pub(super) fn rumour(&mut self, peer: PeerId, number: u64) -> &mut Rig {
         self.engine.handle_rumour(peer, BatchNumber::new(number), self.now);
         self.step()
@@ -130,7 +130,7 @@ impl Rig {
         self.engine.handle_peers(&connected, self.now);
     }
 
-    /// Does what the engine asks for, until it asks for nothing that the script has to answer. No time passes.
+    /// Carries out effects until the engine waits for the script. No time passes.
     pub(super) fn step(&mut self) -> &mut Rig {
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
@@ -161,7 +161,7 @@ impl Rig {
         self.engine.handle_done(id, done, Duration::from_millis(1), self.now).unwrap();
     }
 
-    /// Does the jobs that were held.
+    /// Runs the held jobs.
     pub(super) fn work(&mut self) -> &mut Rig {
         for (id, job) in std::mem::take(&mut self.held) {
             self.run(id, job);
@@ -169,7 +169,7 @@ impl Rig {
         self.step()
     }
 
-    /// Does the checks among the jobs that are held.
+    /// Runs the checks among the held jobs.
     pub(super) fn work_checks(&mut self) -> &mut Rig {
         let is_check = |(_, job): &(JobId, Job)| matches!(job, Job::CheckRange { .. });
         let (checks, held) = std::mem::take(&mut self.held).into_iter().partition(is_check);
@@ -179,17 +179,17 @@ impl Rig {
         self.step()
     }
 
-    /// Has the jobs that are held done in the other order.
+    /// Reverses the order of the held jobs.
     pub(super) fn reverse_held(&mut self) {
         self.held.reverse();
     }
 
-    /// How many jobs are held.
+    /// Number of held jobs.
     pub(super) fn held_jobs(&self) -> usize {
         self.held.len()
     }
 
-    /// The requests to a peer that are still unanswered.
+    /// The unanswered requests to a peer.
     pub(super) fn asked(&self, peer: PeerId) -> Vec<&Request> {
         self.open.iter().filter(|open| open.peer == peer).map(|open| &open.request).collect()
     }
@@ -200,7 +200,7 @@ impl Rig {
         self.open.iter().filter(|open| is_it(&open.request)).map(|open| open.peer).collect()
     }
 
-    /// A peer is asked for the batches from `first` on.
+    /// Checks that a peer is asked for the batches from `first` on.
     #[track_caller]
     pub(super) fn expect_range(&mut self, peer: PeerId, first: u64) -> &mut Rig {
         let asked = self.asked_for_range(first);
@@ -208,7 +208,7 @@ impl Rig {
         self
     }
 
-    /// A peer answers whatever it was asked for, and what it is asked for then.
+    /// Answers all of the peer's requests, including follow-ups.
     pub(super) fn serve(&mut self, peer: PeerId) -> &mut Rig {
         while self.open.iter().any(|open| open.peer == peer) {
             self.answer(peer);
@@ -216,13 +216,13 @@ impl Rig {
         self
     }
 
-    /// A peer answers what it was asked for.
+    /// Answers all of the peer's open requests.
     pub(super) fn answer(&mut self, peer: PeerId) -> &mut Rig {
         self.answer_if(peer, |_| true)
     }
 
-    /// A distant peer answers what it was asked for, one round trip after the other, until the node is at a batch. Returns how many these
-    /// were.
+    /// Lets a distant peer answer its requests, one round trip after the other, until the node's head is `head`.
+    /// Returns the number of round trips.
     #[track_caller]
     pub(super) fn rounds(&mut self, peer: PeerId, head: u64) -> usize {
         let mut rounds = 0;
@@ -240,7 +240,7 @@ impl Rig {
         rounds
     }
 
-    /// A peer answers these of the requests that it got.
+    /// Answers the peer's open requests that `which` selects.
     pub(super) fn answer_if(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> &mut Rig {
         for open in self.take(|open| open.peer == peer && which(&open.request)) {
             let payload = codec::encode("request", &open.request).unwrap();
@@ -251,7 +251,7 @@ impl Rig {
         self.step()
     }
 
-    /// A peer answers the first of these of the requests that it got; false if it got none.
+    /// Answers the first of the peer's open requests that `which` selects. Returns false if it has none.
     pub(super) fn answer_one(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> bool {
         let first = self.open.iter().find(|open| open.peer == peer && which(&open.request));
         let Some(request) = first.map(|open| open.request.clone()) else { return false };
@@ -259,7 +259,7 @@ impl Rig {
         true
     }
 
-    /// A peer answers what it was asked for with these bytes.
+    /// Answers all of the peer's open requests with these bytes.
     pub(super) fn lie(&mut self, peer: PeerId, bytes: &[u8]) -> &mut Rig {
         for open in self.take(|open| open.peer == peer) {
             self.engine.handle_answer(open.id, Ok(bytes.to_vec()), self.now);
@@ -267,13 +267,13 @@ impl Rig {
         self.step()
     }
 
-    /// A peer has no time for what it was asked for.
+    /// Refuses all of the peer's open requests as busy.
     pub(super) fn busy(&mut self, peer: PeerId) -> &mut Rig {
         self.fail(peer, |peer, _| NetworkError::Refused { peer, refusal: Refusal::busy(SECOND, "busy") });
         self.step()
     }
 
-    /// A peer refuses these of the requests that it got: it cannot serve them.
+    /// Refuses the peer's open requests that `which` selects: the peer cannot serve them.
     pub(super) fn refuse_if(&mut self, peer: PeerId, which: impl Fn(&Request) -> bool) -> &mut Rig {
         for open in self.take(|open| open.peer == peer && which(&open.request)) {
             let refused = NetworkError::Refused { peer, refusal: Refusal::not_kept("too large") };
@@ -294,7 +294,7 @@ impl Rig {
         taken
     }
 
-    /// Time passes; answers that are due by then are late.
+    /// Lets time pass. Requests whose deadline is reached by then fail.
     pub(super) fn wait(&mut self, time: Duration) -> &mut Rig {
         let end = self.now + time;
         self.step();
@@ -305,7 +305,7 @@ impl Rig {
         self
     }
 
-    /// Time passes until a timer ends.
+    /// Lets time pass until a timer ends.
     #[track_caller]
     pub(super) fn until(&mut self, timer: Timer) -> &mut Rig {
         self.step();
@@ -314,7 +314,7 @@ impl Rig {
         self.wait(at - self.now)
     }
 
-    /// When something happens that no script decides.
+    /// When the next event happens that no script decides.
     fn next(&self) -> Option<Instant> {
         let ends = self.open.iter().map(|open| open.ends).min();
         [self.engine.poll_timeout(), ends].into_iter().flatten().min()
@@ -334,32 +334,32 @@ impl Rig {
         self.step();
     }
 
-    /// A batch is announced by a peer.
+    /// Lets a peer announce a batch.
     pub(super) fn announce(&mut self, from: PeerId, number: u64) -> &mut Rig {
         self.engine.handle_broadcast(from, announcement_of(self.chain, number), self.now);
         self.step()
     }
 
-    /// Somebody else in this process puts a batch together.
+    /// Lets others in this process begin to assemble a batch.
     pub(super) fn coming(&mut self, number: u64) -> &mut Rig {
         self.engine.handle_coming(BatchNumber::new(number), self.now + Duration::from_secs(2));
         self.step()
     }
 
-    /// It gives it up.
+    /// Lets the others give that batch up.
     pub(super) fn not_coming(&mut self, number: u64) -> &mut Rig {
         self.engine.handle_not_coming(BatchNumber::new(number), self.now);
         self.step()
     }
 
-    /// Somebody else in this process commits a batch.
+    /// Lets others in this process commit a batch.
     pub(super) fn commit(&mut self, number: u64) -> &mut Rig {
         self.chain.commit_to(&self.store, BatchNumber::new(number));
         self.engine.handle_head(BatchNumber::new(number), self.now);
         self.step()
     }
 
-    /// The head that the engine stands at; the store's is the same.
+    /// The engine's head; the store has the same one.
     pub(super) fn head(&self) -> u64 {
         assert_eq!(self.store.head().unwrap().header.number, self.engine.head());
         self.engine.head().get()
@@ -369,7 +369,7 @@ impl Rig {
         self.engine.status(self.now)
     }
 
-    /// Nobody is banned, and only this peer counted as failing.
+    /// Checks that no peer is banned, and that only this peer counts as failing.
     #[track_caller]
     pub(super) fn blame_only(&self, peer: PeerId) {
         let status = self.status();
@@ -377,7 +377,7 @@ impl Rig {
         assert!(self.bans.is_empty() && status.peers.iter().all(is_fine), "{:#?}", status.peers);
     }
 
-    /// Nobody is banned, or counted as failing.
+    /// Checks that no peer is banned or counts as failing.
     #[track_caller]
     pub(super) fn blames_nobody(&self) {
         let status = self.status();

@@ -1,5 +1,5 @@
-//! [`Rumours`]: batches that peers have by hearsay, before their own summaries say so. Peers tell of a batch once they have checked it,
-//! which is before they commit it.
+//! [`Rumours`]: batches that peers say they have, before their summaries show it. Peers announce a batch once they have
+//! checked it, which is before they commit it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,9 +7,9 @@ use slipstream_network::PeerId;
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
 
-/// How long a peer that told of a batch may take to commit it before it is asked again. The pause doubles each time.
+/// How long a peer may take to commit a batch that it announced before it is asked again. The pause doubles each time.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often it is asked. Its word costs it nothing.
+/// How often a peer is asked about one batch: its word costs it nothing.
 const ASKS_MAX: u32 = 5;
 
 #[derive(Debug)]
@@ -19,12 +19,12 @@ struct Rumour {
     asks: u32,
 }
 
-/// See the module. Of each peer one.
+/// See the module. One for each peer at most.
 #[derive(Debug, Default)]
 pub(super) struct Rumours(BTreeMap<PeerId, Rumour>);
 
 impl Rumours {
-    /// A peer has a batch, or soon will.
+    /// Records that a peer has a batch, or soon will.
     pub(super) fn add(&mut self, peer: PeerId, number: BatchNumber, now: Instant) {
         let rumour = self.0.entry(peer).or_insert(Rumour { number, ask_at: now, asks: 0 });
         if number > rumour.number {
@@ -32,12 +32,12 @@ impl Rumours {
         }
     }
 
-    /// Forgets what has come true, or was asked for often enough.
+    /// Forgets rumours that came true, or that were asked about often enough.
     pub(super) fn retain(&mut self, is_open: impl Fn(&PeerId, BatchNumber) -> bool) {
         self.0.retain(|peer, rumour| rumour.asks < ASKS_MAX && is_open(peer, rumour.number));
     }
 
-    /// The peers that are to be asked now.
+    /// The peers to ask now.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<PeerId> {
         let due = self.0.iter_mut().filter(|(_, rumour)| rumour.ask_at <= now);
         due.map(|(peer, rumour)| {
@@ -48,7 +48,7 @@ impl Rumours {
         .collect()
     }
 
-    /// When somebody is to be asked next.
+    /// When to ask the next peer.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.values().map(|rumour| rumour.ask_at).min()
     }
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a peer is asked at once and a few times more, until its summary has the batch.
+    /// Goal: a peer is asked at once and a few more times, until its summary has the batch.
     #[test]
     fn asked_a_few_times() {
         let (mut rumours, start, peer) = (Rumours::default(), Instant::now(), PublicKey([1; 32]));

@@ -1,4 +1,4 @@
-//! [`Stages`]: how busy each stage is, how fast, and what its work costs.
+//! [`Stages`]: how busy and how fast each stage is, and what its work costs.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::plan::{Measured, price::Costs};
 
-/// The stages of the pipeline, in their order.
+/// The stages of the pipeline, in order.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -35,7 +35,7 @@ impl Stage {
     /// All stages, in the order of the pipeline.
     pub const ALL: &'static [Stage] = <Stage as strum::VariantArray>::VARIANTS;
 
-    /// As it stands in the status and in metrics.
+    /// Its name in the status and in metrics.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -44,23 +44,23 @@ impl Stage {
 /// One stage, for operators.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StageStatus {
-    /// Which.
+    /// The stage.
     pub stage: Stage,
-    /// Share of the last seconds in which it worked, in percent. Several jobs at once count each, so that it may pass 100.
+    /// Share of the last seconds in which it worked, in percent. Several jobs at once count each, so it may exceed 100.
     pub busy_percent: f64,
     /// Bytes that wait for it.
     pub queue_bytes: u64,
-    /// Bytes that it worked off in the last seconds, per second.
+    /// Bytes per second that it processed in the last seconds.
     pub bytes_per_second: f64,
     /// Seconds of work since start.
     pub busy_seconds: f64,
-    /// Bytes since start.
+    /// Bytes processed since start.
     pub bytes: u64,
 }
 
-/// After this time a measurement counts half.
+/// Half-life of a measurement.
 const HALF_LIFE: Duration = Duration::from_secs(2);
-/// When nothing came for so long, rates are 0.
+/// If nothing came for this long, rates are 0.
 pub(super) const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +75,7 @@ struct Meter {
 #[derive(Debug)]
 pub(super) struct Stages {
     meters: [Meter; Stage::ALL.len()],
-    /// Time that the decayed sums stand for.
+    /// Time that the decayed sums cover.
     window: f64,
     at: Instant,
     pub(super) measured: Measured,
@@ -86,12 +86,12 @@ impl Stages {
         Stages { meters: Default::default(), window: 0.0, at: now, measured: Measured::new(costs) }
     }
 
-    /// What the work costs here.
+    /// The costs of work on this machine.
     pub(super) fn costs(&self) -> &Costs {
         &self.measured.costs
     }
 
-    /// Notes work of a stage.
+    /// Records work of a stage.
     pub(super) fn worked(&mut self, stage: Stage, now: Instant, took: Duration, bytes: u64) {
         self.decay(now);
         let meter = &mut self.meters[stage as usize];

@@ -1,7 +1,7 @@
 //! [`Streams`]: the things wanted, the peers asked for each, and when to ask another peer too.
 //!
-//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it. That happens one after
-//! the other as they fail, or at once when an answer takes longer than usual.
+//! A thing wanted stays here until an answer to it passed its checks. Several peers may be asked for it: one after the
+//! other as they fail, or another one in addition when an answer takes longer than usual.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,29 +20,29 @@ use crate::{
     protocol::{RangeRequest, Request},
 };
 
-/// Names a thing wanted; things are asked for in this order.
+/// Identifies a thing wanted. Things are asked for in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Key {
     /// Headers along the gap, for their totals.
     Survey,
     /// The first part of a snapshot.
     Offer,
-    /// The headers up to it.
+    /// The headers up to the snapshot.
     Headers,
-    /// Batches from here on.
+    /// Batches from this one on.
     Range(BatchNumber),
     /// The siblings of the range that begins here.
     Siblings(Path),
-    /// Rows, or what changed in them, from here on.
+    /// Rows, or the changes in them, from this path on.
     Chunk(Path),
     /// Contract code by its hashes.
     Codes,
 }
 
-/// The peer's offer that a request needs.
+/// What a peer must serve to get a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Needs {
-    /// A certified head as high as this, and some of the batches up to it.
+    /// A certified head as high as this, and batches of any kind.
     Head(BatchNumber),
     /// A batch in a mode.
     Batch(RangeMode, BatchNumber),
@@ -50,7 +50,7 @@ pub(super) enum Needs {
     Whole(BatchNumber),
     /// The snapshot of this batch.
     Snapshot(BatchNumber),
-    /// A snapshot, and the deltas after a batch.
+    /// The deltas after the first batch, and the snapshot of the second.
     RangeDelta(BatchNumber, BatchNumber),
 }
 
@@ -73,7 +73,7 @@ impl Needs {
 pub(super) struct Wanted {
     pub(super) request: Request,
     pub(super) needs: Needs,
-    /// Bytes that the answer is thought to have.
+    /// Expected bytes of the answer.
     pub(super) bytes: u64,
     flights: Vec<RequestId>,
 }
@@ -81,7 +81,7 @@ pub(super) struct Wanted {
 /// The subject of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum About {
-    /// Any peer that has it may answer.
+    /// A thing wanted: any peer that has it may answer.
     Wanted(Key),
     /// The summary of this peer.
     Summary,
@@ -92,9 +92,9 @@ pub(super) enum About {
     },
     /// Batches of the backfill.
     Past {
-        /// What was asked for.
+        /// The request that was sent.
         request: RangeRequest,
-        /// The head that the peer had shown when it was asked.
+        /// The peer's head when it was asked.
         head: BatchNumber,
     },
     /// The past states of the backfill.
@@ -106,30 +106,30 @@ pub(super) enum About {
     },
 }
 
-/// One request under way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub(super) about: About,
     pub(super) peer: PeerId,
     pub(super) sent: Sent,
-    /// The head that the peer had shown when it was asked.
+    /// The peer's head when it was asked.
     pub(super) head: BatchNumber,
     hedge_at: Instant,
     is_overdue: bool,
 }
 
-/// Peers asked for one thing at once, at most.
+/// Most peers asked for one thing at once.
 const FLIGHTS_MAX: usize = 3;
-/// As many requests for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked, and
-/// gets no other request meanwhile. So silent strangers delay the first range only for the time that it takes to ask each of them
-/// once.
+/// The same for the thing that everything else of its kind waits for. Each peer is late by the time the next is asked,
+/// and gets no other request meanwhile. So silent strangers delay the first range only for the time that it takes to
+/// ask each of them once.
 const URGENT_FLIGHTS_MAX: usize = 16;
-/// Hedging sooner than this would answer every hiccup with twice the traffic.
+/// Least time before a hedge. Sooner, every hiccup would double the traffic.
 const HEDGE_MIN: Duration = Duration::from_millis(100);
-/// An answer is late when it takes so many times what is expected of its peer.
+/// An answer is late when it takes this many times as long as expected of its peer.
 const HEDGE_FACTOR: f64 = 2.0;
 
-/// All that is wanted and under way.
+/// Everything wanted, and all requests in flight.
 #[derive(Debug)]
 pub(super) struct Streams {
     wanted: BTreeMap<Key, Wanted>,
@@ -142,18 +142,18 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Nothing is wanted. Answers may take `deadline`.
+    /// Begins with nothing wanted. Answers may take `deadline`.
     pub(super) fn new(deadline: Duration, defences: Defences) -> Streams {
         let (wanted, flights, links) = Default::default();
         Streams { wanted, flights, links, deadline, defences, next: 0, hedges: 0 }
     }
 
-    /// Wants something; does nothing if it is wanted already.
+    /// Adds a thing wanted; does nothing if it is wanted already.
     pub(super) fn want(&mut self, key: Key, request: Request, needs: Needs, bytes: u64) {
         self.wanted.entry(key).or_insert(Wanted { request, needs, bytes, flights: Vec::new() });
     }
 
-    /// Its answer is thought to have so many bytes, as long as nobody was asked for it.
+    /// Updates the expected bytes of an answer, as long as no peer was asked for it.
     pub(super) fn estimate(&mut self, key: &Key, bytes: u64) {
         if let Some(wanted) = self.wanted.get_mut(key).filter(|wanted| wanted.flights.is_empty()) {
             wanted.bytes = bytes;
@@ -169,23 +169,23 @@ impl Streams {
         self.wanted.get(key)
     }
 
-    /// Whether a wanted range is to come with all that the node keeps.
+    /// Whether a wanted range must come with all parts that the node keeps.
     pub(super) fn needs_whole(&self, key: &Key) -> bool {
         self.wanted.get(key).is_some_and(|wanted| matches!(wanted.needs, Needs::Whole(_)))
     }
 
-    /// Whether nobody is asked for it at the moment.
+    /// Whether it is wanted and no peer is asked for it now.
     pub(super) fn is_waiting(&self, key: &Key) -> bool {
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.is_empty())
     }
 
-    /// Whether every peer that is asked for it is late.
+    /// Whether every peer asked for it is late.
     pub(super) fn is_late(&self, key: &Key, now: Instant) -> bool {
         let is_late = |id| self.flights.get(id).is_none_or(|flight: &Flight| flight.hedge_at <= now);
         self.wanted.get(key).is_some_and(|wanted| wanted.flights.iter().all(is_late))
     }
 
-    /// No other peer can take a late request in its present form: marks its peers overdue.
+    /// Marks the peers of a late request overdue. Call if no other peer can take the request in its present form.
     pub(super) fn mark_overdue(&mut self, key: &Key) {
         let Some(wanted) = self.wanted.get(key) else { return };
         for id in &wanted.flights {
@@ -196,7 +196,7 @@ impl Streams {
         }
     }
 
-    /// Ranges in a mode that nobody is asked for at the moment.
+    /// Number of wanted ranges in a mode that no peer is asked for now.
     pub(super) fn waiting_ranges(&self, mode: RangeMode) -> usize {
         let is_of = |wanted: &&Wanted| match wanted.needs {
             Needs::Batch(of, _) => of == mode,
@@ -206,18 +206,19 @@ impl Streams {
         self.wanted.values().filter(is_of).filter(|wanted| wanted.flights.is_empty()).count()
     }
 
-    /// Bytes of the state chunks that are wanted, as estimated.
+    /// Estimated bytes of the wanted state chunks.
     pub(super) fn chunk_bytes(&self) -> u64 {
         let chunks = self.wanted.iter().filter(|(key, _)| matches!(key, Key::Chunk(_)));
         chunks.map(|(_, wanted)| wanted.bytes).sum()
     }
 
-    /// State chunks that are wanted.
+    /// Number of wanted state chunks.
     pub(super) fn chunks(&self) -> usize {
         self.wanted.keys().filter(|key| matches!(key, Key::Chunk(_))).count()
     }
 
-    /// It came, or nobody wants it any more: what is still under way is cancelled. Returns the peers that were late with it.
+    /// Removes a thing that came or is no longer wanted, and cancels its open requests. Returns the peers that were
+    /// late with it.
     pub(super) fn settle(&mut self, key: &Key, effects: &mut Effects) -> Vec<PeerId> {
         let Some(wanted) = self.wanted.remove(key) else { return Vec::new() };
         let mut late = Vec::new();
@@ -241,7 +242,7 @@ impl Streams {
         }
     }
 
-    /// Asks one certain peer `now`, for an answer of about `bytes`.
+    /// Asks one given peer at `now`, for an answer of about `bytes` bytes.
     pub(super) fn ask(
         &mut self,
         peer: PeerId,
@@ -279,8 +280,8 @@ impl Streams {
         Some(flight)
     }
 
-    /// Asks for what nobody is asked for, and asks somebody else where an answer is late. `checking` names what came and is being
-    /// checked. Returns whether anybody was asked.
+    /// Asks for things that no peer is asked for, and asks another peer if an answer is late. `checking` says whether
+    /// an answer came and is being checked. Returns whether any peer was asked.
     pub(super) fn assign(
         &mut self,
         now: Instant,
@@ -316,11 +317,11 @@ impl Streams {
                 needs.fits(peer) && !asked.contains(&peer.peer) && self.links.has_room(&peer.peer, bytes)
             };
             let mut free: Vec<Candidate> = candidates.iter().filter(fits).cloned().collect();
-            // A late request goes to a peer that has delivered, if there is one: strangers may all be the same one.
+            // A late request goes to a peer that has delivered, if one has room: all strangers may be one peer.
             if hedges && free.iter().any(|peer| peer.is_proven) {
                 free.retain(|peer| peer.is_proven);
             }
-            // Everything else waits for the first request, so it explores no peer. A late one does not either.
+            // Everything else waits for the first request, so it does not explore. A late one does not either.
             let urgent = is_urgent || hedges;
             let Some(peer) = self.choose(now, &free, bytes, urgent, book) else { continue };
             self.mark_overdue(&key);
@@ -330,7 +331,7 @@ impl Streams {
         self.next > before
     }
 
-    /// The peer whose answer would be here first, but now and then one that is not known.
+    /// Chooses the peer whose answer is expected first, but now and then a little-known one.
     fn choose(
         &self,
         now: Instant,
@@ -346,8 +347,8 @@ impl Streams {
         let time = |peer: &Candidate| {
             let reliability = book.reliability(&peer.peer, now).max(0.05);
             let expected = self.links.expected(&peer.peer, bytes);
-            // A failure costs a hedge's time at least. So a batch at the head, whose answer takes some milliseconds, goes to a peer that
-            // has delivered, and not to a stranger that is nearer.
+            // A failure costs at least a hedge's time. So a batch at the head, whose answer takes some milliseconds,
+            // goes to a peer that has delivered, and not to a nearer stranger.
             let failing = expected.max(HEDGE_MIN).mul_f64(1.0 / reliability - 1.0);
             expected + failing + self.links.lateness(&peer.peer, now)
         };
@@ -357,7 +358,7 @@ impl Streams {
     fn send(&mut self, key: Key, peer: &Candidate, now: Instant, book: &PeerBook, effects: &mut Effects) {
         let Some(bytes) = self.wanted.get(&key).map(|wanted| wanted.bytes) else { return };
         let usual = self.links.expected(&peer.peer, bytes).mul_f64(HEDGE_FACTOR);
-        // Its own quantile, for as many MiB as these are.
+        // The peer's own quantile, scaled to this many MiB.
         let quantile = book.tail(&peer.peer).mul_f64((bytes as f64 / f64::from(1 << 20)).max(1.0));
         let patience = match self.defences.lacks(Planted::LateHedge) {
             true => self.deadline,
@@ -388,15 +389,16 @@ impl Streams {
         self.flights.insert(id, flight);
     }
 
-    /// When somebody else should be asked next.
+    /// When another peer should be asked next.
     pub(super) fn next_hedge(&self, now: Instant) -> Option<Instant> {
         let can_be = |flight: &&Flight| !flight.is_overdue && matches!(flight.about, About::Wanted(_));
         let waiting = self.flights.values().filter(can_be);
-        // A request whose time is over would have gone to another peer if one had room. Only an answer frees places, and is an event.
+        // A late request would have gone to another peer if one had room. Only an answer makes room, and that is an
+        // event.
         waiting.map(|flight| flight.hedge_at).filter(|at| *at > now).min()
     }
 
-    /// The most urgent thing that was asked for, and when its answer is late.
+    /// The most urgent thing that was requested, and when its answer is late.
     pub(super) fn awaited(&self) -> Option<(Key, Instant)> {
         let wanted = self.flights.values().filter_map(|flight| match flight.about {
             About::Wanted(key) => Some((key, flight.hedge_at)),
@@ -405,12 +407,12 @@ impl Streams {
         wanted.min()
     }
 
-    /// Counts the requests under way.
+    /// Number of requests in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
-    /// Requests that were sent because another was late.
+    /// Number of requests that were sent because another was late.
     pub(super) fn hedges(&self) -> u64 {
         self.hedges
     }

@@ -1,4 +1,4 @@
-//! The survey: headers along the gap, whose totals say how much work lies where before anything else is fetched.
+//! The survey: headers along the gap. Their totals show how much work lies where, before anything else is fetched.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,33 +17,33 @@ use crate::{
     verify,
 };
 
-/// A gap whose headers are unknown is surveyed from so many batches on.
+/// A gap is surveyed if more than this many of its batches lie behind the last known header.
 const GAP_MIN: u64 = 16;
-/// It is surveyed again when the unknown part is such a share of it: the target moves.
+/// It is surveyed again once the unknown part exceeds one batch in this many: the target moves.
 const UNKNOWN_SHARE: u64 = 8;
-/// In a gap of fewer batches nothing waits for the survey: its first ranges are as good as any other way.
+/// In a gap of at most this many batches nothing waits for the survey: its first ranges are as good as any other way.
 const WAIT_GAP_MIN: u64 = 64;
-/// The first plan waits so long for it.
+/// How long the first plan waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Headers at even distances along the gap.
+/// Number of headers at even distances along the gap.
 const EVEN_HEADERS: u64 = 16;
-/// Headers at snapshots, the newest ones that peers offer.
+/// Number of headers at snapshots: the newest ones that peers offer.
 const SNAPSHOT_HEADERS: usize = 8;
-/// About how many bytes a header with its proof has.
+/// Approximate bytes of a header with its proof.
 const HEADER_BYTES: u64 = 1_200;
 
-/// A survey that was asked for.
+/// A survey that was requested.
 #[derive(Debug)]
 pub(super) struct Surveying {
-    /// The target's, under which the headers are proved.
+    /// The target's certificate, which proves the headers.
     certificate: Certificate,
-    /// When the first one was asked for.
+    /// When the first survey was requested.
     since: Instant,
 }
 
 impl Engine {
-    /// Asks for headers along the gap, where they are unknown. Returns whether the first plan waits for them. A pinned mode has no choice, and
-    /// uses them for its progress alone.
+    /// Asks for headers along the gap, where they are unknown. Returns whether the first plan waits for them. A pinned
+    /// mode has no choice, and uses them only to report progress.
     pub(super) fn awaits_survey(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let keeping = candidates.iter().filter(|peer| peer.keeps_batches());
         let Some(target) = keeping.map(|peer| peer.head).max() else { return false };
@@ -72,15 +72,15 @@ impl Engine {
         self.streams.want(Key::Survey, request, Needs::Head(target), bytes);
     }
 
-    /// When the first plan does without the headers that it asked for, if it did.
+    /// When the first plan stops waiting for the headers; `None` if none were requested.
     pub(super) fn survey_ends(&self) -> Option<Instant> {
         self.surveying.as_ref().map(|surveying| surveying.since + PATIENCE)
     }
 
-    /// Takes in headers that pass their checks.
+    /// Takes headers that pass their checks.
     ///
     /// # Errors
-    /// Those of a lie.
+    /// If the answer is a lie.
     pub(super) fn take_survey(&mut self, request: &Request, answer: &[u8]) -> Result<(), Fault> {
         let Request::Survey { numbers, last } = request else { return Ok(()) };
         let survey: Survey = codec::decode("survey", answer, ANSWER_BYTES_MAX)?;
@@ -97,7 +97,7 @@ impl Engine {
     }
 }
 
-/// The batches whose headers tell most: at even distances up to the target, and at the newest snapshots on the way.
+/// The batches whose headers say most: at even distances up to the target, and at the newest snapshots on the way.
 fn places(head: BatchNumber, target: BatchNumber, candidates: &[Candidate]) -> Vec<BatchNumber> {
     let gap = target.since(head);
     let even = (1..=EVEN_HEADERS)
@@ -122,7 +122,7 @@ mod tests {
         BatchNumber::new(number)
     }
 
-    /// Goal: the target's header is among them, all lie in the gap, and however many snapshots are promised there are few.
+    /// Goal: a survey has the target's header, lies within the gap, and is short however many snapshots are promised.
     #[test]
     fn a_survey_spans_the_gap_and_is_short() {
         let offers = |numbers: std::ops::Range<u64>| {

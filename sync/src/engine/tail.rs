@@ -19,25 +19,27 @@ use crate::{
     work::{Prepared, Ready},
 };
 
-/// Ranges in the making at once: bounds what a failure makes worthless, beside the bytes.
+/// Most ranges in the pipeline. With the bytes, it bounds what a failure makes worthless.
 const PIECES_MAX: usize = 256;
-/// Ranges that are prepared and not executed, at most: their hinted rows are in memory.
+/// Most ranges that are prepared and not executed: their hinted rows are in memory.
 const PREPARED_MAX: usize = 2;
-/// Bytes of the ranges that one commit takes.
+/// A commit takes no further range once it has this many bytes.
 const COMMIT_BYTES: u64 = 16 << 20;
-/// Compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take about ten times as much.
+/// Most compressed bytes of applied, uncommitted ranges below one that executes on them. As layers in memory they take
+/// about ten times as much.
 const BELOW_BYTES_MAX: u64 = 16 << 20;
 
-/// A range on its way.
+/// A range in the pipeline.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) last: BatchNumber,
     pub(super) mode: RangeMode,
-    /// Whether all that the node keeps of its batches is asked for, or made. Otherwise the backfill fetches the rest.
+    /// Whether everything that the node keeps of its batches was requested, or is made here. Otherwise the backfill
+    /// fetches the rest.
     pub(super) is_whole: bool,
-    /// Compressed bytes that it holds: as estimated, then as they came, hints included.
+    /// Compressed bytes that it holds: first estimated, then as they came, hints included.
     pub(super) bytes: u64,
-    /// The work in its batches: as presumed, then by their headers.
+    /// The work in its batches: first presumed, then from their headers.
     amount: Amount,
     pub(super) state: State,
 }
@@ -53,11 +55,11 @@ pub(super) enum State {
     Committing,
 }
 
-/// The pieces by their first batch; each begins behind the one before.
+/// The pieces by their first batch. Each begins right behind the one before.
 #[derive(Debug)]
 pub(super) struct Tail {
     pieces: BTreeMap<BatchNumber, Piece>,
-    /// The first batch of no piece.
+    /// The first batch behind all pieces.
     next: BatchNumber,
 }
 
@@ -69,12 +71,12 @@ impl Tail {
         Tail { pieces: BTreeMap::new(), next: head.next() }
     }
 
-    /// The first batch that nothing was asked for.
+    /// The first batch that was not requested.
     pub(super) fn next(&self) -> BatchNumber {
         self.next
     }
 
-    /// The batch before it.
+    /// The last batch that was requested.
     pub(super) fn last(&self) -> BatchNumber {
         self.next.before(1)
     }
@@ -90,21 +92,21 @@ impl Tail {
         self.pieces.values().any(|piece| matches!(piece.state, State::Committing) && !piece.is_whole)
     }
 
-    /// Notes whether all that the node keeps of a piece's batches is asked for, or made.
+    /// Records whether everything that the node keeps of a piece's batches was requested, or is made here.
     pub(super) fn set_whole(&mut self, first: BatchNumber, is_whole: bool) {
         if let Some(piece) = self.pieces.get_mut(&first) {
             piece.is_whole = is_whole;
         }
     }
 
-    /// Asks for a piece that is not prepared in another mode, in which it is thought to have so many bytes. What came of it is dropped.
+    /// Changes the mode of a piece that is not prepared, with `bytes` expected bytes. Drops what came of it.
     pub(super) fn remode(&mut self, first: BatchNumber, mode: RangeMode, bytes: u64) {
         if let Some(piece) = self.pieces.get_mut(&first) {
             (piece.mode, piece.bytes, piece.state) = (mode, bytes, State::Asked);
         }
     }
 
-    /// The last piece that is to be replayed and is not prepared, and its last batch.
+    /// The last piece that is to be replayed and is not prepared: its first and its last batch.
     pub(super) fn last_to_replay(&self) -> Option<(BatchNumber, BatchNumber)> {
         let to_replay =
             |(_, piece): &(&BatchNumber, &Piece)| piece.mode == RangeMode::Replay && piece.state.is_open();
@@ -115,7 +117,7 @@ impl Tail {
         self.pieces.is_empty()
     }
 
-    /// Whether another piece may begin, within a budget of bytes. One always may.
+    /// Whether another piece may begin, within a budget of bytes. A single one always may.
     pub(super) fn has_room(&self, budget: u64) -> bool {
         self.pieces.is_empty() || (self.pieces.len() < PIECES_MAX && self.bytes() < budget)
     }
@@ -152,7 +154,7 @@ impl Tail {
         self.pieces.get(&first)
     }
 
-    /// The pieces that nobody sent yet, with the mode that they were asked for in.
+    /// The pieces that have not arrived, with the mode in which they were requested.
     pub(super) fn asked(&self) -> impl Iterator<Item = (BatchNumber, RangeMode)> {
         self.pieces
             .iter()
@@ -160,14 +162,15 @@ impl Tail {
             .map(|(first, piece)| (*first, piece.mode))
     }
 
-    /// The first piece that nobody sent yet, if all before it is ready: the pipeline then waits for it alone.
+    /// The first piece that has not arrived, if all before it are ready: the pipeline then waits for it alone.
     pub(super) fn awaited(&self) -> Option<BatchNumber> {
         let is_done = |piece: &&Piece| matches!(piece.state, State::Ready(_) | State::Committing);
         let (first, piece) = self.pieces.iter().find(|(_, piece)| !is_done(piece))?;
         matches!(piece.state, State::Asked).then_some(*first)
     }
 
-    /// Takes a checked range in, with the work that its headers tell. If it ends before its piece, the rest becomes a piece of its own, whose first batch is returned.
+    /// Takes a checked range, with the work that its headers show. If it ends before its piece, the rest becomes a
+    /// piece of its own. Returns the first batch of that piece.
     pub(super) fn arrived(
         &mut self,
         first: BatchNumber,
@@ -203,7 +206,8 @@ impl Tail {
         Some(first)
     }
 
-    /// Takes in the batch right behind the head as it was announced. False if that batch is past the asking stage already.
+    /// Takes an announced batch, if it is the next one or a piece of its own that has not arrived. Returns whether it
+    /// was taken.
     pub(super) fn announced(&mut self, range: VerifiedRange, amount: Amount, from: PeerId) -> bool {
         let Some(number) = range.batches().first().map(|batch| batch.header.number) else { return false };
         if number == self.next {
@@ -221,21 +225,21 @@ impl Tail {
         }
     }
 
-    /// Drops everything behind a batch; it is asked for again. Returns whether anything was dropped.
+    /// Drops everything behind a batch; it has to be requested again. Returns whether anything was dropped.
     pub(super) fn cut(&mut self, head: BatchNumber) -> bool {
         let dropped = self.pieces.split_off(&head.next());
         self.next = self.pieces.last_key_value().map_or(head.next(), |(_, piece)| piece.last.next());
         !dropped.is_empty()
     }
 
-    /// Drops what is not being committed.
+    /// Drops the pieces that are not being committed.
     pub(super) fn cut_uncommitted(&mut self, head: BatchNumber) {
         let committing = self.pieces.values().rev().find(|piece| matches!(piece.state, State::Committing));
         let last = committing.map_or(head, |piece| piece.last);
         self.cut(last);
     }
 
-    /// Notes that the head moved, by a commit of these pieces or by somebody else.
+    /// Records that the head moved, by a commit of these pieces or by another component.
     pub(super) fn advance(&mut self, head: BatchNumber) {
         while let Some((first, piece)) = self.pieces.first_key_value() {
             if piece.last > head || matches!(piece.state, State::Committing) {
@@ -247,13 +251,13 @@ impl Tail {
         self.next = self.next.max(head.next());
     }
 
-    /// A commit is over: its pieces are gone.
+    /// Removes the pieces of a commit that is over.
     pub(super) fn committed(&mut self, head: BatchNumber) {
         self.pieces.retain(|_, piece| !matches!(piece.state, State::Committing));
         self.advance(head);
     }
 
-    /// Takes in a prepared piece.
+    /// Takes a prepared piece.
     pub(super) fn prepared(&mut self, first: BatchNumber, prepared: Box<Prepared>) {
         if let Some(piece) =
             self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Preparing))
@@ -265,7 +269,7 @@ impl Tail {
         }
     }
 
-    /// Takes in an executed piece.
+    /// Takes an executed piece.
     pub(super) fn executed(&mut self, first: BatchNumber, ready: Ready) {
         if let Some(piece) =
             self.pieces.get_mut(&first).filter(|piece| matches!(piece.state, State::Executing))
@@ -301,7 +305,7 @@ impl Tail {
     fn commit(&mut self, head: BatchNumber, target: BatchNumber) -> Option<Work> {
         let (mut next, mut bytes) = (head.next(), 0);
         let mut ranges = Vec::new();
-        // A piece may begin at or below the head, if somebody else committed its first batches.
+        // A piece may begin at or below the head, if another component committed its first batches.
         for (first, piece) in &mut self.pieces {
             if *first > next || bytes >= COMMIT_BYTES || !matches!(piece.state, State::Ready(_)) {
                 break;
@@ -335,8 +339,8 @@ impl Tail {
         let mut prepared = 0;
         let (mut has_all_before, mut below_bytes) = (true, 0);
         for (first, piece) in &mut self.pieces {
-            // A replay stands on committed batches, on batches executed here, and on opened deltas. Deltas under way, or more of them
-            // than memory allows, do not count.
+            // A replay builds on committed batches, on batches executed here, and on opened deltas. Deltas that are not
+            // opened, or more of them than memory allows, do not count.
             let has_base = *first <= head.next() || (has_all_before && below_bytes <= BELOW_BYTES_MAX);
             match &piece.state {
                 State::Checked(..) => {
@@ -361,7 +365,7 @@ impl Tail {
     }
 }
 
-/// The kinds of jobs that are free: at most one of each kind runs at a time.
+/// The kinds of jobs that may start: at most one of each kind runs at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub(super) prepare: bool,

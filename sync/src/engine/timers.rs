@@ -1,4 +1,4 @@
-//! [`Timers`]: when the engine wants to be woken should nothing happen before, and why.
+//! [`Timers`]: when the engine wants to be woken if nothing happens before, and why.
 //!
 //! At the end of a turn, one place computes every instant from what the engine knows. So a deadline cannot be forgotten or outlive its
 //! reason. Each change that time alone brings has a name here; the engine never polls "now and then".
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::{Engine, SUMMARY_AGE, bootstrap::Bootstrap};
 
-/// Names an event that waits for a time.
+/// Identifies a change that time alone brings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[derive(strum::VariantArray)]
 pub(super) enum Timer {
-    /// A peer's summary grows old: it is asked for the next one.
+    /// A peer's summary is old: the peer is asked for the next one.
     Summary,
     /// An answer takes longer than its peer's answers do: another peer is asked too.
     Hedge,
@@ -22,19 +22,19 @@ pub(super) enum Timer {
     Ban,
     /// A new batch was left to others in this process for long enough.
     Patience,
-    /// A batch was not put together in time by the mesh.
+    /// The mesh did not assemble a batch in time.
     Coming,
-    /// A peer is asked again whether it has what it told of.
+    /// A peer is asked again about a batch that it announced.
     Rumour,
-    /// The first plan does without the headers that it asked for.
+    /// The first plan stops waiting for the headers that it asked for.
     Survey,
-    /// It is looked at how fast a restore gets on, and whether another way would be faster.
+    /// A restore's speed is judged, and compared with other ways.
     Standstill,
     /// A snapshot that was given up may be tried again.
     GivenUp,
     /// Range deltas may be longer again.
     RangeDelta,
-    /// A peer that refused a range of the backfill may be asked for another.
+    /// A peer of the backfill becomes late, or one may be asked again.
     Backfill,
 }
 
@@ -42,7 +42,7 @@ impl Timer {
     const ALL: &'static [Timer] = <Timer as strum::VariantArray>::VARIANTS;
 }
 
-/// An instant for each [`Timer`] that runs.
+/// An instant for each running [`Timer`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Timers([Option<Instant>; Timer::ALL.len()]);
 
@@ -52,20 +52,20 @@ impl Timers {
         self.0[timer as usize]
     }
 
-    /// The next one to end.
+    /// The next timer to end.
     pub(super) fn next(&self) -> Option<(Instant, Timer)> {
         Timer::ALL.iter().copied().filter_map(|timer| Some((self.get(timer)?, timer))).min()
     }
 
-    /// Sets a timer. A time that is over has had its turn and now waits for an event; otherwise it would wake the engine for
-    /// ever.
+    /// Sets a timer. A time that is over has had its turn and now waits for an event. Otherwise it would wake the
+    /// engine for ever.
     fn set(&mut self, timer: Timer, at: Option<Instant>, now: Instant) {
         self.0[timer as usize] = at.filter(|at| *at > now);
     }
 }
 
 impl Engine {
-    /// The timers that the engine waits for after a turn.
+    /// Computes the timers that the engine waits for after a turn.
     pub(super) fn wind(&self, now: Instant) -> Timers {
         let mut timers = Timers::default();
         let is_asked = |peer: &PeerId| self.is_questioned(peer);

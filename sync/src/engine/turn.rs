@@ -1,4 +1,4 @@
-//! A turn of the engine: decides what follows, after any event.
+//! A turn of the engine: after any event, it decides what follows.
 
 use slipstream_types::BatchNumber;
 use tokio::time::Instant;
@@ -17,9 +17,10 @@ use crate::{
     protocol::Request,
 };
 
-/// A node that leaves new batches to consensus does so while it is at most this far behind: further, consensus cannot help it.
+/// A node leaves new batches to consensus while it is at most this many batches behind. Further back, consensus cannot
+/// help.
 const PATIENCE_BATCHES: u64 = 2;
-/// Bytes of the answer about a peer itself, about.
+/// Approximate bytes of an answer that describes a peer: its summary, or the ends of epochs.
 const QUESTION_BYTES: u64 = 1_024;
 
 impl Engine {
@@ -46,7 +47,7 @@ impl Engine {
             || self.take_over(&candidates, now)
             || self.lend(&candidates)
         {
-            // More ranges, once the wanted ones are asked for: each is as long as its peers are fast by then.
+            // The wanted ranges are asked for, so plan more. Each is as long as its peers are fast by then.
             self.direct(&candidates, now);
         }
         self.mark_active(now);
@@ -59,7 +60,7 @@ impl Engine {
         self.timers = self.wind(now);
     }
 
-    /// Asks peers for wanted things. Returns false if all peers are busy, or everything is asked for.
+    /// Asks peers for the wanted keys. Returns false if all peers are busy or everything is asked for.
     fn assign(&mut self, candidates: &[Candidate], now: Instant) -> bool {
         let (checking, jobs, restore) = (&self.checking, &self.jobs, &self.restore);
         let is_checking = |key: &Key| {
@@ -92,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// The peers that may be asked, with what they deliver.
+    /// The peers that may be asked, with the offers and rates to plan with.
     pub(super) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let mut candidates = self.book.candidates(now, self.config.history);
         let are_batches_under_way = self.restore.is_none() && !self.tail.is_empty();
@@ -111,9 +112,9 @@ impl Engine {
         candidates
     }
 
-    /// Goes on with what is under way, or begins something.
+    /// Continues the work in progress, or begins a new step.
     fn direct(&mut self, candidates: &[Candidate], now: Instant) {
-        // A restore that has everything needs no peer any more.
+        // A restore that has everything needs no more peers.
         if self.restore.as_ref().is_some_and(Bootstrap::is_finishing) {
             return self.look_behind(candidates);
         }
@@ -143,7 +144,7 @@ impl Engine {
                 tracing::info!(batch = %number, "another way is far shorter than the rest of the snapshot; it is taken");
                 return self.abandon();
             }
-            // The end of an epoch is not stored before the ends of those before it.
+            // The end of an epoch is stored only after the ends of the epochs before it.
             let may_finish = !self.keeps_epochs();
             let restore = self.restore.as_mut().filter(|_| may_finish);
             let job = restore.and_then(|restore| restore.advance(&mut self.streams, &self.jobs.restore));
@@ -166,7 +167,7 @@ impl Engine {
                 if plan.replayed.is_some() && self.mix.is_none() {
                     tracing::info!(batch = self.head.get(), target = plan.target.get(), reason = %plan.reason, "batches are followed in both modes at once");
                 }
-                // Where everything is asked for, its modes stay.
+                // Once everything is asked for, the modes stay.
                 if self.tail.last() < plan.target {
                     self.fill(mode, plan.replayed, candidates);
                 }
@@ -177,13 +178,14 @@ impl Engine {
         }
         self.remode(candidates);
         self.note(&plan, holds);
-        // Once everything is asked for there is nothing left to plan; what is under way still has its reason.
+        // Once everything is asked for, nothing is left to plan. The last plan's reason still holds for the work in
+        // flight.
         if plan.step != Step::Idle || self.tail.is_empty() {
             self.plan = Some(plan);
         }
     }
 
-    /// Asks for what lies behind a snapshot once all of its rows are asked for: neither needs to wait for the other.
+    /// Asks for the batches behind a snapshot once all of its rows are asked for: neither needs to wait for the other.
     fn look_behind(&mut self, candidates: &[Candidate]) {
         let (streams, running) = (&self.streams, &self.jobs.restore);
         if !self.restore.as_ref().is_some_and(|restore| restore.is_all_asked(streams, running)) {
@@ -201,19 +203,19 @@ impl Engine {
         }
     }
 
-    /// The next step, with all that is under way.
+    /// Decides the next step, given the work in flight.
     fn decide(&self, candidates: &[Candidate]) -> Plan {
         let in_hand = self.tail.in_hand(&self.ratios, self.fetched());
         let inputs = Inputs { asked: self.tail.last(), in_hand, ..self.inputs(self.head, candidates) };
         plan::decide(&self.config, &inputs)
     }
 
-    /// The step behind a batch, as if nothing were under way.
+    /// Decides the step after `head`, as if nothing were in flight.
     pub(super) fn decide_behind(&self, head: BatchNumber, candidates: &[Candidate]) -> Plan {
         plan::decide(&self.config, &self.inputs(head, candidates))
     }
 
-    /// What a plan from that batch on rests on, as if nothing were under way.
+    /// The inputs of a plan that starts at `head`, as if nothing were in flight.
     pub(super) fn inputs<'a>(&'a self, head: BatchNumber, candidates: &'a [Candidate]) -> Inputs<'a> {
         Inputs {
             head,
@@ -234,20 +236,20 @@ impl Engine {
         }
     }
 
-    /// The parts that are fetched beside those that are needed.
+    /// The optional parts that are fetched along with the needed ones.
     pub(super) fn fetched(&self) -> Fetched {
         let history = !self.wholes.is_empty() && self.is_near(self.tail.last());
         Fetched { history, hints: self.hints }
     }
 
-    /// Whether the next batches are still left to this process's consensus, or to its mesh.
+    /// Whether the next batches are still left to this process's consensus or mesh.
     fn leaves_to_others(&self, plan: &Plan, now: Instant) -> bool {
         let is_near = plan.target.since(self.head) <= PATIENCE_BATCHES;
         let is_coming = matches!(plan.step, Step::Range(_)) && self.coming_until().is_some_and(|at| at > now);
         is_coming || is_near && self.is_patient(now)
     }
 
-    /// Until when the next batch to fetch is left to the mesh, if that has it in hand.
+    /// Until when the next batch to fetch is left to the mesh; `None` if the mesh has not announced it.
     pub(super) fn coming_until(&self) -> Option<Instant> {
         self.coming.until(self.tail.next())
     }
@@ -281,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// One audit at a time.
+    /// Starts the next audit, one at a time.
     fn start_audit(&mut self) {
         if !self.jobs.audit.is_any()
             && let Some(audit) = self.audits.pop_front()
@@ -291,8 +293,8 @@ impl Engine {
     }
 }
 
-/// The peers that keep all parts that this node keeps: each one's first such batch, and its head. If a peer with deltas has delivered,
-/// strangers do not count: the last batches would wait for them alone.
+/// The first whole batch and the head of each peer that keeps all parts that this node keeps. If a proven peer serves
+/// deltas, strangers do not count: otherwise the last batches would wait for strangers alone.
 fn wholes(candidates: &[Candidate]) -> Vec<(BatchNumber, BatchNumber)> {
     let have_proven_deltas = candidates.iter().any(|peer| peer.is_proven && peer.delta_from.is_some());
     let believed = candidates.iter().filter(|peer| peer.is_proven || !have_proven_deltas);

@@ -1,13 +1,13 @@
-//! [`Explorer`]: which requests go to a peer that is not known well, and which of equal peers comes first.
+//! [`Explorer`]: which requests go to a little-known peer, and which of equal peers comes first.
 
 use slipstream_network::PeerId;
 use slipstream_types::Digest;
 
-/// One request of so many explores.
+/// One request in this many explores.
 pub(super) const ONE_IN: u64 = 16;
 
 /// Draws, from its seed, one place in every [`ONE_IN`] requests, so that peers cannot know which requests test them. The seed is the
-/// node's secret, and no draw tells anything of another.
+/// node's secret, and no draw reveals another.
 #[derive(Debug)]
 pub(super) struct Explorer {
     seed: u64,
@@ -19,7 +19,7 @@ impl Explorer {
         Explorer { seed, requests: 0 }
     }
 
-    /// Counts a request. If it is to explore: the draw that picks the peer.
+    /// Counts a request. Returns the draw that picks the peer, if the request explores.
     pub(super) fn turn(&mut self) -> Option<usize> {
         let (window, place) = (self.requests / ONE_IN, self.requests % ONE_IN);
         self.requests += 1;
@@ -27,7 +27,7 @@ impl Explorer {
         (draw % ONE_IN == place).then_some((draw / ONE_IN) as usize)
     }
 
-    /// The place of a peer among its equals.
+    /// The rank of a peer among its equals.
     pub(super) fn place(&self, peer: &PeerId) -> u64 {
         self.draw("slipstream/place/1", &peer.0)
     }
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a key that goes first under one secret is one of many under the next: nobody can grind for it.
+    /// Goal: a key that ranks first under one secret is one of many under the next, so nobody can grind for it.
     #[test]
     fn a_place_is_worth_nothing_under_another_secret() {
         let keys: Vec<_> = (0..=255).map(|id| PublicKey([id; 32])).collect();

@@ -1,4 +1,5 @@
-//! [`PeerBook`]: the knowledge of each peer, and how its conduct changes that. [`view`] answers questions about the book.
+//! [`PeerBook`]: what the node knows about each peer, and how a peer's conduct changes that. [`view`] answers questions
+//! about the book.
 
 mod explore;
 mod reasons;
@@ -26,22 +27,22 @@ pub(crate) use view::Holdings;
 
 /// Longest pause of a peer that keeps failing.
 const BENCH_MAX: Duration = Duration::from_secs(30);
-/// First pause; doubles with each failure in a row.
+/// First pause; it doubles with each failure in a row.
 const BENCH_FIRST: Duration = Duration::from_millis(250);
-/// Pause of a peer that showed what cannot be judged yet: its next summary comes within about as long.
+/// Pause of a peer whose answer cannot be judged yet. Its next summary comes within about as long.
 const UNJUDGED_PAUSE: Duration = Duration::from_secs(1);
-/// Reasons kept of banned peers, so that a flood of fresh identities cannot fill memory.
+/// Most bans remembered, so that a flood of fresh identities cannot fill memory.
 const BANNED_MAX: usize = 256;
-/// A peer with less weight than half a fresh request is unknown, or known from long ago: exploration may pick it.
+/// A peer with less weight than half a fresh request is unknown, or was measured long ago: exploration may pick it.
 const KNOWN_WEIGHT: f64 = 0.5;
 
 #[derive(Debug)]
 struct Peer {
     summary: Option<Summary>,
     summary_at: Option<Instant>,
-    /// When it last told of its head, by a summary or by a certificate that it showed.
+    /// When it last reported its head, by a summary or by a certificate that it showed.
     heard_at: Option<Instant>,
-    /// Batches that came from it, by how they are followed: replayed, applied.
+    /// Batches that it sent, by how they are followed: replayed, applied.
     batches: [u64; 2],
     verified_bytes: u64,
     failures_in_row: u32,
@@ -51,9 +52,9 @@ struct Peer {
     last_reason: Option<(String, Instant)>,
     score: Score,
     service: Service,
-    /// Its place among equals: no peer can choose it, or know it.
+    /// Its rank among equals: no peer can choose it, or know it.
     place: u64,
-    /// The points after the last change with a reason.
+    /// The points after the last change that got a reason.
     points: f64,
     reasons: Reasons,
 }
@@ -69,16 +70,16 @@ struct Banned {
 #[derive(Debug)]
 pub(crate) struct PeerBook {
     peers: BTreeMap<PeerId, Peer>,
-    /// Peers that went away: coming back keeps pauses and failures. Bounded by [`saved::PEERS_MAX`].
+    /// Peers that disconnected: they keep pauses and failures if they come back. Bounded by [`saved::PEERS_MAX`].
     away: BTreeMap<PeerId, Peer>,
     banned: Vec<Banned>,
     explorer: Explorer,
-    /// There is something new to keep.
+    /// Whether the scores changed since the last save.
     changed: bool,
 }
 
 impl PeerBook {
-    /// An empty book. The seed decides which requests explore, and the order of equals.
+    /// An empty book. The seed decides which requests explore, and how equals rank.
     pub(crate) fn new(seed: u64) -> PeerBook {
         let explorer = Explorer::new(seed);
         PeerBook {
@@ -90,7 +91,7 @@ impl PeerBook {
         }
     }
 
-    /// Takes over the scores of an earlier run. The book stays as it is if the record is damaged.
+    /// Loads the scores of an earlier run. A damaged record leaves the book as it is.
     pub(crate) fn restore(&mut self, now: Instant, record: &[u8]) -> Result<(), CodecError> {
         for (id, score) in saved::decode(now, record)? {
             let place = self.explorer.place(&id);
@@ -99,7 +100,7 @@ impl PeerBook {
         Ok(())
     }
 
-    /// The record of the best measured scores, if there is anything new since the last one.
+    /// Returns the record of the best measured scores, if it changed since the last call.
     pub(crate) fn save(&mut self, now: Instant) -> Option<Result<Vec<u8>, CodecError>> {
         if !std::mem::take(&mut self.changed) {
             return None;
@@ -110,7 +111,7 @@ impl PeerBook {
         Some(saved::encode(now, all.into_iter().take(saved::PEERS_MAX)))
     }
 
-    /// Keeps the book to the peers that are connected, none of them banned.
+    /// Sets the peers of the book to the connected ones, without those that are banned.
     pub(crate) fn retain(&mut self, now: Instant, connected: &[PeerId]) {
         self.banned.retain(|ban| now < ban.until);
         let gone: Vec<_> = self.peers.keys().filter(|id| !connected.contains(id)).copied().collect();
@@ -145,7 +146,7 @@ impl PeerBook {
         self.compare_head(&id, now);
     }
 
-    /// Notes that a peer showed a certificate of a newer batch.
+    /// Records that a peer showed a certificate of a newer batch.
     pub(crate) fn advance(&mut self, id: &PeerId, now: Instant, certificate: &Certificate) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         let Some(summary) = &mut peer.summary else { return };
@@ -175,14 +176,14 @@ impl PeerBook {
         });
     }
 
-    /// Notes that a peer probably has more than its summary says.
+    /// Marks a peer's summary as outdated: it probably has more than that says.
     pub(crate) fn expire(&mut self, id: &PeerId) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.summary_at = None;
         }
     }
 
-    /// Notes that a peer refused what its summary says it keeps: it is asked for nothing before it has told again what that is.
+    /// Records that a peer refused what its summary says it keeps. It is asked for nothing before its next summary.
     pub(crate) fn refute(&mut self, id: &PeerId) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.summary_at = None;
@@ -192,7 +193,7 @@ impl PeerBook {
         }
     }
 
-    /// Credit, given only after the proofs were checked.
+    /// Credits a peer. Call only after the proofs were checked.
     pub(crate) fn credit(
         &mut self,
         id: &PeerId,
@@ -214,8 +215,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// Judges the hints of batches that were replayed: how many of their reads they had named, and how many keys in vain. Wrong values
-    /// count as a failure, whether they changed anything or not: they cost an execution.
+    /// Judges the hints of replayed batches: how many of their reads they named, and how many keys they named in vain.
+    /// Wrong values count as a failure, even if they changed nothing: they cost an execution.
     pub(crate) fn judge_hints(&mut self, id: &PeerId, now: Instant, hints: &HintUse) {
         let HintUse { named, used, reads, values_wrong } = *hints;
         let Some(peer) = self.peers.get_mut(id).filter(|_| reads > 0) else { return };
@@ -239,8 +240,8 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// A pause for an answer that was late, lost or refused. Returns how long. While it lasts, earlier requests may fail for
-    /// the same reason, which makes no pause longer.
+    /// Pauses a peer for an answer that was late, lost or refused. Returns how long. While the pause lasts, earlier
+    /// requests may fail for the same reason, which does not extend it.
     pub(crate) fn bench(&mut self, id: &PeerId, now: Instant, reason: String) -> Duration {
         let Some(peer) = self.peers.get_mut(id) else { return Duration::ZERO };
         let paused = peer.benched_until.filter(|until| *until > now && peer.failures_in_row > 0);
@@ -261,7 +262,7 @@ impl PeerBook {
     }
 
     /// Pauses a peer that is too busy for what it offers. That is no failure. A peer that is busy again and again rests longer than it
-    /// asks, and ranks by what it delivers. See [`Service`].
+    /// asks for, and ranks by what it delivers. See [`Service`].
     pub(crate) fn busy(
         &mut self,
         id: &PeerId,
@@ -271,7 +272,7 @@ impl PeerBook {
         reason: String,
     ) {
         let Some(peer) = self.peers.get_mut(id) else { return };
-        // Requests from before its pause are refused for the same reason.
+        // Requests that were sent before its pause are refused for the same reason.
         let pause = match ware.filter(|_| peer.asked(now)) {
             Some(ware) => peer.service.refused(ware, now, wanted),
             None => wanted,
@@ -280,7 +281,7 @@ impl PeerBook {
         peer.last_reason = Some((reason, now));
     }
 
-    /// A pause for a peer that showed what cannot be judged yet. It ends no longer one.
+    /// Pauses a peer whose answer cannot be judged yet. It never shortens a longer pause.
     pub(crate) fn unjudged(&mut self, id: &PeerId, now: Instant, reason: String) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.benched_until = peer.benched_until.max(Some(now + UNJUDGED_PAUSE));
@@ -288,7 +289,7 @@ impl PeerBook {
         }
     }
 
-    /// Notes that another peer was asked too, because this one was late, and answered first.
+    /// Records that this peer was late, and that another one was asked too and answered first.
     pub(crate) fn overtaken(&mut self, id: &PeerId, now: Instant) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.failures += 1;
@@ -299,15 +300,15 @@ impl PeerBook {
         self.changed = true;
     }
 
-    /// So many batches came from a peer, to be followed in a mode.
+    /// Counts batches that a peer sent, to be followed in a mode.
     pub(crate) fn sent(&mut self, id: &PeerId, mode: RangeMode, batches: u64) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.batches[usize::from(mode == RangeMode::Delta)] += batches;
         }
     }
 
-    /// Drops a peer that proved itself wrong, with its score. The transport keeps it out; the book does not take it back before
-    /// `until` either, should it still be connected for a moment.
+    /// Drops a peer that proved itself wrong, with its score. The transport keeps it out. Until `until`, the book does
+    /// not take it back either, should it still be connected for a moment.
     pub(crate) fn ban(&mut self, id: PeerId, until: Instant, reason: String) {
         self.peers.remove(&id);
         self.away.remove(&id);
@@ -318,7 +319,7 @@ impl PeerBook {
         self.banned.push(Banned { peer: id, until, reason });
     }
 
-    /// Forgets the ban of a peer: its operator trusts it again. It comes back as one that nobody knows.
+    /// Lifts the ban of a peer that the operator trusts again. It comes back as an unknown peer.
     pub(crate) fn unban(&mut self, id: &PeerId) {
         self.banned.retain(|ban| ban.peer != *id);
     }
@@ -344,7 +345,7 @@ impl Peer {
         }
     }
 
-    /// Changes the score and notes by how much, apart from what time alone did since the last change.
+    /// Changes the score and records by how much, apart from what time alone did since the last change.
     fn change(&mut self, now: Instant, cause: Cause, change: impl FnOnce(&mut Score) -> String) {
         let before = self.score.points(now);
         let faded = before - self.points;
@@ -353,12 +354,12 @@ impl Peer {
         }
         let what = change(&mut self.score);
         self.points = self.score.points(now);
-        // A fading of less than a point goes with the change, so that no point is lost.
+        // A fading of less than a point is added to the change, so that no point is lost.
         let small = if faded.abs() < 1.0 { faded } else { 0.0 };
         self.reasons.note(now, cause, self.points - before + small, what);
     }
 
-    /// Whether it delivered enough of late for its answers to say something of the next ones.
+    /// Whether it delivered enough lately for its answers to say something about the next ones.
     fn is_proven(&self, now: Instant) -> bool {
         self.verified_bytes > 0 && self.score.weight(now) >= KNOWN_WEIGHT
     }

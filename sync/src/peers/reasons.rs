@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use crate::status::ScoreReason;
 
-/// Changes of one cause are summed up for so long, then the next entry begins.
+/// Changes of one cause are summed up for this long; then a new entry begins.
 const MERGED: Duration = Duration::from_secs(60);
-/// Entries kept of each cause, so that a stream of good answers does not wash away why a peer failed.
+/// Entries kept for each cause, so that a stream of good answers does not evict the reasons of failures.
 const KEPT: usize = 3;
 
 /// A cause for a change of a score.
@@ -20,7 +20,7 @@ pub(super) enum Cause {
     Verified,
     /// An answer was late, lost or refused.
     Failed,
-    /// Execution showed what its hints were worth.
+    /// Execution showed how useful its hints were.
     Hints,
     /// Its head moved against the best one.
     Head,
@@ -41,7 +41,7 @@ struct Entry {
 pub(super) struct Reasons(VecDeque<Entry>);
 
 impl Reasons {
-    /// Notes a change in points. A failure has an entry of its own; others are summed up.
+    /// Records a change in points. Each failure has an entry of its own; other changes are summed up.
     pub(super) fn note(&mut self, now: Instant, cause: Cause, change: f64, what: String) {
         let last = self.0.iter_mut().rfind(|entry| entry.cause == cause);
         let merged = last

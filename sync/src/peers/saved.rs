@@ -7,14 +7,14 @@ use tokio::time::Instant;
 
 use super::score::{SUMS, Score};
 
-/// The name of the store's record.
+/// The key of the record in the store.
 pub(crate) const KEY: &str = "sync/scores";
-/// Peers whose score is kept, in memory while they are away and in the record: the best measured ones.
+/// Most peers whose score is kept, in memory while they are away and in the record: the best measured ones.
 pub(super) const PEERS_MAX: usize = 256;
-/// Some 350 bytes each.
+/// Most bytes of the record. A peer takes some 350.
 const RECORD_BYTES_MAX: usize = PEERS_MAX * 512;
 
-/// A peer's sums as the bits of IEEE 754 doubles: BCS has no fractions.
+/// A peer's sums as the bits of IEEE 754 doubles: BCS has no floating-point numbers.
 #[derive(Serialize, Deserialize)]
 struct Saved {
     peer: PeerId,
@@ -24,7 +24,7 @@ struct Saved {
 
 type Record = BoundedVec<Saved, PEERS_MAX>;
 
-/// The record of at most [`PEERS_MAX`] peers.
+/// Encodes the scores of at most [`PEERS_MAX`] peers.
 pub(super) fn encode<'a>(
     now: Instant,
     scores: impl Iterator<Item = (PeerId, &'a Score)>,
@@ -37,7 +37,7 @@ pub(super) fn encode<'a>(
     codec::encode("peer scores", &record)
 }
 
-/// The scores of a record. One that holds no sums is left out.
+/// Decodes the scores of a record. Skips a peer whose sums are invalid.
 pub(super) fn decode(now: Instant, bytes: &[u8]) -> Result<Vec<(PeerId, Score)>, CodecError> {
     let record: Record = codec::decode("peer scores", bytes, RECORD_BYTES_MAX)?;
     let score = |saved: &Saved| {

@@ -1,4 +1,4 @@
-//! [`Score`]: the worth of a peer, from what it proved. Pure: the time comes from outside.
+//! [`Score`]: the worth of a peer, from what it proved. It is pure: the caller passes the time.
 //!
 //! ```text
 //! speed       = log2(verified bytes per second / 1 KiB) / 20, from 0 to 1: each doubling counts the same
@@ -10,8 +10,8 @@
 //! score       = freshness * (200 + (measured - 200) * weight / (weight + 1))
 //! ```
 //!
-//! The weight is the number of requests that were judged. It and all sums halve every [`HALF_LIFE`], so a peer that is not
-//! measured any more comes back to what an unknown one has.
+//! The weight is the number of judged requests. It and all sums halve every [`HALF_LIFE`], so a peer that is not
+//! measured any more returns to the score of an unknown one.
 
 use std::time::Duration;
 
@@ -19,34 +19,33 @@ use tokio::time::Instant;
 
 use crate::work::HintUse;
 
-/// After this time a measurement counts half. That is long enough for a stable order, short enough that a mended peer comes
-/// back.
+/// Half-life of a measurement. It is long enough for a stable order, and short enough that a mended peer comes back.
 pub(crate) const HALF_LIFE: Duration = Duration::from_secs(300);
 /// The points of an unknown peer. Low, so that fresh identities do not displace a peer that works.
 pub(crate) const UNKNOWN: f64 = 200.0;
 /// The latency histogram has a bucket per factor of the square root of 2, from 1 ms to 46 s: no deadline is longer.
 const BUCKETS: usize = 32;
-/// The share of answers that the tail latency leaves out.
+/// The share of the slowest answers that the tail latency leaves out.
 const TAIL: f64 = 0.05;
-/// Tail latency that halves the score, seconds.
+/// Tail latency in seconds that halves the score.
 const SLOW: f64 = 2.0;
-/// A head so far behind is only the age of the summary.
+/// A head that is at most this many batches behind shows only the age of the summary.
 const LAG_FREE: u64 = 8;
-/// Batches further behind that halve the score.
+/// Batches behind, beyond [`LAG_FREE`], that halve the score.
 const LAG_HALF: f64 = 100.0;
-/// Reads that count as much as knowing nothing of a peer's hints.
+/// Number of reads that weigh as much as knowing nothing about a peer's hints.
 const READS_UNKNOWN: f64 = 1_000.0;
 /// A restored sum above this was not written by this program.
 const SUM_MAX: f64 = 1e18;
-/// Answers of fewer bytes take a round trip, and tell no rate of their peer.
+/// Answers of fewer bytes take a round trip, and show no rate of their peer.
 const LONG_BYTES: f64 = 65_536.0;
-/// How many numbers [`Score::sums`] has.
+/// Number of sums in [`Score::sums`].
 pub(crate) const SUMS: usize = 6;
 
 /// Decayed sums of what one peer did.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Score {
-    /// The sums are decayed to here.
+    /// The time to which the sums are decayed.
     at: Instant,
     bytes: f64,
     seconds: f64,
@@ -91,26 +90,27 @@ impl Score {
         self.failures += 1.0;
     }
 
-    /// Counts what the peer's hints of replayed batches were worth. A key named in vain costs a read as a missing one does.
+    /// Counts how useful the peer's hints of replayed batches were. A key named in vain costs a read, as a missing one
+    /// does.
     pub(crate) fn hints(&mut self, now: Instant, hints: &HintUse) {
         self.decay(now);
         self.hinted += hints.used.min(hints.reads) as f64;
         self.reads += (hints.named + hints.reads) as f64 / 2.0;
     }
 
-    /// Notes how many batches the peer's certified head is behind the best one.
+    /// Records how many batches the peer's certified head is behind the best one.
     pub(crate) fn head_behind(&mut self, batches: u64) {
         self.lag = batches;
     }
 
-    /// 0 to 1000; see the module.
+    /// The score from 0 to 1000; see the module.
     pub(crate) fn points(&self, now: Instant) -> f64 {
         let weight = self.weight(now);
         let lag = self.lag.saturating_sub(LAG_FREE) as f64;
         (UNKNOWN + (self.measured(now) - UNKNOWN) * weight / (weight + 1.0)) / (1.0 + lag / LAG_HALF)
     }
 
-    /// Requests that were judged, each counted by how long ago it was.
+    /// Number of judged requests, each decayed by its age.
     pub(crate) fn weight(&self, now: Instant) -> f64 {
         (self.answers + self.failures) * self.fade(now)
     }
@@ -127,7 +127,7 @@ impl Score {
         if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
     }
 
-    /// The same as what the peer can deliver; none while its answers were too short to tell.
+    /// The rate that the peer can deliver; `None` while its answers were too short to show it.
     pub(crate) fn rate(&self) -> Option<f64> {
         (self.bytes >= self.answers * LONG_BYTES).then(|| self.bytes_per_second()).filter(|rate| *rate > 0.0)
     }
@@ -137,7 +137,8 @@ impl Score {
         let mut above = self.latency.iter().sum::<f64>() * TAIL;
         for (bucket, count) in self.latency.iter().enumerate().rev() {
             if *count > 0.0 && *count >= above {
-                // Within the bucket as if its answers were spread evenly, so that the estimate does not jump.
+                // Interpolates within the bucket as if its answers were spread evenly, so that the estimate does not
+                // jump.
                 return upper_edge(bucket) / 2f64.powf(above / count / 2.0);
             }
             above -= count;
@@ -145,7 +146,7 @@ impl Score {
         0.0
     }
 
-    /// The sums, decayed to `now`, for keeping.
+    /// The sums, decayed to `now`, for the record.
     pub(crate) fn sums(&self, now: Instant) -> ([f64; SUMS], [f64; BUCKETS]) {
         let mut score = self.clone();
         score.decay(now);
@@ -229,7 +230,7 @@ mod tests {
         assert!((3.5..7.1).contains(&score.tail_seconds()), "{}", score.tail_seconds());
     }
 
-    /// Goal: short answers, whose time is a round trip, do not make their peer look slow.
+    /// Goal: short answers, which take a round trip, do not make their peer look slow.
     #[test]
     fn short_answers_tell_no_rate() {
         let now = Instant::now();

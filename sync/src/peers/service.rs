@@ -1,14 +1,15 @@
-//! [`Service`]: whether a peer delivers what it says that it serves, or is busy whenever it is asked for it.
+//! [`Service`]: whether a peer delivers what it claims to serve, or is busy whenever it is asked for it.
 //!
-//! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something and is always busy
-//! costs a turn each time. So it is left alone longer each time, and ranked by how often it delivered. Once it delivers, most of that
-//! is forgotten at once.
+//! An honest server may be busy, which is neither a failure nor a reason for a ban. But a peer that offers something
+//! and is always busy costs a turn each time. So it rests longer each time, and ranks by how often it delivered. Once
+//! it delivers, most of that is forgotten at once.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A kind of offer that peers make. Each is judged apart: delivering cheap things does not excuse refusing dear ones.
+/// A kind of offer that peers make. Each kind is judged apart: delivering cheap things does not excuse refusing
+/// expensive ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ware {
     /// Ranges of batches, and headers.
@@ -17,25 +18,25 @@ pub(crate) enum Ware {
     Snapshots,
 }
 
-/// So many refusals in a row rest a peer only as long as it wants.
+/// Up to this many refusals in a row, a peer rests only as long as it wants.
 const FREE: u32 = 2;
-/// The next one rests it for so long, and each further one twice as long.
+/// Rest after the next refusal; each further one doubles it.
 const REST_FIRST: Duration = Duration::from_secs(1);
 /// Longest rest: an honest server that recovers is asked again within it.
 const REST_MAX: Duration = Duration::from_secs(30);
-/// After this time a refusal counts half.
+/// Half-life of a refusal.
 const HALF_LIFE: Duration = Duration::from_secs(60);
-/// Refusals that are remembered at most, so that what makes up for them stays in reach.
+/// Most refusals remembered, so that answers can still make up for them.
 const REFUSED_MAX: f64 = 16.0;
 
 /// The service of one peer.
 #[derive(Clone, Debug)]
 pub(super) struct Service([Kept; 2]);
 
-/// How one ware's promises were kept.
+/// How a peer kept its promises for one ware.
 #[derive(Clone, Debug)]
 struct Kept {
-    /// The counts are decayed to here.
+    /// The time to which the counts are decayed.
     at: Instant,
     delivered: f64,
     refused: f64,
@@ -56,7 +57,7 @@ impl Service {
         kept.in_row = 0;
     }
 
-    /// Counts a refusal as busy. Returns how long the peer rests, which is as long as it wants or longer.
+    /// Counts a refusal as busy. Returns how long the peer rests: as long as it wants, or longer.
     pub(super) fn refused(&mut self, ware: Ware, now: Instant, wanted: Duration) -> Duration {
         let kept = &mut self.0[ware as usize];
         kept.decay(now);
@@ -69,7 +70,7 @@ impl Service {
         rest.max(wanted)
     }
 
-    /// The share of requests that the peer answered, for the kind of offer with the lower share; 1 while it is unknown.
+    /// The share of requests that the peer answered, for the kind of offer with the lower share; 1 while unknown.
     pub(super) fn share(&self, now: Instant) -> f64 {
         self.0.iter().map(|kept| kept.share(now)).fold(1.0, f64::min)
     }
@@ -98,7 +99,8 @@ mod tests {
 
     const WANTED: Duration = Duration::from_millis(500);
 
-    /// Goal: who is always busy with what it offers rests longer and longer, and counts less, whatever else it delivers.
+    /// Goal: a peer that is always busy with what it offers rests longer and longer, and counts less, whatever else it
+    /// delivers.
     #[test]
     fn a_peer_that_never_delivers_what_it_offers_rests() {
         let mut now = Instant::now();

@@ -1,4 +1,4 @@
-//! Goal: a model of peers that are fast, slow, flaky, stale or lie; the book ranks them right and says why.
+//! Goal: for a model of peers that are fast, slow, flaky, stale or lie, the book ranks them right and says why.
 
 use slipstream_types::{Digest, PublicKey, bounded::BoundedVec, schedule::Forks};
 
@@ -26,7 +26,7 @@ fn summary() -> Summary {
     }
 }
 
-/// Whether signatures are good is checked before the book.
+/// Signatures are checked before the book gets a summary, so this one has none.
 fn summary_at(number: u64) -> Summary {
     Summary { head: Some(slipstream_testkit::sign(slipstream_testkit::info(0, number), &[])), ..summary() }
 }
@@ -99,7 +99,7 @@ fn peers_rank_by_what_they_proved() {
     assert_eq!(status(&book, now, id(5)).score, 200);
 }
 
-/// Goal: wrong values lower a peer's score whatever else its hints were worth, and an operator reads why.
+/// Goal: wrong values lower a peer's score, however useful its hints were otherwise, and an operator reads why.
 #[test]
 fn wrong_values_count_as_a_failure() {
     let (mut book, now) = modelled(Instant::now());
@@ -114,7 +114,7 @@ fn wrong_values_count_as_a_failure() {
     assert!(!after.banned);
 }
 
-/// Goal: a refusal that is over is told with its age.
+/// Goal: a refusal that is over is reported with its age.
 #[test]
 fn an_old_reason_has_its_age() {
     let (mut book, now) = modelled(Instant::now());
@@ -167,7 +167,7 @@ fn long_unmeasured_peers_are_explored_in_a_bounded_share() {
     assert_eq!(explored.values().sum::<u64>(), requests / explore::ONE_IN);
     assert!(explored.len() > 30, "{} of 39 unknown peers were tried", explored.len());
 
-    // A failure is not tried again at once, but is after a while.
+    // A failed peer is not tried again at once, but after a while.
     for peer in 1..=39 {
         book.bench(&id(peer), now, "late".into());
     }
@@ -196,7 +196,7 @@ fn a_liar_is_banned_never_credited_and_not_kept() {
     let mut book = book(now, 1..=2);
     book.credit(&id(1), Some(Ware::Batches), now, MIB, Duration::from_millis(1));
     book.ban(id(1), now + HOUR, "a wrong proof".into());
-    // The transport has not cut it off yet, and another of its answers comes.
+    // The transport has not disconnected it yet, and another of its answers comes.
     book.retain(now, &[id(1), id(2)]);
     book.credit(&id(1), Some(Ware::Batches), now, MIB, Duration::from_millis(1));
     let liar = status(&book, now, id(1));
@@ -253,7 +253,7 @@ fn flapping_ends_no_pause_and_absent_peers_are_bounded() {
     assert!(book.away.contains_key(&id(1)), "measured best");
 }
 
-/// Goal: who refuses what its summary names is not asked again before it has told what it keeps.
+/// Goal: a peer that refuses what its summary names is not asked again before its next summary.
 #[test]
 fn a_refusal_refutes_a_summary() {
     let now = Instant::now();
@@ -295,8 +295,8 @@ fn bans_are_remembered_by_name_and_bounded() {
     assert!(book.statuses(now, false, |_| Default::default()).iter().all(|peer| peer.banned));
 }
 
-/// Goal: a peer that offers and is always busy rests longer each time and comes last. It gets neither a failure nor a ban, and is back when
-/// it answers.
+/// Goal: a peer that offers and is always busy rests longer each time and comes last. It gets neither a failure nor a
+/// ban, and is back when it answers.
 #[test]
 fn a_peer_that_is_always_busy_has_a_price() {
     let start = Instant::now();
@@ -323,7 +323,7 @@ fn a_peer_that_is_always_busy_has_a_price() {
     assert_eq!(book.next_unpaused(now).unwrap() - now, wanted);
 }
 
-/// Goal: unjudgeable answers do not end a peer's pause for its failures.
+/// Goal: answers that cannot be judged do not end a peer's pause for its failures.
 #[test]
 fn what_cannot_be_judged_ends_no_pause() {
     let mut now = Instant::now();

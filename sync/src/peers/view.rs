@@ -17,20 +17,20 @@ use crate::{
     status::{PeerStatus, Serves},
 };
 
-/// What a peer that may be asked says it keeps up to its head.
+/// What a peer that may be asked claims to keep, up to its head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Holdings {
     pub(crate) peer: PeerId,
     /// Its certified head.
     pub(crate) head: BatchNumber,
-    /// From where on it keeps bodies, receipts and deltas, as far as it keeps any.
+    /// The first bodies, receipts and deltas that it keeps; `None` for a part that it does not keep.
     pub(crate) from: [Option<BatchNumber>; 3],
-    /// From where on it knows the states behind batches.
+    /// The first batch whose resulting state it knows.
     pub(crate) states_from: Option<BatchNumber>,
 }
 
 impl PeerBook {
-    /// What each peer that may be asked keeps.
+    /// The holdings of each peer that may be asked.
     pub(crate) fn holdings(&self, now: Instant) -> Vec<Holdings> {
         let asked = self.peers.iter().filter(|(_, peer)| peer.asked(now));
         let holdings = asked.filter_map(|(id, peer)| {
@@ -42,28 +42,28 @@ impl PeerBook {
         holdings.collect()
     }
 
-    /// Peers whose summary is older than `age` and who are not pausing.
+    /// Peers that are not paused and whose summary is at least `age` old.
     pub(crate) fn stale(&self, now: Instant, age: Duration) -> Vec<PeerId> {
         let stale = |peer: &Peer| peer.summary_at.is_none_or(|at| now.duration_since(at) >= age);
         self.peers.iter().filter(|(_, peer)| peer.asked(now) && stale(peer)).map(|(id, _)| *id).collect()
     }
 
-    /// The last batch that a peer's summary has.
+    /// The head in a peer's summary.
     pub(crate) fn head_of(&self, id: &PeerId) -> Option<BatchNumber> {
         self.peers.get(id)?.head()
     }
 
-    /// Whether it is a peer, rather than somebody whose word came by others.
+    /// Whether this node has the peer in its book, rather than only its word through others.
     pub(crate) fn knows(&self, id: &PeerId) -> bool {
         self.peers.contains_key(id)
     }
 
-    /// The share of requests to a peer that are answered, in time and well, as far as it has shown; half for an unknown one.
+    /// The share of requests that a peer answers well and in time, by what it has shown; half for an unknown one.
     pub(crate) fn reliability(&self, id: &PeerId, now: Instant) -> f64 {
         self.peers.get(id).map_or(0.5, |peer| peer.score.reliability(now) * peer.service.share(now))
     }
 
-    /// Whether a peer delivered what passed its checks, of late.
+    /// Whether a peer lately delivered answers that passed their checks.
     pub(crate) fn is_proven(&self, id: &PeerId, now: Instant) -> bool {
         self.peers.get(id).is_some_and(|peer| peer.is_proven(now))
     }
@@ -74,7 +74,7 @@ impl PeerBook {
         Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0))
     }
 
-    /// The certificate of a batch, if it is the head that some peer showed.
+    /// The certificate of a batch, if a peer showed it as its head.
     pub(crate) fn certificate(&self, number: BatchNumber) -> Option<&Certificate> {
         let heads = self.peers.values().filter_map(|peer| peer.summary.as_ref()?.head.as_ref());
         heads.into_iter().find(|certificate| certificate.info.number == number)
@@ -85,13 +85,13 @@ impl PeerBook {
         self.peers.values().filter_map(Peer::head).max().unwrap_or_default()
     }
 
-    /// Whether some connected peer, paused ones included, has a snapshot.
+    /// Whether a connected peer, paused ones included, has a snapshot.
     pub(crate) fn is_offered(&self, number: BatchNumber) -> bool {
         let summaries = self.peers.values().filter_map(|peer| peer.summary.as_ref());
         summaries.into_iter().any(|summary| summary.snapshots.iter().any(|offered| offered.number == number))
     }
 
-    /// The connected peers, paused ones included, that say they have a snapshot and the deltas after a batch.
+    /// The connected peers, paused ones included, that claim a snapshot and the deltas after a batch.
     pub(crate) fn serving_range_delta(
         &self,
         base: BatchNumber,
@@ -105,12 +105,12 @@ impl PeerBook {
         serving.map(|(id, _)| *id)
     }
 
-    /// Whether nobody is connected.
+    /// Whether no peer is connected.
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
 
-    /// Whether a peer is connected, and not pausing.
+    /// Whether a peer is connected and not paused.
     pub(crate) fn may_ask(&self, id: &PeerId, now: Instant) -> bool {
         self.peers.get(id).is_some_and(|peer| peer.asked(now))
     }
@@ -125,7 +125,7 @@ impl PeerBook {
         self.banned.iter().map(|ban| ban.until).min()
     }
 
-    /// When the next peer's summary is older than `age` and may be asked for, of those whom nobody `is_asked` yet.
+    /// When the next peer's summary is `age` old and the peer may be asked. Leaves out peers that `is_asked` holds for.
     pub(crate) fn next_stale(
         &self,
         now: Instant,
@@ -140,13 +140,13 @@ impl PeerBook {
         idle.map(due).min()
     }
 
-    /// Whether there are peers, and all of them pause.
+    /// Whether there are peers and all of them are paused.
     pub(crate) fn all_paused(&self, now: Instant) -> bool {
         !self.peers.is_empty() && self.peers.values().all(|peer| !peer.asked(now))
     }
 
-    /// The peers that may be asked, by score and by the share of their offers that they deliver. Equals stand in an order that no peer
-    /// can choose for itself.
+    /// The peers that may be asked, ranked by score and by the share of their offers that they deliver. No peer can
+    /// choose its rank among equals.
     pub(crate) fn candidates(&self, now: Instant, history: bool) -> Vec<Candidate> {
         let mut ranked: Vec<_> = self
             .peers
@@ -164,9 +164,9 @@ impl PeerBook {
         ranked.into_iter().map(|(_, _, candidate)| candidate).collect()
     }
 
-    /// Picks the peer for a request among ordered candidates. It takes the best one, but once in [`explore::ONE_IN`] requests one that
-    /// is unknown or was not measured for long. So a better peer is found, and many unknown ones cost only that share. An `urgent`
-    /// request, which everything else waits for, explores no peer.
+    /// Picks the peer for a request among ranked candidates. It takes the best one, but once in [`explore::ONE_IN`]
+    /// requests one that is unknown or was not measured for long. So a better peer is found, and many unknown ones cost
+    /// only that share. An `urgent` request, which everything else waits for, explores no peer.
     pub(crate) fn choose(&mut self, now: Instant, serving: &[Candidate], urgent: bool) -> Option<Candidate> {
         let best = serving.first()?;
         if urgent {
@@ -180,8 +180,8 @@ impl PeerBook {
         Some(draw.map_or(best, |draw| unknown[draw % unknown.len()]).clone())
     }
 
-    /// The peers' status for operators. `history` is whether this node keeps it, which decides the peers that serve suitable deltas.
-    /// `part` tells what a peer that may be asked is asked for.
+    /// The peers' status for operators. `history` says whether this node keeps history, which decides the peers that
+    /// serve suitable deltas. `part` returns what a peer that may be asked is asked for.
     pub(crate) fn statuses(
         &self,
         now: Instant,
@@ -274,7 +274,7 @@ pub(super) fn candidate(peer: PeerId, summary: &Summary, history: bool, score: &
         delta_from: summary.deltas_from,
         whole_from: all_from.filter(|_| history),
         range_delta_from: summary.deltas_from,
-        // A claim beyond the certified head is none.
+        // A claim beyond the certified head does not count.
         snapshots: summary.snapshots.iter().copied().filter(|offered| offered.number <= head).collect(),
         bytes_per_second: score.rate().unwrap_or_default(),
         is_proven: false,

@@ -1,4 +1,4 @@
-//! The ways batch by batch: replay, deltas, both at once, and one in place of the other for what was asked for.
+//! The ways batch by batch: replay, deltas, both at once, and a change of mode for batches that were already requested.
 
 use slipstream_types::BatchNumber;
 
@@ -9,20 +9,21 @@ use super::{
 };
 use crate::config::Mode;
 
-/// A way batch by batch, with its price for the whole gap.
+/// A way that follows batch by batch, priced for the whole gap.
 #[derive(Clone, Copy)]
 pub(super) struct ByBatches {
     pub(super) mode: RangeMode,
     pub(super) load: Load,
     pub(super) supply: Supply,
     pub(super) price: Price,
-    /// The share that is replayed, if the other mode is used beside this one.
+    /// The share of batches to replay, if the other mode is used as well.
     pub(super) replayed: Option<f64>,
     pub(super) replaces: bool,
 }
 
 impl Planner<'_> {
-    /// The cheapest mode in which somebody serves the next batch; the one in use if another is not much cheaper.
+    /// Returns the cheapest mode in which a peer serves the next batch. Keeps the mode in use unless another is much
+    /// cheaper.
     pub(super) fn by_batches(&self, target: BatchNumber) -> Option<ByBatches> {
         let Inputs { head, asked, current, is_mixed, .. } = *self.inputs;
         if asked >= target {
@@ -35,7 +36,7 @@ impl Planner<'_> {
             .filter_map(|mode| self.way(mode, target))
             .collect();
         let replay = ways.iter().find(|way| way.mode == RangeMode::Replay);
-        // At the head a node executes if it can keep up: it then serves and answers by its own result.
+        // At the head a node executes if it can keep up: it then serves and answers from its own results.
         if let Some(replay) = replay.filter(|replay| gap <= HEAD_GAP && replay.price.seconds < HEAD_SECONDS) {
             return Some(*replay);
         }
@@ -49,11 +50,11 @@ impl Planner<'_> {
         Some(mixed.or_else(|| self.replacing(target, &way)).unwrap_or(way))
     }
 
-    /// Everything is asked for: what is left of it.
+    /// The way when everything is requested: it prices what is left of it.
     pub(super) fn under_way(&self) -> ByBatches {
         let Inputs { in_hand: InHand { load, awaited, .. }, peers, current, is_mixed, .. } = *self.inputs;
         let keeping = peers.iter().filter(|peer| peer.keeps_batches());
-        // The peers of other ranges do not hasten what is waited for.
+        // The peers of other ranges do not speed up the awaited one.
         let awaited = awaited.filter(|_| !is_mixed);
         let rate = awaited.and_then(|(mode, first)| self.rate(mode, first, |_| true));
         let rate = rate.unwrap_or_else(|| keeping.map(|peer| peer.bytes_per_second).sum());
@@ -62,9 +63,10 @@ impl Planner<'_> {
         ByBatches { replayed: None, replaces: false, ..self.priced(mode, load, supply) }
     }
 
-    /// The other mode from the last range on that is not prepared, if that is far cheaper than to go on. Ranges that came are dropped only
-    /// for peers that have delivered: promises are free. To go on costs no more than to ask for the same ranges again: otherwise one slow
-    /// peer at the end of the gap would make each mode look worse than the other.
+    /// Returns the other mode for all ranges that are not prepared yet, if that is far cheaper than to go on. Only
+    /// peers that have delivered can make the node drop ranges that arrived: promises are free. To go on never counts
+    /// as dearer than to request the same ranges again. Otherwise one slow peer at the end of the gap would make each
+    /// mode look worse than the other.
     fn replacing(&self, target: BatchNumber, way: &ByBatches) -> Option<ByBatches> {
         let Inputs { head, asked, in_hand: InHand { kept, kept_load, .. }, current, is_mixed, .. } =
             *self.inputs;
@@ -87,7 +89,7 @@ impl Planner<'_> {
         ByBatches { mode, load, supply, price, replayed: None, replaces: false }
     }
 
-    /// A way with the other mode beside it, each with the share that suits both best.
+    /// Prices a way with the other mode beside it, at the cheapest share of each.
     pub(super) fn mixed(&self, way: &ByBatches, target: BatchNumber) -> ByBatches {
         let Inputs { asked, in_hand, costs, machine, .. } = *self.inputs;
         let next = asked.next();
@@ -98,8 +100,8 @@ impl Planner<'_> {
             let (proven, strangers): (Vec<_>, Vec<_>) =
                 self.inputs.peers.iter().filter(is_of).partition(|peer| peer.is_proven);
             let sum = |peers: &[&Candidate]| peers.iter().map(|peer| peer.bytes_per_second).sum::<f64>();
-            // Strangers promise; all that serve the same are worth one peer. A node that begins knows nobody: if all were worth one, it would
-            // leave one mode's peers without work.
+            // Strangers only promise, so those that serve the same modes count as one peer. If all strangers together
+            // counted as one, a new node, which knows nobody, would leave one mode's peers without work.
             sum(&proven) + sum(&strangers) / strangers.len().max(1) as f64
         };
         let supply =
@@ -116,7 +118,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The rate of such peers as serve a batch in a mode, together; `None` if there is none.
+    /// Returns the combined rate of the peers that pass `which` and serve the batch in a mode; `None` if no peer does.
     pub(super) fn rate(
         &self,
         mode: RangeMode,
@@ -128,7 +130,8 @@ impl Planner<'_> {
         (count > 0).then_some(rate)
     }
 
-    /// What is under way, and then all other batches in a mode, if it is allowed and a peer serves the first of them.
+    /// Prices the work in flight and then all other batches in a mode. `None` if the policy excludes the mode, or no
+    /// peer serves the first of them.
     pub(super) fn way(&self, mode: RangeMode, target: BatchNumber) -> Option<ByBatches> {
         let Inputs { asked, in_hand, .. } = *self.inputs;
         let rate = self.rate(mode, asked.next(), |_| true).filter(|_| self.allows_range(mode))?;
@@ -136,7 +139,7 @@ impl Planner<'_> {
         Some(self.priced(mode, load, Supply { either: rate, ..Supply::default() }))
     }
 
-    /// The work of batches in a mode, all stages of it.
+    /// The work of the batches after `after` up to `last` in a mode, in all stages.
     pub(super) fn load(&self, mode: RangeMode, after: BatchNumber, last: BatchNumber) -> Load {
         let Inputs { course, ratios, machine, .. } = *self.inputs;
         Load::of(mode, &course.amount(after, last), Before::Fetch, ratios, machine.parts)

@@ -1,25 +1,25 @@
-//! [`Costs`]: what the stages take on this machine, as presumed, as measured, and across restarts.
+//! [`Costs`]: what the stages cost on this machine: presumed, measured, and kept across restarts.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::{CodecError, codec};
 
-/// The name of the store's record.
+/// The key of the record in the store.
 pub(crate) const KEY: &str = "sync/costs";
-/// Bytes of the record, at most.
+/// Most bytes of the record.
 const RECORD_BYTES_MAX: usize = 128;
-/// Seconds of work that a cost counts for which this run has not measured: the first ranges outweigh it.
+/// Weight of a cost that this run has not measured, in seconds of work: the first ranges outweigh it.
 const PRESUMED_SECONDS: f64 = 0.002;
-/// After so much work of the same kind a measurement counts half.
+/// Half-life of a measurement, in seconds of work of the same kind.
 const HALF_LIFE_SECONDS: f64 = 4.0;
-/// A job counts as if it took at most this many times what it was thought to: one that waited for the disk is not the measure. Each
-/// further one in a row that is slower than it may count has this many times as much room, so that a slow machine is known after a few.
+/// A job counts as at most this many times its expected time: a job that waited for the disk is no measure. Each
+/// further slow job in a row multiplies the limit by this factor, so a few jobs reveal a slow machine.
 const SLOWER_MAX: f64 = 4.0;
-/// Costs that a record or a measurement may give. Others come of a clock that jumped.
+/// Plausible costs in a record or a measurement. Others come from a clock that jumped.
 const PLAUSIBLE: std::ops::RangeInclusive<f64> = 1e-14..=10.0;
 
-/// Seconds that the stages take on this machine, from when a range begins to when it ends. Checking, preparing and opening use all cores.
+/// Elapsed seconds per unit of work in each stage on this machine. Checking, preparing and opening use all cores.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Costs {
     /// Checking signatures and digests, per compressed byte.
@@ -28,22 +28,23 @@ pub struct Costs {
     pub prepare: f64,
     /// Executing, per gas.
     pub execute: f64,
-    /// Opening deltas, per uncompressed byte of them.
+    /// Opening deltas, per uncompressed byte.
     pub open: f64,
-    /// Roots and writes, per uncompressed byte of the deltas.
+    /// Computing roots and writing, per uncompressed byte of the deltas.
     pub commit: f64,
     /// Checking and writing a snapshot's rows, per byte of them, on one core.
     pub restore: f64,
-    /// Restoring a snapshot beside its rows, in all: its beginning, its files, its code, its last write. It is not measured again.
+    /// Fixed cost of a restore besides its rows: its beginning, its files, its code, its last write. It is not measured
+    /// again.
     pub leap: f64,
 }
 
-/// The bits of IEEE 754 doubles, in the order of the fields: BCS has no fractions.
+/// The costs' bits as IEEE 754 doubles, in the order of the fields: BCS has no floating-point numbers.
 #[derive(Serialize, Deserialize)]
 struct Saved([u64; 7]);
 
 impl Costs {
-    /// The costs on so many cores of 2020. Measurements replace them.
+    /// Returns typical costs on `cores` cores of 2020. Measurements replace them.
     pub fn presumed(cores: f64) -> Costs {
         let all = |seconds: f64| seconds / cores.max(1.0);
         Costs {
@@ -57,7 +58,7 @@ impl Costs {
         }
     }
 
-    /// These costs on a machine that takes so many times as long for arithmetic, and for hashing.
+    /// Scales these costs to a machine on which arithmetic and hashing take these multiples of the time.
     pub(crate) fn scaled(self, arithmetic: f64, hashing: f64) -> Costs {
         Costs {
             check: self.check * hashing,
@@ -70,17 +71,17 @@ impl Costs {
         }
     }
 
-    /// The store's record of them.
+    /// Encodes the costs for the store.
     ///
     /// # Errors
-    /// None that happens: the record is short.
+    /// None in practice: the record is short.
     pub(crate) fn to_record(self) -> Result<Vec<u8>, CodecError> {
         let Costs { check, prepare, execute, open, commit, restore, leap } = self;
         let all = [check, prepare, execute, open, commit, restore, leap];
         codec::encode("costs", &Saved(all.map(f64::to_bits)))
     }
 
-    /// The costs of a record; none of one that is damaged or implausible.
+    /// Decodes a record's costs. Returns `None` if it is damaged or implausible.
     pub(crate) fn of_record(record: &[u8]) -> Option<Costs> {
         let Saved(bits) = codec::decode("costs", record, RECORD_BYTES_MAX).ok()?;
         let costs = bits.map(f64::from_bits);
@@ -90,30 +91,30 @@ impl Costs {
     }
 }
 
-/// One of the costs.
+/// Selects one of the costs.
 pub(crate) type Which = fn(&mut Costs) -> &mut f64;
 
-/// Costs that measurements change. Each is the time of the last seconds of that work, over its amount: so a short job counts little.
+/// Costs that measurements update. Each is recent seconds of that work over its amount, so a short job counts little.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) costs: Costs,
-    /// Seconds of work that each rests on.
+    /// Seconds of work that each cost rests on.
     seconds: Costs,
-    /// How many times slower than thought the next job may count.
+    /// How many times its expected time the next job may count.
     slower_max: Costs,
     /// Whether a cost was measured since the last save.
     is_new: bool,
 }
 
 impl Measured {
-    /// Nothing is measured yet.
+    /// Begins with costs that are not measured yet.
     pub(crate) fn new(costs: Costs) -> Measured {
         let all =
             |it| Costs { check: it, prepare: it, execute: it, open: it, commit: it, restore: it, leap: it };
         Measured { costs, seconds: all(PRESUMED_SECONDS), slower_max: all(SLOWER_MAX), is_new: false }
     }
 
-    /// Takes in a job of `units` that took so long.
+    /// Records a job of `units` that took `took`.
     pub(crate) fn learn(&mut self, which: Which, took: Duration, units: f64) {
         if units <= 0.0 {
             return;
@@ -137,7 +138,7 @@ impl Measured {
         *which(&mut self.seconds) = 1e12;
     }
 
-    /// The record to keep, if anything was measured since the last one.
+    /// Returns the record to store, if a cost was measured since the last call.
     pub(crate) fn save(&mut self) -> Option<Result<Vec<u8>, CodecError>> {
         std::mem::take(&mut self.is_new).then(|| self.costs.to_record())
     }
@@ -149,7 +150,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Goal: a presumed cost decides no longer than it takes to measure one, and a job of next to nothing says next to nothing.
+    /// Goal: a presumed cost lasts no longer than it takes to measure one, and a tiny job changes next to nothing.
     #[test]
     fn measurements_replace_what_was_presumed() {
         let mut measured = Measured::new(Costs::presumed(2.0));
@@ -167,7 +168,8 @@ mod tests {
         assert_eq!(measured.costs.execute, Costs::presumed(2.0).execute);
     }
 
-    /// Goal: a machine that is far slower than presumed is known after a few short jobs, and one that stood still once is not.
+    /// Goal: a few short jobs reveal a machine that is far slower than presumed, and a single stall does not count as
+    /// one.
     #[test]
     fn a_slow_machine_is_known_soon() {
         let mut measured = Measured::new(Costs::presumed(2.0));

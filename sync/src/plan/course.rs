@@ -1,18 +1,20 @@
-//! [`Course`]: how much work lies between two batches of the ledger, by the totals of the headers that are known.
+//! [`Course`]: the work between two batches of the ledger, from the totals of known headers.
 
 use std::collections::BTreeMap;
 
 use slipstream_types::{BatchNumber, Totals};
 
-/// Marks that are kept. A survey adds 32 at most, and each range under way one; beyond the bound every second one is forgotten.
+/// Most marks kept. A survey adds 32 at most, and each range in flight adds one. Beyond the bound every second mark is
+/// dropped.
 const MARKS_MAX: usize = 512;
-/// Beyond the last mark batches are presumed to be like these before it: fewer would make one odd batch the measure.
+/// Batches beyond the last mark are presumed to be like this many before it. With fewer, one odd batch would be the
+/// measure.
 const ALIKE_BATCHES: u64 = 64;
 
-/// The work in consecutive batches. Bytes are those of contents, before compression.
+/// The work in consecutive batches. Bytes are counted before compression.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Amount {
-    /// Batches.
+    /// Number of batches.
     pub batches: f64,
     /// Transactions in them.
     pub transactions: f64,
@@ -27,7 +29,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Presumed work of batches while no header is known: a few hundred transfers each.
+    /// Presumed work of `batches` batches while no header is known: 200 transfers each.
     pub fn presumed(batches: f64) -> Amount {
         let one = Amount {
             batches: 1.0,
@@ -40,7 +42,7 @@ impl Amount {
         one.times(batches)
     }
 
-    /// The work up to a batch, as its header tells it.
+    /// The work up to a batch, from its header's totals.
     fn up_to(number: BatchNumber, totals: &Totals) -> Amount {
         let Totals { transactions, gas, body_bytes, receipts_bytes, delta_bytes } = *totals;
         Amount {
@@ -53,7 +55,7 @@ impl Amount {
         }
     }
 
-    /// This work and some more.
+    /// Adds `more` to this work.
     pub fn plus(self, more: Amount) -> Amount {
         Amount {
             batches: self.batches + more.batches,
@@ -65,7 +67,7 @@ impl Amount {
         }
     }
 
-    /// A multiple of this work, or a share of it.
+    /// Multiplies this work by `factor`.
     pub fn times(self, factor: f64) -> Amount {
         Amount {
             batches: self.batches * factor,
@@ -78,12 +80,12 @@ impl Amount {
     }
 }
 
-/// See the module. Its marks are of verified headers of one ledger.
+/// See the module. Its marks come from verified headers of one ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Course(BTreeMap<BatchNumber, Totals>);
 
 impl Course {
-    /// Takes in a verified header's totals.
+    /// Records a verified header's totals.
     pub fn mark(&mut self, number: BatchNumber, totals: Totals) {
         self.0.insert(number, totals);
         if self.0.len() > MARKS_MAX {
@@ -101,13 +103,14 @@ impl Course {
         self.0.last_key_value().map(|(number, _)| *number)
     }
 
-    /// The work of the batches behind `after` up to `last`: exact between marks, even in between, and beyond the last mark as before it.
+    /// The work of the batches behind `after` up to `last`: exact at marks, interpolated between them, extrapolated
+    /// beyond the last one.
     pub fn amount(&self, after: BatchNumber, last: BatchNumber) -> Amount {
         let (from, to) = (self.up_to(after), self.up_to(last));
         to.plus(from.times(-1.0))
     }
 
-    /// The work up to a batch. Without marks only differences of it mean something.
+    /// The work up to a batch. Without marks, only differences between two results mean something.
     fn up_to(&self, number: BatchNumber) -> Amount {
         let before = self.0.range(..=number).next_back();
         let behind = self.0.range(number..).next();
@@ -128,7 +131,7 @@ impl Course {
     }
 }
 
-/// The work of one batch between two marks, on an average; presumed where they are the same one.
+/// The average work of one batch between two marks; presumed if both are the same mark.
 fn rate(earlier: (&BatchNumber, &Totals), later: (&BatchNumber, &Totals)) -> Amount {
     match later.0.since(*earlier.0) {
         0 => Amount::presumed(1.0),
@@ -156,7 +159,7 @@ mod tests {
         course.amount(number(after), number(last)).transactions
     }
 
-    /// Goal: empty first batches and a burst count where they are, and not on an average over all.
+    /// Goal: empty first batches and a later burst count where they are, not as an average over the ledger.
     #[test]
     fn each_stretch_has_its_own_work() {
         let mut course = Course::default();
@@ -171,7 +174,7 @@ mod tests {
         assert_eq!(course.amount(number(900), number(1_050)).batches, 150.0);
     }
 
-    /// Goal: the target moves before its header is known: what is behind the last mark is as before it.
+    /// Goal: the target moves before its header is known, so batches beyond the last mark count like those before it.
     #[test]
     fn beyond_the_last_mark_batches_are_as_before_it() {
         let mut course = Course::default();
@@ -183,7 +186,7 @@ mod tests {
         assert_eq!(course.last(), Some(number(1_100)));
     }
 
-    /// Goal: a node that knows no header, or one alone, presumes something.
+    /// Goal: a node that knows at most one header presumes some work.
     #[test]
     fn without_headers_something_is_presumed() {
         let mut course = Course::default();
@@ -195,7 +198,7 @@ mod tests {
         assert_eq!(transactions(&course, 0, 5), 5.0, "as behind it");
     }
 
-    /// Goal: whatever it is told, it stays short, and keeps both ends.
+    /// Goal: the course stays short and keeps both ends, however many marks it gets.
     #[test]
     fn it_stays_short() {
         let mut course = Course::default();

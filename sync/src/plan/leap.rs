@@ -1,5 +1,5 @@
-//! The two ways past batches: a snapshot, and a range delta up to one. What peers say of their snapshots counts as far as several of
-//! them say it.
+//! The two ways that skip batches: a snapshot, and a range delta up to one. A claim about a snapshot gains weight as
+//! more peers make it.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::{config::Mode, protocol::SnapshotOffer, range_delta};
 
-/// A snapshot, or a range delta, must be so much cheaper than the batches one by one: its size is a promise, and what it leaves out is
-/// fetched later.
+/// A snapshot or a range delta must take less than this share of the time of the batches one by one. Its size is a
+/// promise, and the history that it skips is fetched later.
 const LEAP: f64 = 0.8;
-/// A batch behind a snapshot, while nobody serves it.
+/// Presumed seconds for a batch behind a snapshot, while no peer serves it.
 const TAIL_BATCH_SECONDS: f64 = 0.02;
-/// Presumed bytes of a snapshot whose size is unknown or implausible, so that promising a short one earns nothing.
+/// Presumed bytes of a snapshot whose size is unknown or implausible. So a promise of a short one earns nothing.
 const SNAPSHOT_BYTES_UNKNOWN: f64 = 1e9;
-/// Bytes of one row and what goes with it in a delta.
+/// Bytes of one row with its overhead in a delta.
 const ROW_BYTES: f64 = 80.0;
 
-/// The median of peers' plausible words about the rows of a snapshot, or of any that they offer. Each peer has one vote, however much it
-/// offers.
+/// Returns the median of the peers' plausible claims about the rows of a snapshot; of any snapshot on offer if `number`
+/// is `None`. Each peer has one vote, however much it offers.
 pub(crate) fn told_rows(peers: &[Candidate], number: Option<BatchNumber>) -> Option<f64> {
     let is_it = |offered: &&SnapshotOffer| number.is_none_or(|number| offered.number == number);
     let vote = |peer: &Candidate| peer.snapshots.iter().filter(is_it).find_map(price::plausible_rows);
@@ -32,13 +32,13 @@ pub(crate) fn told_rows(peers: &[Candidate], number: Option<BatchNumber>) -> Opt
     votes.get(votes.len() / 2).copied()
 }
 
-/// Whether one peer that has delivered offers a snapshot, or two do.
+/// Whether a peer that has delivered offers a snapshot, or two peers do.
 fn is_vouched<'p>(peers: impl Iterator<Item = &'p Candidate> + Clone, number: BatchNumber) -> bool {
     let mut offering = peers.filter(|peer| peer.offers(number));
     offering.clone().any(|peer| peer.is_proven) || offering.nth(1).is_some()
 }
 
-/// Leaves out the snapshots that only a lone stranger offers.
+/// Drops the snapshots that only a lone stranger offers.
 pub(crate) fn retain_vouched(peers: &mut [Candidate]) {
     let offered = peers.iter().flat_map(|peer| &peer.snapshots).map(|offered| offered.number);
     let vouched: BTreeSet<BatchNumber> = offered.filter(|number| is_vouched(peers.iter(), *number)).collect();
@@ -47,24 +47,24 @@ pub(crate) fn retain_vouched(peers: &mut [Candidate]) {
     }
 }
 
-/// A way past batches, with its price.
+/// A way that skips batches, with its price.
 #[derive(Clone, Copy)]
 pub(super) struct Leap {
     /// The snapshot that it leads to.
     pub(super) number: BatchNumber,
-    /// Its rows, or what changed in them.
+    /// The price of its rows, or of the changes in them.
     rows: Price,
-    /// The work behind it, and the rates of the peers that serve it.
+    /// The work behind it, the rates of the peers that serve that work, and its price.
     tail: (Load, Supply, Price),
 }
 
 impl Leap {
-    /// Seconds to the target. The batches behind it are fetched beside the rows, and followed after them.
+    /// Seconds to the target. The batches behind the snapshot are fetched beside the rows, and followed after them.
     pub(super) fn seconds(&self) -> f64 {
         self.rows.seconds + self.tail.2.seconds
     }
 
-    /// What bounds the longer part.
+    /// The bottleneck of the longer part.
     pub(super) fn bound(&self) -> Bound {
         let (_, _, tail) = &self.tail;
         if tail.seconds > self.rows.seconds { tail.bound } else { self.rows.bound }
@@ -72,8 +72,9 @@ impl Leap {
 }
 
 impl Planner<'_> {
-    /// A snapshot or a range delta, if that is pinned or much cheaper than the batches one by one. Where batches came, it must be cheaper
-    /// than what is left of them, and vouched: it drops them.
+    /// Returns the plan for a snapshot or a range delta, if the policy pins it or it is much cheaper than the batches
+    /// one by one. A leap drops batches that arrived. So it must then be cheaper than what is left of them, and vouched
+    /// for.
     pub(super) fn leap(&self, target: BatchNumber, way: Option<&ByBatches>) -> Option<Plan> {
         let Inputs { head, asked, in_hand, peers, .. } = *self.inputs;
         let gap = target.since(head);
@@ -95,7 +96,7 @@ impl Planner<'_> {
         let changes = self.range_delta_at(target).filter(|_| self.allows(Mode::RangeDelta));
         let snapshot = self.snapshot_at(target).filter(|_| self.may_restore() && pinned != Mode::RangeDelta);
         let snapshot = snapshot.filter(pays);
-        // Its server has to merge the deltas first: about as cheap as a snapshot is no better.
+        // Its server has to merge the deltas first, so it must be clearly cheaper than a snapshot.
         let is_best = |leap: &Leap| snapshot.is_none_or(|other| leap.seconds() < SWITCH * other.seconds());
         let is_asked_for = |leap: &Leap| {
             let is_cheaper = || may_drop(leap) && leap.seconds() < by_batches;
@@ -122,7 +123,7 @@ impl Planner<'_> {
         Plan { bound: Some(leap.bound()), load, supply, ..plan }
     }
 
-    /// The batches behind a snapshot, in the cheaper mode; a guess where nobody shows yet that he serves them.
+    /// Prices the batches behind a snapshot, in the cheaper mode. Guesses while no peer shows that it serves them.
     fn tail(&self, number: BatchNumber, target: BatchNumber) -> (Load, Supply, Price) {
         let modes = [RangeMode::Replay, RangeMode::Delta].into_iter().filter(|mode| self.allows_range(*mode));
         let ways = modes.filter_map(|mode| {
@@ -139,8 +140,8 @@ impl Planner<'_> {
         )
     }
 
-    /// The snapshot to restore, and its cost. A begun restore is finished while a peer serves it. Otherwise it is the best
-    /// peer's newest: with the highest, the boldest claim would decide.
+    /// Returns the snapshot to restore, with its cost. A begun restore goes on while a peer serves it. Otherwise it is
+    /// the best peer's newest: if the highest won, the boldest claim would decide.
     pub(super) fn snapshot_at(&self, target: BatchNumber) -> Option<Leap> {
         let Inputs { head, peers, begun, costs, machine, .. } = *self.inputs;
         let fits = |number: BatchNumber| number > head;
@@ -153,9 +154,9 @@ impl Planner<'_> {
         Some(Leap { number, rows, tail: self.tail(number, target) })
     }
 
-    /// The best peer's newest snapshot that fits. A snapshot from the waypoint on shows the waypoint before anything is stored, so it goes
-    /// first. Nobody vouches for one below it until the batches behind it have passed the waypoint. One that two peers offer, or one that
-    /// has delivered, goes before a lone stranger's.
+    /// Returns the best peer's newest snapshot that fits. A snapshot at or above the waypoint proves the waypoint
+    /// before anything is stored, so it goes first. Nothing vouches for a lower one until the batches behind it have
+    /// passed the waypoint. A snapshot that a proven peer or two peers offer goes before a lone stranger's.
     fn newest<'p>(
         &self,
         peers: impl Iterator<Item = &'p Candidate> + Clone,
@@ -175,8 +176,8 @@ impl Planner<'_> {
             .or_else(|| from(BatchNumber::GENESIS, false))
     }
 
-    /// Rows and bytes of a snapshot: the median of its peers' plausible words, so that one liar decides nothing. If a lone peer offers one,
-    /// it counts at least as the median of all offers, because states do not shrink.
+    /// Rows and bytes of a snapshot: the median of its peers' plausible claims, so that one liar decides nothing. If a
+    /// lone peer offers it, it counts at least as the median of all offers, because states do not shrink.
     fn offered_size(&self, number: BatchNumber) -> (f64, f64) {
         let peers = self.inputs.peers;
         let told = told_rows(peers, Some(number));
@@ -189,7 +190,8 @@ impl Planner<'_> {
         rows.map_or((0.0, SNAPSHOT_BYTES_UNKNOWN), |rows| (rows, rows * ROW_BYTES))
     }
 
-    /// The snapshot up to which the range delta is applied, and what that takes at most. Servers merge no more than some rows.
+    /// Returns the snapshot that the range delta leads to, with an upper bound on its cost. Servers merge at most
+    /// `ROWS_MAX` rows.
     pub(super) fn range_delta_at(&self, target: BatchNumber) -> Option<Leap> {
         let Inputs { head, machine, costs, course, .. } = *self.inputs;
         let (number, rate) = self.served_range_delta()?;
@@ -197,12 +199,12 @@ impl Planner<'_> {
         let touched = touched_rows(course.amount(head, number).changes / ROW_BYTES, rows);
         let rows = price::range_delta(touched * ROW_BYTES, number.since(head), costs, machine.cores, rate);
         let leap = Leap { number, rows, tail: self.tail(number, target) };
-        // Where rows change again and again fewer are touched than that: a policy that asks for it has it tried.
+        // If rows change again and again, this overestimates them. So a policy that pins the range delta has it tried.
         let may_be_served = touched <= range_delta::ROWS_MAX as f64 || self.policy.mode == Mode::RangeDelta;
         may_be_served.then_some(leap)
     }
 
-    /// The snapshot up to which peers serve the range delta, and their rate.
+    /// Returns the snapshot up to which peers serve the range delta, with their combined rate.
     fn served_range_delta(&self) -> Option<(BatchNumber, f64)> {
         let Inputs { head, peers, range_delta_max, .. } = *self.inputs;
         let serves = |peer: &&Candidate| {
@@ -214,7 +216,7 @@ impl Planner<'_> {
         Some((number, offering.map(|peer| peer.bytes_per_second).sum()))
     }
 
-    /// Why the leap that the policy asks for cannot be made. Near the head none is due.
+    /// Says why the leap that the policy pins cannot be made. Near the head none is due.
     pub(super) fn unusable(&self, target: BatchNumber) -> Option<String> {
         let head = self.inputs.head;
         let is_far = target.since(head) >= WIDE_GAP;
@@ -228,7 +230,7 @@ impl Planner<'_> {
         is_due.then(|| format!("{mode} asked for, but {}", self.no_leap()))
     }
 
-    /// Why no leap can be had.
+    /// Says why no leap is available.
     pub(super) fn no_leap(&self) -> String {
         let Inputs { head, peers, given_up, range_delta_max, .. } = *self.inputs;
         let mut ahead = peers.iter().flat_map(|peer| &peer.snapshots).filter(|offered| offered.number > head);
@@ -245,8 +247,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether to begin anew from a snapshot. A node with a ledger does so only beside a peer that keeps batches. An archive keeps none.
-    /// It cannot tell whether others have the next batches, and behind its snapshot the node would lack a peer to follow.
+    /// Whether the node may start over from a snapshot. A node with a ledger does so only beside a peer that keeps
+    /// batches. An archive keeps none: it cannot tell whether others have the next batches, and behind its snapshot the
+    /// node would lack a peer to follow.
     pub(super) fn may_restore(&self) -> bool {
         let is_empty = self.inputs.head == BatchNumber::GENESIS;
         self.allows(Mode::Snapshot) && (is_empty || self.inputs.peers.iter().any(Candidate::keeps_batches))

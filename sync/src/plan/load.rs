@@ -1,24 +1,25 @@
-//! [`Load`]: work in the units of the pipeline's stages, of batches that are still to be fetched or wait in the middle of it.
+//! [`Load`]: work in the units of the pipeline's stages, for batches that are still to be fetched or wait between
+//! stages.
 
 use super::{RangeMode, course::Amount};
 
-/// Compressed bytes of a batch beside its parts: its header, and its share of certificates and proofs.
+/// Compressed bytes of a batch besides its parts: its header, and its share of certificates and proofs.
 const BATCH_BYTES: f64 = 500.0;
-/// The work on a batch without transactions, as gas: its system calls, and its comparison with its header.
+/// Gas equivalent of a batch without transactions: its system calls, and its comparison with its header.
 const BATCH_GAS: f64 = 100e3;
-/// The same as bytes of changes: the write of its header and its place in the accumulator.
+/// The same in bytes of changes: the write of its header and of its entry in the accumulator.
 const BATCH_CHANGES: f64 = 6e3;
 
-/// Compressed bytes of the parts of batches, by their bytes before compression, as seen of late.
+/// Compression ratios of the parts of batches: compressed over uncompressed bytes, as seen lately.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ratios {
-    /// Of bodies.
+    /// Ratio of bodies.
     pub body: f64,
-    /// Of receipts.
+    /// Ratio of receipts.
     pub receipts: f64,
-    /// Of deltas.
+    /// Ratio of deltas.
     pub delta: f64,
-    /// Of hints, by the bytes of deltas.
+    /// Compressed bytes of hints over uncompressed bytes of deltas.
     pub hints: f64,
 }
 
@@ -29,14 +30,14 @@ impl Default for Ratios {
     }
 }
 
-/// The share of one batch in a ratio, if it is as long as [`Ratios::LONG_BYTES`]: some hundred batches decide.
+/// The weight of one batch in a ratio, if it is as long as [`Ratios::LONG_BYTES`]: some hundred batches decide.
 const LEARN: f64 = 0.02;
 
 impl Ratios {
-    /// Bytes of a part from which on it counts in full.
+    /// Bytes from which on a part counts in full.
     const LONG_BYTES: f64 = 16e3;
 
-    /// Takes a part into its ratio: its compressed bytes, and those before compression.
+    /// Folds a part into its ratio, given its compressed and its uncompressed bytes.
     pub fn learn(ratio: &mut f64, compressed: f64, content: f64) {
         if content > 0.0 {
             let weight = LEARN * (content / Ratios::LONG_BYTES).min(1.0);
@@ -59,7 +60,7 @@ impl Ratios {
     }
 }
 
-/// The parts that come beside those that a mode needs.
+/// The optional parts that come beside those that a mode needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetched {
     /// Whether bodies, receipts and hints come with deltas.
@@ -68,14 +69,14 @@ pub struct Fetched {
     pub hints: bool,
 }
 
-/// The stages that a range still has before it.
+/// The first of the stages that a range still has ahead.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Before {
-    /// All of them.
+    /// It has to be fetched: all stages are ahead.
     Fetch,
-    /// It is here, and has to be prepared.
+    /// It has arrived, and has to be prepared.
     Prepare,
-    /// It is prepared; what is replayed has to be executed.
+    /// It is prepared; a range for replay has to be executed.
     Execute,
     /// It only has to be committed.
     Commit,
@@ -84,9 +85,9 @@ pub enum Before {
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Load {
-    /// Compressed bytes to fetch and to check, to be replayed.
+    /// Compressed bytes to fetch and check for replay.
     pub replay_bytes: f64,
-    /// The same, to be applied.
+    /// Compressed bytes to fetch and check as deltas.
     pub delta_bytes: f64,
     /// Transactions to prepare.
     pub prepare: f64,
@@ -99,7 +100,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The work on batches in a mode that have these stages before them.
+    /// The work on batches in a mode, from the stage `before` on.
     pub fn of(mode: RangeMode, amount: &Amount, before: Before, ratios: &Ratios, parts: Fetched) -> Load {
         let mut load = Load { commit: amount.changes + amount.batches * BATCH_CHANGES, ..Load::default() };
         let bytes = if before == Before::Fetch { ratios.bytes(mode, amount, parts) } else { 0.0 };
@@ -119,7 +120,7 @@ impl Load {
         load
     }
 
-    /// This work and some more.
+    /// Adds `more` to this work.
     pub fn plus(self, more: Load) -> Load {
         Load {
             replay_bytes: self.replay_bytes + more.replay_bytes,
@@ -131,7 +132,7 @@ impl Load {
         }
     }
 
-    /// A multiple of this work, or a share of it.
+    /// Multiplies this work by `factor`.
     pub fn times(self, factor: f64) -> Load {
         Load {
             replay_bytes: self.replay_bytes * factor,
@@ -150,7 +151,7 @@ mod tests {
 
     const PARTS: Fetched = Fetched { history: false, hints: true };
 
-    /// Goal: what is fetched costs no network, and what is executed costs its commit alone.
+    /// Goal: fetched batches cost no network, and executed ones cost their commit alone.
     #[test]
     fn a_stage_that_is_over_costs_nothing() {
         let amount = Amount::presumed(10.0);
@@ -176,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Goal: history makes deltas longer by what comes with them, and ratios follow what came.
+    /// Goal: history adds its parts to the bytes of deltas, and the ratios follow the measured sizes.
     #[test]
     fn bytes_are_those_of_the_parts_that_come() {
         let amount = Amount { changes: 1e6, body: 2e6, receipts: 3e6, ..Amount::default() };

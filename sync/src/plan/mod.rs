@@ -1,4 +1,16 @@
-//! Decides the next step, as a pure function of the local head, the work ahead of it, the policy, the peers' offers and the costs here.
+//! Decides the next step, as a pure function of the local head, the work ahead, the policy, the peers' offers and the
+//! costs here.
+//!
+//! Six types name similar things:
+//!
+//! | Type | What it is | Who shows it |
+//! |------|------------|--------------|
+//! | [`Mode`] | the operator's policy (`sync.mode`, `sync.forbid`) | the configuration; `mode` of the status |
+//! | [`RangeMode`] | how one range is followed: executed, or applied by its delta | only log lines and reasons |
+//! | [`Step`] | the planner's decision, as an order to the engine | nobody: internal |
+//! | [`Way`] | a complete way from the head to the target | `plan` of the status, `slipstream plan` |
+//! | [`Phase`](crate::Phase) | what the node does now | `phase` of the status, metrics |
+//! | [`PeerMode`](part::PeerMode) | what one peer is asked for next | each peer's `mode` in the status |
 
 mod batches;
 mod costs;
@@ -33,26 +45,27 @@ use crate::{
     protocol::SnapshotOffer,
 };
 
-/// A peer that may be asked, as far as planning goes.
+/// A peer that may be asked, as the planner sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
     /// Key of the peer.
     pub peer: PeerId,
     /// Number of its certified head.
     pub head: BatchNumber,
-    /// From where on it serves replay, if it does.
+    /// First batch that it serves for replay; `None` if it serves none.
     pub replay_from: Option<BatchNumber>,
-    /// From where on it serves deltas, if it does.
+    /// First batch that it serves as a delta; `None` if it serves none.
     pub delta_from: Option<BatchNumber>,
-    /// From where on it serves deltas with bodies and receipts, if this node keeps them and it does.
+    /// First batch that it serves with delta, body and receipts; `None` if it serves none or this node does not keep
+    /// them.
     pub whole_from: Option<BatchNumber>,
-    /// From where on it serves deltas alone, and so range deltas, if it does.
+    /// First batch whose delta it keeps, and so the start of its range deltas; `None` if it keeps none.
     pub range_delta_from: Option<BatchNumber>,
-    /// Its snapshots, newest first, with its own word for their sizes.
+    /// Its snapshots, newest first. Their sizes are unproven claims.
     pub snapshots: Vec<SnapshotOffer>,
-    /// Its rate in bytes per second, measured, or presumed while it is unknown; the peer book gives 0 then.
+    /// Its rate in bytes per second: measured, or presumed while unknown. The peer book gives 0 for an unknown rate.
     pub bytes_per_second: f64,
-    /// Whether it delivered what passed its checks, of late: promises alone prove nothing.
+    /// Whether it lately delivered an answer that passed its checks. Promises alone prove nothing.
     pub is_proven: bool,
 }
 
@@ -75,7 +88,7 @@ impl fmt::Display for RangeMode {
 }
 
 impl Candidate {
-    /// Whether it serves a batch in a mode.
+    /// Whether it serves batch `number` in `mode`.
     pub fn serves(&self, mode: RangeMode, number: BatchNumber) -> bool {
         let from = match mode {
             RangeMode::Replay => self.replay_from,
@@ -94,7 +107,7 @@ impl Candidate {
         self.replay_from.is_some() || self.range_delta_from.is_some()
     }
 
-    /// Whether it has a snapshot.
+    /// Whether it offers the snapshot at batch `number`.
     pub fn offers(&self, number: BatchNumber) -> bool {
         self.snapshots.iter().any(|offered| offered.number == number)
     }
@@ -105,9 +118,9 @@ impl Candidate {
 pub enum Step {
     /// The node is at the head, or no peer can be asked.
     Idle,
-    /// Batches are certified, but no peer keeps what this mode needs of the next one.
+    /// Certified batches are ahead, but no peer serves the next one as the policy asks.
     Stuck,
-    /// Follows batches in a mode.
+    /// Follow batches in a mode.
     Range(RangeMode),
     /// Begin from a snapshot.
     Snapshot(BatchNumber),
@@ -120,36 +133,36 @@ pub enum Step {
 pub struct Plan {
     /// The step to take.
     pub step: Step,
-    /// Of a range whose batches are followed in both modes at once: the share that is replayed.
+    /// The share of batches to replay, if they are followed in both modes at once.
     pub replayed: Option<f64>,
-    /// Whether ranges that are not prepared yet are dropped, and their batches followed as the step says.
+    /// Whether to drop the ranges that are not prepared yet, and to follow their batches as the step says.
     pub replaces: bool,
     /// The highest certified batch that is known.
     pub target: BatchNumber,
-    /// Seconds from the committed head to the target, with all that is under way.
+    /// Seconds from the committed head to the target, including all work in flight.
     pub seconds: f64,
     /// The bottleneck, if it is known.
     pub bound: Option<Bound>,
-    /// The work in these seconds; of a leap, that behind it.
+    /// The work in these seconds; for a leap, the work behind its snapshot.
     pub load: Load,
-    /// The peers' rates that they rest on.
+    /// The peers' rates that `seconds` assumes.
     pub supply: Supply,
-    /// Why this and nothing else, for operators.
+    /// Why this step and no other, for operators.
     pub reason: String,
 }
 
-/// Work under way between the committed head and the last batch that was asked for.
+/// Work in flight between the committed head and the last requested batch.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct InHand {
-    /// What is left to do of it.
+    /// What is left of it.
     pub load: Load,
-    /// Whether any of it came.
+    /// Whether any of it has arrived.
     pub came: bool,
-    /// The last batch of it that is being prepared, or is further: these ranges are not followed in another mode any more.
+    /// The last batch of it that is in preparation or further. Ranges up to it keep their mode.
     pub kept: BatchNumber,
-    /// What is left to do up to that batch.
+    /// What is left of the work up to `kept`.
     pub kept_load: Load,
-    /// The first range of it that did not come: how it is followed, and its first batch.
+    /// The first range that has not arrived: its mode and its first batch.
     pub awaited: Option<(RangeMode, BatchNumber)>,
 }
 
@@ -158,61 +171,65 @@ pub struct InHand {
 pub struct Inputs<'a> {
     /// The last committed batch.
     pub head: BatchNumber,
-    /// The last batch that was asked for; the head if nothing is under way.
+    /// The last requested batch; the head if nothing is in flight.
     pub asked: BatchNumber,
-    /// What is under way between the two.
+    /// The work in flight between the two.
     pub in_hand: InHand,
-    /// The snapshot of a restore that did not finish.
+    /// The snapshot of an unfinished restore.
     pub begun: Option<BatchNumber>,
-    /// The batch of the operator's waypoint. Until the ledger has passed it nobody vouches for it.
+    /// The batch of the operator's waypoint. Until the ledger has passed it, nothing vouches for the ledger.
     pub waypoint: BatchNumber,
     /// The peers that may be asked, best first.
     pub peers: &'a [Candidate],
-    /// Snapshots that peers claimed and failed to send; the offers here omit them.
+    /// Number of snapshots that peers claimed and failed to send; `peers` omits them.
     pub given_up: usize,
-    /// Rows that the state is known to have, by a restore that is under way: no snapshot is shorter, whatever its peers say. 0 if unknown.
+    /// Rows of the state, estimated by a restore in progress from the rows that it proved. No snapshot counts as
+    /// smaller, whatever its peers claim. 0 if unknown.
     pub rows_known: f64,
-    /// Most batches that a range delta may pass; at most [`RANGE_DELTA_BATCHES_MAX`].
+    /// Most batches of a range delta for this node; at most [`RANGE_DELTA_BATCHES_MAX`].
     pub range_delta_max: u64,
     /// The work along the ledger.
     pub course: &'a Course,
-    /// Compressed bytes of batches' parts.
+    /// Compression ratios of the batches' parts.
     pub ratios: &'a Ratios,
     /// Costs of work on this machine.
     pub costs: &'a Costs,
     /// Cores and settings of this machine.
     pub machine: Machine,
-    /// How the last range was followed.
+    /// The mode of the last range.
     pub current: Option<RangeMode>,
-    /// Whether the other mode was used beside it.
+    /// Whether the other mode was used as well.
     pub is_mixed: bool,
 }
 
-/// A gap of so many batches is the head: there it matters to know a batch soon, and to have executed it.
+/// A gap of at most this many batches counts as the head. There a node should learn of a batch soon, and should have
+/// executed it.
 const HEAD_GAP: u64 = 16;
-/// The head is executed only if that takes less.
+/// At the head, the node executes only if that takes less than this.
 const HEAD_SECONDS: f64 = 1.0;
-/// In gaps below this the modes are not mixed, and a leap takes more than [`LEAP_SECONDS`] of work to pay.
+/// In gaps below this, the modes are not mixed, and a leap pays only from [`LEAP_SECONDS`] of work on.
 const WIDE_GAP: u64 = 64;
-/// Batches whose work takes so long are worth a snapshot or a range delta, however few they are.
+/// Batches with this much work are worth a snapshot or a range delta, as long as they are more than [`HEAD_GAP`].
 const LEAP_SECONDS: f64 = 2.0;
-/// Another mode must be so much cheaper than the one in use.
+/// To switch modes, the other mode must take less than this share of the current mode's time.
 const SWITCH: f64 = 0.8;
-/// Another mode must be so much cheaper for ranges to be dropped that were asked for in the mode in use.
+/// To drop requested ranges for the other mode, that mode must take less than this share of the time.
 const REPLACE: f64 = 0.6;
-/// And that must spare so much: near the end a request takes as long.
+/// And it must save at least this much: near the end a request takes as long.
 const REPLACE_SECONDS: f64 = 0.5;
-/// Both modes at once must be so much cheaper than the cheaper one of them; and so much to go on with that.
+/// Both modes at once must take less than this share of the cheaper mode's time; `STAY_MIXED` applies once they are
+/// mixed.
 const MIX: f64 = 0.8;
 const STAY_MIXED: f64 = 0.9;
-/// Most batches that a range delta spans: its headers come in one answer.
+/// Most batches that a range delta spans, because its headers come in one answer.
 pub const RANGE_DELTA_BATCHES_MAX: u64 = slipstream_types::limits::HEADERS_MAX as u64;
 /// Decides the next step.
 ///
-/// Every way is priced from the committed head to the target, with all that is under way: what was fetched costs no network any more. In
-/// the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or range delta is taken if one is ahead,
-/// and then batches as with `auto`. If none can be had, the reason says why. `auto` takes the cheapest allowed way. If nobody keeps the
-/// next batch, a snapshot is the only way on. It is then taken whatever it costs, except under a pinned mode that excludes snapshots.
+/// Every way is priced from the committed head to the target, including all work in flight: what was fetched costs no
+/// network any more. In the policy, `replay`, `delta`, `snapshot` and `range_delta` pin their way. A pinned snapshot or
+/// range delta is taken if one is ahead; the batches after it follow as with `auto`. If none is available, the reason
+/// says why. `auto` takes the cheapest allowed way. If no peer keeps the next batch, a snapshot is the only way on. It
+/// is then taken at any price, unless a pinned mode excludes snapshots.
 pub fn decide(policy: &SyncConfig, inputs: &Inputs<'_>) -> Plan {
     Planner { policy, inputs }.decide()
 }
@@ -266,7 +283,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The highest certified batch, if it is ahead.
+    /// Returns the highest certified batch, if it is ahead of the head.
     fn target(&self) -> Option<BatchNumber> {
         self.inputs.peers.iter().map(|peer| peer.head).max().filter(|target| *target > self.inputs.head)
     }

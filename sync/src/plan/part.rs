@@ -1,4 +1,4 @@
-//! The part of one peer in a plan, with the reason, for operators who see that a peer delivers nothing.
+//! The part of one peer in a plan and its reason, for operators who see that a peer delivers nothing.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub enum PeerMode {
 }
 
 impl PeerMode {
-    /// As it is serialized.
+    /// The name under which it is serialized.
     pub fn name(self) -> &'static str {
         match self {
             PeerMode::Replay => "replay",
@@ -56,10 +56,10 @@ pub enum PeerModeReason {
     LacksSnapshot,
     /// It has no batch that this node lacks.
     NothingNew,
-    /// It has not told of what it has yet.
+    /// It has not reported yet what it has.
     #[default]
     Unheard,
-    /// It rests after answers that were late, lost or refused.
+    /// It is paused after answers that were late, lost or refused.
     Paused,
     /// It was proved wrong.
     Banned,
@@ -81,7 +81,7 @@ impl fmt::Display for PeerModeReason {
     }
 }
 
-/// The part of a peer that may be asked, where `next` is the first batch that this node lacks. While there is no plan, peers
+/// Returns the part of a peer that may be asked. `next` is the first batch that this node lacks. Without a plan, peers
 /// have no part.
 pub fn part(plan: Option<&Plan>, next: BatchNumber, peer: &Candidate) -> (PeerMode, PeerModeReason) {
     let nothing = |reason| (PeerMode::Nothing, reason);
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Goal: an operator sees of each peer what it is asked for, or what it lacks of what is needed.
+    /// Goal: an operator sees for each peer what it is asked for, or what it lacks.
     #[test]
     fn each_peer_has_a_part_and_a_reason() {
         use PeerModeReason::{LacksSnapshot, NothingNew, Planned, Pruned, ServesOnlyThis, ServesOtherMode};
@@ -180,7 +180,7 @@ mod tests {
         for (plan, peer, expected) in cases {
             assert_eq!(part(Some(&plan), next, &peer), expected, "{plan:?} {peer:?}");
         }
-        // A range delta comes from who keeps the changes from the next batch on.
+        // A range delta comes from peers that keep the changes from the next batch on.
         let delta = plan(Step::RangeDelta(BatchNumber::new(800)), None);
         let offered = SnapshotOffer { number: BatchNumber::new(800), rows: 9, bytes: 900 };
         for (from, expected) in [

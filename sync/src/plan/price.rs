@@ -41,12 +41,12 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Seconds that some work takes, and why.
+/// Seconds that some work takes, and its bottleneck.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Price {
     /// Seconds of the whole pipeline.
     pub seconds: f64,
-    /// The slowest part of it.
+    /// The slowest part of the pipeline.
     pub bound: Bound,
 }
 
@@ -55,11 +55,11 @@ pub struct Price {
 pub struct Machine {
     /// Cores that work in parallel.
     pub cores: f64,
-    /// The parts that are fetched beside those that are needed.
+    /// The optional parts that are fetched along with the needed ones.
     pub parts: Fetched,
 }
 
-/// The combined rate of peers in bytes per second, apart for those that serve one mode and those that serve both.
+/// Combined rates of peers in bytes per second, split by what the peers serve.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Supply {
     /// Rate of peers that serve replay and no deltas.
@@ -70,7 +70,7 @@ pub struct Supply {
     pub either: f64,
 }
 
-/// The price of some work. What is replayed and what is applied use the cores and links at once.
+/// Prices some work. Replayed and applied batches share the cores and the links.
 pub fn of(load: &Load, costs: &Costs, cores: f64, supply: &Supply) -> Price {
     let Supply { replay, delta, either } = *supply;
     let over = |bytes: f64, rate: f64| bytes / rate.max(1.0);
@@ -92,11 +92,12 @@ pub fn of(load: &Load, costs: &Costs, cores: f64, supply: &Supply) -> Price {
     Price { seconds, bound }
 }
 
-/// Shares that [`best_mix`] tries.
+/// Steps of the share that [`best_mix`] tries.
 const SHARES: u32 = 32;
 
-/// The share of replay with which both modes together are the cheapest, the load, and the price. `rest` tells what is left in each mode, and
-/// `in_hand` what is under way. Each part of a price is linear in the share, so that there is one lowest place.
+/// Returns the share of replay with which both modes together are the cheapest, with its load and price. `replay` and
+/// `delta` are the remaining work in each mode, `in_hand` is the work in flight. Each part of a price is linear in the
+/// share, so a single minimum exists.
 pub fn best_mix(
     in_hand: Load,
     [replay, delta]: [Load; 2],
@@ -113,22 +114,22 @@ pub fn best_mix(
     best.expect("there are shares")
 }
 
-/// Compressed bytes of a byte of rows: half of it is hashes.
+/// Compressed bytes per byte of rows: half of a row is hashes.
 const ROWS_RATIO: f64 = 0.75;
-/// Bytes of a header, which a range delta has of each batch.
+/// Bytes of a header; a range delta carries one for each batch.
 const HEADER_BYTES: f64 = 280.0;
-/// The work on each of the batches that a range delta passes, as bytes of changes: a peer reads and merges its delta, and its header is
-/// checked and written.
+/// The work on each batch that a range delta skips, as bytes of changes. A peer reads and merges its delta, and this
+/// node checks and writes its header.
 const PASSED_CHANGES: f64 = 1.5e3;
-/// What a range delta takes beside its rows, of what a snapshot takes: its ranges are in memory, and no files.
+/// Fixed cost of a range delta, as a share of a snapshot's: its ranges are in memory, and it needs no files.
 const RANGE_DELTA_LEAP: f64 = 0.5;
 
-/// The price of a snapshot's rows.
+/// Prices a snapshot's rows.
 pub fn snapshot(bytes: f64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
     leap(bytes * ROWS_RATIO, bytes * costs.restore / cores.max(1.0), costs.leap, bytes_per_second)
 }
 
-/// The price of a range delta's changes, with the headers of so many batches.
+/// Prices a range delta's changes and the headers of its `batches` batches.
 pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_per_second: f64) -> Price {
     let fetched = bytes * ROWS_RATIO + batches as f64 * HEADER_BYTES;
     let passed = batches as f64 * PASSED_CHANGES * costs.commit;
@@ -136,19 +137,19 @@ pub fn range_delta(bytes: f64, batches: u64, costs: &Costs, cores: f64, bytes_pe
     leap(fetched, work, costs.leap * RANGE_DELTA_LEAP, bytes_per_second)
 }
 
-/// What is fetched and worked on side by side, and `fixed` seconds that every leap takes.
+/// Prices a leap whose fetching and work overlap, plus the `fixed` seconds that every leap takes.
 fn leap(fetched: f64, work: f64, fixed: f64, bytes_per_second: f64) -> Price {
     let network = fetched / bytes_per_second.max(1.0);
     let bound = if network > work { Bound::Network } else { Bound::Work };
     Price { seconds: network.max(work) + fixed, bound }
 }
 
-/// Plausible bytes of a row with its path, on an average over a state; an offer outside this range is false.
+/// Plausible bytes of a row with its path, averaged over a state. An offer outside this range is false.
 const ROW_BYTES: std::ops::RangeInclusive<f64> = 32.0..=256.0;
-/// More rows than any state has: a node with as many could not be caught up with by rows.
+/// More rows than any state has: no node could catch up with so large a state by its rows.
 const ROWS_MAX: u64 = 1 << 40;
 
-/// The rows of an offered snapshot. Returns `None` if its numbers contradict each other or say that they are unknown.
+/// Returns the rows of an offered snapshot, or `None` if its numbers are implausible or unknown.
 pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
     let rows = offered.rows as f64;
     let is_true =
@@ -156,7 +157,7 @@ pub fn plausible_rows(offered: &SnapshotOffer) -> Option<f64> {
     is_true.then_some(rows)
 }
 
-/// How many of `rows` rows some updates touch, if each row is equally likely: the most that a range delta has.
+/// How many of `rows` rows some updates touch, if each row is equally likely: an upper bound for a range delta.
 pub fn touched_rows(updates: f64, rows: f64) -> f64 {
     if rows <= 0.0 { updates } else { rows * (1.0 - (-updates / rows).exp()) }
 }
@@ -197,8 +198,8 @@ mod tests {
         assert!(price(RangeMode::Delta, &slow, 1e9).seconds < wide.seconds);
     }
 
-    /// Goal: a thin link with deltas works beside cores that execute what a wide link brings. If one thing bounds both modes, mixing
-    /// gains nothing.
+    /// Goal: deltas over a thin link add to cores that execute what a wide link brings. If one resource bounds both
+    /// modes, mixing gains nothing.
     #[test]
     fn both_modes_together_use_what_each_leaves() {
         let costs = Costs { prepare: 30e-6, execute: 2e-9, ..Costs::presumed(CORES) };
@@ -209,7 +210,7 @@ mod tests {
         let (share, _, price) = best_mix(Load::default(), loads, &costs, CORES, &apart);
         assert!((0.4..0.6).contains(&share), "{share}");
         assert!(price.seconds < 0.65 * by_replay, "{price:?}, {by_replay}");
-        // A machine that applies as it executes: the cores are all there is.
+        // This machine applies as slowly as it executes, so only its cores matter.
         let even = Costs {
             open: costs.execute * loads[0].execute / loads[1].open,
             prepare: 0.0,
@@ -222,7 +223,7 @@ mod tests {
         assert!(price.seconds > 0.95 * best, "{price:?}, {best}");
     }
 
-    /// Goal: a restore takes at least its rows over the link, or their work.
+    /// Goal: a restore takes at least the transfer of its rows, or the work on them.
     #[test]
     fn a_snapshot_costs_its_rows() {
         let costs = Costs::presumed(CORES);

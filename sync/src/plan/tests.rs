@@ -1,4 +1,4 @@
-//! Goal: the cheapest way is taken as what is scarce changes, policies are kept, and every plan says why.
+//! Goal: the cheapest way is taken as the bottleneck changes, policies are kept, and every plan says why.
 
 mod situations;
 
@@ -39,7 +39,7 @@ struct Case {
     course: Course,
     ratios: Ratios,
     costs: Costs,
-    /// The last batch that was asked for, and what is under way.
+    /// The last requested batch, and the work in flight.
     asked: Option<(u64, InHand)>,
 }
 
@@ -62,7 +62,7 @@ fn times(batch: Totals, batches: u64) -> Totals {
     }
 }
 
-/// A ledger whose batches are of these kinds, so many of each.
+/// A ledger with stretches of these batches, each with its number of batches.
 fn course(stretches: &[(Totals, u64)]) -> Course {
     let mut course = Course::default();
     let (mut number, mut sum) = (0, Totals::default());
@@ -119,7 +119,7 @@ impl Case {
         }
     }
 
-    /// The work of batches that were asked for in a mode, and have these stages before them.
+    /// The work on requested batches in a mode, from the stage `before` on.
     fn in_hand(&self, mode: RangeMode, first: u64, last: u64, before: Before) -> Load {
         let amount = self.course.amount(BatchNumber::new(first), BatchNumber::new(last));
         let parts = Fetched { history: self.policy.history, hints: true };
@@ -154,7 +154,7 @@ fn the_mode_follows_the_bottleneck() {
     let wide = case.plan(&near(100e6));
     assert_eq!(wide.step, Step::Range(RangeMode::Delta), "{wide:?}");
     assert!(wide.reason.contains("replay") && wide.reason.contains("cpu"), "{}", wide.reason);
-    // Deltas of many slots a transaction, over a thin link: bodies are shorter, and there is time to execute them.
+    // Deltas of many slots per transaction, over a thin link: bodies are shorter, and execution has time.
     let heavy = Case {
         course: course(&[(Totals { delta_bytes: 200_000, ..BATCH }, 1_000_000)]),
         ratios: Ratios { hints: 0.025, ..Ratios::default() },
@@ -295,7 +295,7 @@ fn a_snapshot_that_can_show_the_waypoint_goes_first() {
     }
 }
 
-/// Goal: a node whose peers are all before its waypoint does not take their head for the ledger's.
+/// Goal: a node whose peers are all below its waypoint does not take their head for the ledger's.
 #[test]
 fn who_is_before_the_waypoint_waits_for_it() {
     let reason = |waypoint| Case { waypoint, ..Case::new(Mode::Auto, 50) }.plan(&[peer(1, 50)]).reason;
@@ -303,7 +303,7 @@ fn who_is_before_the_waypoint_waits_for_it() {
     assert_eq!(reason(50), "no peer has a newer batch");
 }
 
-/// Goal: a mode that was asked for and cannot be used is named with the reason, whatever is done in its place.
+/// Goal: a pinned mode that cannot be used is named with the reason, whatever is done instead.
 #[test]
 fn a_leap_that_cannot_be_made_is_explained() {
     let pruned = |peer: Candidate| Candidate { range_delta_from: Some(BatchNumber::new(4_000)), ..peer };
@@ -377,7 +377,7 @@ fn an_offer_that_cannot_be_true_is_not_cheap() {
     }
 }
 
-/// Goal: what a lone peer says of its own snapshot makes it no shorter than others, and others go first.
+/// Goal: a lone peer's claim does not make its snapshot shorter than others, and others go first.
 #[test]
 fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     let large = 1_000_000_000_000;
@@ -390,8 +390,8 @@ fn a_lone_offer_is_no_cheaper_than_what_others_say() {
     assert_eq!(pinned.step(&peers), Step::Snapshot(BatchNumber::new(20_010)), "it has delivered");
 }
 
-/// Goal: peers that keep bodies and hints, and peers that keep deltas over a thin link, are used at once, if that pays. A pinned or
-/// forbidden mode is not mixed.
+/// Goal: peers with bodies and hints, and peers with deltas over a thin link, are used at once, if that pays. A pinned
+/// or forbidden mode is not mixed.
 #[test]
 fn peers_that_serve_different_things_are_used_at_once() {
     let bodies = Candidate { delta_from: None, bytes_per_second: 100e6, ..peer(1, 5_000) };
@@ -407,7 +407,7 @@ fn peers_that_serve_different_things_are_used_at_once() {
     }
     let near = Case::new(Mode::Auto, 4_990);
     assert_eq!(near.plan(&[bodies.clone(), deltas(2.5e6)]).replayed, None, "at the head");
-    // A mix that began goes on with less.
+    // A mix that has begun goes on with less.
     let thin = (1..100).map(|part| deltas(f64::from(part) * 50e3));
     let switches: Vec<[bool; 2]> = thin
         .map(|deltas| {
@@ -420,7 +420,8 @@ fn peers_that_serve_different_things_are_used_at_once() {
     assert!(switches.iter().any(|[begins, stays]| stays > begins));
 }
 
-/// Goal: a node that begins knows no peer, and still uses at once those that serve different things. Many promises do not add up.
+/// Goal: a new node knows no peer, and still uses peers that serve different things at once. Many promises do not add
+/// up.
 #[test]
 fn strangers_that_serve_different_things_are_used_at_once() {
     let plan = |of_a_kind: u8, is_proven: bool| {
@@ -438,8 +439,8 @@ fn strangers_that_serve_different_things_are_used_at_once() {
     assert_eq!(plan(10, false), None, "ten strangers are worth one peer");
 }
 
-/// Goal: a node that has a ledger does not begin anew because an archive is heard before its peers are. An empty one does, and so does one
-/// whose peers have pruned what comes next.
+/// Goal: a node with a ledger does not start over because it hears an archive before its peers. An empty node does, and
+/// so does a node whose peers have pruned the next batches.
 #[test]
 fn an_archive_alone_replaces_no_ledger() {
     let archive = Candidate {
@@ -458,7 +459,7 @@ fn an_archive_alone_replaces_no_ledger() {
     assert_eq!(Case::new(Mode::Auto, 10).step(&[archive, pruned]), snapshot);
 }
 
-/// Goal: of what peers say of one snapshot the median counts: neither the longest word nor the shortest decides.
+/// Goal: of several claims about one snapshot the median counts; neither the highest nor the lowest decides.
 #[test]
 fn the_median_of_what_peers_say_counts() {
     let told = [(1, 200_000), (2, 220_000), (3, 90_000_000)];
@@ -467,7 +468,8 @@ fn the_median_of_what_peers_say_counts() {
     assert_eq!(told_rows(&peers, Some(BatchNumber::new(801))), None);
 }
 
-/// Goal: a snapshot below the waypoint is taken only if none from there on is offered, however many offer it and however well they rank.
+/// Goal: a snapshot below the waypoint is taken only if none at or above it is offered, however many peers offer it and
+/// however well they rank.
 #[test]
 fn many_offers_below_the_waypoint_do_not_count_more() {
     let offers = [(1, 40), (2, 40), (3, 60), (4, 60)];

@@ -1,4 +1,4 @@
-//! All ways on beside each other, with what each would take: for operators, who see why one is taken.
+//! Compares all ways to the target by what each would take, so that operators see why one is taken.
 
 use serde::{Deserialize, Serialize};
 use slipstream_types::BatchNumber;
@@ -27,7 +27,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// That of a range.
+    /// The way that follows a range in `mode`.
     pub(crate) fn of(mode: RangeMode) -> Way {
         match mode {
             RangeMode::Replay => Way::Replay,
@@ -35,7 +35,7 @@ impl Way {
         }
     }
 
-    /// As it is serialized.
+    /// The name under which it is serialized.
     pub fn name(self) -> &'static str {
         match self {
             Way::Replay => "replay",
@@ -48,7 +48,7 @@ impl Way {
 }
 
 impl Plan {
-    /// The way that it takes, if it takes one.
+    /// The way that it takes; `None` if it follows nothing.
     pub(crate) fn way(&self) -> Option<Way> {
         match self.step {
             Step::Idle | Step::Stuck => None,
@@ -63,36 +63,37 @@ impl Plan {
 /// What one way would take.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct WayStatus {
-    /// Which.
+    /// The way.
     pub way: Way,
-    /// Seconds from the committed head to the target, with all that is under way; none where no peer makes the way possible.
+    /// Seconds from the committed head to the target, including all work in flight; `None` if no peer makes the way
+    /// possible.
     pub seconds: Option<f64>,
-    /// What bounds it.
+    /// Its bottleneck.
     pub bound: Option<Bound>,
     /// The snapshot that it leads to.
     pub snapshot: Option<BatchNumber>,
-    /// Why it is not to be had, or excluded; none of a way that the node may take.
+    /// Why it is impossible or excluded; `None` if the node may take it.
     pub why_not: Option<String>,
 }
 
-/// The ways on, as they stand.
+/// The ways to the target, as they stand.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanStatus {
     /// Batches between the committed head and the target.
     pub batches: u64,
-    /// Transactions in them: exact where headers are known, else as in the batches before.
+    /// Transactions in them: exact where headers are known, otherwise estimated from other batches.
     pub transactions: u64,
     /// Gas that they use, likewise.
     pub gas: u64,
-    /// Each way; none at the target.
+    /// Each way; empty at the target.
     pub ways: Vec<WayStatus>,
-    /// The batches under way, alike ones together, in order; the first 32.
+    /// The batches in flight, in order, alike ones together; the first 32 groups.
     pub ranges: Vec<RangesStatus>,
-    /// What the node would do if it were started again without a ledger; none while no peer can be asked.
+    /// What the node would do if it restarted without a ledger; `None` while no peer can be asked.
     pub if_empty: Option<EmptyPlan>,
 }
 
-/// Consecutive batches under way, all in the same stage.
+/// Consecutive batches in flight, all in the same stage.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RangesStatus {
     /// The first batch.
@@ -112,13 +113,13 @@ pub struct EmptyPlan {
     pub transactions: u64,
     /// The way that it would take.
     pub way: Option<Way>,
-    /// Why that.
+    /// Why it would take that way.
     pub reason: String,
     /// Each way.
     pub ways: Vec<WayStatus>,
 }
 
-/// Each way from the committed head to the target; none at the target. What the policy excludes has a price too.
+/// Prices each way from the committed head to the target, even a way that the policy excludes. Empty at the target.
 pub(crate) fn compare(policy: &SyncConfig, inputs: &Inputs<'_>) -> Vec<WayStatus> {
     let open = SyncConfig { mode: Mode::Auto, forbid: Vec::new(), ..policy.clone() };
     let planner = Planner { policy: &open, inputs };
@@ -158,7 +159,7 @@ impl WayStatus {
 }
 
 impl Planner<'_> {
-    /// Why the policy excludes a way, if it does.
+    /// Says why the policy excludes a mode, if it does.
     fn excluded(&self, mode: Mode) -> Option<String> {
         let excluded = || match self.policy.forbid.contains(&mode) {
             true => format!("sync.forbid names {}", mode.name()),

@@ -29,7 +29,7 @@ pub enum Request {
     Offer {
         /// Number of the snapshot's batch.
         number: BatchNumber,
-        /// A batch before it whose place in its ledger the answer proves: the waypoint of who asks.
+        /// A batch before it whose place in its ledger the answer proves: the asker's waypoint.
         passing: Option<BatchNumber>,
     },
     /// Answered by a blob of kind `StateChunk` that holds a [`slipstream_storage::StateChunk`].
@@ -45,7 +45,7 @@ pub enum Request {
     },
     /// Contract code by hash; answered by [`Codes`](super::Codes).
     Codes {
-        /// The snapshot that has it; or, for who compares subtrees, the batch whose state that is.
+        /// The snapshot that has the code. For a peer that compares subtrees, the batch of the compared state.
         number: BatchNumber,
         /// Keccak-256 of each code.
         hashes: BoundedVec<Digest, CODES_MAX>,
@@ -55,17 +55,18 @@ pub enum Request {
         /// Number of the waypoint's batch.
         number: BatchNumber,
     },
-    /// The siblings beside a range of a snapshot, for who has rows that may be the same; answered by a
+    /// The siblings beside a range of a snapshot, for a peer that has rows that may be the same; answered by a
     /// [`slipstream_types::tree::StateRangeProof`].
     RangeProof {
         /// Number of the snapshot's batch.
         number: BatchNumber,
         /// Where the range begins.
         first: Path,
-        /// Where it ends, included.
+        /// Where it ends, inclusive.
         last: Path,
     },
-    /// The certificates that end epochs, for who knows the validators of the first; answered by [`EpochEnds`](super::EpochEnds).
+    /// The certificates that end epochs, for a peer that knows the validators of the first; answered by
+    /// [`EpochEnds`](super::EpochEnds).
     Epochs {
         /// The first epoch whose end is wanted.
         first: Epoch,
@@ -73,43 +74,45 @@ pub enum Request {
     /// The changes in a path range from one batch to a snapshot; answered by a blob of kind `RangeDelta` that holds a
     /// [`slipstream_storage::RangeDeltaChunk`].
     RangeDelta(RangeDeltaRequest),
-    /// Subtrees of the state after a batch, for who compares its own with them; answered by [`Subtrees`](super::Subtrees).
+    /// Subtrees of the state after a batch, for a peer that compares its own with them; answered by
+    /// [`Subtrees`](super::Subtrees).
     Subtrees(SubtreesRequest),
-    /// Headers here and there, for who wants to know how much work lies between them; answered by [`Survey`](super::Survey).
+    /// Scattered headers, for a peer that plans by the work between them; answered by [`Survey`](super::Survey).
     Survey {
         /// Numbers of the headers, in order.
         numbers: BoundedVec<BatchNumber, SURVEY_HEADERS_MAX>,
         /// The last batch of the ledger that the proofs are against: the last of the numbers.
         last: BatchNumber,
     },
-    /// What batches after `to` up to `from` changed, as it was behind `to`; answered by a blob of kind `Delta`, see
-    /// [`slipstream_storage::Store::reverse_delta`].
+    /// The rows that batches after `to` up to `from` changed, with their values after `to`; answered by a blob of kind
+    /// `Delta`, see [`slipstream_storage::Store::reverse_delta`].
     ReverseDelta {
         /// The last batch whose changes are wanted.
         from: BatchNumber,
-        /// The batch whose state the rows are of.
+        /// The batch whose state the rows belong to.
         to: BatchNumber,
     },
 }
 
-/// Bytes that a reverse delta is thought to have.
+/// Expected bytes of a reverse delta.
 pub(crate) const REVERSE_DELTA_BYTES: u32 = 1 << 20;
-/// Bytes that are added to what a request asks for: proofs, signatures, and some of the batch that passes its limit.
+/// Bytes that are added to what a request asks for: proofs, signatures, and part of the batch that passes its limit.
 const ANSWER_SLACK_BYTES: usize = 256 << 10;
 /// Bytes of a long contract's code.
 const CODE_BYTES: usize = 24_576;
 
-/// Bytes of what goes with a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest depth on both sides.
+/// Most bytes that accompany a chunk, a range of headers or a certificate: ends, counts, and proofs of the greatest
+/// depth on both sides.
 const PROOF_BYTES_MAX: usize = 128 << 10;
-/// Bytes of a header, at most.
+/// Most bytes of a header.
 const HEADER_BYTES_MAX: usize = 512;
-/// Bytes of a header with its place in the accumulator, at most: a proof has 64 hashes on either side.
+/// Most bytes of a header with its place in the accumulator: a proof has 64 hashes on either side.
 const PLACED_HEADER_BYTES_MAX: usize = HEADER_BYTES_MAX + 2 * 64 * 32 + 64;
-/// Bytes of the end of an epoch, at most: signatures of as many validators as there may be, and the validators of the next epoch.
+/// Most bytes of an epoch's end: the signatures of the most validators, and the validators of the next epoch.
 const EPOCH_END_BYTES_MAX: usize = limits::VALIDATORS_MAX * 256;
 
 impl Request {
-    /// Bytes that an answer may have. The asker takes no more, so its request bounds the answer.
+    /// Most bytes that the answer may have. The asker takes no more, so its request bounds the answer.
     pub fn answer_bytes_max(&self) -> usize {
         let content = match self {
             Request::Summary | Request::Offer { .. } | Request::RangeProof { .. } => EPOCH_END_BYTES_MAX,
@@ -130,8 +133,8 @@ impl Request {
         content.saturating_add(PROOF_BYTES_MAX).min(ANSWER_BYTES_MAX)
     }
 
-    /// About how many bytes the answer will have: a server keeps room for them before it makes it. Few answers are longer, none
-    /// by the asker's choice.
+    /// Approximate bytes of the answer: a server keeps room for them before it makes the answer. Few answers are
+    /// longer, none by the asker's choice.
     pub fn answer_bytes_expected(&self) -> usize {
         let content = match self {
             Request::Summary => return ANSWER_SLACK_BYTES / 4,
@@ -150,7 +153,7 @@ impl Request {
     }
 }
 
-/// As [`Request::answer_bytes_expected`], of an encoded request; an unreadable one gets a refusal, which is short.
+/// As [`Request::answer_bytes_expected`], for an encoded request; an unreadable one gets a refusal, which is short.
 pub fn answer_bytes_expected(request: &[u8]) -> usize {
     let request = codec::decode::<Request>("sync request", request, REQUEST_BYTES_MAX);
     request.map_or(0, |request| request.answer_bytes_expected())
@@ -162,7 +165,7 @@ pub fn answer_bytes_expected(request: &[u8]) -> usize {
 pub struct RangeDeltaRequest {
     /// The batch after which changes count; at or below the asker's head.
     pub from: BatchNumber,
-    /// The snapshot whose values they have.
+    /// The snapshot whose values the changes have.
     pub to: BatchNumber,
     /// Where the chunk begins.
     pub first: Path,
@@ -172,27 +175,27 @@ pub struct RangeDeltaRequest {
     pub bytes_max: u32,
 }
 
-/// Asks what some places of the state after a batch hold. The answer opens each so many levels down.
+/// Asks what some places of the state after a batch hold. The answer opens each place by `levels` levels.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubtreesRequest {
     /// The batch, up to the server's head.
     pub number: BatchNumber,
-    /// Its state root as the asker has it: of another ledger's state nothing is told.
+    /// Its state root, as the asker has it: nothing is revealed about another ledger's state.
     pub root: Digest,
-    /// Levels that each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]; all places together have up to
-    /// [`SUBTREE_HASHES_MAX`] hashes then.
+    /// Levels by which each place is opened, 1 to [`slipstream_storage::LEVELS_MAX`]. All places together may then have
+    /// up to [`SUBTREE_HASHES_MAX`] hashes.
     pub levels: u8,
     /// The places whose subtrees are wanted.
     pub places: BoundedVec<Place, PLACES_MAX>,
 }
 
 impl SubtreesRequest {
-    /// Hashes in its answer, at most.
+    /// Most hashes in its answer.
     pub fn hashes(&self) -> usize {
         self.places.len() << self.levels.min(LEVELS_MAX)
     }
 
-    /// Bytes of its answer, at most: a hash with what leads to it for every side, and a row for every place.
+    /// Most bytes of its answer: a hash with the path to it for every side, and a row for every place.
     fn answer_bytes(&self) -> usize {
         const HASH_BYTES: usize = 2 * (1 + 32) + 1;
         self.hashes().min(SUBTREE_HASHES_MAX) * HASH_BYTES + self.places.len() * (ROW_BYTES_MAX + 8) + 8
@@ -231,7 +234,7 @@ impl Parts {
 pub struct RangeRequest {
     /// Number of the first batch.
     pub first: BatchNumber,
-    /// At most this many; the server's own limit is [`RANGE_BATCHES_MAX`].
+    /// Most batches; the server's own limit is [`RANGE_BATCHES_MAX`].
     pub batches_max: u32,
     /// Compressed bytes of certified parts; the server's own limit is [`RANGE_BYTES_MAX`].
     pub bytes_max: u32,
@@ -257,7 +260,8 @@ impl RangeRequest {
     }
 }
 
-/// Compressed bytes of a chunk of so many uncompressed ones: incompressible content grows a little, and its last row may pass the limit.
+/// Most compressed bytes of a chunk of `bytes_max` uncompressed ones. Incompressible content grows a little, and the
+/// last row may pass the limit.
 fn chunk_bytes_max(bytes_max: u32) -> usize {
     let bytes = bytes_max.min(CHUNK_BYTES_MAX) as usize;
     bytes + bytes / 16

@@ -1,4 +1,4 @@
-//! [`Asking`]: who is asked for what, and what is done with the answers.
+//! [`Asking`]: which peer is asked for what, and what happens to the answers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,21 +19,21 @@ use crate::{
     protocol::{CODES_MAX, PLACES_MAX},
 };
 
-/// Questions under way at once, and how many peers are asked in all. A question unanswered for [`HEDGE`] goes to another peer too.
-/// The first true answer counts, so silence costs a moment instead of a deadline.
+/// Most open questions, and most requests for them in flight. A question unanswered for [`HEDGE`] goes to another peer
+/// too. The first true answer counts, so silence costs a moment instead of a deadline.
 const QUESTIONS_MAX: usize = 8;
 const ALL_MAX: usize = 24;
 const HEDGE: Duration = Duration::from_millis(1_500);
 /// How long one peer may take. A server that merges deltas first says so sooner.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long whoever lied is kept out.
+/// How long a peer that lied is banned.
 const BAN: Duration = Duration::from_secs(3_600);
-/// How often is looked whether a peer came, has rested or is late.
+/// How often the repair looks whether a peer came, has rested or is late.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often an operator who waits is told what peers say.
+/// How often the log tells a waiting operator what peers say.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The traffic that it cost.
+/// The traffic of a repair.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Moved {
     /// Bytes of all questions and answers.
@@ -42,25 +42,25 @@ pub(super) struct Moved {
     pub(super) questions: u64,
 }
 
-/// A question that nobody has answered.
+/// A question without an answer.
 struct Open {
     question: Question,
     /// The peers that were asked, in turn.
     peers: Vec<PeerId>,
-    /// Those of them that are late: all but one.
+    /// Those of them that are late.
     late: Vec<PeerId>,
     /// When the last of them was asked.
     asked_at: Instant,
 }
 
-/// How it ended with one peer that was asked.
+/// How a request to one peer ended.
 struct Ended {
     id: u64,
     peer: PeerId,
     answer: Result<Vec<u8>, NetworkError>,
 }
 
-/// A repair under way. See the module.
+/// A repair in progress. See the module.
 pub(super) struct Asking<'a> {
     transport: &'a dyn Transport,
     number: BatchNumber,
@@ -68,13 +68,13 @@ pub(super) struct Asking<'a> {
     repair: Arc<Mutex<Repair>>,
     patience: Duration,
     peers: Peers,
-    /// By a number of their own: an answer to one that is not here any more came too late.
+    /// By id. An answer to a question that is not here any more came too late.
     open: BTreeMap<u64, Open>,
     next_id: u64,
     under_way: FuturesUnordered<BoxFuture<'a, Ended>>,
-    /// Codes that somebody is asked for.
+    /// Codes that a peer is asked for.
     codes: Vec<Digest>,
-    /// When somebody last gave something.
+    /// When a peer last gave something.
     progress_at: Instant,
     report_at: Instant,
     moved: Moved,
@@ -121,7 +121,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Asks whoever is free. Returns whether something is left to be asked for.
+    /// Asks the free peers. Returns whether something is left to ask for.
     async fn ask_all(&mut self) -> Result<bool, SyncError> {
         self.ask_others();
         while self.open.len() < QUESTIONS_MAX && self.under_way.len() < ALL_MAX {
@@ -139,7 +139,7 @@ impl<'a> Asking<'a> {
         Ok(true)
     }
 
-    /// Asks another peer too for questions unanswered for a while.
+    /// Asks another peer too for questions that were unanswered for a while.
     fn ask_others(&mut self) {
         let now = Instant::now();
         let due = self.open.iter().filter(|(_, open)| now - open.asked_at >= HEDGE);
@@ -169,12 +169,12 @@ impl<'a> Asking<'a> {
             return Ok(Some(question));
         }
         if self.codes.is_empty() && !self.open.is_empty() {
-            // Their answers may show more that differs.
+            // Their answers may show more differences.
             return Ok(None);
         }
         let (repair, max, began) = (Arc::clone(&self.repair), self.codes.len() + CODES_MAX, Instant::now());
         let missing = blocking(move || Ok(repair.lock().missing_codes(max)?)).await?;
-        // The first time it reads all code, and perhaps all rows: nobody was waited for meanwhile.
+        // The first time it reads all code, and perhaps all rows. That time does not count against peers.
         self.progress_at += began.elapsed();
         let due = missing.into_iter().filter(|hash| !self.codes.contains(hash)).take(CODES_MAX);
         let due: Vec<Digest> = due.collect();
@@ -223,7 +223,7 @@ impl<'a> Asking<'a> {
                 return Ok(());
             }
         };
-        // A late answer is dropped uncompared, and blames nobody.
+        // A late answer is dropped without a comparison, and blames nobody.
         let Some(Open { question, peers, late, .. }) = self.open.remove(&id) else { return Ok(()) };
         for other in peers.into_iter().filter(|other| *other != peer && !late.contains(other)) {
             self.peers.is_late(other);
@@ -251,7 +251,7 @@ impl<'a> Asking<'a> {
         Ok(())
     }
 
-    /// A peer did not answer. If nobody else is asked, the question is to be asked anew.
+    /// Takes the news that a peer did not answer. If no other peer is asked, the question has to be asked anew.
     fn leave(&mut self, id: u64, peer: PeerId) {
         let Some(open) = self.open.get_mut(&id) else { return };
         open.peers.retain(|asked| *asked != peer);
@@ -263,7 +263,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Gives up if nobody has given anything for long.
+    /// Gives up if no peer has given anything for `patience`.
     fn look(&mut self) -> Result<(), SyncError> {
         let now = Instant::now();
         if now - self.progress_at >= self.patience {
@@ -277,7 +277,7 @@ impl<'a> Asking<'a> {
         Ok(())
     }
 
-    /// The last word of each peer.
+    /// What each peer last said.
     fn answers(&self) -> String {
         self.peers.answers().unwrap_or_else(|| match self.transport.peers().is_empty() {
             true => "no peer is connected".into(),

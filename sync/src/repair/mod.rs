@@ -1,4 +1,4 @@
-//! Repairing a state of which some rows are wrong: subtrees are compared with peers, and only what differs is fetched.
+//! Repairs a state of which some rows are wrong: compares subtrees with peers, and fetches only what differs.
 //!
 //! ```text
 //!  storage::Repair ─ Wanted ─▶ Question ─▶ any peer ─▶ Subtrees ─▶ proved by their hashes ─▶ Repair ─▶ one write
@@ -29,13 +29,13 @@ use crate::SyncError;
 /// How long a repair waits for peers that can answer.
 pub const REPAIR_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Repairs the rows of an opened store by asking the peers of a transport, as long as one of them answers within `patience`. Peers that
-/// lie are banned. The same write notes the repair in the store's record. So a later loss cannot make the next incident at the same
-/// batch look like the first.
+/// Repairs the rows of an opened store with the help of a transport's peers, as long as one of them answers within
+/// `patience`. Bans peers that lie. The same write notes the repair in the store's record. So a later loss cannot make
+/// the next incident at the same batch look like the first.
 ///
 /// # Errors
-/// [`SyncError::Unrepaired`] if nobody answered for so long. [`SyncError::Storage`] if the store fails or too much is wrong. The store is
-/// unchanged then.
+/// [`SyncError::Unrepaired`] if no peer answered for that long. [`SyncError::Storage`] if the store fails or too much
+/// is wrong. The store is unchanged then.
 pub async fn repair(
     repair: Repair,
     transport: &dyn Transport,
@@ -80,7 +80,7 @@ pub async fn repair(
     Ok(report)
 }
 
-/// Runs what waits for the disk on a thread of its own.
+/// Runs work that waits for the disk on a thread of its own.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SyncError> + Send + 'static,
 ) -> Result<T, SyncError> {

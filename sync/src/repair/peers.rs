@@ -1,6 +1,6 @@
 //! [`Peers`]: which peer is asked next.
 //!
-//! A peer that gave nothing comes after all reliable ones, and rests longer each time that it was silent. A secret of this run
+//! A peer that gave nothing comes after all reliable ones, and rests longer after each silence. A secret of this run
 //! orders equals, so a peer cannot make itself a key that goes first.
 
 use std::{
@@ -12,29 +12,29 @@ use std::{
 use slipstream_network::{NetworkError, PeerId, RefusalKind};
 use tokio::time::Instant;
 
-/// Questions under way at one peer.
+/// Most questions in flight to one peer.
 const OF_PEER_MAX: usize = 2;
-/// A peer that is late or not there rests for so long, twice as long each time.
+/// First rest of a peer that is late or not there; it doubles each time.
 const REST: Duration = Duration::from_secs(3);
 const REST_MAX: Duration = Duration::from_secs(60);
-/// How long a peer rests that does not keep the requested state.
+/// How long a peer rests that does not keep the requested state, or failed.
 const NOT_KEPT_REST: Duration = Duration::from_secs(20);
-/// A busy one rests for as long as it says, within these.
+/// Bounds of the rest that a busy peer asks for.
 const BUSY_REST_LEAST: Duration = Duration::from_millis(100);
 const BUSY_REST_MAX: Duration = Duration::from_secs(10);
-/// Peers whose answers are told in one line, and remembered. Of those that are gone the ones that rest are remembered too, up to four
-/// times as many.
+/// Most peers whose answers stand in one line, and most peers remembered. Of the peers that are gone, resting ones are
+/// remembered too, up to four times as many.
 const TOLD_MAX: usize = 16;
 const PEERS_MAX: usize = 1_024;
 
-/// The knowledge of one peer.
+/// What is known about one peer.
 #[derive(Default)]
 struct Known {
-    /// How many questions it has under way.
+    /// Number of questions in flight to it.
     asked: usize,
-    /// Of these, those that took so long that another was asked as well.
+    /// Of these, the ones that took so long that another peer was asked as well.
     late: usize,
-    /// Questions that came to nothing; fewer again with every answer.
+    /// Questions that it did not answer; every answer halves the number.
     failures: u32,
     /// Questions in a row that it left unanswered.
     silences: u32,
@@ -53,7 +53,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// The connected peer that is asked next; `but` are asked already.
+    /// The connected peer to ask next; those in `but` are asked already.
     pub(super) fn free(&mut self, connected: Vec<PeerId>, but: &[PeerId]) -> Option<PeerId> {
         let now = Instant::now();
         self.forget(&connected, now);
@@ -68,7 +68,8 @@ impl Peers {
         })
     }
 
-    /// Forgets peers that are gone. Those with an open question stay, and, up to a bound, those that rest.
+    /// Forgets peers that are gone, once they are many. Peers with an open question stay, and, up to a bound, peers
+    /// that rest.
     fn forget(&mut self, connected: &[PeerId], now: Instant) {
         if self.known.len() > PEERS_MAX {
             let many = self.known.len() > 4 * PEERS_MAX;
@@ -78,31 +79,32 @@ impl Peers {
         }
     }
 
-    /// A question goes to a peer.
+    /// Counts a question to a peer.
     pub(super) fn ask(&mut self, peer: PeerId) {
         self.known.entry(peer).or_default().asked += 1;
     }
 
-    /// A peer takes so long that another is asked too.
+    /// Counts a question as late: another peer is asked too.
     pub(super) fn is_late(&mut self, peer: PeerId) {
         self.known.entry(peer).or_default().late += 1;
     }
 
-    /// A question to a peer is over.
+    /// Counts the end of a question to a peer.
     pub(super) fn end(&mut self, peer: PeerId, was_late: bool) {
         let known = self.known.entry(peer).or_default();
         known.asked = known.asked.saturating_sub(1);
         known.late = known.late.saturating_sub(usize::from(was_late));
     }
 
-    /// A peer gave what it was asked for. Returns whether that is a reason to be patient: not with one that ever gave less on purpose.
+    /// Records a peer's answer. Returns whether that is a reason to be patient; it is none from a peer that ever gave
+    /// less on purpose.
     pub(super) fn gave(&mut self, peer: PeerId) -> bool {
         let known = self.known.entry(peer).or_default();
         (known.failures, known.silences, known.said) = (known.failures / 2, 0, None);
         !known.is_shallow
     }
 
-    /// A peer gave nothing.
+    /// Records that a peer gave nothing, and lets it rest.
     pub(super) fn refused(&mut self, peer: PeerId, error: &NetworkError) {
         let known = self.known.entry(peer).or_default();
         let rest = match error.refusal().map(|refusal| refusal.kind()) {
@@ -115,7 +117,7 @@ impl Peers {
         self.fail(peer, error.to_string(), rest);
     }
 
-    /// A peer opened less than it was asked for, which is no lie, but takes others' time.
+    /// Records that a peer opened less than it was asked for, which is no lie, but takes others' time.
     pub(super) fn shallow(&mut self, peer: PeerId) {
         let known = self.known.entry(peer).or_default();
         known.is_shallow = true;
@@ -123,16 +125,16 @@ impl Peers {
         self.fail(peer, "it opened less than it was asked for".into(), rest);
     }
 
-    /// A peer gave no answer and rests for a while.
+    /// Records that a peer gave no answer. It rests for a while.
     pub(super) fn fail(&mut self, peer: PeerId, said: String, rest: Duration) {
         let known = self.known.entry(peer).or_default();
         known.failures = known.failures.saturating_add(1);
-        // Of two questions under way, the one that ends first must not shorten what the other brought.
+        // A second question that ends meanwhile must not shorten the rest.
         known.rests_until = known.rests_until.max(Some(Instant::now() + rest));
         known.said = Some(said);
     }
 
-    /// The last word of each peer. Returns `None` if nobody refused.
+    /// What each peer last said; `None` if no peer refused.
     pub(super) fn answers(&self) -> Option<String> {
         let said = |(peer, known): (&PeerId, &Known)| {
             known.said.as_ref().map(|said| format!("{}: {said}", peer.short()))
@@ -147,7 +149,7 @@ impl Known {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    /// Counts a silence. Returns how long it rests for it.
+    /// Counts a silence. Returns how long the peer rests for it.
     fn silent(&mut self) -> Duration {
         self.silences = self.silences.saturating_add(1);
         REST.saturating_mul(1 << (self.silences - 1).min(5)).min(REST_MAX)
@@ -175,7 +177,7 @@ mod tests {
         peers.fail(peer, "silent".into(), rest);
     }
 
-    /// Goal: no key is a key that goes first, so that whoever makes itself a low one is asked as seldom as any.
+    /// Goal: no key always goes first, so a peer that makes itself a low key is asked no more often than any other.
     #[tokio::test(start_paused = true)]
     async fn equals_are_drawn() {
         let connected: Vec<_> = (0..64).map(peer).collect();
@@ -183,7 +185,7 @@ mod tests {
         assert!((0..50).map(first).collect::<BTreeSet<_>>().len() > 10);
     }
 
-    /// Goal: two silent peers do not keep the third one's question, and are asked more and more seldom.
+    /// Goal: two silent peers do not hold up the third one's question, and are asked more and more seldom.
     #[tokio::test(start_paused = true)]
     async fn who_is_silent_comes_last_and_rests_longer_each_time() {
         let mut peers = Peers::default();
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(peers.free(vec![peer(3), peer(4)], &[]), Some(peer(4)), "who is late comes after others");
     }
 
-    /// Goal: thousands of keys that come and go do not fill the memory or break the count of questions under way.
+    /// Goal: thousands of keys that come and go neither fill the memory nor break the count of questions in flight.
     #[tokio::test(start_paused = true)]
     async fn who_is_gone_is_forgotten_but_not_its_question() {
         let mut peers = Peers::default();

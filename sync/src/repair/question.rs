@@ -10,12 +10,12 @@ use crate::{
     protocol::{ANSWER_BYTES_MAX, Codes, Request, Subtrees, SubtreesRequest},
 };
 
-/// Levels that many places are opened at once: what is sent is least for one or two, and two take half the round trips.
+/// Levels by which many places are opened at once. One or two send the fewest bytes, and two take half the round trips.
 const LEVELS: u8 = 2;
-/// So few places are opened further: their bytes are few anyway.
+/// Up to this many places are opened further: their bytes are few anyway.
 const FEW_PLACES: usize = 4;
 const LEVELS_OF_FEW: u8 = 4;
-/// Bytes of the places in one question: a request has 4 KiB.
+/// Most bytes of the places in one question: a request has 4 KiB.
 const PLACES_BYTES_MAX: usize = 3_900;
 
 /// A question to one peer.
@@ -26,14 +26,14 @@ pub(super) enum Question {
 
 /// The result of an answer. Unanswered parts are wanted again.
 pub(super) struct Added {
-    /// Peers that opened a place less than they were asked for, which this answer shows.
+    /// Peers that opened a place by fewer levels than they were asked for, as this answer shows.
     pub(super) shallow: Vec<PeerId>,
     /// The lie that its sender is to blame for.
     pub(super) lie: Option<String>,
 }
 
 impl Question {
-    /// About as many of the places as one question has room for. The others are returned.
+    /// A question about as many places as it has room for. Returns the other places too.
     pub(super) fn about(mut wanted: Vec<Wanted>) -> (Question, Vec<Wanted>) {
         let mut bytes = 0;
         let fits = wanted.iter().take_while(|wanted| {
@@ -83,7 +83,7 @@ impl Question {
     }
 }
 
-/// Returns a lie that is none of one place.
+/// Adds opened places. Returns a lie that concerns no single place.
 fn add_places(
     repair: &mut Repair,
     mut wanted: Vec<Wanted>,
@@ -116,8 +116,8 @@ fn add_places(
     Ok(None)
 }
 
-/// As [`add_places`]. The codes must be those that this peer was asked for. With others, a peer could make the one that is asked for
-/// these look like a liar.
+/// As [`add_places`], for codes. They must be those that this peer was asked for. Otherwise a peer could make another,
+/// which is asked for these codes, look like a liar.
 fn add_codes(repair: &mut Repair, hashes: &[Digest], answer: &[u8]) -> Result<Option<String>, StorageError> {
     let codes = match codec::decode::<Codes>("codes", answer, ANSWER_BYTES_MAX) {
         Ok(codes) if codes.codes.len() == hashes.len() => codes.codes,

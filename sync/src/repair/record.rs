@@ -1,4 +1,4 @@
-//! [`RepairRecord`]: the store's memory of repairs, over restarts.
+//! [`RepairRecord`]: the store's memory of repairs, across restarts.
 
 use serde::{Deserialize, Serialize};
 use slipstream_storage::Store;
@@ -6,14 +6,14 @@ use slipstream_types::{BatchNumber, bounded::BoundedVec, codec};
 
 use crate::SyncError;
 
-/// The store's record of the last repair, and of one that is due.
+/// The key of the record of the last repair, and of one that is due.
 pub const REPAIR_RECORD: &str = "sync/repair";
-/// Bytes of that record: a few keys and numbers.
+/// Most bytes of that record: a few keys and numbers.
 const RECORD_BYTES_MAX: usize = 16 << 10;
-/// Keys that a record names.
+/// Most keys that a record names.
 const KEYS_MAX: usize = slipstream_storage::KEYS_TOLD_MAX;
 
-/// Why a state is to be compared with peers.
+/// Why a state must be compared with peers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Due {
     /// Execution of a certified batch gave something else, or the state before it could not be read.
@@ -23,7 +23,7 @@ pub enum Due {
         /// The damage that was found.
         what: String,
     },
-    /// An operator wants it.
+    /// An operator requested it.
     Operator,
 }
 
@@ -44,7 +44,7 @@ pub struct RepairReport {
     pub bytes: u64,
     /// Questions that were answered.
     pub questions: u64,
-    /// How long it took.
+    /// How long it took, in milliseconds.
     pub took_ms: u64,
 }
 
@@ -53,13 +53,13 @@ pub struct RepairReport {
 pub struct RepairRecord {
     /// The repair that the next start does first.
     pub due: Option<Due>,
-    /// The batch of the last incident that was repaired: a second one is none of the state.
+    /// The batch of the last incident that was repaired. A second incident there is no fault of the state.
     pub repaired: Option<BatchNumber>,
     /// The report of the last repair.
     pub report: Option<RepairReport>,
 }
 
-/// The record as it is stored.
+/// The record in its stored form.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     due: Option<Due>,
@@ -79,7 +79,7 @@ impl RepairRecord {
         Ok(store.record(REPAIR_RECORD)?.map(|bytes| Self::decode(&bytes)).unwrap_or_default())
     }
 
-    /// As [`RepairRecord::of`], of the record's bytes.
+    /// As [`RepairRecord::of`], from the record's bytes.
     pub fn decode(bytes: &[u8]) -> RepairRecord {
         let stored = codec::decode::<Stored>("repair record", bytes, RECORD_BYTES_MAX);
         let Ok(Stored { due, repaired, report }) = stored else { return RepairRecord::default() };
@@ -106,8 +106,8 @@ impl RepairRecord {
         codec::encode("repair record", &stored).map_err(|error| SyncError::Worker(error.to_string()))
     }
 
-    /// Notes what happened at a batch. False if a repair for that batch came before: then the state is right, and what happened is
-    /// for an operator.
+    /// Records an incident at a batch. Returns false if that batch was repaired before: then the state is right, and
+    /// the incident is for an operator.
     pub fn note(&mut self, number: BatchNumber, what: String) -> bool {
         if self.repaired == Some(number) {
             return false;
@@ -116,7 +116,7 @@ impl RepairRecord {
         true
     }
 
-    /// The record after a repair that was due.
+    /// The record after the due repair.
     pub fn done(self, report: RepairReport) -> RepairRecord {
         let repaired = match self.due {
             Some(Due::Incident { number, .. }) => Some(number),
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Goal: a batch is repaired for once, over restarts; another batch may come later.
+    /// Goal: a batch is repaired once, even across restarts; another batch may be repaired later.
     #[test]
     fn a_second_incident_at_a_batch_is_not_repaired() {
         let mut record = RepairRecord::default();

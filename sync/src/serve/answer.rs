@@ -1,4 +1,4 @@
-//! Makes answers from a store's content in the protocol's form. Blobs are served as they are stored.
+//! Makes answers from a store's content, in the protocol's form. Blobs are served as they are stored.
 
 use std::sync::Arc;
 
@@ -50,11 +50,12 @@ pub(super) enum Common {
 pub(super) enum Prepared {
     /// Nothing more: this is the answer.
     Done(Payload),
-    /// A part that others may have asked for.
+    /// A part that others may ask for too.
     Shared(Common),
 }
 
-/// Answers what is cheap or different every time, and normalises the rest, of a request that passed [`super::check`].
+/// Answers a request that is cheap or different every time, and normalises any other. The request must have passed
+/// [`super::check`].
 pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unserved> {
     let done = match request {
         Request::Range(request) => {
@@ -93,7 +94,7 @@ pub(super) fn prepare(store: &Store, request: Request) -> Result<Prepared, Unser
     Ok(Prepared::Done(done.into()))
 }
 
-/// The snapshot whose tree an answer is made of.
+/// The snapshot whose tree an answer comes from, if any.
 pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber> {
     match request {
         Request::Chunk { number, .. } | Request::RangeProof { number, .. } => Some(*number),
@@ -104,7 +105,7 @@ pub(super) fn proved_by(store: &Store, request: &Request) -> Option<BatchNumber>
 }
 
 impl Common {
-    /// The cache's key of it.
+    /// Its key in the cache.
     pub(super) fn key(&self) -> Result<Key, Unserved> {
         Ok(bytes(self)?.into())
     }
@@ -118,7 +119,7 @@ impl Common {
         }
     }
 
-    /// Makes the part, with what its [`Common::merge`] came to.
+    /// Makes the part from the result of its [`Common::merge`].
     pub(super) fn make(&self, store: &Store, merged: Option<&Merged>) -> Result<Part, Unserved> {
         Ok(match self {
             Common::Range(request) => range_batches(store, request)?,
@@ -152,9 +153,9 @@ impl Common {
         })
     }
 
-    /// The answer with its part. A range has the batch's own certificate if the store keeps it, and otherwise the latest,
-    /// which covers it too and changes. So the kept part excludes the certificate and its proof. They stand first in a
-    /// [`crate::protocol::Range`], and BCS puts one field behind the other.
+    /// Completes the part to an answer. A range has the batch's own certificate if the store keeps it. Otherwise it has
+    /// the latest one, which covers the batch too and changes. So the cached part excludes the certificate and its
+    /// proof. They come first in a [`crate::protocol::Range`], and BCS encodes fields one behind the other.
     pub(super) fn answer(&self, store: &Store, part: &Part) -> Result<Payload, Unserved> {
         let Common::Range(RangeRequest { first, .. }) = *self else { return Ok(part.bytes.clone().into()) };
         let last = first.after(part.batches as u64 - 1);
@@ -163,7 +164,7 @@ impl Common {
             None => store.latest_certificate()?.ok_or_else(|| not_kept("certificate", last))?,
         };
         let proof = store.header_range_proof(certificate.info.number.leaves(), first, part.batches)?;
-        // Bytes that others get as well are shared without a copy.
+        // Bytes that other askers get as well are shared without a copy.
         Ok(vec![bytes(&(certificate, proof))?.into(), part.bytes.clone()].into())
     }
 }
@@ -185,7 +186,7 @@ fn summary(store: &Store) -> Result<Summary, Unserved> {
     })
 }
 
-/// The batches of a range, as [`crate::protocol::Range`] encodes them. There is at least one.
+/// The batches of a range, at least one, as [`crate::protocol::Range`] encodes them.
 fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved> {
     let count = request.batches_max as usize;
     let mut batches = Vec::new();
@@ -196,7 +197,7 @@ fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved
         certified += batch.certified_bytes();
         hinted += batch.hints.as_ref().map_or(0, |hints| hints.len());
         if certified + hinted > request.bytes_max as usize {
-            // They end no answer, but it has to fit.
+            // Hints end no answer, but the answer has to fit.
             batch.hints = None;
         }
         batches.push(batch);
@@ -212,7 +213,7 @@ fn range_batches(store: &Store, request: &RangeRequest) -> Result<Part, Unserved
     Ok(Part { batches: len, ..Part::whole(bytes(&batches)?) })
 }
 
-/// The wanted parts of a range, each read in one pass beside the others.
+/// The wanted parts of a range; each kind is read in one pass.
 struct RangeParts<'a> {
     body: Option<Blobs<'a>>,
     receipts: Option<Blobs<'a>>,
@@ -231,7 +232,7 @@ impl<'a> RangeParts<'a> {
         }
     }
 
-    /// A batch with its parts. Hints may be missing, the others are due.
+    /// Makes a batch with its parts. Hints may be missing; the other parts must be there.
     fn of(&mut self, header: BatchHeader) -> Result<RangeBatch, Unserved> {
         let number = header.number;
         let due = |blobs: &mut Option<Blobs<'_>>, kind: BlobKind| {
@@ -258,7 +259,7 @@ fn headers(store: &Store, first: BatchNumber, last: BatchNumber) -> Result<Heade
     Ok(Headers { headers: bounded(headers)?, proof })
 }
 
-/// The headers that this node can prove: one that began at a snapshot lacks most of those before it.
+/// The headers that this node can prove. A node that began at a snapshot lacks most headers before it.
 fn survey(store: &Store, numbers: &[BatchNumber], last: BatchNumber) -> Result<Survey, Unserved> {
     let place = |number: BatchNumber| -> Result<Option<PassedBatch>, Unserved> {
         let Some(header) = store.header(number)? else { return Ok(None) };
@@ -310,9 +311,10 @@ fn offer(store: &Store, number: BatchNumber, passing: Option<BatchNumber>) -> Re
     })
 }
 
-/// A node that began from a snapshot knows the ledger from the headers on that came with it.
+/// Makes the answer about the ledger's origin. A node that began from a snapshot knows only the headers from those on
+/// that came with it.
 fn origin(store: &Store, number: BatchNumber) -> Result<Origin, Unserved> {
-    // First, because the genesis is long.
+    // This check comes first, because the genesis is long.
     let info = store.ledger_info(number)?.ok_or_else(|| not_kept("header", number))?;
     let genesis =
         store.blob(BlobKind::Body, BatchNumber::GENESIS)?.ok_or_else(|| not_kept("genesis", number))?;

@@ -8,23 +8,23 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, unsync};
 use slipstream_network::Refusal;
 use tokio::sync::watch;
 
-/// Bytes of memory that an entry takes beside its key and its content, about.
+/// Approximate bytes of memory that an entry takes besides its key and its content.
 const ENTRY_BYTES: u64 = 256;
-/// Bytes of an entry on average, about: sizes the cache's memory of keys that it dropped lately.
+/// Approximate average bytes of an entry. It sizes the cache's memory of recently evicted keys.
 const PART_BYTES_EXPECTED: u64 = 1 << 20;
-/// Share of the cache for parts that were asked for repeatedly. Followers pass over a chain once, so past favourites are
-/// never asked for again. With the crate's default of 0.97, the next parts would have no room.
+/// Share of the cache for parts that were requested repeatedly. Followers pass over a chain once, so past favourites
+/// are never requested again. With the crate's default of 0.97, the next parts would have no room.
 const HOT_SHARE: f64 = 0.5;
 
-/// The bytes of a normalised request: equal keys have equal parts, on every day and under every head.
+/// The bytes of a normalised request. Equal keys have equal parts, at any time and under any head.
 pub(super) type Key = Box<[u8]>;
 
-/// An answer, or of a range the part that does not change with the server's head.
+/// An answer; for a range, the part of it that does not change with the server's head.
 #[derive(Debug)]
 pub(super) struct Part {
     /// Encoded. Every asker gets these same bytes.
     pub(super) bytes: Bytes,
-    /// Batches in it, of a range; else 0.
+    /// Number of batches in a range; 0 for other answers.
     pub(super) batches: usize,
 }
 
@@ -39,15 +39,15 @@ impl Part {
 /// The result of asking for a part.
 pub(super) type Outcome = Result<Arc<Part>, Refusal>;
 
-/// Encoded parts up to a number of bytes, and those under way: further askers wait for such a part (single flight). Refusals
-/// are not kept.
+/// Encoded parts up to a number of bytes, and parts in progress. Further askers wait for a part in progress (single
+/// flight). Refusals are not cached.
 pub(super) struct PartCache {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     parts: unsync::Cache<Key, Arc<Part>, Weight>,
-    /// Each made by one [`Lead`], so there are no more of them than requests under way.
+    /// Parts in progress. One [`Lead`] makes each, so they are no more than the requests in progress.
     flights: HashMap<Key, watch::Receiver<Option<Outcome>>>,
     hits: u64,
     misses: u64,
@@ -57,13 +57,13 @@ struct Inner {
 pub(super) enum Turn {
     /// The cached part.
     Hit(Arc<Part>),
-    /// Somebody makes it. The channel closes without it when that asker leaves before the work begins.
+    /// Another asker makes it. The channel closes without a part if that asker leaves before the work begins.
     Wait(watch::Receiver<Option<Outcome>>),
-    /// This asker is to make the part.
+    /// This asker must make the part.
     Lead(Lead),
 }
 
-/// The duty to make one part. Dropped without [`Lead::land`], it passes to the next asker.
+/// The duty to make one part. If it is dropped without [`Lead::land`], the next asker gets it.
 pub(super) struct Lead {
     cache: Arc<PartCache>,
     key: Key,
@@ -71,7 +71,7 @@ pub(super) struct Lead {
 }
 
 impl PartCache {
-    /// Keeps parts of at most this many bytes; with 0 it only lets those who ask at the same time share.
+    /// A cache of at most this many bytes. With 0, only simultaneous askers share parts.
     pub(super) fn new(bytes_max: u64) -> PartCache {
         let options = OptionsBuilder::new()
             .estimated_items_capacity((bytes_max / PART_BYTES_EXPECTED) as usize)
@@ -89,7 +89,8 @@ impl PartCache {
         PartCache { inner: Mutex::new(inner) }
     }
 
-    /// The part, or how to get it. One lock over both maps: a part that lands between two looks would be made twice.
+    /// Returns the part, or how to get it. One lock covers both maps: otherwise a part that lands between two looks
+    /// would be made twice.
     pub(super) fn turn(self: &Arc<Self>, key: &Key) -> Turn {
         let mut inner = self.inner.lock();
         if let Some(part) = inner.parts.get(key).cloned() {
@@ -106,26 +107,27 @@ impl PartCache {
         Turn::Lead(Lead { cache: self.clone(), key: key.clone(), waiting })
     }
 
-    /// Whether a part is there, or being made.
+    /// Whether a part is cached or in progress.
     pub(super) fn has(&self, key: &Key) -> bool {
         let inner = self.inner.lock();
         inner.flights.contains_key(key) || inner.parts.peek(key).is_some()
     }
 
-    /// Parts that were there or under way, and parts that had to be made.
+    /// Number of requests for parts that were cached or in progress, and of parts that had to be made.
     pub(super) fn hits_and_misses(&self) -> (u64, u64) {
         let inner = self.inner.lock();
         (inner.hits, inner.misses)
     }
 
-    /// Bytes of the parts that are kept.
+    /// Bytes of the cached parts.
     pub(super) fn bytes(&self) -> u64 {
         self.inner.lock().parts.weight()
     }
 }
 
 impl Lead {
-    /// Keeps the part and hands it to all who wait. They get a refusal too, which goes unkept; so it must concern them all.
+    /// Caches the part and hands it to all waiters. They also get a refusal, which is not cached; so it must concern
+    /// them all.
     pub(super) fn land(self, outcome: Outcome) {
         if let Ok(part) = &outcome {
             self.cache.inner.lock().parts.insert(self.key.clone(), part.clone());
@@ -161,7 +163,7 @@ mod tests {
         Arc::new(Part { bytes: vec![7; bytes].into(), batches: 1 })
     }
 
-    /// Gets a part as an asker does who asks alone. True if it was there.
+    /// Gets a part as a lone asker does. Returns whether it was cached.
     fn get(cache: &Arc<PartCache>, number: u64, bytes: usize) -> bool {
         match cache.turn(&key(number)) {
             Turn::Hit(_) => true,
@@ -219,8 +221,8 @@ mod tests {
         assert_eq!(off.bytes(), 0);
     }
 
-    /// Goal: a part that peers a little apart ask for stays until the last of them comes. It stays too when the cache has
-    /// long been full of abandoned parts.
+    /// Goal: a part stays cached until the last of several peers asks for it, each a little behind the one before. This
+    /// holds even when the cache has long been full of abandoned parts.
     #[test]
     fn peers_that_pass_one_after_another_share_parts() {
         const PEERS: u64 = 20;

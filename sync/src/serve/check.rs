@@ -1,4 +1,4 @@
-//! Refuses what this node cannot answer, before anybody waits, loads or merges for it.
+//! Refuses requests that this node cannot answer, before anything waits, loads or merges for them.
 
 use slipstream_storage::{LEVELS_MAX, REVERSE_DELTA_BATCHES_MAX, RangeDeltaError, StorageError, Store};
 use slipstream_types::{BatchNumber, BlobKind, Path, limits};
@@ -12,7 +12,7 @@ use crate::{
     range_delta::BASE_STEP,
 };
 
-/// Whether anything may be asked for so. This looks at the request alone.
+/// Checks a request's form. This looks at the request alone.
 pub(super) fn form(request: &Request) -> Result<(), Unserved> {
     match request {
         Request::Chunk { first, last, .. } => ends(*first, *last),
@@ -31,13 +31,13 @@ pub(super) fn form(request: &Request) -> Result<(), Unserved> {
     }
 }
 
-/// Whether the store has what an answer is made of, as far as a few short reads tell.
+/// Whether the store has the data for an answer, as far as a few short reads show.
 pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
     if !store.is_initialized() {
         return Err(Unserved::NotKept("this node has no ledger yet".into()));
     }
     match request {
-        // A snapshot that is dropped is not served from the cache either: its other chunks are gone.
+        // A dropped snapshot is not served from the cache either: its other chunks are gone.
         Request::Chunk { number, .. }
         | Request::RangeProof { number, .. }
         | Request::Offer { number, .. } => snapshot(store, *number).map(|_| ()),
@@ -53,7 +53,7 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
             let is_kept = store.states_from()? <= *to && store.header(*from)?.is_some();
             if is_kept { Ok(()) } else { Err(not_kept("state", *to)) }
         }
-        // Code is asked for with a snapshot, or with a batch whose state is compared.
+        // Code is requested with a snapshot, or with a batch whose state is compared.
         Request::Codes { number, .. } => {
             let is_known = store.snapshot(*number)?.is_some() || store.header(*number)?.is_some();
             if is_known { Ok(()) } else { Err(not_kept("state", *number)) }
@@ -67,7 +67,7 @@ pub(super) fn kept(store: &Store, request: &Request) -> Result<(), Unserved> {
     }
 }
 
-/// It leads back, and not too far.
+/// Checks that a reverse delta leads back, and not too far.
 fn reverse_delta(from: BatchNumber, to: BatchNumber) -> Result<(), Unserved> {
     match (1..=REVERSE_DELTA_BATCHES_MAX).contains(&from.since(to)) {
         true => Ok(()),
@@ -77,7 +77,7 @@ fn reverse_delta(from: BatchNumber, to: BatchNumber) -> Result<(), Unserved> {
     }
 }
 
-/// Each header once, and the last one of the ledger at the end.
+/// Checks that a survey names each header once, in order, with the last one of the ledger at the end.
 fn survey(numbers: &[BatchNumber], last: BatchNumber) -> Result<(), Unserved> {
     let is_in_order = numbers.is_sorted_by(|one, other| one < other) && numbers.last() == Some(&last);
     if is_in_order {
@@ -91,7 +91,8 @@ fn ends(first: Path, last: Path) -> Result<(), Unserved> {
     if first > last { Err(Unserved::Malformed("the range of the chunk is empty".into())) } else { Ok(()) }
 }
 
-/// Each base is a merge of its own: askers that are about as far behind must share one.
+/// Checks a range delta's ends and base. Each base needs a merge of its own: askers that are about as far behind must
+/// share one.
 fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
     let RangeDeltaRequest { from, to, first, last, .. } = *request;
     ends(first, last)?;
@@ -106,7 +107,7 @@ fn range_delta(request: &RangeDeltaRequest) -> Result<(), Unserved> {
     }
 }
 
-/// Each batch's state is a merge of its own, so askers pay for it.
+/// Checks an opening's bounds. Each batch's state needs a merge of its own, so askers pay for it.
 fn opening(request: &SubtreesRequest) -> Result<(), Unserved> {
     let is_bounded =
         (1..=LEVELS_MAX).contains(&request.levels) && (1..=SUBTREE_HASHES_MAX).contains(&request.hashes());
@@ -126,7 +127,7 @@ fn headers(first: BatchNumber, last: BatchNumber) -> Result<(), Unserved> {
     Err(Unserved::Malformed(format!("headers {first} to {last} are not 1 to {}", limits::HEADERS_MAX)))
 }
 
-/// Of another ledger's state nothing is told.
+/// Checks that the requested state is the one of this ledger. Nothing is revealed about another ledger's state.
 fn state(store: &Store, request: &SubtreesRequest) -> Result<(), Unserved> {
     let SubtreesRequest { number, root, .. } = *request;
     let header = store.header(number)?.ok_or_else(|| not_kept("state", number))?;
@@ -146,7 +147,7 @@ mod tests {
         form(request).err().map(|unserved| unserved.into_refusal().to_string())
     }
 
-    /// Goal: a request without places has no state made for it.
+    /// Goal: no state is made for a request without places.
     #[test]
     fn subtrees_are_asked_for_by_their_places() {
         let (number, root, places) = (BatchNumber::GENESIS, Digest::ZERO, BoundedVec::default());
@@ -154,7 +155,7 @@ mod tests {
         assert!(refused(&Request::Subtrees(request)).is_some_and(|it| it.contains("at least one place")));
     }
 
-    /// Goal: the bases of range deltas are few, so that those who ask share the merges.
+    /// Goal: range deltas have few bases, so that askers share the merges.
     #[test]
     fn a_range_delta_begins_where_others_begin() {
         let refused = |from| {
@@ -179,7 +180,7 @@ mod tests {
         assert!(refused(&[], 9) && refused(&[1, 5], 9) && refused(&[5, 5, 9], 9) && refused(&[5, 1, 9], 9));
     }
 
-    /// Goal: nobody asks for no headers, or for more than an answer may have.
+    /// Goal: a request for no headers, or for more than an answer may have, is refused.
     #[test]
     fn headers_are_as_many_as_an_answer_may_have() {
         let refused = |first, last| {

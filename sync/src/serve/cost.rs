@@ -1,4 +1,4 @@
-//! [`Cost`]: a request's presumed cost before work on it begins, and the place of that work.
+//! [`Cost`]: a request's presumed cost before work on it begins, and where that work is done.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::protocol::{CHUNK_BYTES_MAX, RANGE_BYTES_MAX, REVERSE_DELTA_BYTES, Ran
 pub(super) struct Cost {
     /// Bytes of the answer.
     pub(super) bytes: u64,
-    /// Time of a thread.
+    /// Thread time.
     pub(super) work: Duration,
 }
 
-/// Where a request is worked on, so that what is cheap and urgent never waits behind what is dear. Merges of deltas have places of
-/// their own beside these.
+/// Where a request is worked on, so that cheap and urgent work never waits behind expensive work. Merges of deltas have
+/// places of their own besides these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// A few reads, such as followers need all the time.
@@ -23,26 +23,26 @@ pub(super) enum Kind {
     Disk,
 }
 
-/// Headers up to so many are a few reads; more of them are megabytes.
+/// Up to this many headers are a few reads; more of them are megabytes.
 const CHEAP_HEADERS_MAX: u64 = 256;
-/// Bytes of a header with its share of the proof, about.
+/// Approximate bytes of a header with its share of the proof.
 const HEADER_BYTES: u64 = 400;
-/// About how many bytes one batch of a range has: a request for one batch with room for 4 MiB does not pay for 4 MiB.
+/// Approximate bytes of one batch of a range: a request for one batch with room for 4 MiB does not pay for 4 MiB.
 const BATCH_BYTES: u64 = 256 << 10;
-/// Bytes of a contract's code, about.
+/// Approximate bytes of a contract's code.
 const CODE_BYTES: u64 = 24 << 10;
 /// Bytes of a short answer.
 const SHORT_BYTES: u64 = 4 << 10;
-/// Work of any answer.
+/// Least work of any answer.
 const WORK_LEAST: Duration = Duration::from_micros(200);
 /// Work per MiB: reading takes 1 to 2 ms, compressing a chunk 3.
 const WORK_PER_MIB: Duration = Duration::from_millis(4);
 
-/// Presumed cost of merging the deltas of a range, whatever its result: seconds at most, see `storage`.
+/// Presumed cost of merging the deltas of a range, whatever its result. A merge takes seconds at most, see `storage`.
 pub(super) const MERGE: Cost = Cost { bytes: 0, work: Duration::from_millis(500) };
 
 impl Cost {
-    /// A request's place, and its charge on admission; its real cost replaces that afterwards.
+    /// A request's place, and its charge on admission. Its real cost replaces the charge afterwards.
     pub(super) fn of(request: &Request) -> (Kind, Cost) {
         let (kind, bytes) = match request {
             Request::Summary | Request::Offer { .. } | Request::Epochs { .. } | Request::Origin { .. } => {
@@ -61,9 +61,9 @@ impl Cost {
             Request::RangeDelta(request) => (Kind::Disk, u64::from(request.bytes_max.min(CHUNK_BYTES_MAX))),
             Request::Codes { hashes, .. } => (Kind::Disk, hashes.len() as u64 * CODE_BYTES),
             Request::RangeProof { .. } => (Kind::Disk, SHORT_BYTES),
-            // Some twenty reads for the proof of each.
+            // The proof of each header takes some twenty reads.
             Request::Survey { numbers, .. } => (Kind::Disk, numbers.len() as u64 * SHORT_BYTES),
-            // Its rows are read one by one, in the past.
+            // Its rows are read one by one, from a past state.
             Request::ReverseDelta { .. } => (Kind::Disk, 16 * u64::from(REVERSE_DELTA_BYTES)),
             Request::Subtrees(_) => (Kind::Disk, request.answer_bytes_expected() as u64),
         };

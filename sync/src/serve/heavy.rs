@@ -1,8 +1,8 @@
-//! [`Heavy`]: the threads of work that takes seconds, and the trees of snapshots that are loaded on them.
+//! [`Heavy`]: the threads for work that takes seconds, and the snapshot trees that are loaded on them.
 //!
-//! The threads are few and apart from those of the node's own work. So whatever peers ask for, commits, execution and verification
-//! have their threads. Loads have a thread of their own: reading a whole state takes seconds to minutes, and merges do not wait for
-//! that.
+//! The threads are few and apart from those of the node's own work. So commits, execution and verification have their
+//! threads, whatever peers ask for. Loads have a thread of their own: reading a whole state takes seconds to minutes,
+//! and merges do not wait for that.
 
 use std::{
     collections::BTreeMap,
@@ -18,14 +18,14 @@ use tokio::{sync::watch, time::Instant};
 
 use super::unserved::Unserved;
 
-/// Threads for merges at most.
+/// Most threads for merges.
 const MERGE_THREADS_MAX: usize = 2;
-/// A peer that asks for what is being loaded waits for it so long, without a place. Small states are there by then. What it is to get is
-/// reckoned with in the meantime, so that longer waits would keep room from others.
+/// How long a peer that asks for a loading snapshot waits for it, without a place. Small states are there by then. Its
+/// answer is reckoned with in the meantime, so longer waits would keep room from others.
 pub(super) const LOAD_WAIT: Duration = Duration::from_secs(2);
-/// Then it comes back after this.
+/// After that wait, the peer is told to retry after this time.
 pub(super) const LOAD_RETRY: Duration = Duration::from_secs(2);
-/// Time after which a failed load is tried again: askers must not make this node read a damaged snapshot for ever.
+/// Time before a failed load is tried again: askers must not make this node read a damaged snapshot for ever.
 const FAILED_RETRY: Duration = Duration::from_secs(300);
 
 /// See the module.
@@ -34,7 +34,7 @@ pub(super) struct Heavy {
     loading: Threads,
     /// Snapshots whose tree is loading (`None`) or failed to load, and until when that counts.
     loads: Mutex<BTreeMap<BatchNumber, Option<Instant>>>,
-    /// Tells those who wait that a load ended.
+    /// Notifies waiters that a load ended.
     ended: watch::Sender<()>,
 }
 
@@ -46,25 +46,26 @@ impl Default for Heavy {
 }
 
 impl Heavy {
-    /// Merges something on these threads. The caller waits.
+    /// Runs a merge on these threads. The caller waits.
     pub(super) fn merge<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Unserved> {
         self.merging.run("serve-merge", self.merge_threads(), work)
     }
 
-    /// Threads that a merge takes.
+    /// Number of threads that a merge takes.
     pub(super) fn merge_threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         (cores / 2).clamp(1, MERGE_THREADS_MAX)
     }
 
-    /// None if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all askers, and the receiver tells
-    /// when a load ends. The call returns at once, because loading reads the whole state.
+    /// Returns `None` if the tree of a snapshot is in memory. Otherwise a background thread loads it, once for all
+    /// askers, and the receiver reports when a load ends. The call returns at once, because loading reads the whole
+    /// state.
     pub(super) fn ready(
         self: &Arc<Self>,
         store: &Store,
         number: BatchNumber,
     ) -> Result<Option<watch::Receiver<()>>, Unserved> {
-        // Before it is looked at: an end in between is told.
+        // Subscribes before the look, so that an end in between is not missed.
         let ended = self.ended.subscribe();
         let Some(snapshot) = store.snapshot(number)?.filter(|snapshot| !snapshot.is_ready()) else {
             return Ok(None);
@@ -85,7 +86,7 @@ impl Heavy {
     }
 }
 
-/// Threads of one kind of work, made when they are first needed.
+/// Threads for one kind of work, started when they are first needed.
 #[derive(Default)]
 struct Threads {
     /// `None` if the threads cannot be started.
@@ -111,7 +112,7 @@ impl Threads {
     }
 }
 
-/// A tree on its way into memory.
+/// A tree that is being loaded.
 struct Load {
     heavy: Arc<Heavy>,
     number: BatchNumber,
@@ -132,7 +133,7 @@ impl Load {
             Ok(Err(error)) => {
                 tracing::warn!(batch = %self.number, %error, "a snapshot cannot be served; peers take another");
             }
-            // Told when the threads could not be made.
+            // This was logged when the threads could not be started.
             Err(_) => {}
         }
     }
@@ -156,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a merge is made while a whole state is read.
+    /// Goal: a merge runs while a whole state is being read.
     #[test]
     fn a_merge_does_not_wait_for_a_load() {
         let heavy = Heavy::default();

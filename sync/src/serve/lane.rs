@@ -1,8 +1,9 @@
-//! [`Lane`]: the places of one kind of work, shared out evenly over the peers that ask for it.
+//! [`Lane`]: the places of one kind of work, shared evenly among the peers that ask for it.
 //!
-//! A free place first goes to the class of peers (known, or strangers) whose turn is longer ago. Within the class it goes to the peer
-//! that holds the fewest places, and among equals to the one served longest ago. So a peer that asks for one thing waits for one turn of
-//! each other peer, however much these ask for. Fresh identities together get no more than the known peers do.
+//! A free place first goes to the class of peers (known, or strangers) whose turn is longer ago. Within the class it
+//! goes to the peer that holds the fewest places, and among equals to the one served longest ago. So a peer with one
+//! request waits for one turn of each other peer, however much these ask for. Fresh identities together get no more
+//! than the known peers do.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,23 +15,25 @@ use parking_lot::Mutex;
 use slipstream_network::PeerId;
 use tokio::{sync::oneshot, time::timeout};
 
-/// Peers whose last turn is remembered; who is forgotten counts as not served yet.
+/// Most peers whose last turn is remembered. A forgotten peer counts as not served yet.
 const TURNS_KEPT: usize = 1_024;
 
 /// Limits of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Requests that are worked on at once.
+    /// Most requests that are worked on at once.
     pub(super) places: usize,
-    /// Of these, those of one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its work.
+    /// Most of these from one peer. Fewer than all, so that a peer alone never makes the next one wait for all of its
+    /// work.
     pub(super) of_peer: usize,
     /// Most requests that wait.
     pub(super) waiting: usize,
-    /// How long one waits; then its peer is told to come back. Short beside an asker's deadline, which would blame this node.
+    /// How long a request waits before its peer is told to retry. Short beside an asker's deadline, which would
+    /// blame this node.
     pub(super) wait: Duration,
 }
 
-/// Whose turn it is; see the module.
+/// The class of a peer, by which turns are given; see the module.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Class {
     /// Configured here, or connected for long.
@@ -55,7 +58,7 @@ struct State {
     taken: usize,
     queues: BTreeMap<PeerId, Queue>,
     waiting: usize,
-    /// The turn in which a class, or a peer, was last given a place.
+    /// The turn in which each class, and each peer, last got a place.
     class_turns: BTreeMap<Class, u64>,
     turns: BTreeMap<PeerId, u64>,
     turn: u64,
@@ -73,10 +76,10 @@ pub(super) struct Place {
     peer: PeerId,
 }
 
-/// No place came free in time, or too many wait already.
+/// No place became free in time, or too many requests wait already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Full {
-    /// When to come back.
+    /// Time until the asker should retry.
     pub(super) retry_after: Duration,
 }
 
@@ -85,13 +88,13 @@ impl Lane {
         Lane(Arc::new(Shared { limits, state: Mutex::default() }))
     }
 
-    /// Waits for a place, in the peer's turn. Dropping the future gives the turn up.
+    /// Waits for a place until it is the peer's turn. Dropping the future gives the turn up.
     pub(super) async fn enter(&self, peer: PeerId, class: Class) -> Result<Place, Full> {
         let full = Full { retry_after: self.0.limits.wait };
         let mut waiting = self.queue(peer, class).ok_or(full)?;
         match timeout(self.0.limits.wait, &mut waiting.place).await {
             Ok(Ok(place)) => Ok(place),
-            // Its turn was given to a peer that asks for less.
+            // Its place in the queue was given to a peer that asks for less.
             Ok(Err(_)) | Err(_) => Err(full),
         }
     }
@@ -113,7 +116,7 @@ impl Lane {
         Some(Waiting { shared: Arc::clone(&self.0), peer, id, place })
     }
 
-    /// Requests that hold a place, and those that wait.
+    /// Number of requests that hold a place, and of those that wait.
     #[cfg(test)]
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.0.state.lock();
@@ -122,18 +125,18 @@ impl Lane {
 }
 
 impl Shared {
-    /// Gives out what places are free.
+    /// Gives out the free places.
     fn grant(self: &Arc<Self>) {
         loop {
             let Some((peer, sender)) = self.state.lock().next(&self.limits) else { return };
-            // An asker that gave up at this moment drops the place, which is given out again.
+            // If an asker gives up at this moment, it drops the place, which is given out again.
             let _ = sender.send(Place { shared: Arc::clone(self), peer });
         }
     }
 }
 
 impl State {
-    /// Whose turn it is, with the place booked.
+    /// Picks the peer whose turn it is, and books its place.
     fn next(&mut self, limits: &Limits) -> Option<(PeerId, oneshot::Sender<Place>)> {
         if self.taken >= limits.places {
             return None;
@@ -163,7 +166,8 @@ impl State {
         Some((peer, sender))
     }
 
-    /// Makes room for a peer by giving up the last request of the one with the most of them. False if that is the peer itself.
+    /// Makes room for a peer by dropping the last request of the longest queue. Returns false if the peer's own would
+    /// be as long.
     fn displace(&mut self, peer: &PeerId) -> bool {
         let own = self.queues.get(peer).map_or(0, |queue| queue.waiters.len());
         let longest = self.queues.iter().max_by_key(|(_, queue)| queue.waiters.len());
@@ -198,7 +202,7 @@ impl Drop for Place {
     }
 }
 
-/// A request in a queue. It leaves the queue when it is dropped.
+/// A request in a queue. Dropping it takes it out of the queue.
 struct Waiting {
     shared: Arc<Shared>,
     peer: PeerId,
@@ -275,7 +279,7 @@ mod tests {
         assert_eq!(order, [3, 2, 1, 1, 1, 1]);
     }
 
-    /// Goal: a flood of one peer's requests takes no place in the queue from another's.
+    /// Goal: a flood of one peer's requests displaces no other peer from the queue.
     #[tokio::test(start_paused = true)]
     async fn a_full_queue_drops_the_last_of_the_longest() {
         let lane = Lane::new(Limits { places: 1, of_peer: 1, ..LIMITS });

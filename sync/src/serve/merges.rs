@@ -1,7 +1,7 @@
-//! [`Merges`]: the range deltas and the states that were asked for last, each merged once for all of its chunks or subtrees.
+//! [`Merges`]: the most recently requested range deltas and states, each merged once for all of its chunks or subtrees.
 //!
 //! A merge takes seconds of several threads and, while it is made, up to four times its memory. So few are made at once, in places and on
-//! threads of their own. A peer that asks for many ranges displaces its own results, and leaves those of others.
+//! threads of their own. A peer that asks for many ranges evicts its own results, and leaves those of others.
 
 use std::{
     collections::BTreeSet,
@@ -20,34 +20,35 @@ use super::{
     unserved::Unserved,
 };
 
-/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB reckons three costs for
-/// each key: 2,000 bytes for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes 238,000 of the longest keys,
-/// or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare for new code and for subtrees that come
-/// back into memory. A client further behind takes deltas one by one, or a snapshot.
+/// Most bytes of memory for one merge: 199,728 keys of 168 bytes. A client with the default bound of 512 MiB counts
+/// 2,252 bytes for each key: 2,000 for copied nodes of its tree, 125 for a new leaf, 127 for the row. So it takes
+/// 238,000 of the longest keys, or 253,000 average ones. A merge served here therefore fits there, with 83 MiB to spare
+/// for new code and for subtrees that come back into memory. A client further behind takes deltas one by one, or a
+/// snapshot.
 const MERGE_BYTES_MAX: u64 = 32 << 20;
-/// Bytes of memory of those that are kept.
+/// Most bytes of memory of the kept ranges.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
-/// Ranges that are kept: some bases, because askers differ in how far they are behind, for each of two snapshots. Impossible
-/// merges count too: they take no memory, but finding out took time.
+/// Most ranges that are kept: some bases for each of two snapshots, because askers differ in how far they are behind.
+/// Impossible merges count too: they take no memory, but finding out took time.
 const KEPT_MAX: usize = 8;
-/// Two are made at once, so that a peer's first one does not wait for all that another wants. Waits for a place and for the merge
-/// end well before the asker's deadline; the result is there when it comes back.
+/// Two are made at once, so that a peer's first one does not wait for all that another peer wants. Waits for a place
+/// and for the merge end well before the asker's deadline; the result is there when the asker retries.
 pub(super) const LIMITS: Limits =
     Limits { places: 2, of_peer: 1, waiting: 128, wait: Duration::from_secs(5) };
 
-/// A peer that asks for what is being merged comes back after this.
+/// A peer that asks for a merge in progress retries after this.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
-/// Bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they change, it takes 200
-/// MiB at most.
+/// Most bytes of the deltas of a state that is made for a peer to compare its own with. With the nodes that they
+/// change, the state takes 200 MiB at most.
 const STATE_BYTES_MAX: u64 = 16 << 20;
-/// States that are kept beside the ranges, and bytes of their memory. They serve two comparing nodes, or one while its peers make the
-/// next.
+/// Most states kept besides the ranges, and most bytes of their memory. They serve two comparing nodes, or one while
+/// its peers make the next.
 const STATES_MAX: usize = 2;
 const STATES_BYTES_MAX: u64 = 256 << 20;
-/// One state is made at once: every batch has one, and none is as urgent as what a follower lives on.
+/// One state is made at once: every batch has one, and none is as urgent as the ranges that followers need.
 pub(super) const STATE_LIMITS: Limits = Limits { places: 1, ..LIMITS };
-/// A state that nobody asked for in so long is dropped: it keeps files of a snapshot from being freed.
+/// A state that no peer requested for this long is dropped: it keeps files of a snapshot from being freed.
 const STATE_IDLE: Duration = Duration::from_secs(60);
 
 /// The subject of a merge.
@@ -69,41 +70,41 @@ pub(super) enum Merged {
 /// A merge, or the lasting reason why it is impossible.
 pub(super) type Merge = Result<Merged, Refusal>;
 
-/// Merges by their range, and the places in which they are made.
+/// Merges by their subject, and the places in which they are made.
 pub(super) struct Merges {
     ranges: Lane,
     states: Lane,
     state: Arc<Mutex<State>>,
-    /// Tells those who wait that one was made, or is not made any more.
+    /// Notifies waiters that a merge was made or given up.
     changed: watch::Sender<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The one used last stands last.
+    /// The most recently used one is last.
     kept: Vec<Kept>,
     making: BTreeSet<Merging>,
-    /// Whether a task waits for the states to be idle.
+    /// Whether a task waits for the states to become idle.
     is_swept: bool,
 }
 
 struct Kept {
     range: Merging,
     merge: Merge,
-    /// For whom it was made.
+    /// The peer that it was made for.
     peer: PeerId,
-    /// When it was asked for last.
+    /// When it was last requested.
     used: Instant,
 }
 
-/// How it stands with a merge.
+/// Where a merge stands.
 pub(super) enum Look {
     Kept(Merge),
     Making,
     Absent,
 }
 
-/// The duty to make one. Others wait for it until it is dropped.
+/// The duty to make one merge. Others wait for it until it is dropped.
 pub(super) struct Making<'a> {
     merges: &'a Merges,
     range: Merging,
@@ -121,7 +122,7 @@ impl Default for Merges {
 }
 
 impl Merges {
-    /// The places in which one is made.
+    /// The lane in which a merge is made.
     pub(super) fn lane(&self, range: Merging) -> &Lane {
         match range {
             Merging::Range(..) => &self.ranges,
@@ -129,7 +130,7 @@ impl Merges {
         }
     }
 
-    /// Whether it is there, or on its way.
+    /// Looks a merge up. A kept one counts as used.
     pub(super) fn look(&self, range: Merging) -> Look {
         let mut state = self.state.lock();
         match state.kept.iter().position(|kept| kept.range == range) {
@@ -144,19 +145,19 @@ impl Merges {
         }
     }
 
-    /// The right to make one; none if it is there or on its way.
+    /// Takes the right to make a merge; `None` if it is kept or being made.
     pub(super) fn begin(&self, range: Merging) -> Option<Making<'_>> {
         let mut state = self.state.lock();
         let is_free = state.kept.iter().all(|kept| kept.range != range) && state.making.insert(range);
         is_free.then(|| Making { merges: self, range })
     }
 
-    /// Tells of every change from now on.
+    /// Returns a receiver that is notified of every change from now on.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Bytes of what is kept, and their number.
+    /// Bytes of the kept merges, and their number.
     #[cfg(test)]
     pub(super) fn kept(&self) -> (u64, usize) {
         let state = self.state.lock();
@@ -165,7 +166,7 @@ impl Merges {
 }
 
 impl Making<'_> {
-    /// Keeps what was made for a peer.
+    /// Keeps a merge that was made for a peer.
     pub(super) fn land(self, peer: PeerId, merge: Merge) {
         let mut state = self.merges.state.lock();
         let kept = Kept { range: self.range, merge, peer, used: Instant::now() };
@@ -173,7 +174,7 @@ impl Making<'_> {
         state.kept.push(kept);
         state.trim(is_state, limits);
         if is_state && !state.is_swept {
-            // This is where a state begins to take memory, whether or not its asker is still there.
+            // A state begins to take memory here, whether or not its asker is still there.
             if let Ok(runtime) = Handle::try_current() {
                 state.is_swept = true;
                 runtime.spawn(sweep(Arc::downgrade(&self.merges.state)));
@@ -182,7 +183,7 @@ impl Making<'_> {
     }
 }
 
-/// Lets states go that nobody asks for any more, as long as there are some.
+/// Drops states that no peer requests any more, as long as some are kept.
 async fn sweep(state: Weak<Mutex<State>>) {
     let next = || state.upgrade().and_then(|state| state.lock().drop_idle(Instant::now()));
     while let Some(at) = next() {
@@ -198,8 +199,8 @@ impl Drop for Making<'_> {
 }
 
 impl State {
-    /// Drops old states, or old ranges, until they are within their bounds: of the peer with the most, the one used longest ago.
-    /// The newest one stays.
+    /// Drops old states, or old ranges, until they are within their bounds. The victim is the least recently used one
+    /// of the peer with the most. The newest one stays.
     fn trim(&mut self, states: bool, (count_max, bytes_max): (usize, u64)) {
         loop {
             let alike = || self.kept.iter().enumerate().filter(|(_, kept)| kept.is_state() == states);
@@ -217,8 +218,8 @@ impl State {
         }
     }
 
-    /// Drops the states that nobody asked for lately. Returns when the next one will have been idle for so long; `None` if none is
-    /// left.
+    /// Drops the states that no peer requested lately. Returns when the next one will have been idle for too long;
+    /// `None` if none is left.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.kept.retain(|kept| !kept.is_state() || now < kept.used + STATE_IDLE);
         let next = self.kept.iter().filter(|kept| kept.is_state()).map(|kept| kept.used + STATE_IDLE).min();
@@ -232,7 +233,7 @@ impl Kept {
         matches!(self.range, Merging::State(_))
     }
 
-    /// How many of its kind are kept, and their bytes.
+    /// Most merges of its kind that are kept, and their bytes.
     fn limits(&self) -> (usize, u64) {
         if self.is_state() { (STATES_MAX, STATES_BYTES_MAX) } else { (KEPT_MAX, KEPT_BYTES_MAX) }
     }
@@ -275,11 +276,11 @@ mod tests {
     use super::*;
     use crate::work::RANGE_DELTA_BYTES_MAX;
 
-    /// Goal: no client fetches what is merged here only to find that it is too large for it.
+    /// Goal: no client fetches a merge from here only to find that it is too large for it.
     #[test]
     fn what_is_merged_fits_a_client() {
         let keys = MERGE_BYTES_MAX / size_of::<(Path, DeltaEntry)>() as u64;
-        // As storage reckons: sixteen leaves that are copied, and one that is new, of 125 bytes each.
+        // As storage counts: sixteen leaves that are copied, and one that is new, of 125 bytes each.
         let key_bytes = (16 + 1) * 125 + (size_of::<Path>() + ROW_BYTES_MAX) as u64;
         assert_eq!(keys, 199_728);
         assert!(keys * key_bytes <= RANGE_DELTA_BYTES_MAX - (64 << 20), "{}", keys * key_bytes);
@@ -308,7 +309,8 @@ mod tests {
         assert_eq!(merges.kept(), (0, KEPT_MAX));
     }
 
-    /// Goal: a peer that asks from every base there is does not make this node merge again what another asks for.
+    /// Goal: a peer that asks from every possible base does not make this node repeat merges that another peer asks
+    /// for.
     #[test]
     fn who_asks_for_many_ranges_displaces_its_own() {
         let merges = Merges::default();
@@ -323,8 +325,8 @@ mod tests {
         making.land(PublicKey([id; 32]), Err(Refusal::not_kept("too large")));
     }
 
-    /// Goal: comparing states displaces no range. A peer that asks for every batch's state leaves the state that another asks
-    /// for.
+    /// Goal: comparing states evicts no range. A peer that asks for every batch's state does not evict the state
+    /// that another asks for.
     #[test]
     fn states_displace_states() {
         let merges = Merges::default();
@@ -336,7 +338,8 @@ mod tests {
         assert_eq!(merges.kept().1, KEPT_MAX + STATES_MAX);
     }
 
-    /// Goal: however many states are made, one task waits for them to be idle, and it begins with the first that is kept.
+    /// Goal: however many states are made, one task waits for them to become idle, and it begins with the first kept
+    /// one.
     #[tokio::test(start_paused = true)]
     async fn states_that_nobody_asks_for_are_dropped_by_one_task() {
         let merges = Merges::default();

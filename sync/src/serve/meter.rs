@@ -1,7 +1,8 @@
 //! [`Meter`]: how many bytes and how much work one peer may take, so that no peer takes what the others need.
 //!
-//! A request pays its presumed cost on admission; the real cost replaces that at its end. So many requests at once do not all pass as if
-//! each were the first. A separate purse pays for short answers: a peer that took much may still ask where the head is.
+//! A request pays its presumed cost on admission; the real cost replaces that at its end. So of many simultaneous
+//! requests not all pass as if each were the first. A separate purse pays for short answers: a peer that took much may
+//! still ask where the head is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,18 +19,19 @@ use super::{
     lane::Class,
 };
 
-/// Accounts that are kept of peers that have gone: then those with full purses are forgotten. Those of connected peers are kept beside
-/// them: a peer that paid what it took would begin anew as a stranger. `network` bounds how many are connected.
+/// Accounts beyond which those of disconnected peers are forgotten, full purses first. Accounts of connected peers are
+/// always kept: a peer that paid for what it took would otherwise begin anew as a stranger. `network` bounds how many
+/// peers are connected.
 const PEERS_KEPT: usize = 1_024;
-/// A peer that is connected for so long is no stranger any more.
+/// A peer that has been connected for this long is no stranger any more.
 const KNOWN_AFTER: Duration = Duration::from_secs(600);
-/// Full purses that are there for strangers who come; they come back at the rate of one peer. Beyond them a new key begins with an empty
-/// one: else changing the key would pay every debt.
+/// Full purses in stock for new strangers; the stock refills at the rate of one peer. Without stock, a new key begins
+/// with an empty purse: otherwise a change of the key would pay every debt.
 const STRANGERS: f64 = 16.0;
-/// The purse for short answers is so much smaller.
+/// The purse for short answers is smaller by this factor.
 const SMALL: f64 = 16.0;
 
-/// A rate, and how much may be taken at once.
+/// A rate, and the most that may be taken at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     /// Tokens earned per second.
@@ -45,7 +47,7 @@ pub(super) struct Allowances {
     pub(super) work: Allowance,
 }
 
-/// Says since when a peer is connected, if it is.
+/// Returns since when a peer is connected; `None` if it is not.
 pub(super) type ConnectedSince = Box<dyn Fn(&PeerId) -> Option<Instant> + Send + Sync>;
 
 /// The purses of all peers.
@@ -60,7 +62,7 @@ pub(super) struct Meter {
 
 struct State {
     peers: BTreeMap<PeerId, Account>,
-    /// The purse from which new strangers begin.
+    /// The stock from which new strangers get their first purse.
     strangers: Purse,
 }
 
@@ -76,7 +78,7 @@ struct Purse {
     work: f64,
 }
 
-/// A request that was paid for. When the last part of it is dropped, what it did cost replaces what it was charged.
+/// A request that was paid for. When the last reference to it is dropped, its real cost replaces its charge.
 pub(super) struct Debit {
     meter: Arc<Meter>,
     peer: PeerId,
@@ -86,7 +88,7 @@ pub(super) struct Debit {
 }
 
 impl Meter {
-    /// With what each peer gets for large answers; the peers named are known from the start.
+    /// A meter that grants each peer `large` for large answers. The peers in `known` are known from the start.
     pub(super) fn new(
         large: Allowances,
         known: BTreeSet<PeerId>,
@@ -98,8 +100,8 @@ impl Meter {
         Meter { large, small: large.times(1.0 / SMALL), known, connected_since, state }
     }
 
-    /// Charges a request, and says how long it must wait until its peer's debt is paid. If that is longer than `wait_max` nothing is
-    /// charged, and the wait is the error.
+    /// Charges a request. Returns how long it must wait until its peer's debt is paid. If that is longer than
+    /// `wait_max`, charges nothing and returns the wait as the error.
     pub(super) fn admit(
         self: &Arc<Self>,
         peer: PeerId,
@@ -164,7 +166,7 @@ impl State {
         })
     }
 
-    /// Of the peers that have gone, forgets those free of debt first, and then the debtor that owes least.
+    /// Forgets disconnected peers: those free of debt first, and then the debtor that owes least.
     fn forget(&mut self, meter: &Meter, now: Instant) {
         let is_connected = |peer: &PeerId| (meter.connected_since)(peer).is_some();
         self.peers.retain(|peer, account| {
@@ -198,7 +200,7 @@ impl Purse {
     /// The first purse of a newcomer: a full one, or less.
     fn hand_out(&mut self, full: &Allowances, now: Instant) -> Purse {
         let all = full.times(STRANGERS);
-        // They come back at the rate of one peer, not of all.
+        // The stock refills at the rate of one peer, not of all.
         let all = Allowances {
             bytes: Allowance { rate: full.bytes.rate, ..all.bytes },
             work: Allowance { rate: full.work.rate, ..all.work },
@@ -221,7 +223,7 @@ impl Purse {
         self.work = (self.work + seconds * allowances.work.rate).min(allowances.work.burst);
     }
 
-    /// Until a debt is paid; zero while there is anything left.
+    /// Time until a debt is paid; zero while anything is left.
     fn wait(&self, allowances: &Allowances) -> Duration {
         allowances.bytes.wait(self.bytes).max(allowances.work.wait(self.work))
     }
@@ -254,7 +256,7 @@ impl Allowance {
 }
 
 impl Debit {
-    /// Adds to what the request did cost.
+    /// Adds to the real cost of the request.
     pub(super) fn spend(&self, cost: Cost) {
         let mut spent = self.spent.lock();
         spent.bytes += cost.bytes;
@@ -293,7 +295,7 @@ mod tests {
         Cost { bytes, work: Duration::ZERO }
     }
 
-    /// Charges, and waits as long as it has to.
+    /// Charges a request that may wait for a second, and spends its cost. Returns how long it must wait.
     fn take(meter: &Arc<Meter>, id: u16, cost: Cost) -> Result<Duration, Duration> {
         let admitted = meter.admit(peer(id), Kind::Disk, cost, Duration::from_secs(1), Instant::now());
         admitted.map(|(debit, wait)| {
@@ -348,7 +350,7 @@ mod tests {
                 |id| (0..64).take_while(|_| take(&meter, id, bytes(1_000)) == Ok(Duration::ZERO)).count();
             (from..from + 100).map(of).sum::<usize>()
         };
-        // Each gets a request on credit, whatever it has.
+        // Each key gets one request on credit, whatever it has.
         let most = (STRANGERS as usize + 1) * 6 + 100;
         let first = taken(0);
         assert!((STRANGERS as usize * 5..most).contains(&first), "{first}");
@@ -357,7 +359,8 @@ mod tests {
         assert_eq!(take(&meter, 9_999, bytes(5_000)), Ok(Duration::ZERO), "who is configured has its own");
     }
 
-    /// Goal: who is no stranger follows from how long its connection stands, and not from a question that it asked long ago.
+    /// Goal: whether a peer is a stranger follows from how long its connection stands, not from a question that it
+    /// asked long ago.
     #[tokio::test(start_paused = true)]
     async fn a_class_comes_from_how_long_a_connection_stands() {
         let start = Instant::now();
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!(classes(), [Class::Stranger, Class::Known, Class::Known]);
     }
 
-    /// Goal: a flood of keys does not have the account of a connected peer forgotten, which would begin anew without a purse.
+    /// Goal: a flood of keys does not evict the account of a connected peer, which would begin anew without a purse.
     #[tokio::test(start_paused = true)]
     async fn accounts_of_connected_peers_are_kept() {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! [`SyncServer`]: answers [`Request`]s from a store, most of them once for all who ask alike.
+//! [`SyncServer`]: answers [`Request`]s from a store. It makes most answers once for all peers that ask for the same.
 //!
 //! ```text
 //!  request ─ check ─ Cost: cheap or disk? ─ Meter: charged; in debt? ─▶ Lane: in its peer's turn ─▶ check, prepare
@@ -8,13 +8,13 @@
 //!                      └─ range delta, subtrees: Merges, charged again, in a lane and on threads (Heavy) of its own
 //! ```
 //!
-//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither kind waits
-//! for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A request pays its
-//! presumed cost on admission; see [`meter`]. A peer that finds this node busy learns when to come back. That is soon enough to
-//! tell the silence from a failure.
+//! Cheap and urgent requests (where the head is, what ends an epoch) never wait behind megabytes from the disk. Neither
+//! kind waits for a merge of deltas or for a snapshot's tree to load. Within a lane peers take turns; see [`lane`]. A
+//! request pays its presumed cost on admission; see [`meter`]. A busy node tells the peer when to retry, soon
+//! enough that the peer does not take the silence for a failure.
 //!
-//! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that wait. Here: how
-//! much is worked on at once, how many bytes of answers are kept, and how much one peer gets.
+//! `network` bounds the requests of one peer, the time for taking an answer, and the bytes of requests and answers that
+//! wait. This module bounds the work in progress, the bytes of cached answers, and how much one peer gets.
 
 mod answer;
 mod cache;
@@ -59,21 +59,22 @@ use crate::{
     protocol::{REQUEST_BYTES_MAX, Request},
 };
 
-/// A few reads each: they are over before the next one has waited.
+/// Cheap requests take a few reads each: they are over before the next one has waited.
 const CHEAP: Limits = Limits { places: 4, of_peer: 3, waiting: 512, wait: Duration::from_secs(2) };
 /// Each place holds an answer of up to 48 MiB and a thread that waits for the disk. More places would take memory from the node's own
-/// work without serving anybody sooner.
+/// work without serving any peer sooner.
 const DISK: Limits = Limits { places: 12, of_peer: 9, waiting: 512, wait: Duration::from_secs(3) };
-/// A peer in debt waits this long for its answer; if that does not do, it is told to come back. Short beside any deadline, so
-/// that a peer a little above its rate is slowed and not refused.
+/// A peer in debt waits at most this long for its answer; beyond that it is told to retry. This is short beside any
+/// deadline, so a peer a little above its rate is slowed and not refused.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most time that one request waits in all: for its debt, its places, and others' work. Askers have deadlines of at least 10 s; the rest
-/// is for the work itself and for the way of the answer.
+/// is for the work itself and for the transfer of the answer.
 const REQUEST_WAIT: Duration = Duration::from_secs(7);
-/// Bursts are what a peer may take within this many seconds at its rate.
+/// A burst is what a peer may take within this many seconds at its rate.
 const BURST_SECONDS: f64 = 2.0;
 
-/// The serving side. `network` bounds how many requests of one peer wait here, this how many of all peers are worked on.
+/// The serving side. `network` bounds how many requests of one peer wait here; this bounds how many of all peers are
+/// worked on.
 pub struct SyncServer {
     shared: Arc<Shared>,
 }
@@ -98,12 +99,12 @@ struct Asker {
     class: Class,
     kind: Kind,
     debit: Arc<Debit>,
-    /// When its request is refused rather than that it waits any longer.
+    /// When its request is refused instead of waiting any longer.
     waits_until: Instant,
 }
 
 impl Asker {
-    /// How long a wait of so long from now on goes on at most.
+    /// When a wait of `wait` from now on ends, or when the asker's request must be refused, whichever is earlier.
     fn until(&self, wait: Duration) -> Instant {
         self.waits_until.min(Instant::now() + wait)
     }
@@ -112,17 +113,17 @@ impl Asker {
 /// What was served since start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ServeStatus {
-    /// Answers.
+    /// Number of answers.
     pub answers: u64,
-    /// Bytes of them.
+    /// Bytes of these answers.
     pub bytes: u64,
-    /// Parts of answers that were cached, or were being made for another peer.
+    /// Parts of answers that were cached, or were in progress for another peer.
     pub cache_hits: u64,
     /// Parts that had to be made.
     pub cache_misses: u64,
-    /// Bytes of the parts that are kept now.
+    /// Bytes of the parts that are cached now.
     pub cache_bytes: u64,
-    /// Requests that were to come back later: their peer had taken more than its rate allows, or this node had no place in time.
+    /// Requests that were told to retry later: their peer had exceeded its rate, or this node had no place in time.
     pub refused_busy: u64,
 }
 
@@ -137,9 +138,9 @@ impl SyncServer {
         Self::build(store, config, BTreeSet::new(), Box::new(|_| None))
     }
 
-    /// As [`SyncServer::with_config`], where some peers are no strangers: those that the operator configured, and those whose connection
-    /// stands for long. When many ask at once, they get as many places as all strangers together, and what strangers took before is not
-    /// held against them.
+    /// As [`SyncServer::with_config`], but some peers are no strangers: those that the operator configured, and those
+    /// that have been connected for long. When many ask at once, they get as many places as all strangers together, and
+    /// what strangers took before is not held against them.
     pub fn with_peers(
         store: Store,
         config: &SyncConfig,
@@ -177,8 +178,8 @@ impl SyncServer {
     /// Answers one request of a peer.
     ///
     /// # Errors
-    /// A text for the asker. The request is malformed, or asks for content that is not kept here. Or the asker should come back later:
-    /// it took more than its rate allows, others are served first, or a tree is being loaded.
+    /// A text for the asker. The request is malformed, or asks for content that is not kept here. Or the asker should
+    /// retry later: it exceeded its rate, others are served first, or a tree is being loaded.
     pub async fn handle(&self, peer: PeerId, payload: Vec<u8>) -> Result<Payload, Refusal> {
         self.serve(peer, &payload).await.map_err(|unserved| {
             if matches!(unserved, Unserved::Busy { .. }) {
@@ -215,7 +216,7 @@ impl SyncServer {
         Ok(answer)
     }
 
-    /// Charges a peer, and waits until it owes nothing of before.
+    /// Charges a peer, and waits until its earlier debt is paid.
     async fn admit(&self, peer: PeerId, kind: Kind, cost: Cost) -> Result<Asker, Unserved> {
         let now = Instant::now();
         let class = self.shared.meter.class(&peer, now);
@@ -225,7 +226,7 @@ impl SyncServer {
         Ok(Asker { peer, class, kind, debit: Arc::new(debit), waits_until: now + REQUEST_WAIT })
     }
 
-    /// Works on a thread that may wait for the disk, in the asker's turn, and charges it for the time.
+    /// Works in the asker's turn, on a thread that may wait for the disk, and charges the asker for the time.
     async fn work<T: Send + 'static>(
         &self,
         asker: &Asker,
@@ -241,7 +242,7 @@ impl SyncServer {
         self.work_in(place, asker, 1, work).await
     }
 
-    /// As [`SyncServer::work`], in a place that the asker has, with so many threads.
+    /// As [`SyncServer::work`], in a place that the asker has. The work takes `threads` threads.
     async fn work_in<T: Send + 'static>(
         &self,
         place: Place,
@@ -250,7 +251,8 @@ impl SyncServer {
         work: impl FnOnce(&Shared) -> Result<T, Unserved> + Send + 'static,
     ) -> Result<T, Unserved> {
         let (shared, debit) = (Arc::clone(&self.shared), Arc::clone(&asker.debit));
-        // The place goes along, and the charge is made there: the work runs on when the peer disconnects and this future is dropped.
+        // The work owns the place and makes the charge, because it runs on when the peer disconnects and this future is
+        // dropped.
         let work = move || {
             let _place = place;
             let began = Instant::now();
@@ -267,10 +269,10 @@ fn in_debt(wait: Duration) -> Unserved {
     Unserved::Busy { retry_after: wait, why: "you took more than your share here" }
 }
 
-/// Answers one request from a store at once, without cache and limits, as a simulated server does.
+/// Answers one request from a store at once, without cache and limits. Simulated servers use it.
 ///
 /// # Errors
-/// As [`SyncServer::handle`], but nobody is told to come back later.
+/// As [`SyncServer::handle`], but no asker is told to retry later.
 #[doc(hidden)]
 pub fn answer(store: &Store, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
     let request: Request = codec::decode("sync request", payload, REQUEST_BYTES_MAX)

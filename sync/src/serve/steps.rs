@@ -1,5 +1,5 @@
-//! The way of one request through the server, from one place to the next. Between two steps it gives its place back, so
-//! waiting for another's work or for a merge blocks nobody.
+//! Takes one request through the server, from one place to the next. Between two steps a request gives its place
+//! back, so a wait for another's work or for a merge blocks nobody.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,15 +23,16 @@ use super::{
 };
 use crate::protocol::Request;
 
-/// Nobody waits longer for a part that is made for another: well before the deadline of who asks, as it is with a merge.
+/// Longest wait for a part that another asker makes. Like the wait for a merge, it ends well before the asker's
+/// deadline.
 const PART_WAIT: Duration = Duration::from_secs(5);
 
 /// The result of a step.
 enum Step {
     Answer(Payload),
-    /// The tree of a snapshot is being loaded. What must be merged too does not wait for that.
+    /// The tree of a snapshot is being loaded. A merge that is needed too does not wait for that.
     Load(Request, Option<Merging>, watch::Receiver<()>),
-    /// Another asker has the part made.
+    /// Another asker makes the part.
     Wait(Arc<Common>, watch::Receiver<Option<Outcome>>),
     /// The deltas of a range must be merged first.
     Merge(Arc<Common>, Merging),
@@ -47,7 +48,7 @@ impl SyncServer {
                 Step::Load(request, merging, ended) => {
                     let loaded = load_ended(ended, asker.until(LOAD_WAIT));
                     match merging {
-                        // What comes of the merge is looked up when the request begins again.
+                        // The result of the merge is looked up when the request begins again.
                         Some(range) => _ = tokio::try_join!(loaded, self.merged(asker, range))?,
                         None => loaded.await?,
                     }
@@ -58,7 +59,7 @@ impl SyncServer {
                         let part = part.map_err(Unserved::Refused)?;
                         self.work(asker, move |shared| finish(shared, &common, &part)).await?
                     }
-                    // Its leader failed: somebody else makes it, perhaps this one.
+                    // The leader failed: another asker makes it, perhaps this one.
                     None => self.work(asker, move |shared| make(shared, common, None)).await?,
                 },
                 Step::Merge(common, range) => {
@@ -69,8 +70,8 @@ impl SyncServer {
         }
     }
 
-    /// A range delta, which one of all askers has made. If the wait for place and making is too long, all askers must come back, even
-    /// the one that has it made. The work goes on.
+    /// Returns a merge, which one of all askers makes. If the place or the merge takes too long, all askers must
+    /// retry, even the one that makes it. The work goes on.
     pub(super) async fn merged(&self, asker: &Asker, range: Merging) -> Result<Merged, Unserved> {
         let late = Unserved::Busy { retry_after: merges::RETRY, why: "what changed is being merged" };
         let until = asker.until(merges::LIMITS.wait);
@@ -92,7 +93,7 @@ impl SyncServer {
         }
     }
 
-    /// A place for making a merge; none if it was made meanwhile.
+    /// Waits for a place to make a merge; returns `None` if it was made meanwhile.
     async fn merge_place(&self, asker: &Asker, range: Merging) -> Result<Option<Place>, Unserved> {
         let merges = &self.shared.merges;
         let mut changes = merges.changes();
@@ -109,8 +110,8 @@ impl SyncServer {
         }
     }
 
-    /// Only who makes it pays for it: the chunks of one range are asked for side by side. A debtor does not wait here, where its wait
-    /// would hold the place.
+    /// Makes a merge. Only the asker that makes it pays for it: the chunks of one range are requested side by side. A
+    /// debtor does not wait here, where its wait would hold the place.
     async fn merge(&self, place: Place, asker: &Asker, range: Merging) -> Result<(), Unserved> {
         let (peer, now) = (asker.peer, Instant::now());
         let admitted = self.shared.meter.admit(peer, Kind::Disk, MERGE, Duration::ZERO, now);
@@ -118,7 +119,7 @@ impl SyncServer {
         let payer = Asker { debit: Arc::new(debit), ..asker.clone() };
         let threads = self.shared.heavy.merge_threads() as u32;
         let work = move |shared: &Shared| {
-            // Another may have begun it while this one waited for its place.
+            // Another asker may have begun it while this one waited for its place.
             let Some(making) = shared.merges.begin(range) else { return Ok(()) };
             let merged = shared.heavy.merge(|| merge(&shared.store, range))??;
             making.land(peer, merged);
@@ -128,14 +129,14 @@ impl SyncServer {
     }
 }
 
-/// Waits until a load ended, whichever it was. If the wait is too long, the asker must come back.
+/// Waits until any load ends. If the wait is too long, the asker must retry.
 async fn load_ended(mut ended: watch::Receiver<()>, until: Instant) -> Result<(), Unserved> {
     let late = Unserved::Busy { retry_after: LOAD_RETRY, why: "the snapshot is being loaded" };
     timeout_at(until, ended.changed()).await.map_or(Err(late), |_| Ok(()))
 }
 
-/// The part that another asker makes, or `None` if that failed. If the wait is too long, the asker must come back: a disk that stands
-/// still must not gather askers of one answer.
+/// Waits for the part that another asker makes; `None` if that failed. If the wait is too long, the asker must
+/// retry: a stalled disk must not gather askers of one answer.
 async fn outcome(
     mut waiting: watch::Receiver<Option<Outcome>>,
     until: Instant,
@@ -153,7 +154,7 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
         && let Some(ended) = shared.heavy.ready(&shared.store, number)?
     {
         let merging = match &request {
-            // Nothing here needs the tree before the chunk is made.
+            // The merge does not need the tree; only its chunks do.
             Request::RangeDelta(delta) => Some(Merging::Range(delta.from, delta.to)),
             _ => None,
         };
@@ -165,8 +166,8 @@ fn begin(shared: &Shared, request: Request) -> Result<Step, Unserved> {
     }
 }
 
-/// The part of a request from the cache, or made here and now. The leading asker has a place already, so no asker of the part waits
-/// for another's turn.
+/// Gets the part of a request from the cache, or makes it here and now. The leading asker already has a place, so no
+/// asker of the part waits for another's turn.
 fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<Step, Unserved> {
     let key = common.key()?;
     let unmerged = common.merge().filter(|_| merged.is_none());
@@ -179,7 +180,7 @@ fn make(shared: &Shared, common: Arc<Common>, merged: Option<Merged>) -> Result<
         Turn::Lead(lead) => lead,
     };
     if let Some(range) = unmerged {
-        // It was dropped in this moment.
+        // The cache evicted it just now.
         return Ok(Step::Merge(common, range));
     }
     let part = match common.make(&shared.store, merged.as_ref()) {
@@ -208,7 +209,7 @@ impl From<Full> for Unserved {
 mod tests {
     use super::*;
 
-    /// Goal: who asks for what is being loaded waits for it, and not without end.
+    /// Goal: a request for a snapshot that is being loaded waits for it, but not without end.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_a_load_without_end() {
         let (ended, waiting) = watch::channel(());

@@ -1,4 +1,4 @@
-//! Goal: whatever one peer asks for, the others get what they live on, and nobody is told to come back who need not be.
+//! Goal: whatever one peer asks for, the others get what they need, and no peer is told to retry without need.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn headers() -> Request {
     Request::Headers { first: BatchNumber::new(1), last: BatchNumber::new(1_000) }
 }
 
-// A peer that disconnects drops the request, not the work behind it: that goes on to count.
+// A peer that disconnects drops its request, but not the work behind it: that goes on to count.
 #[test]
 fn a_dropped_request_holds_its_place_until_its_work_ends() {
     let runtime =
@@ -32,7 +32,7 @@ fn a_dropped_request_holds_its_place_until_its_work_ends() {
     runtime.block_on(async {
         let server = server();
         let (open, gate) = std::sync::mpsc::channel::<()>();
-        // The only thread for such work is taken, so that the request's own work cannot begin.
+        // The only thread for such work is taken, so the request's own work cannot begin.
         let blocker = tokio::task::spawn_blocking(move || gate.recv());
         let payload = codec::encode("request", &Request::Summary).unwrap();
         let request = server.handle(peer(1), payload);
@@ -40,13 +40,13 @@ fn a_dropped_request_holds_its_place_until_its_work_ends() {
         assert_eq!(server.shared.cheap.load(), (1, 0));
         open.send(()).unwrap();
         blocker.await.unwrap().unwrap();
-        // It has the only thread before this.
+        // The request's work has the only thread before this.
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         assert_eq!(server.shared.cheap.load(), (0, 0));
     });
 }
 
-/// Goal: who took more than its rate allows is told to come back, and nobody else is; where the head is it may still ask.
+/// Goal: only a peer that exceeded its rate is told to retry later; it may still ask where the head is.
 #[tokio::test(start_paused = true)]
 async fn a_peer_in_debt_is_told_to_come_back() {
     let server = server();
@@ -61,7 +61,7 @@ async fn a_peer_in_debt_is_told_to_come_back() {
     assert!(ask(&server, 1, &headers()).await.contains("no ledger"), "nothing of it was done");
 }
 
-/// Goal: what nobody may ask for is refused before anything is waited for, also while no place is free.
+/// Goal: a malformed request is refused before it waits for anything, even while no place is free.
 #[tokio::test(start_paused = true)]
 async fn a_malformed_request_waits_for_nothing() {
     let server = server();
@@ -103,7 +103,7 @@ async fn what_is_cheap_does_not_wait_for_what_is_dear() {
     assert!(ask(&server, 100, &headers()).await.contains("no ledger"));
 }
 
-/// Goal: merges wait only for each other, and a wait for one holds no place for the disk.
+/// Goal: merges wait only for each other, and a wait for a merge holds no place for the disk.
 #[tokio::test(start_paused = true)]
 async fn a_merge_waits_in_its_own_lane() {
     let server = server();
@@ -115,7 +115,7 @@ async fn a_merge_waits_in_its_own_lane() {
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
     assert_eq!((lane.load(), server.shared.disk.load()), ((2, 1), (0, 0)));
-    // Another made it: nobody has to wait for a place any more.
+    // Another asker made it: this one need not wait for a place any more.
     let making = server.shared.merges.begin(range).unwrap();
     making.land(peer(1), Err(Refusal::not_kept("too large")));
     let refused = waiting.await.unwrap_err().into_refusal();
@@ -124,7 +124,7 @@ async fn a_merge_waits_in_its_own_lane() {
     drop(held);
 }
 
-/// Goal: whoever asks for what is merged for long is told to come back before it takes the silence for a failure.
+/// Goal: a peer that asks for a long merge is told to retry before it takes the silence for a failure.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_merge_without_end() {
     let server = server();
@@ -139,7 +139,7 @@ async fn nobody_waits_for_a_merge_without_end() {
     assert_eq!(server.merged(&asker, range).await.unwrap_err().into_refusal().text(), "too large");
 }
 
-/// Goal: the waits of one request do not add up beyond the deadline of who asks.
+/// Goal: the waits of one request do not add up beyond the asker's deadline.
 #[tokio::test(start_paused = true)]
 async fn all_waits_of_a_request_have_one_deadline() {
     let server = server();
@@ -184,6 +184,6 @@ async fn many_requests_at_once_are_paid_for_before_they_are_worked_on() {
     let now = Instant::now();
     let admit = || server.shared.meter.admit(peer(1), kind, cost, WAIT_MAX, now).ok();
     let admitted: Vec<_> = (0..64).filter_map(|_| admit()).collect();
-    // 512 MiB at once and 256 in the second that it may wait, of 16 each.
+    // 512 MiB at once, and 256 MiB in the second that a request may wait, at 16 MiB each.
     assert_eq!(admitted.len(), 49);
 }

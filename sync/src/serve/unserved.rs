@@ -1,4 +1,4 @@
-//! [`Unserved`]: why a request gets no answer, and how its asker is told.
+//! [`Unserved`]: why a request gets no answer, and the refusal that its asker gets.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use slipstream_storage::StorageError;
 /// Why a request was not served.
 #[derive(Debug)]
 pub(super) enum Unserved {
-    /// The asker should come back after so long.
+    /// The asker should retry after `retry_after`.
     Busy {
         retry_after: Duration,
         why: &'static str,
@@ -16,7 +16,7 @@ pub(super) enum Unserved {
     Malformed(String),
     NotKept(String),
     Failed(&'static str),
-    /// As it was refused to another who asked alike.
+    /// The refusal that another asker of the same got.
     Refused(Refusal),
     Storage(StorageError),
 }

@@ -15,7 +15,7 @@ fn genesis() -> Genesis {
     slipstream_testkit::genesis(&keys(0), 1)
 }
 
-/// Of a batch of an epoch, signed by three of four keys.
+/// The certificate of an epoch's batch, signed by three of four keys.
 fn certificate(number: u64, epoch: u64, keys: &[SecretKey], next: Option<ValidatorSet>) -> Certificate {
     let info = LedgerInfo {
         accumulator_root: Digest([number as u8; 32]),
@@ -58,7 +58,7 @@ fn validators_are_followed_from_epoch_to_epoch() {
     assert_eq!(trust.verify(&within(41, 4)), Err(unknown));
 }
 
-/// Goal: of the batch that ends an epoch, and of no other, the next validators are known.
+/// Goal: the next validators are known for the batch that ends an epoch, and for no other.
 #[test]
 fn the_end_of_an_epoch_names_the_next_validators() {
     let mut trust = Trust::of_genesis(&genesis());
@@ -75,7 +75,7 @@ fn the_end_of_an_epoch_names_the_next_validators() {
     assert_eq!(trust.end_of(Epoch(2), BatchNumber::new(30)), None);
 }
 
-/// Goal: keys of an epoch that is over are worth nothing outside it.
+/// Goal: the keys of a past epoch are worth nothing outside it.
 #[test]
 fn a_certificate_counts_only_in_its_epoch() {
     let mut trust = Trust::of_genesis(&genesis());
@@ -117,7 +117,7 @@ fn wrong_epoch_ends_are_refused_and_change_nothing() {
     assert_eq!(trust, known);
 }
 
-/// Goal: signatures on a statement that is known cost nothing, whoever sends them however often.
+/// Goal: signatures on a known statement cost nothing, whoever sends them and however often.
 #[test]
 fn known_ends_are_not_verified_again() {
     let mut trust = Trust::of_genesis(&genesis());
@@ -137,7 +137,7 @@ fn what_a_store_knows_is_verified_again() {
     let store = Store::memory(&StorageConfig::default());
     store.initialize(&genesis()).unwrap();
     assert_eq!(Trust::of(&store).unwrap(), Trust::of_genesis(&genesis()));
-    // More than are read at a time, with the same validators again and again.
+    // More ends than are read at once, with the same validators again and again.
     let last = READ_ENDS as u64 + 2;
     let ends: Vec<_> =
         (0..last).map(|e| certificate(e + 1, e, &keys(0), Some(set(e + 1, &keys(0))))).collect();

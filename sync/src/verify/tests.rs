@@ -17,7 +17,7 @@ fn range(batches: Vec<RangeBatch>) -> VerifiedRange {
     VerifiedRange::again(slipstream_testkit::sign(info, &[]), batches)
 }
 
-/// Goal: a range in which one batch lacks one part that is needed now is not taken for one that has all.
+/// Goal: a range in which one batch lacks a needed part does not count as having that part.
 #[test]
 fn a_range_has_what_all_of_its_batches_have() {
     let both = Parts::BODY.with(Parts::DELTA);

@@ -9,7 +9,7 @@ use slipstream_types::{
 /// A rule that an answer broke.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The certificate is not a quorum's.
+    /// No quorum signed the certificate.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// The headers are not in the certified ledger.
@@ -18,16 +18,16 @@ pub enum Violation {
     /// The rows are not in the certified state.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
-    /// Siblings stand where a range has none.
+    /// Siblings are at places where the range has none.
     #[error(transparent)]
     Range(#[from] StateRangeError),
-    /// Siblings that the certified state does not have: a chunk of the same range shows it.
+    /// Siblings that the certified state does not have; a chunk of the same range shows it.
     #[error("the siblings of a range are not those of the certified state")]
     WrongSiblings,
-    /// A blob does not open.
+    /// A blob cannot be opened.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// A blob is not what its header commits to.
+    /// A blob's content is not what its header commits to.
     #[error("the {part} of batch {number} has digest {found}, its header says {expected}")]
     WrongDigest {
         /// The kind of blob.
@@ -39,7 +39,7 @@ pub enum Violation {
         /// The digest in the header.
         expected: Digest,
     },
-    /// A part that was asked for and promised is not there.
+    /// A part that was asked for and promised is missing.
     #[error("the {part} of batch {number} is missing")]
     MissingPart {
         /// The kind of blob.
@@ -52,12 +52,12 @@ pub enum Violation {
     ShortRange {
         /// Number of the range's first batch.
         first: BatchNumber,
-        /// How many batches were sent.
+        /// Number of batches that were sent.
         found: usize,
-        /// How many batches were due.
+        /// Number of batches that were due.
         wanted: usize,
     },
-    /// The batches are not those that were asked for, or out of order.
+    /// The batches are not the requested ones, or out of order.
     #[error("batch {found} stands where batch {expected} was due")]
     WrongNumber {
         /// The number that was due.
@@ -76,10 +76,10 @@ pub enum Violation {
     Disagreement {
         /// Number of the batch.
         number: BatchNumber,
-        /// The field in which header and content differ.
+        /// The field in which the header and the certificate differ.
         field: &'static str,
     },
-    /// The peer is of another chain.
+    /// The peer belongs to another chain.
     #[error("the peer's chain is {found}, this node's is {expected}")]
     WrongChain {
         /// Digest of the peer's genesis.
@@ -87,7 +87,7 @@ pub enum Violation {
         /// Digest of this node's genesis.
         expected: Digest,
     },
-    /// Signed by the validators of an epoch to which the batch does not belong.
+    /// The validators of an epoch signed a batch that does not belong to that epoch.
     #[error("batch {number} is not in epoch {epoch}, whose validators signed its certificate")]
     OutsideEpoch {
         /// Number of the batch.
@@ -95,7 +95,7 @@ pub enum Violation {
         /// The epoch that the certificate names.
         epoch: Epoch,
     },
-    /// The certificate ends no epoch, or another one than is due.
+    /// The certificate ends no epoch, or another epoch than is due.
     #[error("the certificate of batch {number} is refused as the end of epoch {epoch}: {reason}")]
     WrongEpochEnd {
         /// Number of the certified batch.

@@ -1,4 +1,4 @@
-//! Goal: the configured peers decide when waiting ends, and chance comers do not.
+//! Goal: the configured peers decide when waiting ends; chance visitors do not.
 
 use slipstream_network::{
     BoxFuture, Bytes, ConfiguredPeer, ContactState, Contacts, NetworkError, PeerStats, Priority,
@@ -14,7 +14,7 @@ fn peer(id: u8) -> PeerId {
     PublicKey([id; 32])
 }
 
-/// Nobody answers; some peers are configured, some connected.
+/// No peer answers; some are configured, some connected.
 struct Silent {
     configured: Vec<u8>,
     connected: Vec<u8>,
@@ -117,17 +117,17 @@ async fn without_configured_peers_whoever_comes_gives_hope() {
     assert_eq!(asking.verdict(HOPEFUL), Some(Verdict::Contradicted));
     let has_file = Patience::AtMost(Duration::from_secs(30));
     assert_eq!(asking.verdict(has_file), Some(Verdict::Unknown), "strangers do not stop who has a genesis");
-    // Their number does not fill the log.
+    // Many strangers do not fill the log.
     contradict(&mut asking, 8..100);
     assert!(asking.describe().ends_with("and 76 more"), "{}", asking.describe());
 }
 
-/// Goal: of the geneses that wait for a check the shortest is the next, by its content, and all of them together have a bound, above which
-/// the longest go.
+/// Goal: of the geneses that wait for a check, the one with the shortest content is next. All of them together have a
+/// bound; above it the longest ones are dropped.
 #[test]
 fn short_geneses_are_checked_first_and_long_ones_find_no_room() {
     let mut unchecked = Unchecked::default();
-    // As many bytes as are sent, and the length of the content that they announce.
+    // `bytes` are sent, and they announce a content of `length`.
     let mut push = |id, bytes: usize, length: u32| {
         let prefix = [&[BlobKind::Genesis as u8][..], &length.to_le_bytes()].concat();
         let genesis = Blob::from_bytes([prefix, vec![0; bytes - 5]].concat()).unwrap();

@@ -1,4 +1,4 @@
-//! [`RangeAhead`]: the read-ahead of a range's batches, and which of them stand on confirmed rows.
+//! [`RangeAhead`]: the read-ahead of a range's batches, and how many of them are confirmed.
 
 use slipstream_executor::Ahead;
 use slipstream_storage::StorageError;
@@ -8,9 +8,9 @@ use slipstream_types::StateKey;
 pub(super) struct RangeAhead {
     /// Read-aheads by batch. Once one is confirmed, its rows make room for others.
     ahead: Vec<Ahead>,
-    /// The batches before this one are executed on this node's rows alone.
+    /// The batches before this index were executed on this node's own rows alone.
     confirmed: usize,
-    /// For each batch, how many rows its hints told wrongly.
+    /// For each batch, the number of rows that its hints had wrong.
     pub(super) wrong: Vec<u64>,
 }
 
@@ -31,8 +31,8 @@ impl RangeAhead {
         &self.ahead[index]
     }
 
-    /// Compares what execution was told with the store's rows, batch by batch up to `executed`; unless it `waits`, only while those are
-    /// here. Gives the first batch that was told anything wrong, and stays there.
+    /// Compares the hinted values with the store's rows, batch by batch up to `executed`. Unless it `waits`, it stops
+    /// at the first batch whose rows are not here. Returns the first batch with a wrong value, and stays there.
     pub(super) fn confirm(&mut self, executed: usize, waits: bool) -> Result<Option<Wrong>, StorageError> {
         while self.confirmed < executed {
             let ahead = &mut self.ahead[self.confirmed];
@@ -49,7 +49,7 @@ impl RangeAhead {
         Ok(None)
     }
 
-    /// Goes on from a wrong batch with this node's rows alone: most of a range's hints are of one maker.
+    /// Continues from a wrong batch with this node's rows alone: most of a range's hints have one maker.
     pub(super) fn distrust(&mut self, wrong: &Wrong) {
         self.wrong[wrong.index] = wrong.keys.len() as u64;
         self.ahead.iter().for_each(Ahead::distrust);

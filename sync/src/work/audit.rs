@@ -1,4 +1,4 @@
-//! Audits: some batches that were applied by their deltas are executed again, on the state that they were applied to.
+//! Audits: some batches that were applied by their deltas are executed again, on the state before them.
 //!
 //! A quorum signed the delta, so applying it needs no execution. An audit finds a wrong quorum, or a defect of this program. The
 //! certified state stays, and the alarm carries what is needed to look into it.
@@ -43,7 +43,7 @@ struct Applied {
 struct Step {
     header: BatchHeader,
     delta: Delta,
-    /// Of a batch that may be audited: applied, and come with its body.
+    /// The body of a batch that may be audited: one that was applied, and came with its body.
     body: Option<Blob>,
 }
 
@@ -52,7 +52,7 @@ struct Step {
 pub struct Audited {
     /// Number of the batch.
     pub number: BatchNumber,
-    /// None if execution gives what is certified.
+    /// `None` if execution reproduces the certified batch.
     pub alarm: Option<Alarm>,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Alarm {
     }
 }
 
-/// Whether a batch is audited: drawn by its number under a seed of this node, so that nobody knows which ones are.
+/// Whether a batch is audited: drawn by its number and a seed of this node, so that nobody knows which ones are.
 pub(crate) fn is_drawn(seed: u64, share: f64, number: BatchNumber) -> bool {
     let mut bytes = seed.to_le_bytes().to_vec();
     bytes.extend(number.get().to_le_bytes());
@@ -136,7 +136,7 @@ impl Worker {
         drawn.into_iter().map(|index| Audit { applied: Arc::clone(&applied), index }).collect()
     }
 
-    /// Executes a batch again. A difference is kept in the store before anybody hears of it.
+    /// Executes a batch again. Stores an alarm before anyone learns of it.
     pub(super) fn audit(&self, audit: &Audit) -> Result<Audited, SyncError> {
         let certified_header = &audit.applied.batches[audit.index].header;
         let (number, certified) = (certified_header.number, certified_header.digest());

@@ -1,4 +1,5 @@
-//! Batches from before the node's state: checked as any range, opened for the index, and stored below what is there.
+//! Batches from before the node's state: checked like any range, opened for the index, and stored below the stored
+//! ones.
 
 use rayon::prelude::*;
 use slipstream_storage::{Backlog, PastBatch, PastRun, StateBacklog, StorageError};
@@ -16,22 +17,22 @@ use crate::{
     verify::{self, Violation},
 };
 
-/// A range whose batches and place in the certified ledger are checked. Only the check of an answer makes it.
+/// A range whose batches and place in the certified ledger are checked. Only the check of an answer creates one.
 #[derive(Debug)]
 pub struct PastRange {
     certificate: Certificate,
     proof: AccumulatorRangeProof,
-    /// Each with the hashes of its transactions, if its body is here.
+    /// Each batch with the hashes of its transactions, if its body is here.
     batches: Vec<(RangeBatch, Vec<B256>)>,
 }
 
 impl PastRange {
-    /// The last of its batches.
+    /// Its last batch.
     pub(crate) fn last(&self) -> Option<BatchNumber> {
         self.batches.last().map(|(batch, _)| batch.header.number)
     }
 
-    /// How many batches it has.
+    /// Number of batches.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.len() as u64
     }
@@ -42,14 +43,14 @@ impl PastRange {
     }
 }
 
-/// The result of storing a range, or of looking what is missing.
+/// The result of storing a range, or of looking up what is missing.
 #[derive(Debug)]
 pub struct Backfilled {
     /// What is missing afterwards.
     pub backlog: [Backlog; 4],
-    /// The past states that are missing then.
+    /// The past states that are missing afterwards.
     pub states: StateBacklog,
-    /// Why the range was refused, if it is not of the node's ledger.
+    /// Why the range was refused, if it does not belong to the node's ledger.
     pub refused: Option<Violation>,
 }
 
@@ -70,11 +71,11 @@ impl Worker {
         Ok(PastRange { certificate, proof, batches: opened.collect::<Result<_, CodecError>>()? })
     }
 
-    /// Stores a range below what is stored, if one is given. Tells what is missing then.
+    /// Stores a range, if one is given, below the stored ones. Returns what is missing afterwards.
     pub(super) fn backfill(&self, range: Option<&PastRange>) -> Result<Backfilled, SyncError> {
         let refused = match range.map_or(Ok(()), |range| self.store_past(range)) {
             Err(StorageError::WrongParent { number, .. }) => Some(Violation::WrongParent { number }),
-            // The store was pruned meanwhile, or leapt: what is missing now is told below.
+            // The store was pruned or leapt meanwhile. The result reports what is missing now.
             Err(StorageError::NotBelow { .. }) => None,
             stored => {
                 stored?;
@@ -101,7 +102,7 @@ impl Worker {
     }
 }
 
-/// Recompresses the parts to store as this node does it, and hashes the transactions.
+/// Recompresses the parts in this node's way, and hashes the transactions.
 fn open(mut batch: RangeBatch) -> Result<(RangeBatch, Vec<B256>), CodecError> {
     recompress(BlobKind::Hints, &mut batch.hints)?;
     recompress(BlobKind::Delta, &mut batch.delta)?;

@@ -21,12 +21,13 @@ use crate::{SyncError, verify};
 pub enum Ready {
     /// The range was executed.
     Executed(Box<ExecutedRange>),
-    /// By its deltas: a prepared one that is no replay.
+    /// The range was opened from its deltas: it is not prepared for replay.
     Opened(Box<Prepared>),
 }
 
-/// Most batches in one group, and about how many bytes of deltas. A group has one root and one write, so a larger one is cheaper for
-/// every batch. But its commit comes later, and the next group can only be hashed while this one is written.
+/// Most batches in one group, and its approximate bytes of deltas. A group has one root and one write, so a larger one
+/// is cheaper for every batch. But it is committed later, and the next group can only be hashed while this one is
+/// written.
 const GROUP_BATCHES: usize = 64;
 const GROUP_BYTES: usize = 1 << 20;
 
@@ -35,30 +36,31 @@ const GROUP_BYTES: usize = 1 << 20;
 pub struct Committed {
     /// Number of the head afterwards.
     pub head: BatchNumber,
-    /// How many batches; some may have been executed.
+    /// Number of batches, executed ones included.
     pub batches: u64,
     /// Batches that were executed.
     pub replayed: u64,
-    /// How many transactions they have.
+    /// Number of their transactions.
     pub transactions: u64,
     /// The usefulness of batches' hints, by the validator that vouches for them, or else by the peer that sent them.
     pub hints: Vec<(PeerId, HintUse)>,
     /// The usefulness of predictions, for batches without hints.
     pub foretold: HintUse,
-    /// Batches drawn to be executed again.
+    /// Batches drawn for an audit.
     pub(crate) audits: Vec<Audit>,
 }
 
-/// What hints, or what was foretold in their place, were worth, in keys and codes. What the hot cache had anyway counts nowhere.
+/// How useful hints were, or predictions in their place, in keys and codes. What the hot cache had anyway does not
+/// count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HintUse {
-    /// Read ahead because they were named.
+    /// Keys and codes that were read ahead because they were named.
     pub named: u64,
-    /// Of these, asked for by execution.
+    /// Those of them that execution read.
     pub used: u64,
-    /// Asked for by execution, named or not.
+    /// Keys and codes that execution read, named or not.
     pub reads: u64,
-    /// Rows that execution was told wrongly, so that the batch was executed again.
+    /// Rows whose hinted values were wrong, so that the batch was executed again.
     pub values_wrong: u64,
 }
 
@@ -95,20 +97,20 @@ struct Entry<'a> {
     /// The validator or peer that answers for its hints.
     hinted_by: PeerId,
     replayed: bool,
-    /// The rows that the range touched; it stands with the range's last batch.
+    /// The rows that the range touched; only for the range's last batch.
     layer: Option<&'a Arc<Layer>>,
     has_layer: bool,
     ahead: ReadAhead,
 }
 
 impl Worker {
-    /// Commits ranges in order. Batches that are committed already, by a validator's consensus, are passed over.
+    /// Commits ranges in order. Skips batches that a validator's consensus committed already.
     pub(super) fn commit(&self, ranges: Vec<Ready>, target: BatchNumber) -> Result<Committed, SyncError> {
         let before = self.store.view()?;
         self.store.keep_history(target);
         let mut committed = self.commit_ranges(&ranges)?;
         if Arc::strong_count(&self.waiting) == 1 {
-            // Nothing that waits to be executed stands on these.
+            // No range that waits for execution builds on these.
             self.executed.lock().forget_up_to(committed.head);
         }
         committed.audits = self.draw_audits(before, ranges);
@@ -138,7 +140,7 @@ impl Worker {
             let reached = self.store.head()?.header.number;
             let done = run.iter().take_while(|entry| entry.commit.header.number <= reached).count();
             match result {
-                // A validator's consensus was faster: these batches are there already.
+                // A validator's consensus was faster: these batches are committed already.
                 Err(StorageError::NotNext { head, .. }) if head >= first.commit.header.number => continue,
                 Err(StorageError::StateRootMismatch { number, .. }) => {
                     return Err(SyncError::Diverged { number, field: "state_root" });
@@ -152,13 +154,13 @@ impl Worker {
         Ok(committed)
     }
 
-    /// Tells the session what was committed, in order.
+    /// Reports the committed batches to the session, in order.
     fn keep_hot(&self, entries: &[Entry<'_>]) {
         for entry in entries {
             match (entry.layer, entry.has_layer) {
                 (Some(layer), _) => self.session.committed(layer),
                 (None, false) => self.session.applied(entry.commit.header, entry.commit.delta),
-                // It is in the layer that comes with the last of its range.
+                // It is in the layer that comes with the last batch of its range.
                 (None, true) => {}
             }
         }
@@ -209,8 +211,8 @@ impl Worker {
         }
     }
 
-    /// How many of some batches come before the operator's waypoint, or all of them if the ledger passes through it. Batches
-    /// behind a wrong one are not stored.
+    /// Number of batches before the operator's waypoint; all of them if the ledger passes through it. Batches behind a
+    /// wrong one are not stored.
     fn before_waypoint(
         &self,
         head: &slipstream_storage::Head,
@@ -256,7 +258,8 @@ impl Committed {
 
 fn executed_entry<'a>(range: &'a ExecutedRange, executed: &'a ExecutedBatch) -> Entry<'a> {
     let ExecutedBatch { batch, maker, delta, sealed, hashes, ahead } = executed;
-    // Its blobs are as this node compressed them, the body too: a received blob has the same content, perhaps uncompressed.
+    // The blobs are as this node compressed them, even the body: a received blob has the same content, perhaps
+    // uncompressed.
     let commit = CommitBatch {
         header: &batch.header,
         certificate: of_batch(&range.certificate, &batch.header),
@@ -275,7 +278,7 @@ fn of_batch<'a>(certificate: &'a Certificate, header: &BatchHeader) -> Option<&'
     (certificate.info.number == header.number).then_some(certificate)
 }
 
-/// Batches of one group of a run.
+/// Number of batches in one group of a run.
 fn group_batches(run: &[CommitBatch<'_>]) -> NonZeroUsize {
     let bytes: usize = run.iter().map(|commit| commit.header.delta_bytes as usize).sum();
     let average = (bytes / run.len().max(1)).max(1);

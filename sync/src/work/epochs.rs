@@ -1,4 +1,4 @@
-//! Checks a peer's answer to the question what ended the epochs from one on.
+//! Checks a peer's answer about the ends of epochs.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::{
 /// The true part of an answer about the ends of epochs.
 #[derive(Debug)]
 pub struct ProvedEnds {
-    /// All that was known, and what the answer adds.
+    /// All that was known, plus what the answer adds.
     pub(crate) trust: Trust,
     /// The ends that it adds, in order.
     pub(crate) ends: Vec<Certificate>,
-    /// The epoch behind its last true end, whether that was known or not.
+    /// The epoch behind its last true end, whether that end was known or not.
     pub(crate) next: Epoch,
-    /// The fault behind these ends; what followed it was not looked at.
+    /// The fault behind these ends; what followed it was not checked.
     pub(crate) fault: Option<Fault>,
 }
 

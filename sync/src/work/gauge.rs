@@ -1,4 +1,4 @@
-//! The gauge: a few milliseconds of work that tell how fast this machine is, before it has followed anything.
+//! The gauge: a few milliseconds of work that show how fast this machine is, before it has followed anything.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use slipstream_types::{Digest, SecretKey};
 
 use crate::plan::price::Costs;
 
-/// Each kind of work is repeated for so long.
+/// How long each kind of work is repeated.
 const RUN: Duration = Duration::from_millis(2);
 /// Most repetitions, so that a clock that stands still ends the measurement.
 const REPEATS_MAX: u32 = 4_096;
@@ -14,10 +14,11 @@ const REPEATS_MAX: u32 = 4_096;
 const SIGNATURE_SECONDS: f64 = 50e-6;
 /// Seconds that hashing 64 KiB takes there.
 const HASH_SECONDS: f64 = 50e-6;
-/// No machine is so many times faster or slower than that one.
+/// No machine counts as more than this many times faster or slower than that one.
 const SCALE_MAX: f64 = 50.0;
 
-/// What work costs on this machine with so many cores, as far as checking signatures and hashing tell. `now` is the time since any point.
+/// Estimates the costs on this machine with `cores` cores from how fast it checks signatures and hashes. `now` returns
+/// the time since an arbitrary point.
 pub(crate) fn measure(cores: f64, now: impl Fn() -> Duration) -> Costs {
     let key = SecretKey::from_seed([7; 32]);
     let (public, signature) = (key.public(), key.sign(b"gauge"));
@@ -28,7 +29,7 @@ pub(crate) fn measure(cores: f64, now: impl Fn() -> Duration) -> Costs {
     Costs::presumed(cores).scaled(scale(arithmetic, SIGNATURE_SECONDS), scale(hashing, HASH_SECONDS))
 }
 
-/// Seconds of the fastest repetition: the others share the core with somebody.
+/// Seconds of the fastest repetition: the others shared the core with other work.
 fn seconds(now: &impl Fn() -> Duration, work: impl Fn() -> bool) -> f64 {
     let begun = now();
     let (mut before, mut fastest) = (begun, Duration::MAX);
@@ -50,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a machine that takes ten times as long has ten times the costs, and a clock that stands still ends the measurement.
+    /// Goal: a machine that takes ten times as long has ten times the costs, and a stopped clock ends the measurement.
     #[test]
     fn costs_are_as_this_machine_is_fast() {
         let by = |step: Duration| {

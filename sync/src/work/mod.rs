@@ -54,14 +54,15 @@ use slipstream_types::codec;
 pub(crate) use takeover::RANGE_DELTA_BYTES_MAX;
 pub(crate) use takeover::{CHUNK_BYTES, RANGE_DELTA_RANGES_BITS};
 
-/// Peers that are remembered for wrong values. Beyond it all are forgotten: an attacker with so many identities gains as many executions.
+/// Most peers remembered for wrong values. Beyond this all are forgotten: an attacker with this many identities gains
+/// as many executions.
 const DISBELIEVED_MAX: usize = 1_024;
 
 /// Runs jobs on one node's store.
 pub struct Worker {
     store: Store,
     chain: Arc<ChainConfig>,
-    /// The contract that says who validates the next epoch, if the genesis names one.
+    /// The contract that names the next epoch's validators, if the genesis names one.
     validators_contract: Option<Address>,
     /// Shared with consensus, if this node is a validator.
     session: Arc<Session>,
@@ -69,21 +70,23 @@ pub struct Worker {
     waypoint: Option<Waypoint>,
     audit_share: f64,
     audit_seed: u64,
-    /// Ranges that were executed last, and those that were applied between them: each is a layer.
+    /// The last executed ranges, and the applied ones between them; each is a layer.
     executed: Mutex<Overlay>,
-    /// Held by every range that is prepared to be executed.
+    /// Held by every range that is prepared for execution.
     waiting: Arc<()>,
-    /// Ranges that are to be applied.
+    /// Ranges that wait to be applied.
     opened: Opened,
-    /// Behind the last announced batch that passed its checks: the next one is checked before that is committed.
+    /// The ledger's head behind the last announced batch that passed its checks. The next one is checked before that
+    /// batch is committed.
     announced: Mutex<Option<Head>>,
-    /// Whose hints told wrong values since this node started: they get one execution out of it. At most [`DISBELIEVED_MAX`].
+    /// Peers whose hints had wrong values since this node started: each costs one execution at most. At most
+    /// [`DISBELIEVED_MAX`].
     disbelieved: Mutex<BTreeSet<PeerId>>,
     active: Mutex<Option<takeover::Active>>,
-    /// The past states that are grown backwards.
+    /// The past states that are being extended backwards.
     past_states: Mutex<Option<PastStates>>,
     range_delta_bytes_max: u64,
-    /// How often the progress of restores was looked at.
+    /// Number of looks at the progress of takeovers; orders their reports.
     looks: Mutex<u64>,
     defences: Defences,
 }
@@ -92,7 +95,7 @@ impl Worker {
     /// A worker on an initialized store. The seed draws the batches that are audited.
     ///
     /// # Errors
-    /// If the store lacks a genesis, or passed the waypoint's batch on another ledger or an uncompared one.
+    /// If the store lacks a genesis, or passed the waypoint's batch on another ledger or without a comparison.
     /// [`SyncError::WrongSuccession`] if its epoch has other validators than its state wants.
     pub fn new(
         store: Store,
@@ -129,34 +132,34 @@ impl Worker {
         })
     }
 
-    /// Sets the defences, in place of all.
+    /// Replaces the defences; the default is all of them.
     #[doc(hidden)]
     pub fn with_defences(self, defences: Defences) -> Worker {
         Worker { defences, ..self }
     }
 
-    /// Lets a range delta take so many bytes of memory until its end, in place of 512 MiB.
+    /// Sets the bytes of memory that a range delta may take until its end; the default is 512 MiB.
     #[doc(hidden)]
     pub fn with_range_delta_bytes(self, range_delta_bytes_max: u64) -> Worker {
         Worker { range_delta_bytes_max, ..self }
     }
 
-    /// The operator's waypoint, unless that check is left out.
+    /// The operator's waypoint, unless its check is left out.
     fn expected_waypoint(&self) -> Option<Waypoint> {
         self.waypoint.filter(|_| !self.defences.lacks(Planted::NoWaypoint))
     }
 
-    /// Counts how many of a batch's reads the last batches had.
+    /// Returns how many of the batches' reads the batches before had made.
     pub(crate) fn hot_stats(&self) -> HotStats {
         self.session.hot_stats()
     }
 
-    /// How long execution waited for rows and code.
+    /// Returns how long execution waited for rows and code.
     pub(crate) fn stall_stats(&self) -> StallStats {
         self.session.stall_stats()
     }
 
-    /// Runs a job. It blocks: for the disk, and for as long as the work takes.
+    /// Runs a job. Blocks for the disk, and for as long as the work takes.
     pub fn run(&self, job: Job) -> Done {
         match job {
             Job::CheckRange { answer, request, due, trust } => {
@@ -218,7 +221,7 @@ impl Worker {
     }
 }
 
-/// Checks a ledger that is already past the waypoint.
+/// Checks a ledger that has already passed the waypoint.
 fn check_stored_waypoint(store: &Store, waypoint: &Waypoint) -> Result<(), SyncError> {
     match store.passes_waypoint(waypoint) {
         Err(StorageError::WrongWaypoint { waypoint, found }) => {

@@ -1,4 +1,4 @@
-//! [`Opened`]: ranges that are to be applied and not committed yet, for who executes a range behind them.
+//! [`Opened`]: ranges to apply that are not committed yet, for ranges that are executed behind them.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ impl OpenedRange {
         OpenedRange { batches, layer: OnceLock::new() }
     }
 
-    /// The layer that the range makes of the state, made for its first user. `None` for a range without batches.
+    /// The layer of the range's changes, made for its first user. `None` for a range without batches.
     pub(super) fn layer(&self) -> Option<&Arc<Layer>> {
         let layer = || {
             let (first, rest) = self.batches.split_first()?;
@@ -34,12 +34,12 @@ impl OpenedRange {
         self.layer.get_or_init(layer).as_ref()
     }
 
-    /// As [`OpenedRange::layer`], if somebody asked for it.
+    /// As [`OpenedRange::layer`], if it was made already.
     pub(super) fn made_layer(&self) -> Option<&Arc<Layer>> {
         self.layer.get()?.as_ref()
     }
 
-    /// Its batches: as they are, if nobody else holds the range any more.
+    /// Its batches. Copies them only if the range is still shared.
     pub(super) fn into_batches(range: Arc<OpenedRange>) -> Vec<OpenedBatch> {
         Arc::try_unwrap(range).map_or_else(|shared| shared.batches.clone(), |range| range.batches)
     }
@@ -49,19 +49,19 @@ impl OpenedRange {
     }
 }
 
-/// See the module. The committer of the ranges owns them; this only finds them.
+/// See the module. The committer owns the ranges; this only finds them.
 #[derive(Default)]
 pub(super) struct Opened(Mutex<BTreeMap<BatchNumber, Weak<OpenedRange>>>);
 
 impl Opened {
-    /// A range is ready to be applied.
+    /// Registers a range that is ready to be applied.
     pub(super) fn note(&self, range: &Arc<OpenedRange>) {
         let mut opened = self.0.lock();
         opened.retain(|_, range| range.strong_count() > 0);
         opened.extend(range.last().map(|last| (last, Arc::downgrade(range))));
     }
 
-    /// Those that nobody has committed and forgotten, in the order of their last batches.
+    /// The ranges that are not committed and dropped yet, in the order of their last batches.
     pub(super) fn all(&self) -> Vec<Arc<OpenedRange>> {
         self.0.lock().values().filter_map(Weak::upgrade).collect()
     }

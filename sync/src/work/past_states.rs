@@ -1,4 +1,4 @@
-//! Past states from before the node's first one, by reverse deltas of peers: checked and stored in one step.
+//! Past states from before the node's first one, from peers' reverse deltas: checked and stored in one step.
 
 use slipstream_storage::{RangeDeltaError, StateBacklog, StorageError};
 use slipstream_types::{BatchNumber, Blob, Delta};
@@ -6,7 +6,7 @@ use slipstream_types::{BatchNumber, Blob, Delta};
 use super::Worker;
 use crate::{SyncError, error::Fault, verify::Violation};
 
-/// Memory of the tree that proves reverse deltas: it holds what changed since the state that they lead to.
+/// Most memory of the tree that proves reverse deltas. It holds what changed since the state that they lead to.
 const TREE_BYTES_MAX: u64 = 256 << 20;
 
 /// The result of adding a reverse delta.
@@ -16,7 +16,7 @@ pub struct StatesAdded {
     pub backlog: StateBacklog,
     /// The check's result. `None` if the worker did not judge the answer.
     pub checked: Option<Result<(), Fault>>,
-    /// Whether no older state can be added to this first one.
+    /// Whether no older state can be added below this first one.
     pub is_over: bool,
 }
 
@@ -25,21 +25,21 @@ pub struct StatesAdded {
 pub struct ReverseAnswer {
     /// The answer's bytes.
     pub answer: Vec<u8>,
-    /// The first known state when it was asked for.
+    /// The first known state when the peer was asked.
     pub from: BatchNumber,
     /// The batch that it leads to.
     pub to: BatchNumber,
 }
 
 impl Worker {
-    /// Adds past states by a peer's reverse delta. Without one, the memory for that is freed.
+    /// Adds past states from a peer's reverse delta. Without one, frees the memory for them.
     pub(super) fn past_states(&self, answer: Option<ReverseAnswer>) -> Result<StatesAdded, SyncError> {
         let Some(ReverseAnswer { answer, from, to }) = answer else {
             *self.past_states.lock() = None;
             return self.states_added(None, false);
         };
         if self.store.state_backlog()?.lowest != from {
-            // The window moved, or the head leapt: the answer is about a state that is the first one no more.
+            // The window moved, or the head leapt: the answer starts from a state that is not the first one any more.
             return self.states_added(None, false);
         }
         let opened = Blob::from_bytes(answer).and_then(|blob| Delta::open(&blob));
@@ -67,7 +67,7 @@ impl Worker {
         self.states_added(Some(Err(Violation::Unrelated(violation).into())), false)
     }
 
-    /// Has the tree of the first known state, which the node's own rows lead to.
+    /// Makes the tree of the first known state if it is not here. The node's own rows lead to that state.
     fn begin_states(&self, lowest: BatchNumber) -> Result<(), StorageError> {
         let mut held = self.past_states.lock();
         if held.as_ref().is_none_or(|states| states.lowest() != lowest) {
@@ -77,8 +77,9 @@ impl Worker {
         Ok(())
     }
 
-    /// No peer's fault: the tree is too large, the node's own rows do not lead there, or the store was pruned or leapt meanwhile. Unless the
-    /// first known state is another one now, or the one that was to be added is wanted no more, the same would happen again.
+    /// Handles an error that is no peer's fault: the tree is too large, the node's own rows do not lead there, or the
+    /// store was pruned or leapt meanwhile. It would happen again, unless the first known state is another one now or
+    /// the state to add is no longer wanted.
     fn states_end(
         &self,
         error: StorageError,

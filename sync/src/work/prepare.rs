@@ -1,5 +1,5 @@
-//! Prepares a checked range: decodes bodies and recovers their senders, opens deltas, and begins to read hinted or foretold
-//! keys.
+//! Prepares a checked range: decodes bodies and recovers their senders, opens deltas, and starts to read hinted or
+//! foretold keys ahead.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use slipstream_types::{
 use super::{Worker, opened::OpenedRange};
 use crate::{SyncError, plan::RangeMode, protocol::RangeBatch, verify::VerifiedRange};
 
-/// A range of which only the state is missing.
+/// A range that lacks only the state before it.
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) from: PeerId,
@@ -25,24 +25,25 @@ pub struct Prepared {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// To execute: on this committed state, or on layers above it. Of what is between the two, the layers of the ranges that are applied.
+    /// To execute on the committed state `base`, or on layers above it. `applied` has the layers of applied ranges
+    /// between the two.
     Replay { base: View, applied: Vec<Arc<Layer>>, batches: Vec<PreparedBatch>, _waits: Arc<()> },
-    /// The range is to be applied.
+    /// To apply.
     Delta(Arc<OpenedRange>),
 }
 
-/// A body made ready, and the rows that it will probably need, which may still be on their way.
+/// A decoded body, and the rows that it will probably need, which may still be on their way.
 #[derive(Debug)]
 pub(super) struct PreparedBatch {
-    /// The batch; hints that are useless and unvouched are taken out.
+    /// The batch, without hints that are useless and unvouched.
     pub(super) batch: RangeBatch,
-    /// The validator who vouches for the hints.
+    /// The validator that vouches for the hints.
     pub(super) maker: Option<PublicKey>,
     pub(super) transactions: Vec<Transaction>,
     pub(super) ahead: Ahead,
 }
 
-/// A delta, and what the index needs of the body beside it.
+/// A delta, and what the index needs from the body beside it.
 #[derive(Clone, Debug)]
 pub(super) struct OpenedBatch {
     pub(super) batch: RangeBatch,
@@ -61,7 +62,7 @@ impl Prepared {
         matches!(self.kind, Kind::Replay { .. })
     }
 
-    /// Transactions that are executed before it is committed.
+    /// Number of transactions to execute before it is committed.
     pub fn transactions(&self) -> usize {
         match &self.kind {
             Kind::Replay { batches, .. } => batches.iter().map(|batch| batch.transactions.len()).sum(),
@@ -70,7 +71,7 @@ impl Prepared {
     }
 }
 
-/// Does a piece of work for each item, on all cores. A single one, as at the head, wakes none of them.
+/// Runs `work` for each item, on all cores. A single item, as at the head, wakes none of them.
 fn each<T: Send, R: Send>(
     items: Vec<T>,
     work: impl Fn(T) -> Result<R, SyncError> + Sync + Send,
@@ -83,7 +84,7 @@ fn each<T: Send, R: Send>(
 }
 
 impl Worker {
-    /// Decodes what is checked. Every batch is work of its own, so all cores take part.
+    /// Decodes a checked range. Every batch is work of its own, so all cores take part.
     pub(super) fn prepare(
         &self,
         range: VerifiedRange,
@@ -92,19 +93,19 @@ impl Worker {
     ) -> Result<Box<Prepared>, SyncError> {
         let (certificate, batches) = range.into_parts();
         for (batch, _) in &batches {
-            // Rules that are not known here would only give another result, and look like a wrong program.
+            // Unknown rules would only give another result, and look like a defect of this program.
             self.store.check_rules(&batch.header)?;
         }
         let kind = match mode {
             RangeMode::Replay => {
                 let waits = Arc::clone(&self.waiting);
-                // Before the view: what is committed meanwhile is in one of the two.
+                // Read before the view, so that whatever is committed meanwhile is in one of the two.
                 let opened = self.opened.all();
                 let first = batches.first().map(|(batch, _)| batch.header.number);
                 let (base, executed) = (self.store.view()?, self.executed.lock().clone());
                 let committed = base.head().number;
                 let prepare = |(batch, maker)| self.prepare_body(batch, maker, from, &base, &executed);
-                // Batches committed by others meanwhile are passed over.
+                // Skips batches that others committed meanwhile.
                 let left = batches.into_iter().filter(|(batch, _)| batch.header.number > committed);
                 let batches = each(left.collect(), prepare)?;
                 // Ranges behind this one are of no use to it.
@@ -148,18 +149,18 @@ impl Worker {
         Ok(PreparedBatch { batch, maker, transactions, ahead })
     }
 
-    /// Whether batches are executed on the values that somebody tells.
+    /// Whether batches are executed on the values in the hints of a peer or validator.
     fn believes(&self, peer: PeerId) -> bool {
         !self.disbelieved.lock().contains(&peer)
     }
 
-    /// Recompresses the parts to store as this node does it, which costs about as much as hashing them.
+    /// Opens a delta. Recompresses the parts to store in this node's way, which costs about as much as hashing them.
     fn open_delta(&self, mut batch: RangeBatch, maker: Option<PublicKey>) -> Result<OpenedBatch, SyncError> {
         let number = batch.header.number;
         let recompress = |kind, place: &mut Option<Blob>| {
             recompress(kind, place).map_err(|error| unreadable(number, error))
         };
-        // Nothing is executed here that would show what hints are worth.
+        // Nothing is executed here, so nothing would show how useful unvouched hints are.
         batch.hints = batch.hints.filter(|_| self.history && maker.is_some());
         recompress(BlobKind::Hints, &mut batch.hints)?;
         let content = recompress(BlobKind::Delta, &mut batch.delta)?;
@@ -178,7 +179,7 @@ impl Worker {
     }
 }
 
-/// Puts a blob in the place of one that is longer than it has to be. Gives the content.
+/// Replaces a blob that is longer than it has to be. Returns its content.
 pub(super) fn recompress(kind: BlobKind, place: &mut Option<Blob>) -> Result<Option<Vec<u8>>, CodecError> {
     let Some(blob) = place.take() else { return Ok(None) };
     let content = blob.content(kind)?;

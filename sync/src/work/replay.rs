@@ -1,4 +1,4 @@
-//! Executing prepared batches, one behind the other, and checking each against its certified header.
+//! Executes prepared batches in sequence, and checks each against its certified header.
 
 use std::{mem, sync::Arc};
 
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::{SyncError, planted::Planted, protocol::RangeBatch, verify::VerifiedRange};
 
-/// A range that was executed; each batch gave what its header says, the state root apart.
+/// A range that was executed. Each batch gave what its header says; the state root is not checked yet.
 #[derive(Debug)]
 pub struct ExecutedRange {
     pub(super) from: PeerId,
     pub(super) certificate: Certificate,
     pub(super) batches: Vec<ExecutedBatch>,
-    /// The rows that they read and wrote, or `None` without batches.
+    /// The rows that the batches read and wrote, or `None` without batches.
     pub(super) layer: Option<Arc<Layer>>,
 }
 
@@ -40,7 +40,7 @@ pub enum Executed {
 #[derive(Debug)]
 pub(super) struct ExecutedBatch {
     pub(super) batch: RangeBatch,
-    /// The validator who vouches for its hints.
+    /// The validator that vouches for its hints.
     pub(super) maker: Option<PublicKey>,
     pub(super) delta: Delta,
     pub(super) sealed: Sealed,
@@ -48,7 +48,7 @@ pub(super) struct ExecutedBatch {
     pub(super) ahead: ReadAhead,
 }
 
-/// The usefulness of a batch's read-ahead: by its hints, or by predictions if it came without usable ones.
+/// How useful a batch's read-ahead was: by its hints, or by predictions if it came without usable ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadAhead {
     pub(super) hints: HintUse,
@@ -58,7 +58,7 @@ pub(super) struct ReadAhead {
 /// A range in execution: its batches, and the state before them.
 struct Replay<'a> {
     base: &'a View,
-    /// The ranges between the two.
+    /// The ranges between that state and the first batch.
     before: &'a Overlay,
     /// The header before the first batch.
     parent: &'a BatchHeader,
@@ -81,7 +81,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Puts a batch on an overlay. All batches of the range are one layer.
+    /// Adds a batch to an overlay. All batches of the range are one layer.
     fn add(&self, overlay: &mut Overlay, index: usize, touched: Option<&Touched>, delta: &Delta) {
         let header = &self.batches[index].batch.header;
         match index {
@@ -123,13 +123,14 @@ impl Worker {
         if let Some(layer) = &layer {
             let mut executed = self.executed.lock();
             executed.push(Arc::clone(layer));
-            // Ranges are prepared in order, so that the next one stands on this state or on a later one.
+            // Ranges are prepared in order, so the next one builds on this state or on a later one.
             executed.forget_up_to(committed);
         }
         Ok(Executed::Range(Box::new(ExecutedRange { from, certificate, batches, layer })))
     }
 
-    /// The layers between a committed state and a batch: of executed and of applied batches. Returns `None` if a part of it is missing.
+    /// Returns the layers between a committed state and a batch, of executed and applied batches; `None` if a part is
+    /// missing.
     fn layers_between(&self, base: &View, first: BatchNumber, applied: &[Arc<Layer>]) -> Option<Overlay> {
         let last = first.before(1);
         let mut executed = self.executed.lock();
@@ -144,7 +145,7 @@ impl Worker {
         Some(before)
     }
 
-    /// Executes the batches, and repeats those that rest on wrong values of a peer. Neither a result nor an error counts
+    /// Executes the batches, and repeats those that used wrong values of a peer. Neither a result nor an error counts
     /// before the values prove right.
     fn replay(
         &self,
@@ -181,8 +182,8 @@ impl Worker {
         disbelieved.insert(peer);
     }
 
-    /// Executes the batches behind those that are done, up to one that is known to stand on wrong values. Gives what all of them
-    /// touched.
+    /// Executes the batches behind those in `done`, up to one that is known to rest on wrong values. Returns the layer
+    /// of all that they touched.
     fn replay_once(
         &self,
         range: &Replay<'_>,
@@ -246,8 +247,8 @@ impl Worker {
 
 type Checked = Result<(Sealed, Vec<B256>), SyncError>;
 
-/// Seals what execution gave and compares it with the certified header. The root is compared when the batch's group is committed. Of hints
-/// that a validator signed the signature is kept, if they are what was made here.
+/// Seals the outcome of an execution and compares it with the certified header. The root is compared when the batch's
+/// group is committed. If the hints that a validator signed equal those made here, its signature is kept.
 fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcome: &Outcome) -> Checked {
     let PreparedBatch {
         batch: RangeBatch { header: certified, hints: theirs, .. }, maker, transactions, ..
@@ -255,7 +256,7 @@ fn check(mode: HintsMode, parent: &BatchHeader, prepared: &PreparedBatch, outcom
     let number = certified.number;
     let basis = Basis::of(parent, certified);
     let signed = theirs.as_ref().filter(|_| maker.is_some());
-    // In the form in which they came, so that they are the same.
+    // Made in the form in which they came, so that they can be equal.
     let content = signed.and_then(|hints| hints.content(BlobKind::Hints).ok());
     let mode = content.map_or(mode, |content| match hints::has_values(&content) {
         true => HintsMode::Values,
@@ -279,7 +280,7 @@ pub(super) fn execute_error(number: BatchNumber, source: ExecuteError) -> SyncEr
     }
 }
 
-/// The state before a batch is not whole, although its layers were found.
+/// The error for a state before a batch that has a gap, although its layers were found.
 pub(super) fn gap(number: BatchNumber) -> SyncError {
     SyncError::Worker(format!("the state before batch {number} lacks batches"))
 }

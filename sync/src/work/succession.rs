@@ -1,5 +1,6 @@
-//! Compares the next validators in certificates with those that the state wants. A quorum decides the content of the ledger; its
-//! successor is chosen by the owner of the validators contract. Every node has the contract's rows, however it got them.
+//! Compares the next validators in certificates with those that the state wants. A quorum decides the content of the
+//! ledger, but the owner of the validators contract chooses its successor. Every node has the contract's rows,
+//! whichever way it got them.
 
 use slipstream_executor::ValidatorsStorage;
 use slipstream_storage::{CommitBatch, Store, View};
@@ -15,8 +16,8 @@ struct End {
 }
 
 impl Worker {
-    /// Checks the batches that are about to be committed on the state of `base`. `certificates` gives each one the certificate of its
-    /// range. On a chain without validators contract, there is nothing to compare.
+    /// Checks the batches that are about to be committed on the state of `base`. Each comes with the certificate of its
+    /// range. On a chain without a validators contract, nothing is compared.
     ///
     /// # Errors
     /// [`SyncError::WrongSuccession`] for the first batch that is certified with other validators.
@@ -44,7 +45,7 @@ impl Worker {
             }
             let known = end.as_ref().and_then(|end| end.certificate.as_ref());
             if known.is_none() && certificate.info.epoch > header.epoch {
-                // Its end is proved, and on its way to the store: what is compared is not here yet.
+                // The end of its epoch is proved and on its way to the store, so nothing can be compared yet.
                 continue;
             }
             let ends_here = known.filter(|end| end.info.number == header.number);
@@ -53,15 +54,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Checks the head, to which a takeover has led.
+    /// Checks the head that a takeover led to.
     pub(super) fn check_head_succession(&self) -> Result<(), SyncError> {
         check_head(&self.store, self.validators_contract)
     }
 }
 
-/// Checks the head, however the node came to it: a takeover, an import, or an earlier process. The state must want the validators after
-/// it, because the contract announces every change by a `lastBatch` at or after that change. So this also finds out a quorum whose
-/// epoch ends elsewhere.
+/// Checks the head, however the node came to it: a takeover, an import, or an earlier process. The state must want the
+/// validators after it, because the contract announces every change by a `lastBatch` at or after that change. So this
+/// also detects a quorum whose epoch ends elsewhere.
 ///
 /// Compares nothing while the contract waits for a later batch, or if it wants an invalid set.
 ///

@@ -1,5 +1,5 @@
-//! A chain that is longer than one answer. To make it takes longest of all these tests: they begin in the order of their names, and this
-//! one is the first.
+//! A chain that is longer than one answer. Making it takes the longest of all these tests. They begin in the order of
+//! their names, and this one is the first.
 
 use slipstream_sync::Mode;
 
@@ -9,7 +9,8 @@ use crate::{
     modes::hub_with,
 };
 
-/// Goal: where a range delta passes more batches than one answer has headers, what is asked for by deltas is committed first.
+/// Goal: if a range delta spans more batches than one answer has headers, the batches that were requested as deltas are
+/// committed first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_delta_begins_where_its_headers_fit_an_answer() {
     let mut chain = Chain::new(1);

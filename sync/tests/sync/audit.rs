@@ -1,4 +1,4 @@
-//! Goal: nodes that execute find out a quorum that signs a false result; audits find it out on the others.
+//! Goal: nodes that execute detect a quorum that signs a false result; audits detect it on the other nodes.
 
 use std::{sync::Arc, time::Duration};
 

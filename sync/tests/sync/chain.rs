@@ -27,16 +27,16 @@ pub(crate) struct Chain {
     voucher: Option<SecretKey>,
 }
 
-/// Changes what hints say of the rows before a batch.
+/// Changes the rows before a batch that its hints have.
 pub(crate) type Tell = fn(&mut Touched);
 
 impl Chain {
-    /// A chain of `batches` batches: transfers, a contract's creation, and calls of it.
+    /// A chain of `batches` batches: transfers, the creation of a contract, and calls of it.
     pub(crate) fn new(batches: u64) -> Chain {
         Self::with_accounts(batches, 0)
     }
 
-    /// As [`Chain::new`], on a genesis with that many accounts more.
+    /// As [`Chain::new`], on a genesis with `accounts` more accounts.
     pub(crate) fn with_accounts(batches: u64, accounts: u64) -> Chain {
         Self::under(ChainConfig::default(), batches, accounts)
     }
@@ -68,26 +68,26 @@ impl Chain {
         chain
     }
 
-    /// As [`Chain::new`], with hints that tell values.
+    /// As [`Chain::new`], with hints that have values, changed by `tell`.
     pub(crate) fn telling(batches: u64, tell: Tell) -> Chain {
         let mut chain = Chain { tell: Some(tell), ..Self::new(0) };
         (1..=batches).for_each(|number| _ = chain.extend(number));
         chain
     }
 
-    /// As [`Chain::new`], with hints that this key signs as the third validator's.
+    /// As [`Chain::new`], with hints that `key` signs as the third validator.
     pub(crate) fn vouched(batches: u64, key: SecretKey, tell: Option<Tell>) -> Chain {
         let mut chain = Chain { voucher: Some(key), tell, ..Self::new(0) };
         (1..=batches).for_each(|number| _ = chain.extend(number));
         chain
     }
 
-    /// The third validator's.
+    /// The key of the third validator.
     pub(crate) fn third_key() -> SecretKey {
         keys(Epoch(0)).swap_remove(2)
     }
 
-    /// Of 25 batches, of which the 8th and the 16th end an epoch.
+    /// A chain of 25 batches, of which the 8th and the 16th each end an epoch.
     pub(crate) fn of_three_epochs() -> Chain {
         let mut chain = Chain::new(7);
         chain.end_epoch();
@@ -97,7 +97,7 @@ impl Chain {
         chain
     }
 
-    /// Appends one batch, after which other validators sign: the owner of the validators contract replaces them all.
+    /// Appends one batch that ends the epoch: the owner of the validators contract replaces all validators.
     pub(crate) fn end_epoch(&mut self) {
         let next = Epoch(self.epoch.0 + 1);
         let (old, new) = (validators(&self.keys), validators(&keys(next)));
@@ -111,7 +111,7 @@ impl Chain {
         (self.epoch, self.keys) = (next, keys(next));
     }
 
-    /// Appends one batch with which a quorum hands over to validators that the contract does not want.
+    /// Appends one batch in which a quorum hands over to validators that the contract does not want.
     pub(crate) fn usurp(&mut self) {
         let next = Epoch(self.epoch.0 + 1);
         let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
@@ -140,26 +140,26 @@ impl Chain {
         self.append(Body::new(raw).unwrap(), None, None)
     }
 
-    /// Appends one batch of so many transactions that need not wait for each other, and do enough to be worth a thread each.
+    /// Appends one batch of independent transactions, each with enough work to be worth a thread.
     pub(crate) fn extend_widely(&mut self, transactions: usize) {
         let raw = (0..transactions).map(|_| self.wallet.sign(TxKind::Create, 0, hex(INIT_CODE))).collect();
         self.append(Body::new(raw).unwrap(), None, None);
     }
 
-    /// Appends one batch in which a quorum gives somebody money that no transaction gives.
+    /// Appends one batch in which a quorum gives `to` money that no transaction gives.
     pub(crate) fn extend_falsely(&mut self, to: Address) {
         let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
         self.append(Body::new(vec![raw]).unwrap(), None, Some(to));
     }
 
-    /// Appends one batch with a transaction that names no chain, as a quorum does that admits these, whatever the genesis says.
+    /// Appends one batch with a transaction that names no chain. The quorum admits it, whatever the genesis says.
     pub(crate) fn extend_unprotected(&mut self, to: Address) {
         let raw = self.wallet.sign_unprotected(TxKind::Call(to), 1, Bytes::new());
         let lax = ChainConfig { unprotected_transactions: true, ..self.genesis.chain.clone() };
         self.append_admitting((&lax).into(), Body::new(vec![raw]).unwrap(), None, None);
     }
 
-    /// Appends one batch that changes few rows, and the same ones every time.
+    /// Appends one batch that changes few rows, the same ones every time.
     pub(crate) fn extend_quietly(&mut self) {
         let raw = self.wallet.sign(TxKind::Call(self.wallet.address()), 1, Bytes::new());
         self.append(Body::new(vec![raw]).unwrap(), None, None);
@@ -259,7 +259,7 @@ fn with_gift(delta: &Delta, to: Address) -> Delta {
     Delta::new(entries, delta.codes().iter().map(|code| code.to_vec()).collect()).unwrap()
 }
 
-/// Of the validators of an epoch.
+/// The keys of an epoch's validators.
 fn keys(epoch: Epoch) -> Vec<SecretKey> {
     slipstream_testkit::keys((1..=4).map(|seat| 10 * epoch.0 as u8 + seat))
 }

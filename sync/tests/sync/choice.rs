@@ -16,19 +16,19 @@ use crate::{
     following::{Following, peer},
 };
 
-/// The chain's last batch, the one snapshot on it, and the first batch of which anybody keeps more than the header.
+/// The chain's last batch, its only snapshot, and the first batch of which a peer keeps more than the header.
 const HEAD: u64 = 280;
 const SNAPSHOT: u64 = 200;
 const KEPT_FROM: u64 = 151;
 
 /// Keeps the newest batches, with their hints, and answers at once; it has no snapshot.
 const FAST: u8 = 1;
-/// Keeps a snapshot, and nothing of any batch before the last.
+/// Keeps a snapshot, and no batch but the last.
 const PRUNED: u8 = 2;
-/// As the fast one, but it takes its time.
+/// Like the fast one, but slow to answer.
 const SLOW: u8 = 3;
 
-/// The requests that a peer got and answered.
+/// The requests that a peer answered.
 #[derive(Default)]
 struct Asked {
     batches: u64,
@@ -53,7 +53,7 @@ impl Handler for Far {
             let request: Request = codec::decode("request", &payload, 4_096).unwrap();
             tokio::time::sleep(self.delay).await;
             let answer = self.server.handle(peer, payload).await?;
-            // Counted behind the wait: what was given up in between was not used.
+            // Counted after the wait: an answer that was cancelled meanwhile was not used.
             let mut asked = self.asked.lock().unwrap();
             match request {
                 Request::Range(range) => asked.batches += u64::from(range.batches_max),
@@ -69,7 +69,7 @@ impl Handler for Far {
     }
 }
 
-/// A store with the whole chain, that makes a snapshot every so many batches, pruned to the newest `keep`.
+/// A store of the whole chain with a snapshot every `snapshot_interval_batches` batches, pruned to the newest `keep`.
 fn copy(chain: &Chain, snapshot_interval_batches: u64, keep: u64) -> Store {
     let prune = PruneConfig::of_batches([keep; 4]);
     let store = Store::memory(&StorageConfig { snapshot_interval_batches, prune, ..Default::default() });
@@ -98,8 +98,8 @@ async fn watch(node: &Following, head: BatchNumber) -> BTreeMap<Phase, Vec<SyncS
     phases
 }
 
-/// Lets a new node follow the chain by a fast peer, a pruned one and a slow one, of which each is asked for what it is good for. Returns the
-/// node's statuses on its way.
+/// Lets a new node follow the chain from a fast peer, a pruned one and a slow one. Checks that each is asked for what
+/// it is good for. Returns the node's statuses on its way.
 async fn follow(chain: &Chain) -> BTreeMap<Phase, Vec<SyncStatus>> {
     let hub = MemoryHub::new();
     let near = copy(chain, 0, HEAD - KEPT_FROM + 1);
@@ -114,7 +114,7 @@ async fn follow(chain: &Chain) -> BTreeMap<Phase, Vec<SyncStatus>> {
     };
     let asked = [join(FAST, &near, 5), join(PRUNED, &pruned, 20), join(SLOW, &near, 1_000)];
 
-    // Short ranges, so that there are enough of them to see who gets which.
+    // Short ranges, so that enough of them show which peer gets which.
     let config = SyncConfig { range_batches_max: 4.try_into().unwrap(), ..Default::default() };
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 0, ..Default::default() });
     store.initialize(&chain.genesis).unwrap();
@@ -133,7 +133,7 @@ async fn follow(chain: &Chain) -> BTreeMap<Phase, Vec<SyncStatus>> {
     phases
 }
 
-/// What a node should have said on its way and was not seen to say.
+/// Returns what a node should have reported on its way and was not seen to report.
 fn unsaid(phases: &BTreeMap<Phase, Vec<SyncStatus>>) -> Vec<&'static str> {
     assert!(phases.values().flatten().all(|status| status.mode == Mode::Auto));
     let said = |phase: Phase, what: &dyn Fn(&SyncStatus) -> bool| {
@@ -144,7 +144,7 @@ fn unsaid(phases: &BTreeMap<Phase, Vec<SyncStatus>>) -> Vec<&'static str> {
         progress.is_some_and(|it| it.rows_total > 20_000 && it.rows_per_second > 0.0)
     };
     let tail = if phases.contains_key(&Phase::Replay) { Phase::Replay } else { Phase::Delta };
-    // The reason is that of the range that was planned last, and the last ones here are at the head.
+    // The reason is that of the last planned range, and the last ones here are at the head.
     let has_reason = |status: &SyncStatus| {
         ["ms a batch", "at the head batches are executed"].iter().any(|reason| status.reason.contains(reason))
     };
@@ -164,7 +164,7 @@ fn unsaid(phases: &BTreeMap<Phase, Vec<SyncStatus>>) -> Vec<&'static str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_peer_is_used_for_what_it_is_good_for() {
     let chain = Chain::with_accounts(HEAD, 20_000);
-    // Looks are moments: on a busy machine a whole phase may pass between two of them. Then another node follows.
+    // A look is a moment: on a busy machine a whole phase may pass between two of them. Then another node follows.
     for is_last in [false, false, false, true] {
         let phases = follow(&chain).await;
         let missed = unsaid(&phases);

@@ -38,7 +38,7 @@ async fn every_mode_follows_changing_validators() {
         assert_eq!(store.epoch_ends(Epoch(0), 10).unwrap(), ends, "{mode:?}");
         assert_eq!(Trust::of(&store).unwrap().epoch(), Epoch(2));
 
-        // It leads the next one as it was led itself.
+        // It serves the next node as it was served itself.
         let next_hub = MemoryHub::new();
         let _server = next_hub.join(peer(id), Arc::new(Honest(Arc::new(SyncServer::new(store)))));
         let next = Following::start(&next_hub, peer(40), &chain.genesis, Mode::Delta, &[peer(id)]).await;
@@ -49,7 +49,7 @@ async fn every_mode_follows_changing_validators() {
     }
 }
 
-/// Goal: a waypoint may be the end of an epoch, though the range over it comes under a later certificate.
+/// Goal: a waypoint may be the end of an epoch, even if the range over it comes under a later certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waypoint_that_ends_an_epoch_is_passed() {
     let chain = Chain::of_three_epochs();
@@ -75,8 +75,8 @@ async fn a_waypoint_that_ends_an_epoch_is_passed() {
     }
 }
 
-/// Goal: a quorum may hand the chain to others than the validators contract wants. Every node with the state finds that out,
-/// however it came by it and wherever its snapshot is. It stops, and stays stopped after a restart.
+/// Goal: a quorum may hand the chain to other validators than the contract wants. Every node with the state detects
+/// that, whichever way it got the state and wherever its snapshot is. It stops, and stays stopped after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn validators_that_the_state_does_not_want_stop_every_mode() {
     for usurped in [9, 10, 11] {
@@ -99,7 +99,7 @@ async fn validators_that_the_state_does_not_want_stop_every_mode() {
     }
 }
 
-/// A node does not begin on this store.
+/// Checks that a node does not begin on this store.
 fn assert_stays_down(hub: &MemoryHub, store: Store) {
     let transport = hub.join(peer(30), Arc::new(Honest(Arc::new(SyncServer::new(store.clone())))));
     let session = Session::new(&ExecutorConfig::default(), store.genesis().unwrap().chain).unwrap();
@@ -108,7 +108,7 @@ fn assert_stays_down(hub: &MemoryHub, store: Store) {
     assert!(matches!(follower, Err(SyncError::WrongSuccession { .. })));
 }
 
-/// Goal: the validators of today come with a range delta over two epochs, too.
+/// Goal: a range delta over two epochs brings the validators of today, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_node_follows_across_by_range_delta() {
     let mut chain = Chain::of_three_epochs();
@@ -126,7 +126,8 @@ async fn an_older_node_follows_across_by_range_delta() {
     assert!(status.batches < 20, "most came by the range delta: {status:?}");
 }
 
-/// Goal: a snapshot's files of a later epoch are accepted with nothing but the genesis, and what was imported goes on from there.
+/// Goal: the files of a later epoch's snapshot are accepted with nothing but the genesis, and the imported node goes on
+/// from there.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_of_a_later_epoch_is_imported() {
     let chain = Chain::of_three_epochs();
@@ -145,7 +146,7 @@ async fn an_export_of_a_later_epoch_is_imported() {
     node.stop().await.unwrap();
 }
 
-/// Goal: at the head, the first batch of an epoch comes from still unknown validators; its sender is no liar.
+/// Goal: at the head, validators that are still unknown sign the first batch of an epoch; its sender is no liar.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_epoch_ends_while_its_head_is_followed() {
     let mut chain = Chain::new(3);
@@ -153,7 +154,7 @@ async fn an_epoch_ends_while_its_head_is_followed() {
     let node = Following::start(&hub, peer(9), &chain.genesis, Mode::Auto, &[peer(1)]).await;
     node.reach(chain.head()).await;
     for epoch in 1..=2 {
-        // Nobody announces it.
+        // This batch is not announced.
         chain.end_epoch();
         let number = chain.head().get() + 1;
         let (header, certificate) = chain.extend(number);

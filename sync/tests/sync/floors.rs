@@ -1,4 +1,5 @@
-//! Goal: a server's windows end where its summary says: what stands at the floor is served, and what is one below is refused.
+//! Goal: a server's windows end where its summary says: the batch at the floor is served, and the one below it is
+//! refused.
 
 use slipstream_storage::{PruneConfig, StorageConfig, Store};
 use slipstream_sync::{
@@ -9,7 +10,7 @@ use slipstream_types::{BatchNumber, Path, codec};
 
 use crate::{chain::Chain, serving::ask};
 
-/// The head, of which there is a snapshot.
+/// The head, which has a snapshot.
 const HEAD: u64 = 80;
 /// A base of range deltas, not far behind the head.
 const BASE: u64 = 64;

@@ -1,4 +1,4 @@
-//! [`Following`]: a follower on a store of its own; and honest peers for it.
+//! [`Following`]: a follower with a store of its own, and honest peers for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -70,7 +70,7 @@ pub(crate) fn peer(id: u8) -> PeerId {
     PublicKey([id; 32])
 }
 
-/// How a follower is set up.
+/// The setup of a follower.
 #[derive(Default)]
 struct Setting {
     sync: SyncConfig,
@@ -78,7 +78,7 @@ struct Setting {
     waypoint: Option<Waypoint>,
 }
 
-/// A follower with a store of its own, running.
+/// A running follower with a store of its own.
 pub(crate) struct Following {
     pub(crate) store: Store,
     pub(crate) follower: Arc<Follower>,
@@ -113,7 +113,7 @@ impl Following {
         Self::launch(hub, id, store, setting, peers).await
     }
 
-    /// Replays, with this tuning of execution.
+    /// Starts a node that replays with this tuning of execution.
     pub(crate) async fn start_replaying(
         hub: &MemoryHub,
         id: PeerId,
@@ -126,7 +126,7 @@ impl Following {
         Self::go_on_replaying(hub, id, store, executor, peers).await
     }
 
-    /// As [`Following::start_replaying`], from what is stored.
+    /// As [`Following::start_replaying`], on an existing store.
     pub(crate) async fn go_on_replaying(
         hub: &MemoryHub,
         id: PeerId,
@@ -169,7 +169,8 @@ impl Following {
         self.follower.status()
     }
 
-    /// Stops. The status it returns counts all that was committed and judged; one taken when the head is reached may not yet.
+    /// Stops the node. The returned status counts all that was committed and judged; a status taken at the head may not
+    /// yet.
     pub(crate) async fn stop(self) -> Result<SyncStatus, slipstream_sync::SyncError> {
         self.stop.cancel();
         self.task.await.unwrap()?;

@@ -1,5 +1,5 @@
-//! Goal: a node whose schedule lacks a fork hears of it before, stops at it by name, and blames nobody. Once its schedule has the fork,
-//! it goes on with the same data.
+//! Goal: a node whose schedule lacks a fork hears of the fork beforehand, stops at it by name, and blames no peer. Once
+//! its schedule has the fork, it goes on with the same data.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ async fn a_node_without_the_fork_hears_of_it_stops_at_it_and_goes_on_with_it() {
         let peers = [peer(1)];
         let start = || Following::start_with(&hub, peer(9), store.clone(), config.clone(), None, &peers);
 
-        // Before: it follows, and knows what is to come.
+        // Before the fork: it follows, and knows what is to come.
         let node = start().await;
         node.reach(chain.head()).await;
         assert_eq!(store.unknown_forks(), [schedule(at).forks()[0].0.clone()]);

@@ -17,7 +17,7 @@ use crate::{
 
 const MAX: usize = 64 << 20;
 
-/// Changes an honest answer into a lie; none drops the request.
+/// Changes an honest answer into a lie; `None` drops the request.
 pub(crate) type Lie = fn(&Request, Vec<u8>) -> Option<Vec<u8>>;
 
 pub(crate) struct Liar {
@@ -89,7 +89,7 @@ fn wrong_delta(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     })
 }
 
-/// Those of the batch before, whose body and delta stay true.
+/// The receipts of the batch before, beside a true body and a true delta.
 fn false_receipts(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     change_range(request, answer, |range| {
         let others = range.batches[0].receipts.clone();
@@ -168,7 +168,7 @@ fn wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("offer", &offer).unwrap())
 }
 
-/// Of another ledger than the genesis', as far as it shows.
+/// An offer that does not prove the genesis.
 fn wrong_genesis(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     let Request::Offer { .. } = request else { return Some(answer) };
     let mut offer: Offer = codec::decode("offer", &answer, MAX).unwrap();
@@ -176,7 +176,7 @@ fn wrong_genesis(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("offer", &offer).unwrap())
 }
 
-/// A header that agrees with its certificate in all that the certificate repeats.
+/// An offer whose header agrees with its certificate in every field that the certificate repeats.
 fn subtly_wrong_offer(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     let Request::Offer { .. } = request else { return Some(answer) };
     let mut offer: Offer = codec::decode("offer", &answer, MAX).unwrap();
@@ -213,7 +213,7 @@ pub(crate) async fn follow_beside(chain: Chain, lie: Lie, mode: Mode, banned: bo
     assert!(text.contains(reason), "reason {text:?} should contain {reason:?}; {status:#?}");
     assert_eq!(named.is_some_and(|peer| peer.banned), banned, "{status:#?}");
 
-    // Nothing that was stored differs from the honest chain.
+    // Nothing stored differs from the honest chain.
     assert_eq!(node.store.head().unwrap().digest, chain.store.head().unwrap().digest);
     let first = node.store.lowest(BlobKind::Delta).unwrap().unwrap();
     for number in first.through(chain.head()) {
@@ -267,7 +267,7 @@ liars! {
     wrong_code_is_refused: wrong_code, Snapshot, true, "hash asked for";
 }
 
-/// The same content as one LZ4 block of nothing but literals.
+/// The same content as one LZ4 block of literals alone.
 fn uncompressed(kind: BlobKind, blob: &Blob) -> Blob {
     let content = blob.content(kind).unwrap();
     let mut bytes = blob.as_bytes()[..5].to_vec();

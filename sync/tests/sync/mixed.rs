@@ -1,4 +1,5 @@
-//! Goal: ranges of one gap are followed in both modes: what is executed stands on deltas before it that nobody has committed yet.
+//! Goal: ranges of one gap are followed in both modes: an executed range builds on earlier deltas that are not
+//! committed yet.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::{
 };
 
 const BATCHES: u64 = 24;
-/// Batches of a range.
+/// Batches per range.
 const RANGE: u64 = 2;
 
 struct Node<'a> {
@@ -74,7 +75,7 @@ impl Node<'_> {
     }
 }
 
-/// Ranges in these modes, of which so many are committed at once.
+/// Follows ranges in these modes, and commits `at_once` of them at a time.
 fn follow(chain: &Chain, modes: &[RangeMode], at_once: usize) {
     let node = Node::new(chain);
     let mut ready = Vec::new();
@@ -110,7 +111,8 @@ fn any_order_of_modes_leads_to_the_same_state() {
     }
 }
 
-/// Goal: deltas are committed while what stands on them waits to be executed; and what stands on deltas that nobody has is prepared again.
+/// Goal: deltas may be committed while a range on top of them waits for execution. A range on top of missing deltas is
+/// prepared again.
 #[test]
 fn what_is_prepared_keeps_the_deltas_that_it_stands_on() {
     let chain = Chain::new(BATCHES);
@@ -133,7 +135,7 @@ fn what_is_prepared_keeps_the_deltas_that_it_stands_on() {
     assert_eq!(node.head(), 4);
 }
 
-/// Goal: a commit that ends while a range behind it is prepared takes nothing away from that.
+/// Goal: a commit that ends while a range behind it is being prepared takes nothing away from that range.
 #[test]
 fn commits_and_preparations_overlap() {
     let chain = Chain::new(BATCHES);

@@ -1,4 +1,4 @@
-//! Goal: the same chain followed in every mode ends in the same state, and a node that followed can serve in turn.
+//! Goal: every mode brings the same chain to the same state, and a node that followed can serve in turn.
 
 use std::{sync::Arc, time::Duration};
 
@@ -65,7 +65,8 @@ async fn several_threads_make_the_same_blobs() {
     }
 }
 
-/// Goal: who gets no hints, here because its peer applied deltas, runs transactions in parallel by what they tell themselves.
+/// Goal: a node that gets no hints, because its peer applied deltas, runs transactions in parallel by what they show
+/// themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_threads_do_without_hints() {
     let mut chain = Chain::new(3);
@@ -166,7 +167,7 @@ async fn a_delta_node_without_history_keeps_none() {
     assert_eq!(node.store.blob(BlobKind::Body, BatchNumber::new(3)).unwrap(), None);
 }
 
-/// Goal: what was learned of peers is there after a restart, and a damaged record of it stops nothing.
+/// Goal: peers' scores survive a restart, and a damaged record of them stops nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn scores_are_kept_and_a_damaged_record_is_dropped() {
     let mut chain = Chain::new(25);

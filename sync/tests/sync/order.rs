@@ -1,5 +1,5 @@
-//! Goal: the rules bind a quorum too. A ledger whose headers do not follow each other is refused wherever it comes in, whichever check
-//! looks first.
+//! Goal: the rules bind a quorum too. A ledger whose headers do not follow each other is refused wherever it arrives,
+//! whichever check looks first.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Each header passes through `change` before it is certified; the next one stands on what came of it.
+    /// Makes a ledger. Each header passes through `change` before it is certified, and the next header builds on the
+    /// result.
     fn new(change: impl Fn(&mut BatchHeader), certify: impl Fn(&mut LedgerInfo)) -> Ledger {
         let (mut accumulator, mut nodes) = (Accumulator::default(), BTreeMap::new());
         let (mut headers, mut parent) = (Vec::new(), GENESIS);
@@ -81,12 +82,12 @@ impl Ledger {
         accumulator::prove(BATCHES + 1, first, count, &node).unwrap()
     }
 
-    /// Asks for all batches, and checks them as a follower does.
+    /// Checks an answer with all batches as a follower does.
     fn range(&self) -> Result<VerifiedRange, Violation> {
         self.range_of(BATCHES as u32, 1 << 20, BATCHES)
     }
 
-    /// Gets all batches for a request with these limits, of a peer that has so many.
+    /// Checks an answer with all batches to a request with these limits, from a peer that has `due` batches.
     fn range_of(&self, batches_max: u32, bytes_max: u32, due: u64) -> Result<VerifiedRange, Violation> {
         let request = RangeRequest { first: BatchNumber::new(1), batches_max, bytes_max, parts: Parts::BODY };
         let batch = |header: &BatchHeader| RangeBatch {
@@ -102,7 +103,7 @@ impl Ledger {
         verify::range(answer, &request, due, &trust()).map_err(violation)
     }
 
-    /// Of the last batch, which shows where another one is.
+    /// An offer of the last batch, which proves the place of batch `passed`.
     fn offer(&self, passed: Option<u64>) -> Offer {
         let passed = passed.map(|number| PassedBatch {
             header: self.headers[number as usize - 1].clone(),
@@ -134,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// Checks an offer of the last batch, as who is told to pass `passing`.
+/// Checks an offer of the last batch, as a node that must pass `passing`.
 fn check_offer(offer: &Offer, passing: Option<u64>) -> Result<Option<Waypoint>, Violation> {
     let passing = passing.map(BatchNumber::new);
     verify::offer(offer, BatchNumber::new(BATCHES), passing, GENESIS, &trust()).map_err(violation)
@@ -162,7 +163,7 @@ fn a_ledger_in_order_passes() {
     ledger.headers().unwrap();
 }
 
-/// Goal: a range ends where it was asked to, or where its peer's batches or the bytes end, and nowhere else.
+/// Goal: a range ends where the request, its peer's batches or the bytes end, and nowhere else.
 #[test]
 fn a_range_is_as_long_as_it_has_to_be() {
     let (ledger, batches) = (Ledger::new(|_| {}, |_| {}), BATCHES as u32);
@@ -179,7 +180,7 @@ fn a_range_is_as_long_as_it_has_to_be() {
     }
 }
 
-/// Goal: accumulator and parents bind places but not numbers, so the number needs a check of its own.
+/// Goal: the accumulator and parents bind places but not numbers, so the number needs a check of its own.
 #[test]
 fn a_number_out_of_order_is_refused_under_a_good_certificate() {
     let wrong = Violation::WrongNumber { expected: BatchNumber::new(3), found: BatchNumber::new(7) };
@@ -191,7 +192,7 @@ fn a_number_out_of_order_is_refused_under_a_good_certificate() {
     assert_eq!(twice.range().unwrap_err(), wrong);
 }
 
-/// Goal: a parent that is not the batch before is refused though the accumulator proves both.
+/// Goal: a parent that is not the batch before is refused, even though the accumulator proves both.
 #[test]
 fn a_wrong_parent_is_refused_under_a_good_certificate() {
     for number in 2..=BATCHES {
@@ -208,7 +209,7 @@ fn a_wrong_parent_is_refused_under_a_good_certificate() {
     }
 }
 
-/// Goal: what the certificate repeats of its header is the header's.
+/// Goal: the fields that a certificate repeats equal its header's.
 #[test]
 fn a_certificate_that_contradicts_its_header_is_refused() {
     type Change = fn(&mut LedgerInfo);
@@ -224,7 +225,8 @@ fn a_certificate_that_contradicts_its_header_is_refused() {
     assert_eq!(ledger.range().unwrap_err(), wrong);
 }
 
-/// Goal: an announcement is of the batch after the head, on the head, and in the ledger that it certifies.
+/// Goal: an announcement must be of the batch after the head, build on the head, and lie in the ledger that it
+/// certifies.
 #[test]
 fn an_announcement_follows_the_head() {
     let ledger = Ledger::new(|_| {}, |_| {});
@@ -255,7 +257,7 @@ fn an_announcement_follows_the_head() {
     let orphan = BatchHeader { parent: Digest::ZERO, ..last.clone() };
     let wrong = Violation::WrongParent { number: BatchNumber::new(BATCHES) };
     assert_eq!(announce(&head, &orphan).unwrap_err(), wrong);
-    // Another ledger before the head than the one that was certified.
+    // The ledger before the head is not the one that was certified.
     let elsewhere = Head { accumulator: Accumulator::default(), ..head.clone() };
     let announcement = Announcement {
         header: last.clone(),
@@ -269,7 +271,7 @@ fn an_announcement_follows_the_head() {
     assert_eq!(ledger.accumulator.root(), ledger.certificate.info.accumulator_root);
 }
 
-/// Goal: an offer is of the snapshot that was asked for, by its header and by its certificate, in a ledger of this genesis.
+/// Goal: an offer must be of the requested snapshot, by its header and by its certificate, in a ledger of this genesis.
 #[test]
 fn an_offer_is_of_the_snapshot_that_was_asked_for() {
     let ledger = Ledger::new(|_| {}, |_| {});
@@ -294,7 +296,7 @@ fn an_offer_is_of_the_snapshot_that_was_asked_for() {
     assert!(matches!(refused, Violation::Certificate(CertificateError::BadSignature { .. })), "{refused}");
 }
 
-/// Goal: the waypoint that an offer shows is that of the batch that was asked for, in the offered ledger.
+/// Goal: the waypoint that an offer shows is that of the requested batch, in the offered ledger.
 #[test]
 fn an_offer_shows_the_waypoint_that_was_asked_for() {
     let ledger = Ledger::new(|_| {}, |_| {});
@@ -304,7 +306,7 @@ fn an_offer_shows_the_waypoint_that_was_asked_for() {
         // A caller that did not ask gets no answer.
         assert_eq!(check_offer(&ledger.offer(Some(number)), None), Ok(None));
     }
-    // The snapshot's own certificate says what its batch's waypoint is, whatever stands beside it.
+    // The snapshot's own certificate gives its batch's waypoint, whatever stands beside it.
     for passed in [None, Some(1)] {
         let shown = check_offer(&ledger.offer(passed), Some(BATCHES));
         assert_eq!(shown, Ok(Some(ledger.waypoint(BATCHES))));
@@ -318,7 +320,8 @@ fn an_offer_shows_the_waypoint_that_was_asked_for() {
     assert!(matches!(check_offer(&displaced, Some(3)), Err(Violation::Accumulator(_))));
 }
 
-/// Goal: what an announcement is checked for before the ledger is there: a quorum signed it, and it signed this header.
+/// Goal: before the ledger is here, an announcement is checked for a quorum's signatures and for the header that they
+/// sign.
 #[test]
 fn an_announcement_is_of_the_header_that_a_quorum_signed() {
     let announce = |ledger: &Ledger| Announcement {

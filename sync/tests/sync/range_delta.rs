@@ -1,4 +1,4 @@
-//! Goal: a node that is far behind takes the range delta from any peers, one chunk here and one there, and believes none of them.
+//! Goal: a node that is far behind takes the chunks of a range delta from any peers, and believes none of them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::{
 const TO: BatchNumber = BatchNumber::new(70);
 const BYTES_MAX: u32 = 2_000;
 
-/// A chain with a snapshot at [`TO`], and a node whose head is batch `head` of it.
+/// A chain with a snapshot at [`TO`], and a node whose head is the chain's batch `head`.
 fn behind(head: u64) -> (Chain, Store) {
     let chain = Chain::new(75);
     let store = Store::memory(&StorageConfig { snapshot_interval_batches: 10, ..Default::default() });
@@ -95,7 +95,7 @@ async fn a_node_that_is_far_behind_takes_chunks_from_many_peers() {
     }
 }
 
-/// Goal: the chunks of one range may come from any peer, and are made once at each however many ask.
+/// Goal: the chunks of one range may come from any peer, and each peer makes them once, however many ask.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_alike_gets_the_same_chunk() {
     let (chain, store) = behind(3);
@@ -144,7 +144,7 @@ async fn what_is_not_kept_is_refused_with_its_reason() {
     ask(&server, &Request::RangeDelta(RangeDeltaRequest { from: BatchNumber::new(64), ..request }))
         .await
         .unwrap();
-    // It keeps what is after 35, but each base is a merge of its own.
+    // It keeps the deltas after batch 35, but each base is a merge of its own.
     refuse(&server, RangeDeltaRequest { from: BatchNumber::new(35), ..request }, "a multiple of 64").await;
 }
 
@@ -161,7 +161,7 @@ async fn lies_are_told_from_the_truth() {
     let sealed = |chunk: &RangeDeltaChunk| Blob::seal(BlobKind::RangeDelta, chunk).unwrap().into_bytes();
     let half = || BoundedVec::new(chunk.entries[..chunk.entries.len() / 2].to_vec()).unwrap();
 
-    // Answers that are seen through at once, by themselves or beside the request.
+    // Lies that the answer itself, or a comparison with the request, exposes at once.
     let short = RangeDeltaChunk {
         entries: half(),
         last: chunk.entries[chunk.entries.len() / 2].key.path(),
@@ -182,7 +182,7 @@ async fn lies_are_told_from_the_truth() {
         assert!(matches!(range_delta::open(other, &request), Err(Violation::Codec(_))));
     }
 
-    // Changes that are left out show beside the rows.
+    // Omitted changes show against the rows.
     let hiding = RangeDeltaChunk { entries: half(), ..chunk.clone() };
     let whole = RangeDeltaRequest { last: chunk.last, ..request };
     let error = takeover.add(range_delta::open(sealed(&hiding), &whole).unwrap()).unwrap_err();
@@ -191,7 +191,8 @@ async fn lies_are_told_from_the_truth() {
     assert_eq!(takeover.rows(), chunk.entries.len() as u64);
 }
 
-/// Goal: the daemon itself takes the range delta, of two peers, and goes on with batches behind it; what lies between is not there.
+/// Goal: the daemon itself takes the range delta, from two peers, and goes on with the batches behind it. The batches
+/// in between are not there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_takes_the_range_delta_and_then_batches() {
     for head in [0, 7] {
@@ -214,14 +215,14 @@ async fn a_follower_takes_the_range_delta_and_then_batches() {
     }
 }
 
-/// The headers up to [`TO`] of a node whose head is batch `head`.
+/// The headers up to [`TO`] for a node whose head is batch `head`.
 fn ancestry(chain: &Chain, head: u64) -> Box<Ancestry> {
     let headers = chain.store.headers(BatchNumber::new(head + 1), (TO.get() - head) as usize).unwrap();
     let headers = Headers { headers: BoundedVec::new(headers).unwrap(), proof: Default::default() };
     Box::new(Ancestry { headers, genesis_proof: Default::default(), passes: None })
 }
 
-/// Gives a worker the chunks of one range delta, up to the first that is refused.
+/// Gives a worker the chunks of one range delta, up to the first refused one.
 async fn take(worker: &Worker, chain: &Chain, head: u64, lie: fn(&mut RangeDeltaChunk)) -> Step {
     let server = SyncServer::new(chain.store.clone());
     let run = |job| match worker.run(Job::Restore(job)) {
@@ -252,7 +253,7 @@ fn worker(store: &Store) -> Worker {
     Worker::new(store.clone(), &SyncConfig::default(), session, None, 0).unwrap()
 }
 
-/// Adds deletions of so many accounts that never were. They leave the state as it is, so the proof stays good.
+/// Adds deletions of `count` accounts that never existed. They leave the state as it is, so the proof stays good.
 fn pad(chunk: &mut RangeDeltaChunk, count: usize) {
     let absent = (0u64..).map(|i| StateKey::Account(Address::from_word(keccak256(i.to_be_bytes()))));
     let inside = absent.filter(|key| (chunk.first..=chunk.last).contains(&key.path())).take(count);
@@ -262,7 +263,7 @@ fn pad(chunk: &mut RangeDeltaChunk, count: usize) {
     chunk.entries = BoundedVec::new(entries).unwrap();
 }
 
-/// Goal: a range delta that is true and too large for this node ends nothing but itself, and another way leads on.
+/// Goal: a range delta that is true but too large for this node ends only itself, and another way leads on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_delta_that_is_too_large_is_put_down() {
     let (chain, store) = behind(7);
@@ -278,7 +279,7 @@ async fn a_range_delta_that_is_too_large_is_put_down() {
     assert!(matches!(step, Step::Finished(TO)), "{step:?}");
 }
 
-/// Goal: unchanged rows prove well. A peer can add at most as many of them as the batches have changes.
+/// Goal: unchanged rows prove well, but a peer can add at most as many of them as the batches have changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_delta_has_no_more_changes_than_its_batches() {
     let (chain, store) = behind(66);
@@ -297,7 +298,7 @@ async fn a_range_delta_has_no_more_changes_than_its_batches() {
     assert!(matches!(step, Step::Finished(TO)), "{step:?}");
 }
 
-/// Goal: what a validator's consensus commits while a range delta is fetched ends the range delta and not the node.
+/// Goal: a commit by a validator's consensus while a range delta is fetched ends the range delta and not the node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_delta_that_the_head_overtook_is_put_down() {
     let (chain, store) = behind(69);
@@ -309,7 +310,7 @@ async fn a_range_delta_that_the_head_overtook_is_put_down() {
     assert!(restored.progress.is_none());
 }
 
-/// Goal: a node whose only peer pads is at the head all the same, batch by batch.
+/// Goal: a node whose only peer pads gets to the head all the same, batch by batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_goes_another_way_past_a_padded_range_delta() {
     fn padded(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {

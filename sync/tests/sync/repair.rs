@@ -1,5 +1,5 @@
-//! Goal: peers repair a store whose rows and code are wrong on disk, at the cost of the damage. Liars among them are found out and kept
-//! out. If all peers are helpless, the node says so.
+//! Goal: peers repair a store whose rows and code are wrong on disk, at a cost that follows the damage. Liars among
+//! them are detected and banned. If no peer can help, the node says so.
 
 use std::{path::Path as FilePath, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::{
 const MAX: usize = 64 << 20;
 const BATCHES: u64 = 27;
 const ACCOUNTS: u64 = 3_000;
-/// The highest id of all: whatever orders peers by their ids asks the others first.
+/// The highest id of all: any order by ids asks the other peers first.
 const HONEST: PeerId = PublicKey([99; 32]);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,7 +32,7 @@ fn config() -> StorageConfig {
     StorageConfig { snapshot_interval_batches: 0, disk_free_min_mib: 0, ..StorageConfig::default() }
 }
 
-/// A chain that a peer serves, and a node's directory that has it.
+/// A chain that a peer serves, and that is in a node's directory.
 fn followed(hub: &MemoryHub, dir: &FilePath) -> Chain {
     let chain = Chain::with_accounts(BATCHES, ACCOUNTS);
     hub.join(HONEST, Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
@@ -42,7 +42,7 @@ fn followed(hub: &MemoryHub, dir: &FilePath) -> Chain {
     chain
 }
 
-/// Makes one row of a thousand wrong, in every way there is, and all code.
+/// Makes one row of a thousand wrong, in one of several ways, and all code. Returns the number of wrong rows.
 fn spoil(dir: &FilePath) -> u64 {
     let database = plain_database(&config(), dir).unwrap();
     let keys = |column: &str| {
@@ -76,7 +76,7 @@ fn spoil(dir: &FilePath) -> u64 {
     wrong
 }
 
-/// Repairs what is in a directory, with these peers; opens it afterwards.
+/// Repairs the store in a directory with these peers, and opens it afterwards.
 async fn repaired(hub: &MemoryHub, dir: &FilePath, peers: &[PeerId]) -> (RepairReport, Store) {
     let report = try_repair(hub, dir, peers).await.1.unwrap();
     (report, Store::open(&config(), dir).unwrap())
@@ -160,7 +160,8 @@ fn wrong_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     Some(codec::encode("codes", &Codes { codes: BoundedVec::new(wrong.collect()).unwrap() }).unwrap())
 }
 
-/// Answers a request for one code with another missing one. The other's own peer would then seem to send useless code.
+/// Answers a request for one code with another missing one. The peer asked for that other code would then seem to send
+/// useless code.
 fn others_code(request: &Request, answer: Vec<u8>) -> Option<Vec<u8>> {
     if !matches!(request, Request::Codes { .. }) {
         return Some(answer);
@@ -175,7 +176,7 @@ fn silent(_: &Request, _: Vec<u8>) -> Option<Vec<u8>> {
     None
 }
 
-/// Opens one level of what it is asked for.
+/// Opens only one level of whatever it is asked for.
 struct Shallow(SyncServer);
 
 impl Handler for Shallow {
@@ -202,7 +203,8 @@ impl Handler for Shallow {
     }
 }
 
-/// Goal: peers that are silent or open less than they are asked to, however many keys of theirs come before the honest one's, cost moments.
+/// Goal: peers that are silent or open less than asked cost only moments, even if many of their keys come before the
+/// honest one's.
 #[tokio::test(start_paused = true)]
 async fn who_plays_for_time_is_asked_last() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
@@ -225,7 +227,7 @@ async fn who_plays_for_time_is_asked_last() {
     assert_eq!(store.head().unwrap().header, chain.store.head().unwrap().header);
 }
 
-/// Goal: what a peer gives is kept, also if it is less than it was asked for; it is told why it waits.
+/// Goal: a partial answer is kept and its sender is not banned; the error says why the repair waited.
 #[tokio::test(start_paused = true)]
 async fn who_opens_less_than_asked_is_not_banned() {
     let (hub, dir) = (MemoryHub::new(), tempfile::tempdir().unwrap());
@@ -248,7 +250,7 @@ async fn liars_are_banned_and_others_are_asked() {
         let wrong = spoil(dir.path());
         let server = SyncServer::new(chain.store.clone());
         hub.join(peer(id), Arc::new(Liar { server, lie }));
-        // Alone, the liar is found out and leaves nobody to ask.
+        // Alone, the liar is detected, and nobody is left to ask.
         let (transport, alone) = try_repair(&hub, dir.path(), &[peer(id)]).await;
         let error = alone.unwrap_err();
         assert!(matches!(error, SyncError::Unrepaired { number, .. } if number == chain.head()), "{error}");

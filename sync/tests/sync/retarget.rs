@@ -1,5 +1,5 @@
-//! Goal: a restore whose snapshot the peers drop goes on with their next one and keeps what is still right. A liar about what is
-//! right is found out by a proved lie, at the cost of a chunk.
+//! Goal: a restore whose peers drop the snapshot goes on with their next one and keeps the rows that are still right. A
+//! liar about these rows is exposed by a proved lie, at the cost of a chunk.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 const MAX: usize = 64 << 20;
-/// Enough that what one check covers is a part of them.
+/// Enough accounts that one check covers only a part of them.
 const ACCOUNTS: u64 = 80_000;
 /// The snapshot that a restore begins with, and the one that it ends with.
 const DROPPED: BatchNumber = BatchNumber::new(30);
@@ -37,16 +37,16 @@ const CHUNKS: usize = 58;
 /// Rows that one wrong proof can make a node fetch again.
 const ROWS_PER_LIE: u64 = 8_192;
 
-/// The common stock of all peers.
+/// The state that all peers share.
 #[derive(Default)]
 struct Supply {
-    /// Chunks of the first snapshot that were asked for.
+    /// Requests for chunks of the first snapshot.
     asked: AtomicUsize,
-    /// Ends the wait of whoever asked for more than [`CHUNKS`].
+    /// Ends the wait of the requests beyond [`CHUNKS`].
     dropped: CancellationToken,
-    /// Rows that were asked for, by snapshot and request: who is late answers what somebody else was asked, too.
+    /// Rows that were sent, by snapshot and request: a late peer also answers a request that another peer got.
     rows: Mutex<BTreeMap<BatchNumber, BTreeMap<Vec<u8>, u64>>>,
-    /// Proofs of ranges that were sent.
+    /// Range proofs that were sent.
     proofs: AtomicUsize,
 }
 
@@ -58,7 +58,7 @@ impl Supply {
 
 type Lie = fn(usize, StateRangeProof) -> StateRangeProof;
 
-/// Serves all but the last chunks of the first snapshot, and tells lies about ranges if it is to.
+/// Serves all but the last chunks of the first snapshot, and lies about ranges if it has a `lie`.
 struct Server {
     server: SyncServer,
     supply: Arc<Supply>,
@@ -103,7 +103,7 @@ impl Handler for Server {
     }
 }
 
-/// A node in the middle of a restore whose peers have dropped the snapshot.
+/// A node in the middle of a restore whose peers dropped the snapshot.
 struct Stranded {
     chain: Chain,
     supply: Arc<Supply>,
@@ -111,7 +111,7 @@ struct Stranded {
 }
 
 impl Stranded {
-    /// With one peer for each of the lies, from 1 on; none is an honest one.
+    /// With one peer for each entry of `lies`, numbered from 1; `None` stands for an honest peer.
     async fn new(hub: &MemoryHub, lies: &[Option<Lie>]) -> Stranded {
         let mut chain = Chain::with_accounts(DROPPED.get(), ACCOUNTS);
         let supply = Arc::new(Supply::default());
@@ -142,8 +142,8 @@ impl Stranded {
         Stranded { chain, supply, node }
     }
 
-    /// Waits until the node has the whole chain, and checks the state. Returns what was restored, and the rows that were fetched of
-    /// the second snapshot for it.
+    /// Waits until the node has the whole chain, and checks the state. Returns the restore's status, and the rows of
+    /// the second snapshot that were fetched for it.
     async fn arrive(&self) -> (SnapshotStatus, u64) {
         let status = self.node.reach(self.chain.head()).await;
         let head = self.node.store.head().unwrap();
@@ -186,8 +186,8 @@ async fn a_restore_goes_on_with_the_next_snapshot_and_keeps_what_is_right() {
     stranded.node.stop().await.unwrap();
 }
 
-/// A lone liar is found out and banned for `reason`. An honest peer ends the restore, which fetches little more than it would
-/// without the liar.
+/// Checks that a lone liar is detected and banned for `reason`. An honest peer then ends the restore, which fetches
+/// little more than it would without the liar.
 async fn found_out(lie: Lie, reason: &str) {
     let hub = MemoryHub::new();
     let stranded = Stranded::new(&hub, &[Some(lie)]).await;
@@ -205,7 +205,7 @@ async fn found_out(lie: Lie, reason: &str) {
     stranded.node.stop().await.unwrap();
 }
 
-/// Another hash in place of the widest subtree beside the range.
+/// Replaces the hash of the widest subtree beside the range.
 fn falsify(proof: StateRangeProof) -> StateRangeProof {
     let mut right = proof.right.to_vec();
     let widest = right.first_mut().expect("the range ends before the last path");
@@ -229,10 +229,10 @@ async fn false_siblings_are_found_out_by_a_chunk() {
         .await;
 }
 
-/// Goal: who told the truth first is found out too, when the chunk comes.
+/// Goal: a peer that first told the truth and then lies is detected too, when the chunk comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn later_false_siblings_are_found_out_by_a_chunk() {
-    // The first proof is of all rows together, the next ones are of their parts.
+    // The first proof covers all rows together, the next ones cover parts of them.
     let lie: Lie = |told, proof| if told == 5 { falsify(proof) } else { proof };
     found_out(lie, "the siblings of a range are not those of the certified state").await;
 }

@@ -1,4 +1,4 @@
-//! Goal: many followers cost a server the work of one, and nobody can tell a cached answer from a fresh one.
+//! Goal: many followers cost a server the work of one, and no asker can tell a cached answer from a fresh one.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
         chain.extend(head);
     }
 
-    // A snapshot that was dropped is gone, though its chunk is still kept.
+    // A dropped snapshot is not served, although its chunk is still cached.
     chain.extend(32);
     for number in 33..=40 {
         chain.extend(number);
@@ -78,7 +78,7 @@ async fn a_cached_answer_has_the_bytes_of_a_fresh_one() {
     assert_eq!((cached.status().cache_hits, cached.status().cache_misses), (hits, misses));
 }
 
-/// Goal: what a snapshot costs stands beside it, so that nobody has to fetch one to learn it.
+/// Goal: a summary gives the cost of a snapshot, so that no node has to fetch one to learn it.
 #[tokio::test]
 async fn a_summary_tells_how_large_its_snapshots_are() {
     let chain = Chain::with_accounts(27, 300);
@@ -107,7 +107,7 @@ async fn a_cached_range_goes_out_under_the_certificate_of_today() {
     let mut chain = Chain::new(12);
     let (hub, source) = (MemoryHub::new(), peer(1));
     let _source = hub.join(source, Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
-    // It commits ranges, so that most of its batches have no certificate of their own.
+    // The node commits ranges, so most of its batches have no certificate of their own.
     let node = Following::start(&hub, peer(2), &chain.genesis, Mode::Delta, &[source]).await;
     node.reach(chain.head()).await;
     let cached = SyncServer::new(node.store.clone());
@@ -131,7 +131,7 @@ async fn many_followers_share_the_work_of_one() {
     let chain = Chain::with_accounts(64, ACCOUNTS);
     let apart = [3, 5, 10].map(|batches| Chain::with_accounts(batches, ACCOUNTS).store);
     let status = follow(&chain, Mode::Delta, apart.into()).await;
-    // From genesis on 9 ranges with the same ends, and one more for each node that begins within another range.
+    // From genesis on, 9 ranges with the same ends, and one more for each node that begins within another range.
     assert_eq!(status.cache_misses, 9 + 3, "{status:?}");
     assert_eq!(status.cache_hits, 5 * 9 + (9 + 9 + 8) - (9 + 3), "{status:?}");
 
@@ -140,7 +140,7 @@ async fn many_followers_share_the_work_of_one() {
     assert!(share >= 0.7, "{share}: {status:?}");
 }
 
-/// The store of a node that was started again: the tree of its snapshot is on disk alone.
+/// The store of a node that was restarted: the tree of its snapshot is only on disk.
 fn restarted(chain: &Chain, dir: &std::path::Path) -> Store {
     let config = StorageConfig { snapshot_interval_batches: 10, ..Default::default() };
     let store = Store::open(&config, dir).unwrap();
@@ -151,7 +151,7 @@ fn restarted(chain: &Chain, dir: &std::path::Path) -> Store {
     Store::open(&config, dir).unwrap()
 }
 
-/// Goal: what is refused in any case has no tree loaded for it.
+/// Goal: no tree is loaded for a request that is refused in any case.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_loads_nothing() {
     let chain = Chain::with_accounts(12, 300);
@@ -179,7 +179,7 @@ async fn a_refusal_loads_nothing() {
         let refused = ask(&server, &request).await.unwrap_err();
         assert!(!is_ready(), "{request:?}: {refused}");
     }
-    // What can be answered has it loaded, if not within the time that who asks may wait.
+    // A request that can be answered has the tree loaded, even if that takes longer than the asker may wait.
     for _ in 0..30 {
         if !is_ready() {
             let _ = ask(&server, &range_delta(0)).await;
@@ -188,12 +188,12 @@ async fn a_refusal_loads_nothing() {
     assert!(is_ready());
 }
 
-/// Asks a server that has just been started again for its snapshot, fifty times at once, and for something else; none if anybody had to
-/// come back.
+/// Asks a freshly restarted server for its snapshot, fifty times at once, and for something else. Returns `None` if an
+/// asker had to retry.
 async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     let dir = tempfile::tempdir().unwrap();
     let server = SyncServer::new(restarted(chain, dir.path()));
-    // More than there are places for the disk.
+    // More requests than the places for the disk.
     let (request, another) = (chunk(10), range(1, 8));
     let asked = (0..50).map(|id| {
         let payload = codec::encode("request", &request).unwrap();
@@ -207,12 +207,13 @@ async fn asked_after_a_restart(chain: &Chain) -> Option<Vec<Vec<u8>>> {
     Some(answers.into_iter().map(|answer| answer.unwrap().into_vec()).collect())
 }
 
-/// Goal: after a restart, who asks for a snapshot gets it when its tree is loaded. It need not come back, and holds no place meanwhile.
+/// Goal: after a restart, a request for a snapshot waits until its tree is loaded. It need not retry, and holds no
+/// place meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_is_being_loaded_is_waited_for() {
     let chain = Chain::with_accounts(12, 300);
     let mut answers = None;
-    // Where the thread that loads stood for two seconds, another server tells.
+    // If the loading thread stood still for two seconds, another server is tried.
     for _ in 0..3 {
         if answers.is_none() {
             answers = asked_after_a_restart(&chain).await;
@@ -222,7 +223,7 @@ async fn a_snapshot_that_is_being_loaded_is_waited_for() {
     assert!(answers.iter().all(|answer| *answer == answers[0]));
 }
 
-/// Goal: a follower that a server refuses for what it took comes back when its debt is paid.
+/// Goal: a follower that a server refuses for its debt retries when the debt is paid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_follower_comes_back_to_a_server_that_is_busy() {
     let chain = Chain::with_accounts(20, 20_000);
@@ -242,7 +243,7 @@ async fn a_follower_comes_back_to_a_server_that_is_busy() {
     node.stop().await.unwrap();
 }
 
-/// Five nodes catch up from genesis, others from what their stores have, all from one server.
+/// Five nodes catch up from genesis, others from the content of their stores, all from one server.
 async fn follow(chain: &Chain, mode: Mode, mut stores: Vec<Store>) -> ServeStatus {
     let (hub, source) = (MemoryHub::new(), peer(1));
     let server = Arc::new(SyncServer::new(chain.store.clone()));

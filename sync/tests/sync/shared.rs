@@ -21,7 +21,7 @@ use crate::{
     following::{peer, session},
 };
 
-/// A validator's sync, and what stands for its consensus.
+/// A validator's sync, and a stand-in for its consensus.
 struct Node<'a> {
     chain: &'a Chain,
     store: Store,
@@ -71,12 +71,12 @@ impl Node<'_> {
         assert_eq!(committed.unwrap().head, self.store.head().unwrap().header.number);
     }
 
-    /// As sync does.
+    /// Executes and commits a batch as sync does.
     fn follow(&self, number: u64) {
         self.commit([self.execute(self.prepare(number))]);
     }
 
-    /// As consensus does.
+    /// Executes and commits a batch as consensus does.
     fn certify(&self, number: u64) {
         let (view, overlay) = (self.store.view().unwrap(), Overlay::default());
         let header = self.chain.store.header(BatchNumber::new(number)).unwrap().unwrap();
@@ -116,7 +116,8 @@ fn the_cache_is_the_same_whoever_commits() {
     assert_eq!(run(|number| number % 5 < 2), followed);
 }
 
-/// Goal: what sync executed ahead is of use although consensus was faster with the first of it, and nothing is counted twice.
+/// Goal: batches that sync executed ahead stay useful even if consensus commits the first of them sooner, and nothing
+/// is counted twice.
 #[test]
 fn consensus_overtakes_what_sync_has_executed() {
     let chain = Chain::new(6);

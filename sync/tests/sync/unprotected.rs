@@ -1,5 +1,5 @@
-//! Goal: whether a transaction without a chain id counts is a rule of the chain: nodes take it from the genesis, whichever way they got that,
-//! and who replays or audits a batch against the rule stops at it.
+//! Goal: whether a transaction without a chain id counts is a rule of the chain. Nodes take it from the genesis,
+//! whichever way they got that. A node that replays or audits a batch against the rule stops at it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
 /// The batch with the transaction that names no chain.
 const UNPROTECTED: BatchNumber = BatchNumber::new(4);
 
-/// A chain whose quorum takes the transaction, whether or not its genesis allows that, and its only server.
+/// A chain whose quorum takes the transaction, whether or not its genesis allows it, and its only server.
 fn chain(unprotected_transactions: bool) -> (Chain, MemoryHub) {
     let rules = ChainConfig { unprotected_transactions, ..ChainConfig::default() };
     let mut chain = Chain::under(rules, UNPROTECTED.get() - 1, 0);
@@ -30,7 +30,7 @@ fn chain(unprotected_transactions: bool) -> (Chain, MemoryHub) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lax_chain_is_replayed() {
     let (chain, hub) = chain(true);
-    // As it comes from peers to a node that has no file.
+    // As a node without a genesis file gets it from peers.
     let genesis = Genesis::decode(&chain.genesis.content().unwrap()).unwrap();
     let node = Following::start(&hub, peer(9), &genesis, Mode::Replay, &[peer(1)]).await;
     node.reach(chain.head()).await;

@@ -20,7 +20,7 @@ fn config(prefetch_threads: usize, hot_cache_mib: usize) -> ExecutorConfig {
     ExecutorConfig { hints, threads, hot_cache_mib, prefetch_threads, ..ExecutorConfig::default() }
 }
 
-/// Follows a chain whose hints tell these values, and compares all that is stored with a chain whose hints are right.
+/// Follows a chain whose hints have these values, and compares everything stored with a chain whose hints are right.
 async fn follow(tell: Tell, prefetch_threads: usize, hot_cache_mib: usize) -> SyncStatus {
     let [told, honest] = [tell, |_: &mut Touched| {}].map(|tell| Chain::telling(25, tell));
     assert_eq!(told.store.head().unwrap(), honest.store.head().unwrap(), "hints are part of no header");
@@ -52,22 +52,22 @@ fn change_accounts(touched: &mut Touched, change: impl Fn(&mut AccountValue)) {
     }
 }
 
-/// The transactions may then not stand where they stand.
+/// With these nonces the transactions could not be where they are.
 fn wrong_nonces(touched: &mut Touched) {
     change_accounts(touched, |account| account.nonce += 1);
 }
 
-/// All goes well, to another state.
+/// Execution succeeds, but leads to another state.
 pub(crate) fn wrong_balances(touched: &mut Touched) {
     change_accounts(touched, |account| account.balance += U256::from(1));
 }
 
-/// There is no such code.
+/// These code hashes have no code.
 fn wrong_codes(touched: &mut Touched) {
     change_accounts(touched, |account| account.code_hash = Some(Digest([7; 32])));
 }
 
-/// The contract's slot is written over, whatever it was: only the gas is another.
+/// The contract's slot is overwritten, whatever it was, so only the gas differs.
 fn empty_slots(touched: &mut Touched) {
     for (key, row) in &mut touched.rows {
         if matches!(key, StateKey::Slot(..)) {
@@ -76,7 +76,7 @@ fn empty_slots(touched: &mut Touched) {
     }
 }
 
-/// The first batches of a range tell the truth; then who has nothing is told to have something.
+/// The first batches of a range have true values. Later ones give an account to an address that has none.
 fn lies_later(touched: &mut Touched) {
     let is_late = |row: &Option<StateValue>| matches!(row, Some(StateValue::Account(it)) if it.nonce > 50);
     if touched.rows.iter().any(|(_, row)| is_late(row)) {
@@ -118,7 +118,7 @@ async fn wrong_values_are_charged_and_change_nothing() {
     }
 }
 
-/// Goal: where the values race against the reads, and what is executed goes into a hot cache, lies have the same end.
+/// Goal: lies change nothing even if the values race against the reads, and the executed rows go into a hot cache.
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_values_beside_reads_change_nothing() {
     for (_, lie) in LIES {
@@ -126,7 +126,7 @@ async fn wrong_values_beside_reads_change_nothing() {
     }
 }
 
-/// Goal: a liar gets one execution out of it, not one a batch.
+/// Goal: a liar costs one execution, not one for each batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_liar_is_believed_once() {
     let mut chain = Chain::telling(3, wrong_balances);

@@ -1,5 +1,5 @@
-//! Goal: hints outlive nodes that execute nothing. A node that applies deltas keeps those that a validator signed, and that validator
-//! answers for their worth.
+//! Goal: hints outlive nodes that execute nothing. A node that applies deltas keeps the hints that a validator signed,
+//! and that validator answers for their worth.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn hints(store: &Store, number: u64) -> Option<Blob> {
     store.blob(BlobKind::Hints, BatchNumber::new(number)).unwrap()
 }
 
-/// Follows a chain from one peer to the next, each in its mode; gives their stores and how the last one fared.
+/// Follows a chain from one peer to the next, each in its mode. Returns their stores, and the last node's status.
 async fn pass_on(chain: &Chain, modes: &[Mode]) -> (Vec<Store>, SyncStatus) {
     let hub = MemoryHub::new();
     let server = hub.join(peer(1), Arc::new(Honest(Arc::new(SyncServer::new(chain.store.clone())))));
@@ -52,7 +52,7 @@ async fn hints_live_on_in_every_mode() {
     assert!(status.hint_recall.is_some_and(|recall| recall > 0.9), "{status:#?}");
 }
 
-/// Goal: only a node that can try them keeps hints without a validator's signature.
+/// Goal: only a node that tries hints keeps those without a validator's signature.
 #[tokio::test(flavor = "multi_thread")]
 async fn hints_of_strangers_are_not_kept_untried() {
     for chain in [Chain::new(9), Chain::vouched(9, SecretKey::from_seed([99; 32]), None)] {

@@ -1,5 +1,5 @@
 //! Goal: whatever way a node takes, it passes its operator's waypoint or stops before it. A node that began from a snapshot
-//! leads others as it was led itself.
+//! serves others as it was served itself.
 
 use std::{
     sync::{
@@ -39,7 +39,7 @@ async fn start(hub: &MemoryHub, id: u8, store: &Store, mode: Mode, waypoint: Way
     Following::start_with(hub, peer(id), store.clone(), config, Some(waypoint), &[peer(of)]).await
 }
 
-/// Goal: a snapshot below, at or above the waypoint is taken as asked for, and what follows it.
+/// Goal: a snapshot below, at or above the waypoint is taken as asked for, with the batches behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leap_passes_the_waypoint_or_the_tail_does() {
     let chain = Chain::new(27);
@@ -69,7 +69,7 @@ async fn a_leap_passes_the_waypoint_or_the_tail_does() {
     }
 }
 
-/// Goal: the end of an epoch is a waypoint like any other, though its certificate says more than its header.
+/// Goal: the end of an epoch is a waypoint like any other, even though its certificate says more than its header.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leap_passes_a_waypoint_that_ends_an_epoch() {
     let chain = Chain::of_three_epochs();
@@ -109,8 +109,8 @@ async fn who_has_not_passed_the_waypoint_is_not_at_the_head() {
     assert_eq!(node.stop().await.unwrap().waypoint, None);
 }
 
-/// Goal: a node that a snapshot led over its waypoint starts again with it, although it has no header from there. One that was led
-/// there uncompared does not.
+/// Goal: a node that a snapshot led past its waypoint restarts with that waypoint, although it has no header from
+/// there. A node that was led there without the comparison does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_knows_whether_the_ledger_was_compared() {
     let mut chain = Chain::new(1);
@@ -143,7 +143,7 @@ async fn a_restart_knows_whether_the_ledger_was_compared() {
     restarted(&store, chain.waypoint(60)).unwrap();
 }
 
-/// Goal: one who knows nothing but the waypoint that such a node shows gets the genesis, the state and the ledger from it alone.
+/// Goal: a newcomer that knows only a waypoint gets the genesis, the state and the ledger from such a node alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_born_from_a_snapshot_introduces_others() {
     let mut chain = Chain::new(1);
@@ -174,7 +174,7 @@ async fn a_node_born_from_a_snapshot_introduces_others() {
     assert!(matches!(&unknown, SyncError::UnknownWaypoint { .. }), "{unknown}");
     assert!(unknown.to_string().contains("the header of batch 44 is not kept here"), "{unknown}");
 
-    // Its own first window of headers begins where the other's did.
+    // Its own first window of headers begins where the other node's did.
     let next = start(&hub, 4, &fresh(&chain), Mode::Snapshot, chain.waypoint(303), 2).await;
     next.reach(chain.head()).await;
     assert_eq!(next.stop().await.unwrap().snapshot.unwrap().number, BatchNumber::new(300));
@@ -197,7 +197,7 @@ async fn a_snapshot_that_nobody_can_prove_is_left_alone() {
     assert!(status.peers.iter().any(refused), "{status:#?}");
 }
 
-/// Knows nothing of what is before its snapshots.
+/// Knows nothing about batches before its snapshots.
 struct Forgetful(SyncServer);
 
 impl Handler for Forgetful {
@@ -222,8 +222,8 @@ impl Handler for Forgetful {
     }
 }
 
-/// Goal: a peer that shows the waypoint's ledger info with another genesis, or with one that is none, costs a newcomer one check. The
-/// first has lied, and is banned; nobody can tell that of the other, so it is asked no more.
+/// Goal: a peer that shows the waypoint's ledger info with another genesis, or with junk, costs a newcomer one check.
+/// The first peer has lied, and is banned. Junk cannot be judged, so its sender is not asked again.
 #[tokio::test(start_paused = true)]
 async fn a_false_genesis_costs_its_sender() {
     let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 1));
@@ -265,7 +265,7 @@ impl Handler for Mute {
     }
 }
 
-/// Goal: a peer that is there first and answers nothing keeps nobody who comes later from being asked.
+/// Goal: a peer that comes first and answers nothing does not keep later peers from being asked.
 #[tokio::test(start_paused = true)]
 async fn whoever_comes_is_asked_at_once() {
     let chain = Chain::new(3);
@@ -286,7 +286,7 @@ async fn whoever_comes_is_asked_at_once() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
-/// Goal: a newcomer among peers that send long false geneses waits for one check of these at most, and not for one of each.
+/// Goal: a newcomer among peers that send long false geneses waits for at most one check of them, not for one of each.
 #[tokio::test(start_paused = true)]
 async fn long_false_geneses_keep_no_newcomer_from_the_true_one() {
     let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 2_000));
@@ -309,7 +309,7 @@ async fn long_false_geneses_keep_no_newcomer_from_the_true_one() {
     assert!(banned <= 2, "{banned} were checked before it");
 }
 
-/// Serves its ledger, but for the genesis.
+/// Serves its ledger with another genesis.
 struct OtherGenesis {
     server: SyncServer,
     genesis: Blob,
@@ -336,7 +336,7 @@ impl Handler for OtherGenesis {
     }
 }
 
-/// Goal: that hostile peers were there first ends nothing; whoever comes later and knows is believed.
+/// Goal: hostile peers that come first end nothing; a later peer that knows the waypoint is believed.
 #[tokio::test(start_paused = true)]
 async fn whoever_knows_the_waypoint_may_come_late() {
     let (chain, other) = (Chain::new(3), Chain::with_accounts(3, 1));

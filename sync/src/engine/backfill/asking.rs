@@ -1,4 +1,4 @@
-//! Asking for the pieces of a backfill: how long each is, and which peer is asked.
+//! Requests for the pieces of a backfill: how long each piece is, and which peer is asked.
 
 use std::time::Duration;
 
@@ -17,19 +17,21 @@ use crate::{
     protocol::{RANGE_BYTES_MAX, RangeRequest, Request},
 };
 
-/// A range is as long as what its peer delivers in this time, for which the head may have to share the link.
+/// A range is as long as what its peer delivers in this time. The head may have to share the link for as long.
 const PIECE_SECONDS: f64 = 0.25;
-/// Compressed bytes of a range. At most, because a commit waits for its write; at least, because a request has its price.
+/// Bounds of a range in compressed bytes: a lower one because a request has its price, an upper one because a commit
+/// waits for its write.
 const PIECE_BYTES_MIN: f64 = 128e3;
 const PIECE_BYTES_MAX: f64 = 2e6;
-/// A peer is late once its answer takes this many times longer than expected, and [`LATE_MIN`] at least. Asking another peer costs the same
-/// bytes again, so a peer of the backfill gets more time than one that the head waits for.
+/// A peer is late once its answer takes this many times the expected time, and at least [`LATE_MIN`]. Asking another
+/// peer costs the same bytes again, so a peer of the backfill gets more time than one that the head waits for.
 const LATE_FACTOR: f64 = 4.0;
 const LATE_MIN: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// If one peer alone keeps all parts of the newest piece and is late with it, asks the others for the parts that they keep, and leaves
-    /// that peer alone for [`REST`]. So a peer that claims everything and sends nothing delays the others' parts once.
+    /// Handles a late answer for the newest piece, if no other peer keeps all parts of that piece. Asks the other peers
+    /// for the parts that they keep, and leaves the late peer alone for [`REST`]. So a peer that claims everything and
+    /// sends nothing delays the others once.
     pub(super) fn rest_late(&mut self, backlog: &[Backlog; 4], peers: &mut Vec<Holdings>, now: Instant) {
         let Some(newest) = self.backfill.pieces.iter().next() else { return };
         let State::Asked { peer: late, late_at } = newest.state else { return };
@@ -45,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// Whether the newest piece waits for a peer, and no connected one keeps it.
+    /// Whether the newest piece waits for a peer, and no connected peer keeps it.
     pub(super) fn is_unserved(&self, peers: &[Holdings]) -> bool {
         let newest = self.backfill.pieces.iter().next();
         newest.is_some_and(|piece| {
@@ -53,7 +55,7 @@ impl Engine {
         })
     }
 
-    /// Batches of a piece: a power of two, as many as the fastest peer sends in a moment.
+    /// Batches of a piece: a power of two, as many as the fastest peer sends in [`PIECE_SECONDS`].
     pub(super) fn past_batches(&self, peers: &[Holdings], now: Instant) -> u64 {
         let rates = peers.iter().filter_map(|peer| self.streams.links.rate(&peer.peer, now));
         let bytes_max = f64::from(self.config.range_bytes_max.get()).min(PIECE_BYTES_MAX);
@@ -63,7 +65,7 @@ impl Engine {
         1 << batches.ilog2()
     }
 
-    /// Asks for the pieces that nobody is asked for, each of the peer that is thought to answer first and has nothing else to do.
+    /// Asks for the pieces that need a request, each from the idle peer that is expected to answer first.
     pub(super) fn ask_past(&mut self, peers: &[Holdings], now: Instant) {
         let (backfill, streams) = (&mut self.backfill, &mut self.streams);
         if backfill.rest.end(now).is_some() {
@@ -73,7 +75,7 @@ impl Engine {
         for piece in backfill.pieces.wanted(now) {
             let bytes = (piece.span.batches() as f64 * backfill.batch_bytes) as u64;
             let is_free = |peer: &&Holdings| piece.span.is_kept_by(peer) && streams.links.is_idle(&peer.peer);
-            // What was asked for in vain goes to a peer that has delivered, if there is one: strangers may all be the same one.
+            // A late piece goes to a peer that has delivered, if one is free: all strangers may be the same peer.
             let is_late = matches!(piece.state, State::Asked { .. });
             let rank = |peer: &&Holdings| {
                 let expected = expected(&self.book, &streams.links, &peer.peer, (now, bytes));
@@ -90,7 +92,7 @@ impl Engine {
     }
 }
 
-/// How long an answer of some bytes takes, if a peer that fails at times is asked until it succeeds.
+/// How long an answer of `bytes` bytes is expected to take, including retries of a peer that fails at times.
 pub(super) fn expected(
     book: &PeerBook,
     links: &Links,
@@ -100,7 +102,7 @@ pub(super) fn expected(
     links.expected(peer, bytes).mul_f64(1.0 / book.reliability(peer, now).max(0.05))
 }
 
-/// How long a peer may take of which an answer is expected after some time.
+/// How long a peer may take before it is late, given its expected time.
 pub(super) fn late_after(expected: Duration) -> Duration {
     expected.mul_f64(LATE_FACTOR).max(LATE_MIN)
 }

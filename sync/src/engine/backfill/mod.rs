@@ -1,12 +1,12 @@
-//! [`Backfill`]: the history of a node that began at a state, newest first, while the head needs nothing.
+//! [`Backfill`]: fetches the history of a node that began at a state, newest first, while the head needs nothing.
 //!
 //! ```text
 //!  store's backlog ─▶ next_span ─▶ Pieces ─ request ─▶ peers ─ answer ─▶ check ─▶ store, newest first ─▶ the next backlog
 //!   (what is missing)  (what peers keep)                                            (one of each at a time)
 //! ```
-//! The head comes first. Nobody is asked while the node is behind, or a peer whose link has anything else under way; checks and writes
-//! wait until no other job runs. A request takes about a quarter of a second of its link. Where the backfill stands only the store knows: a
-//! kill costs what was not stored.
+//! The head comes first. While the node is behind, no peer is asked. A peer with any other request in flight is not
+//! asked either. Checks and writes wait until no other job runs. A request takes about a quarter of a second of its
+//! link. Only the store records the progress, so a kill costs what was not stored.
 
 mod asking;
 mod pieces;
@@ -44,34 +44,34 @@ use crate::{
     work::{Backfilled, PastRange},
 };
 
-/// Compressed bytes of a batch's parts before the first answer.
+/// Presumed compressed bytes of a batch's parts before the first answer.
 const BATCH_BYTES_UNKNOWN: f64 = 16e3;
-/// Certified batches ahead of the head up to which a node counts as being there.
+/// A node counts as being at the head while at most this many certified batches are ahead of it.
 const NEAR_BATCHES: u64 = 4;
-/// How long a peer that refused a range is asked for no other: it pruned that range, or has too much to do.
+/// How long a peer that refused a range gets no other request: it pruned that range, or is overloaded.
 const REST: Duration = Duration::from_secs(30);
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Backfill {
-    /// What the store lacks; none before it was looked at, and once the head leapt.
+    /// What the store lacks; `None` before the first look at it, and after a leap of the head.
     backlog: Option<[Backlog; 4]>,
     pieces: Pieces,
-    /// How often the head leapt: what was stored before a leap says nothing of the gap behind it.
+    /// Number of leaps of the head. What was stored before a leap says nothing about the gap behind it.
     leaps: u64,
-    /// Batches of the next pieces, at most: fewer once an answer ended early.
+    /// Most batches of the next pieces: fewer once an answer ended early.
     batches_max: u64,
-    /// Compressed bytes of a batch's parts, as the last answer had them.
+    /// Compressed bytes of a batch's parts, from the last answer.
     batch_bytes: f64,
-    /// The states before the first one that is known.
+    /// The states before the first known one.
     states: States,
-    /// Peers that refused a range, and until when they are left alone.
+    /// Peers that refused a range or were late with it, and until when they are left alone.
     resting: BTreeMap<PeerId, Instant>,
     rest: Rest,
     progress: Progress,
-    /// Whether batches were committed without parts that the node keeps, since it was looked at what is missing.
+    /// Whether batches were committed without parts that the node keeps, since the last look at what is missing.
     lacks: bool,
-    /// Whether something was missing by then.
+    /// Whether something was missing at the last look.
     is_missing: bool,
 }
 
@@ -94,14 +94,14 @@ impl Default for Backfill {
 }
 
 impl Backfill {
-    /// The head leapt, so the store has another gap: it is looked at anew.
+    /// Resets after a leap of the head: the store has another gap, so the next step looks at it anew.
     pub(super) fn leapt(&mut self) {
         (self.backlog, self.pieces) = (None, Pieces::default());
         self.states.leapt();
         self.leaps += 1;
     }
 
-    /// When a peer may be asked again, or any, or is late.
+    /// The next time at which a peer becomes late, a peer may be asked again, or the rest ends.
     pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         let late = self.pieces.next_late(now).into_iter().chain(self.states.next_late(now));
         let late = late.chain(self.rest.end(now));
@@ -120,7 +120,7 @@ impl Backfill {
 }
 
 impl Engine {
-    /// Goes on with the backfill as far as there is time to spare.
+    /// Continues the backfill if the head leaves time for it.
     pub(super) fn backfill(&mut self, now: Instant) {
         // A restore changes what is missing.
         if !self.config.history || self.restore.is_some() {
@@ -128,7 +128,7 @@ impl Engine {
         }
         self.backfill.resting.retain(|_, until| *until > now);
         if self.backfill.lacks && !self.is_behind() {
-            // Batches may come faster than an answer. So the pieces on their way end first, and then comes the new gap.
+            // Batches may come faster than answers. So the pieces in flight finish first, and then the new gap follows.
             self.backfill.pieces.cut_no_more();
             if self.backfill.pieces.is_empty() {
                 (self.backfill.lacks, self.backfill.backlog) = (false, None);
@@ -167,12 +167,12 @@ impl Engine {
         }
     }
 
-    /// Notes whether batches that were committed lack parts that the node keeps.
+    /// Records whether committed batches lack parts that the node keeps.
     pub(super) fn backfill_lacks(&mut self, lacks: bool) {
         self.backfill.lacks |= lacks;
     }
 
-    /// Notes that the head moved by some batches: one is news, and more are the end of catching up.
+    /// Records that the head moved by `batches` batches: one is news, and more are the end of catching up.
     pub(super) fn rest_for_head(&mut self, batches: u64, now: Instant) {
         if batches == 1 {
             self.backfill.rest.head_moved(now);
@@ -184,7 +184,7 @@ impl Engine {
         self.newest.since(self.head) > NEAR_BATCHES
     }
 
-    /// Takes an answer in, if it is still waited for, whoever of those that were asked sends it.
+    /// Takes an answer if its piece still waits for one. It may come from any of the peers that were asked.
     pub(super) fn past_arrived(
         &mut self,
         request: RangeRequest,
@@ -201,8 +201,8 @@ impl Engine {
         }
     }
 
-    /// A peer did not answer what the backfill asked: the piece is asked of another. One that refuses keeps its score. It pruned the range
-    /// since it told what it keeps, and is asked for that again. Returns whether that is all.
+    /// Handles a failed request of the backfill: the piece goes to another peer. A peer that refuses keeps its score.
+    /// It pruned the range after it reported it, so its summary expires. Returns whether nothing else is left to do.
     pub(super) fn past_failed(&mut self, about: About, peer: &PeerId, fault: &Fault, now: Instant) -> bool {
         match about {
             About::Past { request: RangeRequest { first, .. }, .. } => {
@@ -234,7 +234,7 @@ impl Engine {
         self.run(CheckPast { first, flight, at }, Job::CheckPast { answer, request, due, trust });
     }
 
-    /// An answer was checked: its peer is credited, or pays.
+    /// Takes the result of a check: the sender is credited, or pays.
     pub(super) fn past_checked(
         &mut self,
         check: CheckPast,
@@ -249,7 +249,7 @@ impl Engine {
                 self.backfill.pieces.want(first, |state| matches!(state, State::Checking));
                 let what = describe(first);
                 return match fault {
-                    // It may only be an epoch ahead: its next summary leads there.
+                    // The peer may only be an epoch ahead: its next summary leads there.
                     Fault::Unverified(_) => self.claimed(flight.peer, &what, &fault, now),
                     fault => self.punish(flight.peer, &what, &fault, now),
                 };
@@ -262,7 +262,7 @@ impl Engine {
         let is_short = range.last() < Some(piece.span.last);
         self.backfill.learn(&range, is_short);
         match is_short {
-            // What lies between it and what is stored must come first.
+            // The batches between its end and what is stored must come first.
             true => self.backfill.pieces.recut(first),
             false => self.backfill.pieces.checked(first, range, flight.peer),
         }
@@ -279,7 +279,7 @@ impl Engine {
         self.run(store, Job::Backfill(Some(range)));
     }
 
-    /// A piece was stored, or refused; or it was only looked at what is missing.
+    /// Takes the result of a store job. A piece was stored or refused, or the job only looked at what is missing.
     pub(super) fn past_stored(
         &mut self,
         store: StorePast,
@@ -319,7 +319,7 @@ impl Engine {
         self.backfill.progress.stored(batches, bytes, now);
         self.backfill.pieces.stored();
         if self.backfill.pieces.iter().next().is_some_and(|next| !next.span.is_next(&backlog)) {
-            // It met what was kept below a gap, or was pruned.
+            // The backfill met batches that were kept below a gap, or they were pruned.
             self.backfill.pieces = Pieces::default();
         }
         match Backlog::missing(&backlog) {
@@ -342,14 +342,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Batches per second, and the seconds until all are there at this rate.
+    /// Returns batches per second, and the seconds until none is missing at this rate.
     fn past_pace(&self, lowest: BatchNumber, wanted_from: BatchNumber, now: Instant) -> (f64, Option<f64>) {
         let (per_second, _) = self.backfill.progress.rates(now);
         let left = lowest.since(wanted_from) as f64;
         (per_second, (per_second > 0.0).then(|| left / per_second))
     }
 
-    /// The backfill for operators, while something is missing.
+    /// The backfill's status for operators, while something is missing.
     pub(super) fn backfill_status(&self, now: Instant) -> Option<BackfillStatus> {
         let (lowest, wanted_from) = Backlog::missing(self.backfill.backlog.as_ref()?)?;
         let (batches_per_second, eta_seconds) = self.past_pace(lowest, wanted_from, now);
@@ -371,7 +371,7 @@ impl Engine {
         next_span(backlog, &self.book.holdings(now)).is_some()
     }
 
-    /// Who is asked, or why the backfill waits.
+    /// Says which peers are asked, or why the backfill waits.
     fn backfill_reason(&self, now: Instant) -> String {
         if self.is_behind() || self.restore.is_some() {
             return "the head comes first".into();
@@ -401,7 +401,7 @@ impl Engine {
     }
 }
 
-/// Describes a piece, for reasons.
+/// Describes a piece, for use in reasons.
 pub(super) fn describe(first: BatchNumber) -> String {
     format!("batches of the backfill from {first} on")
 }

@@ -1,4 +1,4 @@
-//! [`Pieces`]: the ranges of a backfill on their way, newest first.
+//! [`Pieces`]: the ranges of a backfill in flight, newest first.
 //!
 //! ```text
 //!  Wanted ─▶ Asked ─▶ Arrived ─▶ Checking ─▶ Checked ─▶ Storing      in any order up to Checked; then the newest first, one at a time
@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use super::span::Span;
 use crate::{engine::streams::Flight, protocol::RangeRequest, work::PastRange};
 
-/// Ranges on their way at once: as many peers serve side by side.
+/// Most ranges in flight: this many peers serve side by side.
 const PIECES_MAX: usize = 8;
-/// Bytes of answers that wait to be checked or stored, beyond which only the newest range is asked for.
+/// Bytes of answers that wait to be checked or stored. Beyond this, only the newest range is asked for.
 const HELD_BYTES_MAX: u64 = 16 << 20;
 
-/// A range on its way.
+/// A range in flight.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) span: Span,
@@ -27,9 +27,9 @@ pub(super) struct Piece {
 
 #[derive(Debug)]
 pub(super) enum State {
-    /// Nobody is asked.
+    /// No peer is asked.
     Wanted,
-    /// This peer is. From some moment on it is late, and another one may be asked in its place.
+    /// This peer is asked. From `late_at` on it is late, and another peer may be asked instead.
     Asked {
         peer: PeerId,
         late_at: Instant,
@@ -53,23 +53,23 @@ pub(super) struct Arrived {
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     pieces: VecDeque<Piece>,
-    /// What is to be cut into pieces below them.
+    /// The span below the pieces that is not cut yet.
     rest: Option<Span>,
 }
 
 impl Pieces {
-    /// Begins with a span of which nothing is asked for.
+    /// Begins with a span that was not asked for yet.
     pub(super) fn of(span: Option<Span>) -> Pieces {
         Pieces { pieces: VecDeque::new(), rest: span }
     }
 
-    /// Whether nothing is on its way, and nothing is to come.
+    /// Whether no piece is in flight, and none is to come.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.rest.is_none()
     }
 
-    /// Cuts pieces of `batches` batches, as long as there is room for more. They end at multiples of it, as followers' requests do, so that
-    /// a peer makes each answer once for all of them.
+    /// Cuts pieces of `batches` batches while there is room for more. Each begins at a multiple of `batches`, as
+    /// followers' requests do, so that a peer makes each answer once for all of them.
     pub(super) fn cut(&mut self, batches: u64) {
         while let Some(rest) = self.rest.filter(|_| self.pieces.len() < PIECES_MAX) {
             let first = rest.last.before(rest.last.get() % batches.max(1)).max(rest.first);
@@ -79,23 +79,23 @@ impl Pieces {
         }
     }
 
-    /// Leaves what is not cut yet to a later look at what is missing.
+    /// Leaves the span that is not cut yet to a later look at what is missing.
     pub(super) fn cut_no_more(&mut self) {
         self.rest = None;
     }
 
-    /// The piece that begins here.
+    /// The piece whose first batch is `first`.
     pub(super) fn get_mut(&mut self, first: BatchNumber) -> Option<&mut Piece> {
         self.pieces.iter_mut().find(|piece| piece.span.first == first)
     }
 
-    /// All of them, newest first.
+    /// All pieces, newest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.iter()
     }
 
-    /// The pieces to ask for, because nobody is asked or who is, is late. Newest first, as far as there is memory for their answers. The
-    /// newest is always among them: the others wait for it.
+    /// The pieces to ask for, newest first: no peer is asked, or the asked one is late. Memory for their answers bounds
+    /// their number, but always allows the newest: the others wait for it.
     pub(super) fn wanted(&mut self, now: Instant) -> impl Iterator<Item = &mut Piece> {
         let held = self.pieces.iter().map(|piece| match &piece.state {
             State::Arrived(arrived) => arrived.answer.len() as u64,
@@ -111,7 +111,7 @@ impl Pieces {
         })
     }
 
-    /// When the next peer is late.
+    /// When the next asked peer becomes late.
     pub(super) fn next_late(&self, now: Instant) -> Option<Instant> {
         let late = self.pieces.iter().filter_map(|piece| match piece.state {
             State::Asked { late_at, .. } => Some(late_at),
@@ -130,7 +130,7 @@ impl Pieces {
         }
     }
 
-    /// A piece passed its check, unless it was cut anew meanwhile.
+    /// Records that a piece passed its check, unless it was cut anew meanwhile.
     pub(super) fn checked(&mut self, first: BatchNumber, range: PastRange, from: PeerId) {
         if let Some(piece) = self.get_mut(first).filter(|piece| matches!(piece.state, State::Checking)) {
             piece.state = State::Checked(Box::new(range), from);
@@ -155,14 +155,14 @@ impl Pieces {
         self.pieces.truncate(index);
     }
 
-    /// A piece is wanted again, if it is in this state: what came of it is of no use.
+    /// Sets a piece back to wanted if `is_it` holds for its state: its result is of no use.
     pub(super) fn want(&mut self, first: BatchNumber, is_it: impl Fn(&State) -> bool) {
         if let Some(piece) = self.get_mut(first).filter(|piece| is_it(&piece.state)) {
             piece.state = State::Wanted;
         }
     }
 
-    /// The newest piece is stored.
+    /// Removes the newest piece, which is stored.
     pub(super) fn stored(&mut self) {
         self.pieces.pop_front();
     }

@@ -1,22 +1,22 @@
-//! [`Progress`]: how fast a backfill goes, and when the log is told.
+//! [`Progress`]: how fast a backfill goes, and when to log it.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// The time that a rate is of.
+/// The time that a rate covers.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// How many samples of the rate are kept.
+/// Most samples kept for the rate.
 const SAMPLES_MAX: usize = 64;
-/// The log is told no more often.
+/// Least time between two log lines.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// The batches and bytes that were stored, as long as something is missing.
+/// The batches and bytes stored while something is missing.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     batches: u64,
     bytes: u64,
-    /// Moments, with the batches and bytes that had been stored by then; oldest first.
+    /// Times, with the batches and bytes stored by then; oldest first.
     samples: VecDeque<(Instant, u64, u64)>,
     logged_at: Option<Instant>,
 }
@@ -27,7 +27,7 @@ impl Progress {
         Progress { samples: VecDeque::from([(now, 0, 0)]), logged_at: Some(now), ..Progress::default() }
     }
 
-    /// Notes what was stored.
+    /// Records what was stored.
     pub(super) fn stored(&mut self, batches: u64, bytes: u64, now: Instant) {
         (self.batches, self.bytes) = (self.batches + batches, self.bytes + bytes);
         let is_old = |at: Instant| now.saturating_duration_since(at) > RATE_WINDOW;
@@ -37,7 +37,7 @@ impl Progress {
         self.samples.push_back((now, self.batches, self.bytes));
     }
 
-    /// Batches and bytes per second of late; 0 if none were stored for as long as [`RATE_WINDOW`].
+    /// Recent batches and bytes per second; 0 if none were stored within [`RATE_WINDOW`].
     pub(super) fn rates(&self, now: Instant) -> (f64, f64) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let before = self.samples.iter().rfind(|(at, ..)| age(at) >= RATE_WINDOW).or(self.samples.front());
@@ -46,7 +46,7 @@ impl Progress {
         ((self.batches - batches) as f64 / seconds, (self.bytes - bytes) as f64 / seconds)
     }
 
-    /// Whether it is time to tell the log.
+    /// Whether a log line is due. If so, counts it as written.
     pub(super) fn is_log_due(&mut self, now: Instant) -> bool {
         let is_due = self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_EVERY);
         if is_due {
@@ -60,7 +60,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// Goal: rates are of the last seconds, and end at zero; the log is told every ten of them.
+    /// Goal: rates cover the last seconds and end at zero; a log line is due every ten seconds.
     #[test]
     fn rates_are_of_the_last_seconds() {
         let start = Instant::now();

@@ -1,15 +1,15 @@
-//! [`Rest`]: while the head moves, the backfill leaves links and cores to it for most of the time.
+//! [`Rest`]: the pauses of the backfill. While the head moves, they leave links and cores to it most of the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The head moves if a batch was committed within this time.
+/// The head counts as moving if a batch was committed within this time.
 const MOVING: Duration = Duration::from_secs(2);
-/// After an answer, its check and its write the backfill rests for this many times as long as each took, so that three batches in four meet
-/// none of them.
+/// After an answer, its check and its write, the backfill rests for this many times as long as each took. So three
+/// batches in four meet none of them.
 const FACTOR: u32 = 3;
-/// Each counts as if it took at most this time: who holds answers back gains no longer rest.
+/// Each counts as at most this long, so a peer that holds answers back gains no longer rest.
 const TOOK_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
@@ -21,19 +21,19 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// The head moved by one batch.
+    /// Records that the head moved by one batch.
     pub(super) fn head_moved(&mut self, now: Instant) {
         self.moved_at = Some(now);
     }
 
-    /// An answer came after this time. Others may have come side by side with it.
+    /// Rests after an answer that took this long. Answers may come side by side, so their rests overlap.
     pub(super) fn answered(&mut self, took: Duration, now: Instant) {
         if self.is_moving(now) {
             self.until = self.until.max(Some(now + took.min(TOOK_MAX) * FACTOR));
         }
     }
 
-    /// Work on an answer took this time.
+    /// Rests after work on an answer that took this long. These rests add up.
     pub(super) fn worked(&mut self, took: Duration, now: Instant) {
         if self.is_moving(now) {
             self.until = self.until.max(Some(now)).map(|until| until + took.min(TOOK_MAX) * FACTOR);
@@ -44,7 +44,7 @@ impl Rest {
         self.moved_at.is_some_and(|at| now.saturating_duration_since(at) < MOVING)
     }
 
-    /// When it ends, if it lasts.
+    /// When the rest ends, if it lasts.
     pub(super) fn end(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| *until > now)
     }

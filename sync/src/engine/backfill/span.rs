@@ -1,5 +1,5 @@
-//! [`next_span`]: which batches a backfill fetches next, and which parts of them, as a pure function of what is missing and of what peers
-//! keep.
+//! [`next_span`]: decides which batches, and which of their parts, a backfill fetches next. It is a pure function of
+//! what is missing and of what peers keep.
 
 use std::cmp::Reverse;
 
@@ -8,13 +8,13 @@ use slipstream_types::BatchNumber;
 
 use crate::{peers::Holdings, protocol::Parts};
 
-/// The parts that a backfill fetches, in the order of a store's backlog. Batches may lack hints, so those come with deltas and are no
-/// reason to ask.
+/// The parts that a backfill fetches, in the order of a store's backlog. Batches may lack hints, so hints come with
+/// deltas and are no reason to ask.
 const PARTS: [Parts; 3] = [Parts::BODY, Parts::RECEIPTS, Parts::DELTA];
-/// The place of hints in a backlog.
+/// The index of hints in a backlog.
 const HINTS: usize = 3;
 
-/// Batches, from the first to the last, that lack the same parts.
+/// Consecutive batches that lack the same parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub(super) first: BatchNumber,
@@ -23,7 +23,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// How many batches it has.
+    /// Number of batches.
     pub(super) fn batches(&self) -> u64 {
         self.last.since(self.first) + 1
     }
@@ -36,7 +36,8 @@ impl Span {
         peer.head >= self.last && PARTS.iter().zip(&peer.from).all(is_kept)
     }
 
-    /// Whether it lies right below what is stored of each of its parts, or below what was before the last batches came without them.
+    /// Whether it lies right below what is stored of each of its parts, or below what was stored before the last
+    /// batches came without them.
     pub(super) fn is_next(&self, backlog: &[Backlog; 4]) -> bool {
         let is_next = |(part, of_part): (&Parts, &Backlog)| {
             let firsts = [Some(of_part.lowest), of_part.kept.map(|(first, _)| first)];
@@ -46,7 +47,8 @@ impl Span {
     }
 }
 
-/// The newest missing batches that some peer keeps: with as many of their parts as one peer has, and as far down as a peer has those.
+/// Returns the newest missing batches that a peer keeps: with as many parts as one peer has, and as far down as a peer
+/// has those parts.
 pub(super) fn next_span(backlog: &[Backlog; 4], peers: &[Holdings]) -> Option<Span> {
     let spans = peers.iter().filter_map(|peer| span_of(backlog, peer));
     spans.max_by_key(|span| (span.last, span.parts.0.count_ones(), Reverse(span.first)))
@@ -65,7 +67,7 @@ fn span_of(backlog: &[Backlog; 4], peer: &Holdings) -> Option<Span> {
     let mut span = Span { first: BatchNumber::GENESIS, last, parts: Parts(0) };
     for (part, of_part, first) in missing() {
         if of_part.lowest <= last {
-            // Below, this part is missing too.
+            // Below `lowest`, this part is missing too.
             span.first = span.first.max(of_part.lowest);
             continue;
         }
@@ -85,7 +87,8 @@ mod tests {
     use super::*;
     use crate::engine::rig::{A, B};
 
-    /// Everything is stored from the first batch on and wanted from the second, of bodies, receipts, deltas and hints.
+    /// A backlog of bodies, receipts, deltas and hints; each is given by its lowest stored batch and its first wanted
+    /// one.
     fn backlog(of_parts: [(u64, u64); 4]) -> [Backlog; 4] {
         of_parts.map(|(lowest, wanted_from)| Backlog {
             kind: BlobKind::Body,
@@ -115,7 +118,7 @@ mod tests {
         assert_eq!(next([(1, 1); 4]), None);
         assert_eq!(next([(501, 501), (501, 401), (501, 1), (501, 501)]), span(401, 500, &ALL[1..3]));
         assert_eq!(next([(501, 501), (401, 401), (401, 1), (501, 501)]), span(1, 400, &ALL[2..3]));
-        // Bodies come first alone, until the others are missing too.
+        // Bodies come alone at first, until the other parts are missing too.
         assert_eq!(next([(501, 1), (301, 1), (301, 1), (301, 1)]), span(301, 500, &ALL[..1]));
         assert_eq!(next([(301, 1), (301, 1), (301, 1), (400, 1)]), span(1, 300, &ALL));
     }
@@ -127,7 +130,7 @@ mod tests {
         assert_eq!(next_span(&backlog, &[keeps([Some(1); 3])]), span(78, 500, &ALL));
     }
 
-    /// Goal: as long as one peer has all parts it is asked for all; then comes what others have, part by part.
+    /// Goal: while one peer has all parts, it is asked for all. Then each part comes from the peers that keep it.
     #[test]
     fn peers_that_keep_less_serve_what_they_keep() {
         let (all, bodies) = (keeps([Some(300); 3]), keeps([Some(1), Some(1), None]));

@@ -1,4 +1,4 @@
-//! The past states of a backfill: reverse deltas, one after the other, each of one peer.
+//! The past states of a backfill: reverse deltas, one after the other, each from one peer.
 
 use slipstream_network::PeerId;
 use slipstream_storage::{Backlog, StateBacklog};
@@ -24,22 +24,22 @@ use crate::{
 
 /// A peer's first known state rises with its head. So the node asks for a state this many batches above the one in the peer's summary.
 const MARGIN_BATCHES: u64 = 16;
-/// The place of deltas in a store's backlog.
+/// The index of deltas in a store's backlog.
 const DELTAS: usize = 2;
 
-/// How far the past states are.
+/// Progress of the past states.
 #[derive(Debug, Default)]
 pub(super) struct States {
-    /// None until the store was looked at, and once the head leapt.
+    /// `None` before the first look at the store, and after a leap of the head.
     pub(super) backlog: Option<StateBacklog>,
     step: Option<Step>,
-    /// No older state can be added, until the head leaps.
+    /// Whether no older state can be added until the head leaps.
     is_over: bool,
-    /// Whether the worker has memory for them.
+    /// Whether the worker holds memory for past states.
     is_open: bool,
 }
 
-/// The reverse delta that is under way.
+/// The reverse delta in flight.
 #[derive(Debug)]
 enum Step {
     Asked { peer: PeerId, from: BatchNumber, to: BatchNumber, late_at: Instant },
@@ -48,12 +48,12 @@ enum Step {
 }
 
 impl States {
-    /// The head leapt: the states that are known now are others.
+    /// Resets after a leap of the head: other states are known now.
     pub(super) fn leapt(&mut self) {
         *self = States { is_open: self.is_open, ..States::default() };
     }
 
-    /// When the peer that is asked is late.
+    /// When the asked peer becomes late.
     pub(super) fn next_late(&self, now: Instant) -> Option<Instant> {
         match self.step {
             Some(Step::Asked { late_at, .. }) if late_at > now => Some(late_at),
@@ -61,15 +61,15 @@ impl States {
         }
     }
 
-    /// How many states are missing.
+    /// Number of missing states.
     pub(super) fn left(&self) -> u64 {
         let backlog = self.backlog.filter(|backlog| backlog.next.is_some() && !self.is_over);
         backlog.map_or(0, |backlog| backlog.lowest.since(backlog.wanted_from))
     }
 }
 
-/// The peer to ask for the next reverse delta, and the batch that this leads to: the lowest that a peer knows, of peers that have delivered
-/// if there are any, and of the one with the lowest rank.
+/// Returns the peer to ask for the next reverse delta, and the batch that it leads to. Prefers peers that have
+/// delivered, then the lowest batch that a peer knows, then the lowest rank.
 fn next_step<R: Ord>(
     backlog: &StateBacklog,
     peers: &[Holdings],
@@ -87,7 +87,7 @@ fn next_step<R: Ord>(
 }
 
 impl Engine {
-    /// Goes on with the past states, once the deltas of the range are here.
+    /// Continues with the past states once the deltas of the range are here.
     pub(super) fn backfill_states(&mut self, blobs: &[Backlog], peers: &[Holdings], now: Instant) {
         let backfill = &mut self.backfill;
         let states = &mut backfill.states;
@@ -135,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// Has the worker free the memory for past states, if it has any.
+    /// Makes the worker free its memory for past states, if it holds any.
     pub(super) fn close_states(&mut self) {
         if std::mem::take(&mut self.backfill.states.is_open) {
             let leaps = self.backfill.leaps;
@@ -143,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// Takes a reverse delta in, if it is still waited for, whoever of those that were asked sends it.
+    /// Takes a reverse delta if the step still waits for one. It may come from any of the peers that were asked.
     pub(in crate::engine) fn states_arrived(&mut self, flight: Flight, answer: Vec<u8>, at: Instant) {
         self.backfill.rest.answered(at.saturating_duration_since(flight.sent.at), at);
         let step = &mut self.backfill.states.step;
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// A peer did not answer: another one is asked, or this one for another range.
+    /// Handles a peer that did not answer: another peer is asked, or this one for another range.
     pub(super) fn states_failed(&mut self, peer: &PeerId) {
         let step = &mut self.backfill.states.step;
         if matches!(step, Some(Step::Asked { peer: asked, .. }) if asked == peer) {
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// The past states for operators, while some are missing that a connected peer knows.
+    /// The status of the past states for operators, while a connected peer knows some that are missing.
     pub(crate) fn past_states_status(&self, now: Instant) -> Option<PastStatesStatus> {
         let states = &self.backfill.states;
         let backlog = states.backlog.filter(|_| states.left() > 0)?;
@@ -177,7 +177,7 @@ impl Engine {
         Some(PastStatesStatus { wanted_from: backlog.wanted_from, lowest: backlog.lowest, reason })
     }
 
-    /// A reverse delta was added, or is false, which its peer pays.
+    /// Takes the result of a reverse delta: it was added, or it is false and its sender pays.
     pub(in crate::engine) fn states_stored(
         &mut self,
         store: StoreStates,
@@ -205,5 +205,5 @@ impl Engine {
     }
 }
 
-/// Names what is asked for, for reasons.
+/// Names the request, for use in reasons.
 pub(in crate::engine) const REVERSE_DELTA: &str = "reverse delta";

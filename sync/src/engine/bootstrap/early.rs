@@ -1,6 +1,7 @@
-//! [`Early`]: answers for a restore that came before what they are checked by.
+//! [`Early`]: answers for a restore that came before the data that verifies them.
 //!
-//! Offer, headers and the first chunks are asked for at once, as each of them in its turn would cost a round trip.
+//! The node asks for offer, headers and the first chunks at once, because each of them in its turn would cost a round
+//! trip.
 
 use slipstream_storage::Span;
 use slipstream_types::Path;
@@ -11,13 +12,14 @@ use crate::{engine::streams::Flight, protocol::Request};
 /// Answers that came before the restore began.
 #[derive(Debug, Default)]
 pub(super) struct Early {
-    /// The ranges that may be asked for before the restore begins. Empty for a restore that is taken up, whose ranges are still unknown.
+    /// The ranges that may be asked for before the restore begins. Empty for a resumed restore, whose ranges are still
+    /// unknown.
     spans: Vec<Span>,
     headers: Option<(Flight, Vec<u8>)>,
     chunks: Vec<EarlyChunk>,
 }
 
-/// A chunk that nobody looked at yet.
+/// A chunk before its check.
 #[derive(Debug)]
 pub(in crate::engine) struct EarlyChunk {
     pub(in crate::engine) first: Path,
@@ -28,7 +30,7 @@ pub(in crate::engine) struct EarlyChunk {
 }
 
 impl EarlyChunk {
-    /// The paths that were asked for.
+    /// The requested paths.
     pub(super) fn span(&self) -> Span {
         let last = match &self.request {
             Request::Chunk { last, .. } => *last,
@@ -64,14 +66,15 @@ impl Early {
         self.chunks.iter().any(|chunk| chunk.first == *first)
     }
 
-    /// Bytes of so many chunks that are wanted, those that came among them: the others are as long as they may be.
+    /// Bytes of `wanted` chunks: those that came count as they are, the others as the longest allowed.
     pub(super) fn bytes_of(&self, wanted: usize, bytes_max: u32) -> u64 {
         let came: u64 = self.chunks.iter().map(|chunk| chunk.answer.len() as u64).sum();
         let others = wanted.saturating_sub(self.chunks.len()) as u64;
         came + others * u64::from(bytes_max)
     }
 
-    /// Keeps a chunk. How many are asked for bounds their bytes: none is dropped, to be asked for again and again.
+    /// Keeps a chunk. The number of requests bounds the bytes of chunks. So none is dropped, to be requested again and
+    /// again.
     pub(super) fn keep_chunk(&mut self, chunk: EarlyChunk) {
         if !self.has_chunk(&chunk.first) {
             self.chunks.push(chunk);

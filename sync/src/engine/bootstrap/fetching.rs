@@ -1,4 +1,4 @@
-//! [`Fetching`]: how far a restore is, and how long the rest of it is thought to be.
+//! [`Fetching`]: how far a restore is, and how long the rest is expected to take.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{engine::stages::IDLE_AFTER, status::SnapshotStatus, work::Progress};
 #[derive(Clone, Debug)]
 pub(super) struct Fetching {
     pub(super) progress: Progress,
-    /// Share that was done when it began: a resumed one did not get it at this rate.
+    /// Share that was done when it began: a resumed restore did not get it at this rate.
     share_before: f64,
 }
 
@@ -29,8 +29,8 @@ impl Fetching {
         self.progress.share - self.share_before
     }
 
-    /// Seconds until it is through, if `before` of it was done so many seconds ago; `moved` tells whether anything came since. Code comes
-    /// last, and no share tells of it.
+    /// Seconds until it is complete, if the share `before` was done `seconds` ago. `moved` says whether anything came
+    /// since. Code comes last, and no share covers it.
     pub(super) fn seconds_left(&self, before: Option<f64>, seconds: f64, moved: bool) -> f64 {
         let done = self.progress.share - before.unwrap_or(self.share_before);
         let left = 1.0 - self.progress.share;
@@ -46,7 +46,7 @@ impl Fetching {
         let (progress, done) = (&self.progress, self.done());
         let elapsed = age.as_secs_f64().max(1e-3);
         let rows_total = if progress.share > 0.001 { progress.rows as f64 / progress.share } else { 0.0 };
-        // If a restore stands still, its rate since the beginning means nothing.
+        // While a restore stands still, its rate since the beginning means nothing.
         let is_moving = done > 0.0 && idle < IDLE_AFTER;
         SnapshotStatus {
             number: progress.number,
@@ -62,14 +62,14 @@ impl Fetching {
 }
 
 impl Bootstrap {
-    /// Rows that the state is known to have by those that were proved; none while they are too few to tell.
+    /// Rows of the state, extrapolated from those that were proved; `None` while they are too few.
     pub(in crate::engine) fn known_rows(&self) -> Option<f64> {
         let progress = &self.fetching().filter(|fetching| fetching.progress.share > 0.001)?.progress;
         Some(progress.rows as f64 / progress.share)
     }
 
-    /// Bytes that a chunk of a range is thought to have: paths are hashes, so a range has its share of everything. A range within one
-    /// account is part of one that was too long for a chunk, so its chunk is thought to be as long as the longest.
+    /// Expected bytes of a range's chunk. Paths are hashes, so a range has its share of everything. A range within one
+    /// account is part of one that was too long for a chunk, so its chunk counts as the longest so far.
     pub(super) fn chunk_bytes(&self, span: Span) -> u64 {
         let bytes_max = u64::from(self.chunk_bytes_max());
         if span.is_within_account() {

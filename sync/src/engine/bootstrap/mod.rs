@@ -1,10 +1,11 @@
-//! [`Bootstrap`]: a snapshot is restored from all peers that serve it.
+//! [`Bootstrap`]: restores a snapshot from all peers that serve it.
 //!
 //! ```text
 //!  Asking ── offer, headers ─▶ Beginning ─▶ Fetching ── siblings of older rows, chunks; then code ─▶ Finishing
 //! ```
-//! Answers are checked in this order. A new restore asks for offer, headers and first chunks at once, because it knows its ranges
-//! beforehand. Restored rows survive a crash and a change of the target. After every job the worker tells what is missing.
+//! Answers are checked in this order. A new restore asks for offer, headers and first chunks at once, because it knows
+//! its ranges beforehand. Restored rows survive a crash and a change of the target. After every job the worker reports
+//! what is missing.
 
 mod early;
 mod fetching;
@@ -36,58 +37,58 @@ use crate::{
     work::{Progress, RANGE_DELTA_RANGES_BITS},
 };
 
-/// Headers fetched with a snapshot: BLOCKHASH reaches back this far.
+/// Headers fetched with a snapshot, because BLOCKHASH reaches back this far.
 const TAIL_HEADERS: u64 = 256;
-/// How often a restore is compared with ways of peers that have delivered.
+/// How often a restore is compared with the ways of peers that have delivered.
 pub(super) const COMPARE: Duration = Duration::from_secs(3);
-/// The share of a restore from which on its rate shows.
+/// A restore's rate is meaningful from this share on.
 const SHOWN_SHARE: f64 = 0.01;
-/// A restore under way.
+/// A restore in progress.
 #[derive(Debug)]
 pub(super) struct Bootstrap {
     beginning: Beginning,
     began: Instant,
     /// When the last answer for it passed its checks.
     moved_at: Instant,
-    /// How long it is before it is looked at how fast it gets on.
+    /// Time between two judgements of its speed.
     patience: Duration,
-    /// Since when that counts, and the share that was done then; none before it had begun.
+    /// When the current judgement began, and the share that was done then; `None` if no rows could come yet.
     pace: (Instant, Option<f64>),
     /// When its rate was last compared with another way's.
     compared_at: Instant,
-    /// Bytes that came and passed their checks.
+    /// Bytes of rows that passed their checks.
     bytes: u64,
-    /// Bytes of the chunks that came, and the share of all paths that was asked for with them; checked or not.
+    /// Bytes of the chunks that came, checked or not, and their share of all paths.
     arrived: (u64, f64),
-    /// Bytes of the longest of them.
+    /// Bytes of the longest of these chunks.
     longest: u64,
     suppliers: Suppliers,
-    /// How what lies behind it is fetched, once that is asked for.
+    /// The plan for the batches behind it, once they are asked for.
     pub(super) behind: Option<Plan>,
     state: State,
 }
 
-/// The inputs of a restore's beginning.
+/// The inputs of a new restore.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning {
     /// Number of the snapshot's batch.
     pub(super) number: BatchNumber,
-    /// If it takes what changed since the head, and not all rows.
+    /// The base, if it takes the changes since the head; `None` if it takes all rows.
     pub(super) range_delta: Option<Base>,
-    /// The operator's waypoint, if it lies on the way there.
+    /// The operator's waypoint, if it lies above the head and not above the snapshot.
     pub(super) passing: Option<BatchNumber>,
     /// Whether no rows of any snapshot are here, so that its ranges are known before it begins.
     pub(super) is_new: bool,
-    /// Bytes that it is thought to take.
+    /// Bytes that it is expected to take.
     pub(super) bytes: f64,
-    /// Whether batches under way were dropped for it, on the word of strangers alone.
+    /// Whether batches in flight were dropped for it on the word of strangers alone.
     pub(super) is_on_word: bool,
 }
 
 /// The base of a range delta.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Base {
-    /// The batch after which changes are asked for; at or below the head.
+    /// The batch whose later changes are asked for; at or below the head.
     pub(super) from: BatchNumber,
     /// Number of the node's head.
     pub(super) head: BatchNumber,
@@ -107,9 +108,9 @@ enum State {
 
 #[derive(Debug)]
 struct Asking {
-    /// None until an offer passed its checks.
+    /// `None` until an offer passed its checks.
     offered: Option<Box<Offered>>,
-    /// A peer that has the snapshot does not give its offer.
+    /// Whether a peer that has the snapshot refused its offer.
     is_offer_refused: bool,
     early: Early,
 }
@@ -123,7 +124,7 @@ struct Offered {
 }
 
 impl Bootstrap {
-    /// A restore that may go without a good answer for `patience`.
+    /// Begins a restore whose speed is judged every `patience`.
     pub(super) fn new(beginning: Beginning, patience: Duration, now: Instant) -> Self {
         let spans = match beginning.range_delta {
             Some(_) => Span::divided(RANGE_DELTA_RANGES_BITS),
@@ -151,12 +152,12 @@ impl Bootstrap {
         self.beginning.number
     }
 
-    /// If it takes what changed since the head, and not all rows.
+    /// The base, if it takes the changes since the head; `None` if it takes all rows.
     pub(super) fn range_delta(&self) -> Option<Base> {
         self.beginning.range_delta
     }
 
-    /// The first header that is fetched with it.
+    /// The first header that the restore fetches.
     fn first_header(&self) -> BatchNumber {
         match self.beginning.range_delta {
             Some(Base { head, .. }) => head.next(),
@@ -164,7 +165,7 @@ impl Bootstrap {
         }
     }
 
-    /// Whether a key is its own, so that it goes when the restore does.
+    /// Whether a key belongs to restores, so that it is dropped with the restore.
     pub(super) fn owns(key: &Key) -> bool {
         matches!(key, Key::Offer | Key::Headers | Key::Siblings(_) | Key::Chunk(_) | Key::Codes)
     }
@@ -183,17 +184,17 @@ impl Bootstrap {
         }
     }
 
-    /// Whether an answer of this key came already, and waits for the restore to begin.
+    /// Whether an answer of this key has arrived and waits for the restore to begin.
     pub(super) fn has_early(&self, key: &Key) -> bool {
         matches!((key, self.early()), (Key::Chunk(first), Some(early)) if early.has_chunk(first))
     }
 
-    /// Whether everything is here and only has to become the state.
+    /// Whether all data is here and only has to become the state.
     pub(super) fn is_finishing(&self) -> bool {
         matches!(self.state, State::Finishing(_))
     }
 
-    /// Takes in an offer. Returns the headers that came before it.
+    /// Takes an offer. Returns the headers that came before it.
     pub(super) fn offered(
         &mut self,
         answer: &[u8],
@@ -209,7 +210,7 @@ impl Bootstrap {
         Ok(asking.early.take_headers())
     }
 
-    /// The snapshot's certificate, between its offer and its beginning.
+    /// The snapshot's certificate, from the offer until the restore begins.
     pub(super) fn certificate(&self) -> Option<&Certificate> {
         match &self.state {
             State::Asking(Asking { offered: Some(offered), .. }) => Some(&offered.certificate),
@@ -217,25 +218,26 @@ impl Bootstrap {
         }
     }
 
-    /// A peer that has the snapshot does not give its offer.
+    /// Records that a peer that has the snapshot refused its offer.
     pub(super) fn offer_refused(&mut self) {
         if let State::Asking(asking) = &mut self.state {
             asking.is_offer_refused = true;
         }
     }
 
-    /// Whether batches under way were dropped for it, on the word of strangers alone.
+    /// Whether batches in flight were dropped for it on the word of strangers alone.
     pub(super) fn is_on_word(&self) -> bool {
         self.beginning.is_on_word
     }
 
-    /// Whether peers that have the snapshot cannot show that its ledger passes through the waypoint: they may have begun behind it.
+    /// Whether peers that have the snapshot cannot prove that its ledger passes through the waypoint: they may have
+    /// begun behind it.
     pub(super) fn is_unproved(&self) -> bool {
         let is_refused = |asking: &Asking| asking.offered.is_none() && asking.is_offer_refused;
         self.beginning.passing.is_some() && matches!(&self.state, State::Asking(asking) if is_refused(asking))
     }
 
-    /// Keeps headers that cannot be checked yet; gives them back if they can be.
+    /// Keeps headers that cannot be checked yet. Returns headers that can be.
     pub(super) fn keep_headers(&mut self, flight: &Flight, answer: Vec<u8>) -> Option<Vec<u8>> {
         match &mut self.state {
             State::Asking(Asking { offered: None, early, .. }) => {
@@ -246,8 +248,8 @@ impl Bootstrap {
         }
     }
 
-    /// Takes in headers; the snapshot's, and the job that begins the restore. The accumulator proves every field of the header; the certificate alone
-    /// repeats only a few.
+    /// Takes headers. Returns the snapshot's header, and the job that begins the restore. The accumulator proves every
+    /// field of the header; the certificate repeats only a few of them.
     pub(super) fn headers(&mut self, answer: &[u8]) -> Result<Option<(BatchHeader, Job)>, Fault> {
         let first = self.first_header();
         let State::Asking(Asking { offered: Some(offered), early, .. }) = &mut self.state else {
@@ -265,7 +267,7 @@ impl Bootstrap {
         Ok(Some((header, Job::Restore(RestoreJob::Begin { target, ancestry, range_delta }))))
     }
 
-    /// The rows that can be added now; they are kept while the restore has not begun.
+    /// Returns the chunk if it can be added now. Keeps it while the restore has not begun.
     pub(super) fn chunk(&mut self, chunk: EarlyChunk, running: &Running<Restoring>) -> Option<EarlyChunk> {
         if self.has_chunk(&chunk.span(), running) {
             return None;
@@ -293,12 +295,12 @@ impl Bootstrap {
         &mut self.suppliers
     }
 
-    /// Notes so many bytes of rows that passed their checks.
+    /// Records `bytes` bytes of rows that passed their checks.
     pub(super) fn added(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
-    /// The worker says what is missing now. Returns the rows that waited for it to begin.
+    /// Takes the worker's report of what is missing. Returns the chunks that waited for the restore to begin.
     pub(super) fn progressed(
         &mut self,
         progress: Option<Progress>,
@@ -309,7 +311,7 @@ impl Bootstrap {
         let Some(progress) = progress.filter(|progress| progress.sequence > seen) else {
             return Vec::new();
         };
-        // A range that was cut, or filled by a longer chunk, is not wanted as it was.
+        // A range that was cut, or filled by a longer chunk, is no longer wanted as it was.
         let wanted: Vec<Span> = progress.spans.clone();
         let is_wanted =
             |key: &Key| matches!(key, Key::Chunk(first) if wanted.iter().any(|span| span.first == *first));
@@ -335,12 +337,12 @@ impl Bootstrap {
         self.fetching().map(|fetching| fetching.status(self.age(now), self.idle(now)))
     }
 
-    /// Notes an answer that passed its checks.
+    /// Records an answer that passed its checks.
     pub(super) fn moved(&mut self, now: Instant) {
         self.moved_at = now;
     }
 
-    /// When to judge its speed next. A finishing restore needs no peer, so the time is `None`.
+    /// When to judge its speed next. `None` for a finishing restore, which needs no peer.
     pub(super) fn look_at(&self) -> Option<Instant> {
         (!self.is_finishing()).then_some(self.pace.0 + self.patience)
     }
@@ -350,8 +352,8 @@ impl Bootstrap {
         self.patience
     }
 
-    /// Seconds to its end at the rate since it was last judged. The rate counts the share of paths whose rows are proved: a share of the
-    /// whole state, whatever its peers say of the state's size.
+    /// Seconds to its end at the rate since the last judgement. The rate counts the share of paths whose rows are
+    /// proved. That is a share of the whole state, whatever its peers claim about the state's size.
     pub(super) fn seconds_left(&self, now: Instant) -> f64 {
         let (since, before) = self.pace;
         let seconds = now.saturating_duration_since(since).as_secs_f64();
@@ -362,7 +364,7 @@ impl Bootstrap {
         }
     }
 
-    /// Seconds to its end at its rate since it began, once that shows; at most once in [`COMPARE`].
+    /// Seconds to its end at its rate since it began, once that rate is meaningful; at most once in [`COMPARE`].
     pub(super) fn shown_seconds_left(&mut self, now: Instant) -> Option<f64> {
         if now.saturating_duration_since(self.compared_at) < COMPARE {
             return None;
@@ -373,17 +375,17 @@ impl Bootstrap {
         Some(left)
     }
 
-    /// A judgement is over, and the next one counts from now on.
+    /// Ends a judgement; the next one counts from now on.
     pub(super) fn look_again(&mut self, now: Instant) {
         self.pace = (now, self.fetching().map(|fetching| fetching.progress.share));
     }
 
-    /// How long no answer passed its checks.
+    /// Time since an answer last passed its checks.
     fn idle(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.moved_at)
     }
 
-    /// How long it has been under way.
+    /// Time since it began.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }

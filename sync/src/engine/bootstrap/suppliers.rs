@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use slipstream_network::PeerId;
 use slipstream_storage::Span;
 
-/// Peers that are remembered of one restore, of those that delivered and of those that did not each.
+/// Most peers remembered for one restore, in each of the two sets.
 const PEERS_MAX: usize = 1_024;
 
-/// The peers that a restore was asked of.
+/// The peers that a restore's requests went to.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Suppliers {
     /// Peers whose rows or code passed their checks.
     delivered: BTreeSet<PeerId>,
-    /// Whose chunk had most bytes for its share of all paths, and how many that are for all of them.
+    /// The peer whose chunk had the most bytes for its share of all paths, and those bytes extrapolated to all paths.
     densest: Option<(PeerId, f64)>,
-    /// Peers that answered late or had none; some of them may have delivered before.
+    /// Peers that were asked in vain; some of them may have delivered before.
     failed: BTreeSet<PeerId>,
 }
 
 impl Suppliers {
-    /// Notes a chunk that came, checked or not. Within an account the share of all paths says nothing: such a chunk counts while there is
-    /// no other.
+    /// Records a chunk that came, checked or not. Within an account the share of all paths says nothing, so such a
+    /// chunk counts only while there is no other.
     pub(super) fn sent(&mut self, peer: PeerId, bytes: usize, span: Span) {
         let density = match span.is_within_account() {
             true => 0.0,
@@ -32,21 +32,21 @@ impl Suppliers {
         }
     }
 
-    /// Notes that a peer sent rows or code of it that passed their checks.
+    /// Records that a peer sent rows or code that passed their checks.
     pub(in crate::engine) fn delivered(&mut self, peer: PeerId) {
         if self.delivered.len() < PEERS_MAX {
             self.delivered.insert(peer);
         }
     }
 
-    /// Notes that a peer was asked for part of it in vain.
+    /// Records that a peer was asked in vain.
     pub(in crate::engine) fn failed(&mut self, peer: PeerId) {
         if self.failed.len() < PEERS_MAX {
             self.failed.insert(peer);
         }
     }
 
-    /// Whose chunk had most bytes for its share of all paths.
+    /// The peer whose chunk had the most bytes for its share of all paths.
     pub(in crate::engine) fn densest(&self) -> Option<PeerId> {
         self.densest.map(|(peer, _)| peer)
     }

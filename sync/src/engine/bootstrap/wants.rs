@@ -1,4 +1,4 @@
-//! Chooses a restore's next requests, from the missing parts and those under way.
+//! Chooses a restore's next requests, from the missing parts and the requests in flight.
 
 use slipstream_storage::{RESTORE_RANGES_BITS, Span};
 use slipstream_types::bounded::BoundedVec;
@@ -14,17 +14,17 @@ use crate::{
     work::CHUNK_BYTES,
 };
 
-/// Estimated bytes of chunks that are requested or with the worker. This hides round trips, and bounds the memory for chunks to
-/// some 60 MiB if each is as long as allowed.
+/// Bound on the estimated bytes of chunks that are requested or with the worker. It hides round trips, and limits the
+/// memory for chunks to some 60 MiB if each is as long as allowed.
 const CHUNKS_BYTES: u64 = 16 << 20;
-/// Uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at once then. A state of
-/// some MB has come before anything can be checked, and that of a large one begins with short chunks.
+/// Most uncompressed bytes of a chunk of rows before the restore has begun: all ranges of a new one may be asked for at
+/// once then. A state of some MB arrives before anything can be checked, and a large one begins with short chunks.
 const EARLY_CHUNK_BYTES: u32 = (CHUNKS_BYTES >> RESTORE_RANGES_BITS) as u32;
-/// Encoded bytes of a header, about. More would leave room for fewer chunks beside thousands of them.
+/// Approximate encoded bytes of a header. A higher value would leave room for fewer chunks beside thousands of headers.
 const HEADER_BYTES: u64 = 240;
 
 impl Bootstrap {
-    /// What a peer has to have to supply it.
+    /// What a peer must have to supply the restore.
     pub(in crate::engine) fn needs(&self) -> Needs {
         match self.beginning.range_delta {
             Some(Base { from, .. }) => Needs::RangeDelta(from, self.number()),
@@ -32,7 +32,7 @@ impl Bootstrap {
         }
     }
 
-    /// Wants what is missing; the job to finish when nothing is.
+    /// Asks for what is missing. Returns the job that finishes the restore once nothing is.
     pub(in crate::engine) fn advance(
         &mut self,
         streams: &mut Streams,
@@ -55,7 +55,7 @@ impl Bootstrap {
     fn want_ledger(&self, asking: &Asking, streams: &mut Streams, running: &Running<Restoring>) {
         let (number, needs) = (self.number(), self.needs());
         if asking.offered.is_none() {
-            // The certificate of the snapshot itself says what its batch's waypoint is.
+            // If the waypoint is the snapshot's own batch, the snapshot's certificate proves it.
             let passing = self.beginning.passing.filter(|passing| *passing < number);
             streams.want(Key::Offer, Request::Offer { number, passing }, needs, 8_192);
         }
@@ -86,14 +86,14 @@ impl Bootstrap {
         self.want_chunks(&progress.spans, streams, running);
     }
 
-    /// Whether a chunk is asked for, or came and waits, or is with the worker.
+    /// Whether a chunk has come and waits, or is with the worker.
     pub(super) fn has_chunk(&self, span: &Span, running: &Running<Restoring>) -> bool {
         running.has_chunk(&span.first) || self.early().is_some_and(|early| early.has_chunk(&span.first))
     }
 
     fn want_chunks(&self, spans: &[Span], streams: &mut Streams, running: &Running<Restoring>) {
-        // Before anything is checked, the peers' words about lengths count for nothing. Each chunk is reckoned at its maximum, so
-        // early chunks are bounded, and all of them are kept.
+        // Before anything is checked, peers' claims about lengths count for nothing. Each chunk counts as its maximum,
+        // so early chunks are bounded, and all of them are kept.
         let (early, bytes_max) = (self.early(), self.chunk_bytes_max());
         let wanted =
             early.map_or_else(|| streams.chunk_bytes(), |early| early.bytes_of(streams.chunks(), bytes_max));
@@ -115,7 +115,7 @@ impl Bootstrap {
         }
     }
 
-    /// Most uncompressed bytes of the next chunk that is asked for.
+    /// Most uncompressed bytes of the next chunk.
     pub(super) fn chunk_bytes_max(&self) -> u32 {
         let is_early = self.early().is_some() && self.beginning.range_delta.is_none();
         if is_early { EARLY_CHUNK_BYTES } else { CHUNK_BYTES }
@@ -131,7 +131,7 @@ impl Bootstrap {
         }
     }
 
-    /// Whether all rows are asked for, so that peers may send what lies behind the snapshot.
+    /// Whether all rows are asked for, so that peers may send the batches behind the snapshot.
     pub(in crate::engine) fn is_all_asked(&self, streams: &Streams, running: &Running<Restoring>) -> bool {
         let is_asked =
             |span: &Span| self.has_chunk(span, running) || streams.is_wanted(&Key::Chunk(span.first));

@@ -1,4 +1,4 @@
-//! [`Promise`]: what the summary of a script's peer says, whatever it can answer.
+//! [`Promise`]: what the summary of a script's peer says, whatever the peer can answer.
 
 use std::ops::RangeInclusive;
 
@@ -18,7 +18,7 @@ pub(in crate::engine) struct Promise {
     offers: Vec<SnapshotOffer>,
 }
 
-/// Keeps everything of these batches, the last of which is its head.
+/// Keeps everything of these batches; the last one is its head.
 pub(in crate::engine) fn serves(kept: RangeInclusive<u64>) -> Promise {
     Promise { keeps_from: Some(*kept.start()), ..pruned(*kept.end()) }
 }
@@ -29,7 +29,7 @@ pub(in crate::engine) fn pruned(head: u64) -> Promise {
 }
 
 impl Promise {
-    /// Offers a snapshot of so many rows and bytes, by its own word.
+    /// Offers a snapshot with a claim of `rows` rows and `bytes` bytes.
     pub(in crate::engine) fn offering(mut self, number: u64, rows: u64, bytes: u64) -> Promise {
         self.offers.push(SnapshotOffer { number: BatchNumber::new(number), rows, bytes });
         self

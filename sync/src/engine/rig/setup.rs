@@ -1,4 +1,4 @@
-//! [`Node`]: how the node of a script is set up, and the chains that scripts run on.
+//! [`Node`]: the setup of a script's node, and the chains that scripts run on.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -18,10 +18,10 @@ use crate::{
     work::Worker,
 };
 
-/// The last batch of [`chain()`]; it has a snapshot, as the batch ten before it.
+/// The last batch of [`chain()`]. It has a snapshot, and so has the batch ten before it.
 pub(in crate::engine) const HEAD: u64 = 40;
 
-/// Batches and snapshots that are the same in every test; each takes its prefix of them.
+/// Batches and snapshots that are the same in every test; each test takes its prefix of them.
 pub(in crate::engine) fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| Chain::new(HEAD))
@@ -30,19 +30,19 @@ pub(in crate::engine) fn chain() -> &'static Chain {
 /// The last batch of [`long_chain()`]; it has a snapshot.
 pub(in crate::engine) const FAR: u64 = 80;
 
-/// One that is longer than what lies between two bases of range deltas.
+/// A chain that is longer than the distance between two bases of range deltas.
 pub(in crate::engine) fn long_chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| Chain::new(FAR))
 }
 
-/// One whose epoch 0 ends with batch 8.
+/// A chain whose epoch 0 ends with batch 8.
 pub(in crate::engine) fn chain_of_epochs() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(Chain::of_three_epochs)
 }
 
-/// How a node is set up for a script.
+/// The setup of a node for a script.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Node {
     pub(in crate::engine) config: SyncConfig,
@@ -69,7 +69,7 @@ impl Node {
         self.rig_with(chain, store)
     }
 
-    /// As [`Node::rig_on`], on a store that is there already.
+    /// As [`Node::rig_on`], on an existing store.
     pub(super) fn rig_with(self, chain: &'static Chain, store: Store) -> Rig {
         let Node { config, hints, patience, .. } = self;
         let executor =

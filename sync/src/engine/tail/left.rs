@@ -1,4 +1,4 @@
-//! What is left to do of the ranges under way.
+//! The work that is left on the ranges in flight.
 
 use slipstream_types::BatchNumber;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl State {
-    /// The stages that it has before it.
+    /// The first of the stages that it has ahead.
     fn before(&self) -> Before {
         match self {
             State::Asked => Before::Fetch,
@@ -19,7 +19,7 @@ impl State {
         }
     }
 
-    /// The stage that it waits for, or is in.
+    /// The stage that it waits for or is in.
     fn stage(&self) -> Stage {
         match self.before() {
             Before::Fetch => Stage::Fetch,
@@ -36,7 +36,7 @@ impl State {
 }
 
 impl Tail {
-    /// The work that is left of the pieces.
+    /// The work that is left on the pieces.
     pub(in crate::engine) fn in_hand(&self, ratios: &Ratios, parts: Fetched) -> InHand {
         let mut in_hand = InHand { kept: self.first().before(1), ..InHand::default() };
         for (first, piece) in &self.pieces {
@@ -53,7 +53,7 @@ impl Tail {
         in_hand
     }
 
-    /// The work that is left of some pieces, by their first batch and their state.
+    /// The work that is left on the pieces that `which` selects by their first batch and their state.
     pub(in crate::engine) fn left(
         &self,
         which: impl Fn(BatchNumber, &State) -> bool,
@@ -71,7 +71,7 @@ impl Tail {
         self.pieces.first_key_value().map_or(self.next, |(first, _)| *first)
     }
 
-    /// The pieces, alike ones together; at most `max`.
+    /// The pieces, alike neighbours together; at most `max` groups.
     pub(in crate::engine) fn alike(&self, max: usize) -> Vec<RangesStatus> {
         let mut alike: Vec<RangesStatus> = Vec::new();
         for (first, piece) in &self.pieces {

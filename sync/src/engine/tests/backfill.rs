@@ -1,4 +1,4 @@
-//! Goal: a node that began at a state fetches its history newest first, beside the head, from whoever keeps it, and only then.
+//! Goal: a node that began at a state fetches its history newest first, beside the head, from any peer that keeps it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,7 +30,7 @@ fn lowest(rig: &Rig) -> Option<u64> {
     rig.store.lowest(BlobKind::Receipts).unwrap().map(BatchNumber::get)
 }
 
-/// The first batches that a peer is asked for, of those before the snapshot.
+/// The first batches of the ranges that a peer is asked for, up to the snapshot.
 fn asked_before(rig: &Rig, peer: PeerId, snapshot: u64) -> Vec<u64> {
     let first = |request: &&Request| match request {
         Request::Range(range) => Some(range.first.get()).filter(|first| *first <= snapshot),
@@ -39,7 +39,7 @@ fn asked_before(rig: &Rig, peer: PeerId, snapshot: u64) -> Vec<u64> {
     rig.asked(peer).iter().filter_map(first).collect()
 }
 
-/// Every blob and every place of a transaction is what a store has that committed everything.
+/// Checks that every blob and header equals the one in a store that committed everything.
 #[track_caller]
 fn has_all(rig: &Rig, source: &Store) {
     let head = rig.store.head().unwrap().header.number;
@@ -56,7 +56,7 @@ fn has_all(rig: &Rig, source: &Store) {
     assert_eq!(rig.status().backfill, None);
 }
 
-/// Goal: the state first, the batches behind it next, then what lies before, newest first.
+/// Goal: the state comes first, then the batches behind it, then the history before it, newest first.
 #[test]
 fn the_head_comes_first_and_history_behind_it() {
     let mut rig = at_snapshot(8).rig().peer(A, serves(1..=HEAD).offering(30, 100, 8_000));
@@ -73,7 +73,7 @@ fn the_head_comes_first_and_history_behind_it() {
         "{}",
         status.reason
     );
-    // The chain stands.
+    // The chain stands still.
     rig.wait(3 * SECOND);
     let mut firsts = Vec::new();
     while rig.status().backfill.is_some() {
@@ -87,7 +87,8 @@ fn the_head_comes_first_and_history_behind_it() {
     rig.blames_nobody();
 }
 
-/// Goal: while the head needs anything, nothing before it is asked for, checked or stored; then the backfill goes on where it was.
+/// Goal: while the head needs anything, no history is requested, checked or stored; then the backfill goes on where it
+/// was.
 #[test]
 fn it_rests_while_the_node_is_behind() {
     let mut rig = at_snapshot(4).rig().peer(A, serves(1..=31).offering(30, 100, 8_000));
@@ -109,8 +110,8 @@ fn it_rests_while_the_node_is_behind() {
     has_all(&rig, &chain().store);
 }
 
-/// Goal: while new batches come, nobody is asked for history for three times as long as the last answer took; after a pause of the chain at
-/// once.
+/// Goal: while new batches come, no history is requested for three times as long as the last answer took. After a pause
+/// of the chain it is requested at once.
 #[test]
 fn it_leaves_the_link_to_a_head_that_moves() {
     let mut rig = at_snapshot(8).rig().peer(A, serves(1..=HEAD - 2).offering(30, 100, 8_000));
@@ -130,7 +131,7 @@ fn it_leaves_the_link_to_a_head_that_moves() {
     assert_eq!(asked_before(&rig, A, 30), [8], "the head stands");
 }
 
-/// A peer answers until the history is what a store has that committed everything.
+/// A peer answers until the history equals that of a store that committed everything.
 #[track_caller]
 fn fetch_all(rig: &mut Rig, peer: PeerId, source: &Store) {
     let mut turns = 0;
@@ -142,7 +143,7 @@ fn fetch_all(rig: &mut Rig, peer: PeerId, source: &Store) {
     has_all(rig, source);
 }
 
-/// The parts of each range that a peer is asked for from a node's own head on, by its first batch.
+/// The parts of each range that a peer is asked for, by the range's first batch.
 fn parts_asked(rig: &Rig, peer: PeerId) -> BTreeMap<u64, Parts> {
     let parts = |request: &&Request| match request {
         Request::Range(range) => Some((range.first.get(), range.parts)),
@@ -151,7 +152,8 @@ fn parts_asked(rig: &Rig, peer: PeerId) -> BTreeMap<u64, Parts> {
     rig.asked(peer).iter().filter_map(parts).collect()
 }
 
-/// Goal: far from the target deltas come alone, and near it with all that the node keeps; the rest comes once the node is there.
+/// Goal: far from the target deltas come alone, and near it with all that the node keeps. The rest comes once the node
+/// is there.
 #[test]
 fn far_from_the_target_deltas_come_alone() {
     let mut node = Node::new(Mode::Delta, 0);
@@ -173,7 +175,7 @@ fn far_from_the_target_deltas_come_alone() {
     rig.blames_nobody();
 }
 
-/// Goal: a node that keeps history follows peers that keep deltas alone, and fetches the rest once somebody has it.
+/// Goal: a node that keeps history follows peers that keep only deltas, and fetches the rest once a peer has it.
 #[test]
 fn who_keeps_deltas_alone_is_followed() {
     let mut node = Node::new(Mode::Auto, 0);
@@ -205,7 +207,7 @@ fn a_strangers_claim_to_keep_everything_delays_no_deltas() {
     assert_eq!(rig.head(), FAR, "{:#?}", rig.open);
 }
 
-/// Goal: the same where nobody has delivered yet, and strangers come one after the other.
+/// Goal: the same if no peer has delivered yet, and strangers come one after the other.
 #[test]
 fn silent_strangers_that_claim_everything_delay_deltas_for_a_moment() {
     let mut node = Node::new(Mode::Delta, FAR - 20);
@@ -224,7 +226,7 @@ fn silent_strangers_that_claim_everything_delay_deltas_for_a_moment() {
     }
 }
 
-/// How long it takes until the node has the first body, where `tick` happens each tenth of a second.
+/// Time until the node has the first body, with a `tick` every tenth of a second.
 #[track_caller]
 fn bodies_come(rig: &mut Rig, mut tick: impl FnMut(&mut Rig)) -> Duration {
     let began = rig.now;
@@ -254,7 +256,8 @@ fn a_boaster_does_not_keep_a_node_from_what_others_have() {
     assert!(took < 5 * SECOND, "{took:?}");
 }
 
-/// Goal: batches that come without their bodies, each sooner than an answer of the backfill, do not begin that anew each time.
+/// Goal: batches that come without their bodies, each sooner than an answer of the backfill, do not restart the
+/// backfill each time.
 #[test]
 fn batches_that_lack_parts_do_not_begin_the_backfill_anew() {
     let mut node = Node::new(Mode::Delta, 0);
@@ -276,7 +279,7 @@ fn batches_that_lack_parts_do_not_begin_the_backfill_anew() {
     assert!(rig.head() < FAR, "after {ticks} ticks");
 }
 
-/// Goal: who lies about the past is banned, and the same batches are fetched from another.
+/// Goal: a peer that lies about the past is banned, and the same batches are fetched from another.
 #[test]
 fn a_liar_is_banned_and_another_one_asked() {
     let mut rig = at_snapshot(64).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
@@ -297,7 +300,7 @@ fn a_liar_is_banned_and_another_one_asked() {
     assert_eq!(rig.bans.len(), 1);
 }
 
-/// Goal: a peer that pruned what it told of is left alone for a while, and keeps its score.
+/// Goal: a peer that pruned what it had reported is left alone for a while, and keeps its score.
 #[test]
 fn who_does_not_keep_the_range_is_not_blamed() {
     let mut rig = at_snapshot(64).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
@@ -314,7 +317,7 @@ fn who_does_not_keep_the_range_is_not_blamed() {
     rig.blames_nobody();
 }
 
-/// Goal: who is late with a range is not waited for while another peer has it, and its late answer changes nothing.
+/// Goal: the node does not wait for a late peer while another one has the range, and the late answer changes nothing.
 #[test]
 fn a_silent_peer_is_not_waited_for() {
     let mut rig = at_snapshot(64).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
@@ -334,7 +337,7 @@ fn a_silent_peer_is_not_waited_for() {
     rig.blames_nobody();
 }
 
-/// Goal: what no peer keeps is waited for, and asked for when a peer comes that does.
+/// Goal: a part that no peer keeps is requested as soon as a peer comes that keeps it.
 #[test]
 fn what_nobody_keeps_is_asked_for_when_somebody_does() {
     let mut rig = at_snapshot(64).rig().peer(A, serves(21..=30).offering(30, 100, 8_000));
@@ -343,7 +346,7 @@ fn what_nobody_keeps_is_asked_for_when_somebody_does() {
     let status = rig.status().backfill.unwrap();
     assert_eq!((status.lowest.get(), status.batches_left), (21, 20));
     assert_eq!(status.reason, "no connected peer keeps older batches");
-    // One that keeps bodies and receipts alone, and one with deltas.
+    // A peer that keeps only bodies and receipts, and one with deltas.
     rig.meet(A, serves(1..=30).without_deltas());
     rig.until(Timer::Summary).serve(A).wait(SECOND).serve(A);
     assert_eq!(
@@ -366,7 +369,7 @@ fn what_nobody_keeps_is_asked_for_when_somebody_does() {
     rig.blames_nobody();
 }
 
-/// Goal: after a kill the store alone says where to go on, also in the middle of a gap.
+/// Goal: after a kill only the store says where to go on, even in the middle of a gap.
 #[test]
 fn a_restart_goes_on_where_the_store_is() {
     let mut rig = at_snapshot(8).rig().peer(A, serves(1..=30).offering(30, 100, 8_000));
@@ -382,7 +385,7 @@ fn a_restart_goes_on_where_the_store_is() {
     has_all(&rig, &chain().store);
 }
 
-/// Goal: batches of earlier epochs are checked against the validators of theirs.
+/// Goal: batches of earlier epochs are checked against the validators of their own epochs.
 #[test]
 fn it_passes_the_ends_of_epochs() {
     let source = chain_of_epochs();
@@ -395,7 +398,7 @@ fn it_passes_the_ends_of_epochs() {
     rig.blames_nobody();
 }
 
-/// Goal: where it meets what the node kept before a leap, it ends.
+/// Goal: the backfill ends where it meets what the node kept before a leap.
 #[test]
 fn it_joins_what_was_there_before_a_leap() {
     let mut node = at_snapshot(64);
@@ -414,7 +417,7 @@ fn it_joins_what_was_there_before_a_leap() {
     has_all(&rig, &long_chain().store);
 }
 
-/// Goal: a node without history, and one whose peers have nothing but snapshots, ask for nothing.
+/// Goal: a node without history, and one whose peers have only snapshots, ask for nothing.
 #[test]
 fn who_wants_no_history_asks_for_none() {
     let mut node = at_snapshot(64);

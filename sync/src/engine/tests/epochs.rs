@@ -22,7 +22,8 @@ fn certificate(number: u64) -> Certificate {
     chain_of_epochs().store.certificate(BatchNumber::new(number)).unwrap().unwrap()
 }
 
-/// The node holds epoch 0 for over and has noted its end; what its validators sign behind it is a lie, whatever signatures it has.
+/// Checks that the node counts epoch 0 as over and has stored its end. Whatever its validators sign after that is a
+/// lie.
 #[track_caller]
 fn expect_over(rig: &Rig) {
     assert_eq!(rig.engine.trust.epoch(), Epoch(1));
@@ -50,7 +51,7 @@ fn an_announcement_ends_an_epoch() {
     expect_over(rig.announce(A, END));
 }
 
-/// Goal: the certificate of a range may be of a later batch than its last one.
+/// Goal: the certificate of a range may belong to a later batch than the range's last one.
 #[test]
 fn a_range_ends_an_epoch() {
     let mut rig = at_head(END - 3).peer(A, serves(1..=END - 1));
@@ -72,7 +73,8 @@ fn ends(certificates: Vec<Certificate>) -> Vec<u8> {
     codec::encode("epoch ends", &EpochEnds { certificates: BoundedVec::new(certificates).unwrap() }).unwrap()
 }
 
-/// Goal: the signatures of an answer are checked beside the engine, one answer at a time, and what one taught costs the next nothing.
+/// Goal: an answer's signatures are checked beside the engine, one answer at a time. Ends that one answer taught cost
+/// the next nothing.
 #[test]
 fn epoch_ends_are_checked_beside_the_engine_and_once() {
     let mut rig = at_head(END - 3).peer(A, serves(1..=END + 1)).peer(B, serves(1..=END + 1));
@@ -81,7 +83,7 @@ fn epoch_ends_are_checked_beside_the_engine_and_once() {
     let first = Request::Epochs { first: Epoch(0) };
     assert_eq!((rig.asked(A), rig.asked(B)), (vec![&first], vec![&first]));
     rig.answer(A);
-    // Of the same statement with other signatures only the first is looked at.
+    // If the same statement comes again with other signatures, only the first ones are checked.
     let unsigned = Certificate { signatures: Default::default(), ..certificate(END) };
     rig.lie(B, &ends(vec![unsigned]));
     assert_eq!((rig.engine.trust.epoch(), rig.held_jobs()), (Epoch(0), 1));
@@ -93,7 +95,8 @@ fn epoch_ends_are_checked_beside_the_engine_and_once() {
     rig.blames_nobody();
 }
 
-/// Goal: an answer that repeats an end, or leaves one out, is a lie by its order alone: none of its signatures is looked at.
+/// Goal: an answer that repeats an end, or leaves one out, is a lie by its order alone: none of its signatures is
+/// checked.
 #[test]
 fn epoch_ends_out_of_order_are_a_lie() {
     for lie in [vec![certificate(END); 64], vec![certificate(2 * END)]] {

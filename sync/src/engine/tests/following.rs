@@ -1,4 +1,4 @@
-//! Goal: ranges are asked for, given to somebody else when they are late, checked and committed in order.
+//! Goal: ranges are requested, handed to another peer when they are late, checked, and committed in order.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Batches as a node of this test asks for them: two at a time.
+/// A node that asks for two batches at a time.
 fn in_pairs(mode: Mode, head: u64) -> Node {
     let mut node = Node::new(mode, head);
     node.config.range_batches_max = 2.try_into().unwrap();
@@ -32,14 +32,14 @@ fn what_is_asked_for_ends_in_the_store() {
     }
 }
 
-/// Goal: ranges may come in any order; what is committed is in order.
+/// Goal: ranges may come in any order, but are committed in order.
 #[test]
 fn a_later_range_waits_for_the_one_before_it() {
     let mut rig = in_pairs(Mode::Delta, 10).rig().peer(A, serves(1..=14)).peer(B, serves(1..=14));
     rig.step();
     let (first, second) = (rig.asked_for_range(11), rig.asked_for_range(12));
     assert_eq!((first.len(), second.len()), (1, 1), "{:#?}", rig.open);
-    // The one of the later range answers first.
+    // The peer with the later range answers first.
     let later = second[0];
     if first[0] != later {
         rig.answer(later);
@@ -49,7 +49,8 @@ fn a_later_range_waits_for_the_one_before_it() {
     assert_eq!(rig.head(), 14);
 }
 
-/// Goal: a silent peer is not waited for until its deadline: another one is asked when the answer is late, and its answer counts.
+/// Goal: the node does not wait for a silent peer until its deadline: another one is asked when the answer is late, and
+/// its answer counts.
 #[test]
 fn a_silent_peer_is_handed_over_before_its_deadline() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
@@ -67,7 +68,7 @@ fn a_silent_peer_is_handed_over_before_its_deadline() {
     assert_eq!((of(A).failures, of(B).failures), (1, 0));
 }
 
-/// Goal: a peer that owes an answer for too long gets no other request.
+/// Goal: a peer with an overdue answer gets no other request.
 #[test]
 fn who_owes_an_answer_is_asked_for_nothing_else() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
@@ -81,7 +82,7 @@ fn who_owes_an_answer_is_asked_for_nothing_else() {
     rig.blame_only(A);
 }
 
-/// Goal: a wrong answer bans its sender, and what it was asked for goes to another peer at once.
+/// Goal: a wrong answer bans its sender, and the request goes to another peer at once.
 #[test]
 fn a_lie_costs_its_sender_and_no_time() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
@@ -91,7 +92,7 @@ fn a_lie_costs_its_sender_and_no_time() {
     assert_eq!((rig.head(), rig.bans.len()), (12, 1));
 }
 
-/// Goal: what nobody keeps any more is asked for in another way, if there is one.
+/// Goal: a range that no peer keeps any more in its mode is requested in another mode, if one is served.
 #[test]
 fn a_range_changes_its_mode_when_its_last_peer_goes() {
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=HEAD));
@@ -110,13 +111,13 @@ fn a_node_whose_peers_keep_nothing_is_stuck_and_says_so() {
     assert_eq!((status.phase, status.head.get(), status.target.get()), (Phase::Stuck, 0, HEAD));
     assert!(status.peers[0].heard_ms_ago.is_some_and(|ago| ago < 1_000));
     rig.blames_nobody();
-    // A batch that a peer proved stays known when the peer has gone: the node is as far behind as before.
+    // A batch that a peer proved stays known when the peer is gone: the node is as far behind as before.
     rig.lose(A);
     let status = rig.step().status();
     assert_eq!((status.target.get(), status.eta_seconds, status.peers.len()), (HEAD, None, 0));
 }
 
-/// Goal: nodes tell of batches before they commit them, so an announcement is no promise to serve.
+/// Goal: nodes announce batches before they commit them, so an announcement is no promise to serve.
 #[test]
 fn a_peer_that_tells_before_it_commits_is_not_blamed() {
     let mut rig = Rig::at_head(3).peer(A, serves(1..=3));
@@ -125,7 +126,7 @@ fn a_peer_that_tells_before_it_commits_is_not_blamed() {
     assert_eq!(rig.head(), 3, "{:#?}", rig.status());
 }
 
-/// Goal: a batch that is announced is executed as it came.
+/// Goal: an announced batch is executed as it came.
 #[test]
 fn announced_batches_are_executed_as_they_come() {
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(B, serves(1..=10));
@@ -138,7 +139,7 @@ fn announced_batches_are_executed_as_they_come() {
     rig.blames_nobody();
 }
 
-/// Goal: late or barely timely answers of some peers do not delay batches that others announce.
+/// Goal: late, or barely timely, answers of some peers do not delay batches that others announce.
 #[test]
 fn slow_peers_do_not_delay_the_head() {
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(C, serves(1..=10));
@@ -151,7 +152,8 @@ fn slow_peers_do_not_delay_the_head() {
     assert_eq!((rig.head(), rig.now), (20, began));
 }
 
-/// Goal: a validator that fell behind gets to the head of a chain that moves on, although nobody commits for it there.
+/// Goal: a validator that fell behind gets to the head of a chain that moves on, although consensus commits nothing for
+/// it there.
 #[test]
 fn a_patient_node_catches_up_with_a_moving_chain() {
     let mut rig = Node { patience: SECOND, ..Node::new(Mode::Auto, 0) }.rig().peer(A, serves(1..=10));
@@ -189,7 +191,7 @@ fn a_patient_node_leaves_announced_batches_to_consensus() {
     assert_eq!(rig.head(), 16);
 }
 
-/// Goal: what is under way counts once whatever runs: no piece is checked, prepared or committed twice.
+/// Goal: work in flight counts once, whatever runs: no piece is checked, prepared or committed twice.
 #[test]
 fn one_answer_is_checked_at_a_time() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));

@@ -13,7 +13,8 @@ use crate::{
     protocol::Request,
 };
 
-/// Execution is so dear that deltas are chosen; `A` keeps bodies only, and `B` deltas only. The headers along the gap are known.
+/// Execution is so expensive that deltas are chosen. `A` keeps only bodies, `B` only deltas. The headers along the gap
+/// are known.
 fn apart() -> Rig {
     let mut rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
     rig.engine.stages.measured.fix(|costs| &mut costs.execute, 1e-4);
@@ -25,7 +26,7 @@ fn apart() -> Rig {
     rig
 }
 
-/// Goal: if deltas are late and the bodies at hand, the node executes instead. Deltas that come are used.
+/// Goal: if deltas are late and bodies are at hand, the node executes instead. Deltas that come are used.
 #[test]
 fn deltas_that_are_late_are_done_without() {
     let mut rig = apart();
@@ -39,7 +40,7 @@ fn deltas_that_are_late_are_done_without() {
     assert!(rig.status().peers.iter().any(|peer| peer.id == B && peer.batches_applied > 0));
 }
 
-/// Goal: where the operator wants deltas, or their peer keeps the bodies as well, another peer is waited for.
+/// Goal: if the operator wants deltas, or their peer is the one that keeps the bodies, the node waits.
 #[test]
 fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
     let rig = Node::new(Mode::Delta, 0).rig_on(long_chain());
@@ -55,14 +56,14 @@ fn deltas_that_are_late_are_waited_for_where_there_is_nothing_else() {
     assert_eq!(rig.asked_for_range(1).len(), 1, "it is on its way");
 }
 
-/// Goal: peers that nobody knows yet and that serve different things work at once. Bodies come first, so that something can be executed
-/// while the first deltas are on their way.
+/// Goal: unknown peers that serve different things work at once. Bodies come first, so that something can be executed
+/// while the first deltas are in flight.
 #[test]
 fn a_node_that_begins_asks_for_bodies_and_then_for_deltas_too() {
     let mut node = Node::new(Mode::Auto, 0);
     node.config.range_batches_max = 8.try_into().unwrap();
     let mut rig = node.rig_on(long_chain());
-    // As dear as to apply.
+    // As expensive as applying.
     rig.engine.stages.measured.fix(|costs| &mut costs.execute, 1e-10);
     rig.engine.stages.measured.fix(|costs| &mut costs.prepare, 1e-6);
     let mut rig = rig.peer(A, serves(1..=FAR).without_deltas()).peer(B, serves(1..=FAR).without_bodies());
@@ -76,7 +77,8 @@ fn a_node_that_begins_asks_for_bodies_and_then_for_deltas_too() {
     rig.blames_nobody();
 }
 
-/// All batches are to be replayed in ranges of eight, from `A`, which keeps bodies only, and execution is dear.
+/// All batches will be replayed in ranges of eight, from `A`, which keeps only bodies. A unit of gas costs `execute`
+/// seconds.
 fn replaying(execute: f64) -> Rig {
     let mut node = Node::new(Mode::Auto, 0);
     node.config.range_batches_max = 8.try_into().unwrap();
@@ -88,12 +90,13 @@ fn replaying(execute: f64) -> Rig {
     rig
 }
 
-/// Goal: a peer with deltas works while others' bodies are executed, from the end on, even where everything was asked for before it came.
+/// Goal: a peer with deltas works from the far end while others' bodies are executed, even if everything was requested
+/// before it came.
 #[test]
 fn what_execution_comes_to_last_is_asked_for_as_deltas() {
     let mut rig = replaying(1e-4);
     rig.holds_jobs = true;
-    // The bodies are here, and not checked.
+    // The bodies have come, and are not checked.
     rig.answer_if(A, |request| matches!(request, Request::Range(range) if range.first.get() == 64));
     rig.meet(B, serves(1..=FAR).without_bodies());
     rig.step();
@@ -118,8 +121,8 @@ fn what_execution_comes_to_last_is_asked_for_as_deltas() {
     rig.blames_nobody();
 }
 
-/// Goal: silent strangers with deltas alone, under ever new keys, hold two ranges at a time. When execution comes there, the node waits for
-/// the one that was asked, and not for each of them in turn.
+/// Goal: silent strangers with only deltas, under ever new keys, hold two ranges at a time. When execution gets there,
+/// the node waits for the peer that was asked, and not for each stranger in turn.
 #[test]
 fn silent_strangers_with_deltas_hold_up_two_ranges_for_a_moment() {
     let mut rig = replaying(1e-4);
@@ -149,7 +152,8 @@ fn silent_strangers_with_deltas_hold_up_two_ranges_for_a_moment() {
     }
 }
 
-/// Goal: what is executed sooner than its deltas come is left alone, and so is what the operator forbids.
+/// Goal: a range that is executed sooner than its deltas come is not lent, nor is one whose other mode the operator
+/// forbids.
 #[test]
 fn what_is_executed_soon_is_not_asked_for_as_deltas() {
     let mut rig = replaying(1e-14);

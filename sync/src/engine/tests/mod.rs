@@ -1,4 +1,4 @@
-//! The engine under scripts: who is asked for what, what happens on silence, which effect follows.
+//! The engine under scripts: which peer is asked for what, what happens on silence, which effect follows.
 
 mod backfill;
 mod epochs;

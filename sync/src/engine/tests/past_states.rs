@@ -1,4 +1,5 @@
-//! Goal: a node that began at a state gets the states before it by reverse deltas, from whoever knows them, behind the history.
+//! Goal: a node that began at a state gets the states before it by reverse deltas, from peers that know them, after the
+//! history.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ fn states_from(rig: &Rig) -> u64 {
     rig.store.states_from().unwrap().get()
 }
 
-/// All states from a batch on are those of the chain.
+/// Checks that all states from a batch on are those of the chain.
 #[track_caller]
 fn has_states(rig: &Rig, from: u64) {
     let source = &chain().store;
@@ -72,7 +73,8 @@ fn past_states_come_behind_the_history() {
     rig.blames_nobody();
 }
 
-/// Goal: a peer that knows fewer states is asked for those, with a margin for its head that moves on; the rest waits for another.
+/// Goal: a peer that knows fewer states is asked for those, with a margin because its head moves on. The rest waits for
+/// another peer.
 #[test]
 fn peers_give_the_states_that_they_know() {
     let mut rig = rig().peer(A, serves(1..=HEAD).offering(BEGIN, 100, 8_000).with_states(9));
@@ -86,7 +88,8 @@ fn peers_give_the_states_that_they_know() {
     rig.blames_nobody();
 }
 
-/// Goal: a false reverse delta costs its sender, and another peer is asked; one that knows the state no more is left alone, unblamed.
+/// Goal: a false reverse delta costs its sender, and another peer is asked. A peer that no longer knows the state is
+/// left alone, unblamed.
 #[test]
 fn a_liar_is_banned_and_who_forgot_is_not() {
     let promise = || serves(1..=HEAD).offering(BEGIN, 100, 8_000).with_states(0);

@@ -1,5 +1,5 @@
-//! Goal: the plan is about what is left to do, not about what was asked for: it changes when another way is far cheaper with all that is in
-//! hand, once, and for peers that have delivered.
+//! Goal: the plan is about the work that is left, not about what was requested. It changes if another way is far
+//! cheaper, given all work in flight. It changes once, and only for peers that have delivered.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     serve,
 };
 
-/// A node without a ledger that has all bodies in hand, from `A`, and executes a batch in about so many seconds.
+/// A node without a ledger that has all bodies from `A`, and executes a batch in about `batch_seconds` seconds.
 fn fetched(batch_seconds: f64) -> Rig {
     let mut rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
     // A batch of this chain uses about 100,000 gas.
@@ -33,8 +33,8 @@ fn asks_for_rows(rig: &Rig) -> bool {
     rig.open.iter().any(|open| matches!(open.request, Request::Chunk { .. }))
 }
 
-/// Goal: a fast link has brought everything, and execution is slow: a snapshot is taken as soon as a peer that delivered offers one, and the
-/// bodies are dropped.
+/// Goal: a fast link has brought everything, and execution is slow. A snapshot is taken as soon as a peer that
+/// delivered offers one, and the bodies are dropped.
 #[test]
 fn a_snapshot_is_taken_although_everything_was_fetched() {
     let mut rig = fetched(1.0);
@@ -57,7 +57,7 @@ fn a_snapshot_is_taken_although_everything_was_fetched() {
     rig.blames_nobody();
 }
 
-/// Goal: what is in hand is dropped only if that pays, and not on a lone stranger's word.
+/// Goal: fetched batches are dropped only if that pays, and not on a lone stranger's word.
 #[test]
 fn what_was_fetched_is_dropped_only_if_that_pays() {
     let mut rig = fetched(1e-4);
@@ -81,7 +81,7 @@ fn what_was_fetched_is_dropped_only_if_that_pays() {
     assert_eq!((rig.head(), rig.status().batches), (FAR, FAR));
 }
 
-/// Goal: costs go up and down from range to range: what was asked for is dropped at most once for each way.
+/// Goal: if costs go up and down from range to range, requested ranges are dropped at most once for each way.
 #[test]
 fn it_does_not_flap() {
     let mut node = Node::new(Mode::Auto, 0);
@@ -104,7 +104,8 @@ fn it_does_not_flap() {
     assert!(asked <= 4 * 10, "{asked} requests for ten ranges");
 }
 
-/// Goal: a lie about a snapshot costs its patience once. What was left alone is not tried again at once, and the batches go on.
+/// Goal: a lie about a snapshot costs the restore's patience once. A snapshot that was given up is not retried at once,
+/// and the batches go on.
 #[test]
 fn a_lying_offer_costs_once() {
     let rig = Node::new(Mode::Auto, 0).rig_on(long_chain());
@@ -113,7 +114,7 @@ fn a_lying_offer_costs_once() {
     rig.engine.stages.measured.fix(|costs| &mut costs.commit, 1e-3);
     rig.step().answer_if(A, |request| matches!(request, Request::Survey { .. }));
     assert_eq!(rig.status().phase, Phase::Snapshot);
-    // B sends nothing of it.
+    // B sends nothing.
     rig.until(Timer::Standstill);
     assert_ne!(rig.status().phase, Phase::Snapshot);
     rig.meet(B, pruned(FAR).offering(FAR, 100, 8_000));
@@ -123,8 +124,8 @@ fn a_lying_offer_costs_once() {
     assert_eq!(rig.head(), FAR);
 }
 
-/// Goal: a restore that shows to be far longer than the batches of a peer that has delivered is left for them within seconds, and its peer is
-/// not blamed.
+/// Goal: a restore that turns out far longer than the batches of a peer that has delivered is left for them within
+/// seconds, and its peer is not blamed.
 #[test]
 fn a_restore_that_shows_to_be_long_is_left() {
     let mut node = Node::new(Mode::Auto, 0);
@@ -190,8 +191,8 @@ fn a_lying_survey_is_asked_of_somebody_else() {
     }
 }
 
-/// Goal: the status says what each way would take, what is under way, and what an empty node would do; and there is a time while there is
-/// work, however little was asked for.
+/// Goal: the status says what each way would take, what is in flight, and what an empty node would do. It has a time as
+/// long as work is left, however little was requested.
 #[test]
 fn the_status_compares_all_ways() {
     let mut rig = fetched(1.0);

@@ -1,4 +1,4 @@
-//! Goal: a snapshot is restored from whoever has it, whatever comes first, and put down where it leads nowhere.
+//! Goal: a snapshot is restored from any peer that has it, whatever comes first, and put aside if it leads nowhere.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn offer_headers_and_first_rows_are_asked_for_at_once() {
     rig.blames_nobody();
 }
 
-/// Goal: a peer that keeps no batches, such as an archive of snapshots, is spared requests for headers along the gap,
+/// Goal: a peer that keeps no batches, such as an archive of snapshots, gets no request for headers along the gap,
 /// which it would have to refuse.
 #[test]
 fn who_keeps_no_batches_is_not_asked_for_their_headers() {
@@ -59,7 +59,7 @@ fn who_keeps_no_batches_is_not_asked_for_their_headers() {
     rig.blames_nobody();
 }
 
-/// Goal: what comes before it can be checked is kept and not asked for again.
+/// Goal: an answer that comes before it can be checked is kept and not requested again.
 #[test]
 fn rows_that_come_before_the_offer_are_kept() {
     let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
@@ -72,13 +72,14 @@ fn rows_that_come_before_the_offer_are_kept() {
     rig.blames_nobody();
 }
 
-/// Goal: while the headers are missing, what comes is kept and bounded, whatever its peer says of its length: nothing is fetched twice.
+/// Goal: while the headers are missing, rows that come are kept and bounded, whatever the peer claims about their
+/// length. Nothing is fetched twice.
 #[test]
 fn early_rows_are_bounded_and_asked_for_once() {
     let asked_of = |rows| {
         let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, rows, 8_000));
         rig.step();
-        // Nobody answers the rest.
+        // The other requests are not answered.
         rig.open.retain(|open| is_chunk(&open.request));
         rig
     };
@@ -104,8 +105,8 @@ fn early_rows_are_bounded_and_asked_for_once() {
     assert_eq!((all, asked.len()), (64, 64));
 }
 
-/// Goal: behind 150 ms a small state, and the batches behind it, take one round trip, and its code another one: what does not depend on each
-/// other is asked for together.
+/// Goal: over 150 ms, a small state and the batches behind it take one round trip, and its code another one: requests
+/// that do not depend on each other are made together.
 #[test]
 fn a_small_state_takes_two_round_trips() {
     let serving = || serves(1..=HEAD).offering(30, 100, 8_000);
@@ -121,7 +122,7 @@ fn a_small_state_takes_two_round_trips() {
     rig.blames_nobody();
 }
 
-/// Goal: batches behind the snapshot are asked for while its rows come, and committed when it is the state.
+/// Goal: batches behind the snapshot are requested while its rows come, and committed once it is the state.
 #[test]
 fn the_batches_behind_it_come_beside_it() {
     let mut rig = snapshot().rig().peer(A, serves(31..=HEAD).offering(30, 100, 8_000));
@@ -130,7 +131,7 @@ fn the_batches_behind_it_come_beside_it() {
     assert_eq!(rig.status().batches, 10);
 }
 
-/// Goal: a restore whose last peer goes is put down at once; it is taken up where it was when one comes.
+/// Goal: a restore whose last peer goes is put aside at once, and resumes where it was when one comes.
 #[test]
 fn a_restore_whose_peers_go_is_put_down() {
     let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
@@ -145,7 +146,7 @@ fn a_restore_whose_peers_go_is_put_down() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: a range delta is applied on what is here.
+/// Goal: a range delta is applied to the node's own state.
 #[test]
 fn a_range_delta_leads_to_the_snapshot() {
     let mut rig = Node::new(Mode::RangeDelta, 10).rig().peer(A, serves(1..=HEAD).offering(HEAD, 100, 8_000));
@@ -157,7 +158,8 @@ fn a_range_delta_leads_to_the_snapshot() {
     rig.blames_nobody();
 }
 
-/// Goal: a range delta that strangers promise and are too busy for gives way to the same snapshot, whole, of a peer that has no deltas.
+/// Goal: if strangers promise a range delta and are too busy for it, the same snapshot is taken whole from a peer
+/// without deltas.
 #[test]
 fn a_range_delta_that_does_not_come_gives_way_to_the_snapshot() {
     let offering = |promise: Promise| promise.offering(FAR, 100, 8_000);
@@ -174,7 +176,8 @@ fn a_range_delta_that_does_not_come_gives_way_to_the_snapshot() {
     assert_eq!((rig.head(), rig.status().batches), (FAR, 0), "{:#?}", rig.status());
 }
 
-/// Goal: a range delta that is true and too large for this node is left for the batches one by one, whoever is connected.
+/// Goal: a true range delta that is too large for this node gives way to the batches one by one, whichever peers are
+/// connected.
 #[test]
 fn a_range_delta_that_is_too_large_is_left_for_batches() {
     let node = Node::new(Mode::RangeDelta, 10).rig().range_delta_bytes(10);
@@ -187,7 +190,7 @@ fn a_range_delta_that_is_too_large_is_left_for_batches() {
     rig.blames_nobody();
 }
 
-/// Goal: a liar that comes back under another key does not end the batches under way again and again.
+/// Goal: a liar that comes back under another key does not end the batches in flight again and again.
 #[test]
 fn a_strangers_leap_that_came_to_nothing_is_believed_less() {
     let mut rig = Node::new(Mode::RangeDelta, 10).rig_on(long_chain());
@@ -208,8 +211,8 @@ fn a_strangers_leap_that_came_to_nothing_is_believed_less() {
     assert_eq!(rig.head(), FAR);
 }
 
-/// Goal: a range delta that could begin behind requested batches does not turn into a whole snapshot where the node is. The batches
-/// come first.
+/// Goal: a range delta that could begin behind requested batches does not turn into a whole snapshot at the node's
+/// present head. The batches come first.
 #[test]
 fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
     let mut rig =
@@ -217,7 +220,8 @@ fn a_range_delta_waits_for_the_batches_that_it_stands_on() {
     rig.step();
     assert_eq!(rig.status().phase, Phase::Replay);
     let asked: Vec<_> = rig.asked(A).into_iter().cloned().collect();
-    // It keeps the deltas behind batch 64, the base of the last batch that was asked for, and not those behind this node's base, 0.
+    // It keeps the deltas behind batch 64, the base of the last requested batch, and not those behind this node's base,
+    // 0.
     rig.meet(B, serves(60..=FAR).offering(FAR, 100, 8_000));
     rig.step();
     assert_eq!((rig.status().phase, rig.status().target.get()), (Phase::Replay, FAR));
@@ -233,7 +237,8 @@ fn is_change(request: &Request) -> bool {
     matches!(request, Request::RangeDelta(_))
 }
 
-/// Goal: peers that keep everything and cannot merge the deltas of a long range keep their score, and the node stops asking.
+/// Goal: peers that keep everything but cannot merge the deltas of a long range keep their score, and the node stops
+/// asking.
 #[test]
 fn a_range_delta_that_nobody_can_merge_is_left_for_batches() {
     let node = Node::new(Mode::RangeDelta, 10).rig();
@@ -249,7 +254,7 @@ fn a_range_delta_that_nobody_can_merge_is_left_for_batches() {
     rig.blames_nobody();
 }
 
-/// Goal: what was too large once may be tried again: the bound grows with time, up to where it was.
+/// Goal: a length that was too large once may be tried again: the bound grows with time, up to where it was.
 #[test]
 fn the_bound_of_range_deltas_grows_again() {
     let node = Node::new(Mode::RangeDelta, 10).rig().range_delta_bytes(10);
@@ -263,7 +268,7 @@ fn the_bound_of_range_deltas_grows_again() {
     assert_eq!(rig.engine.timers.get(Timer::RangeDelta), None);
 }
 
-/// Goal: a range delta that begins after the head moved is put down, and is no failure of the node.
+/// Goal: a range delta that begins after the head moved is put aside, and is no failure of the node.
 #[test]
 fn a_range_delta_that_is_overtaken_before_it_begins_is_put_down() {
     let node = Node::new(Mode::RangeDelta, 10).rig();
@@ -280,7 +285,7 @@ fn a_range_delta_that_is_overtaken_before_it_begins_is_put_down() {
     rig.blames_nobody();
 }
 
-/// Goal: a restore that begins after it was put down is dropped by the worker too.
+/// Goal: if a restore begins after it was put aside, the worker drops it too.
 #[test]
 fn a_restore_that_begins_too_late_is_dropped() {
     let mut rig = snapshot().rig().peer(A, pruned(HEAD).offering(HEAD, 100, 8_000));
@@ -290,7 +295,7 @@ fn a_restore_that_begins_too_late_is_dropped() {
     rig.lose(A);
     rig.step();
     assert!(rig.engine.restore.is_none());
-    // The threads of the worker may take the later job first.
+    // The worker's threads may take the later job first.
     rig.reverse_held();
     rig.work();
     assert_eq!(rig.held_jobs(), 1, "it is told to drop it once more");

@@ -1,4 +1,5 @@
-//! Goal: hostile peers pay for what they do. The node loses neither time nor memory, and honest peers keep their names.
+//! Goal: hostile peers pay for what they do. The node loses neither time nor memory, and honest peers keep their
+//! reputation.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn stranger(number: u8) -> PeerId {
     PublicKey([100 + number; 32])
 }
 
-/// Goal: silent strangers do not block the first range for its whole deadline, be they three or ten.
+/// Goal: silent strangers, be they three or ten, do not block the first range for its whole deadline.
 #[test]
 fn silent_strangers_hold_up_the_first_range_for_a_moment() {
     let mut rig = Rig::at_head(10);
@@ -41,7 +42,7 @@ fn silent_strangers_hold_up_the_first_range_for_a_moment() {
     assert_eq!(rig.head(), 12);
 }
 
-/// Goal: what is late goes to a peer that has delivered, not to the next stranger.
+/// Goal: a late request goes to a peer that has delivered, not to the next stranger.
 #[test]
 fn what_is_late_goes_to_a_proven_peer() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));
@@ -56,7 +57,7 @@ fn what_is_late_goes_to_a_proven_peer() {
     assert_eq!(rig.asked_for_range(13), [B, A]);
 }
 
-/// Goal: a batch at the head is asked for of a peer that has delivered, however much nearer a stranger is.
+/// Goal: a peer that has delivered gets the request for a batch at the head, however much nearer a stranger is.
 #[test]
 fn a_near_stranger_gets_no_batch_at_the_head_before_a_proven_peer() {
     let round_trip = Duration::from_millis(30);
@@ -66,7 +67,7 @@ fn a_near_stranger_gets_no_batch_at_the_head_before_a_proven_peer() {
     rig.step().wait(round_trip).tell(A).expect_range(A, 11);
     rig.wait(round_trip).answer_if(A, |request| matches!(request, Request::Range(_)));
     assert_eq!(rig.head(), 12);
-    // Both are known to have the next batches before anybody is asked for them.
+    // Both are known to have the next batches before either is asked for them.
     rig.coming(13).grow(A, serves(1..=14));
     rig.until(Timer::Summary).wait(round_trip).tell(A);
     rig.meet(B, serves(1..=14));
@@ -76,7 +77,7 @@ fn a_near_stranger_gets_no_batch_at_the_head_before_a_proven_peer() {
     assert_eq!(rig.asked_for_range(13), [A]);
 }
 
-/// Goal: a peer that did well for long, and then holds its answers back, delays one batch at the head, and not each.
+/// Goal: a peer that did well for long and then holds its answers back delays one batch at the head, and not each.
 #[test]
 fn who_begins_to_be_late_delays_one_batch() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=11));
@@ -102,7 +103,8 @@ fn who_begins_to_be_late_delays_one_batch() {
     assert_eq!(rig.head(), 22);
 }
 
-/// Goal: who is busy at the head costs no time. The batch goes to the next peer at once, and so do later ones when the pause is over.
+/// Goal: a busy peer at the head costs no time. The batch goes to the next peer at once, and so do later ones after the
+/// pause.
 #[test]
 fn who_is_busy_at_the_head_costs_no_time() {
     let mut rig = Rig::at_head(10);
@@ -120,7 +122,7 @@ fn who_is_busy_at_the_head_costs_no_time() {
         for peer in [A, B] {
             rig.meet(peer, serves(1..=number));
         }
-        // Longer than the pause, and than it takes until both tell of the batch.
+        // Longer than the pause, and than it takes until both report the batch.
         rig.wait(3 * SECOND / 2).not_coming(number);
         assert_eq!(rig.asked_for_range(number), [other]);
         rig.answer(other);
@@ -143,13 +145,13 @@ fn old_and_repeated_announcements_have_no_turn() {
     };
     assert_eq!(turns(&mut rig, 20), 0, "it is committed");
     assert_eq!(turns(&mut rig, 22), 0, "it waits already");
-    // The first leads to a question about the peer's head, and so do some later ones; but not each.
+    // The first one leads to a question about the peer's head, and so do some later ones, but not each.
     rig.quiet = vec![A];
     assert!(turns(&mut rig, 40) <= 1, "it is far ahead");
     rig.blames_nobody();
 }
 
-/// Goal: no number that an announcement says ends the node, be it the highest there is: it is far ahead.
+/// Goal: no number in an announcement ends the node, not even the highest possible: that batch is just far ahead.
 #[test]
 fn an_announcement_of_any_number_is_survived() {
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(B, serves(1..=10));
@@ -167,7 +169,7 @@ fn an_announcement_of_any_number_is_survived() {
     rig.blames_nobody();
 }
 
-/// Goal: a true certificate with another body does not displace the honest announcement, whoever comes first.
+/// Goal: a true certificate with another body does not displace the honest announcement, whichever comes first.
 #[test]
 fn a_forged_body_does_not_displace_an_honest_announcement() {
     let mut forged: Announcement =
@@ -183,7 +185,7 @@ fn a_forged_body_does_not_displace_an_honest_announcement() {
     assert!(rig.bans.iter().all(|(peer, _)| *peer == A) && rig.bans.len() == 1, "{:?}", rig.bans);
 }
 
-/// Goal: what waits is bounded in bytes, and who sends most loses first.
+/// Goal: waiting announcements are bounded in bytes, and the peer that sends most loses first.
 #[test]
 fn waiting_announcements_are_bounded_and_fair() {
     let mut rig = Node::new(Mode::Auto, 10).rig();
@@ -202,7 +204,7 @@ fn waiting_announcements_are_bounded_and_fair() {
     rig.blames_nobody();
 }
 
-/// Goal: parts that nobody asked for are a lie about the question, whatever they hold.
+/// Goal: parts that were not asked for are a lie about the question, whatever they contain.
 #[test]
 fn hints_that_nobody_asked_for_are_refused() {
     let request =
@@ -218,7 +220,7 @@ fn hints_that_nobody_asked_for_are_refused() {
     assert!(error.contains("not asked for"), "{error}");
 }
 
-/// Goal: who asks for a chunk takes no more than a chunk, and so with everything.
+/// Goal: a node that asks for a chunk takes no more than a chunk, and likewise for every other request.
 #[test]
 fn an_answer_is_bounded_by_its_request() {
     let mut rig = Node::new(Mode::Snapshot, 0).rig();
@@ -233,7 +235,7 @@ fn an_answer_is_bounded_by_its_request() {
     assert!(total < 100 << 20, "{total}");
 }
 
-/// A node that asks for a snapshot of a peer that promises the world, while another keeps the batches.
+/// A node that asks for a snapshot from a peer that promises the world, while another peer keeps the batches.
 fn promised(offers: &[u64]) -> Rig {
     let promise =
         offers.iter().fold(serves(1..=HEAD), |promise, number| promise.offering(*number, 100, 8_000));
@@ -244,14 +246,14 @@ fn promised(offers: &[u64]) -> Rig {
     rig
 }
 
-/// The peer lets the node wait until just before each deadline, and then it is busy.
+/// The peer lets the node wait until just before each deadline, and then says that it is busy.
 fn stall(rig: &mut Rig) {
     rig.wait(99 * SECOND / 10).busy(C);
     rig.serve(B);
 }
 
-/// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three of them, whatever else comes
-/// meanwhile. Offering other snapshots does not help it.
+/// Goal: a peer that offers a snapshot and is busy at the end of each deadline holds a node for three deadlines,
+/// whatever else comes meanwhile. Offering other snapshots does not help it.
 #[test]
 fn a_promise_that_is_not_kept_is_given_up_whichever_it_is() {
     let mut rig = promised(&[HEAD, 39, 38, 37, 36, 35, 34, 33]);
@@ -284,7 +286,7 @@ fn a_restore_that_drips_is_put_down_and_what_is_restored_is_kept() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: a restore that is slow because everything is slow goes on; so does one that is the only way.
+/// Goal: a restore that is slow because everything is slow goes on, and so does one that is the only way.
 #[test]
 fn a_slow_restore_without_another_way_goes_on() {
     let mut rig = promised(&[HEAD]);
@@ -298,8 +300,8 @@ fn a_slow_restore_without_another_way_goes_on() {
     assert_eq!(rig.head(), HEAD);
 }
 
-/// Goal: strangers' words about another snapshot do not end a restore at a slow but steady rate. Their claims to have the batches end
-/// it seldom, and cost its peers at most a minute.
+/// Goal: strangers' claims about another snapshot do not end a restore at a slow but steady rate. Their claims to have
+/// the batches end it seldom, and cost its peers at most a minute.
 #[test]
 fn strangers_do_not_put_an_honest_restore_down() {
     let is_chunk = |request: &Request| matches!(request, Request::Chunk { .. });
@@ -353,7 +355,7 @@ fn an_offer_of_endless_rows_changes_no_request() {
     assert_eq!(asked(u64::MAX, u64::MAX), asked(100, 8_000));
 }
 
-/// Goal: announcements of an unproved epoch stay undecoded. A certificate of another epoch than the header's is a lie.
+/// Goal: announcements of an unproved epoch stay undecoded. A certificate of another epoch than its header's is a lie.
 #[test]
 fn an_announcement_of_an_invented_epoch_is_not_decoded() {
     let far = |header: bool| {
@@ -367,7 +369,7 @@ fn an_announcement_of_an_invented_epoch_is_not_decoded() {
     };
     let mut rig = Node::new(Mode::Auto, 10).rig().peer(A, serves(1..=10)).peer(B, serves(1..=10));
     rig.step();
-    // Only its words about the epoch are read.
+    // Only the announcement's epoch is read.
     let cut = far(true)[..48].to_vec();
     rig.engine.handle_broadcast(A, cut, rig.now);
     rig.step().blames_nobody();
@@ -376,7 +378,7 @@ fn an_announcement_of_an_invented_epoch_is_not_decoded() {
     assert!(rig.bans.len() == 1 && rig.bans[0].0 == B, "{:?}", rig.bans);
 }
 
-/// Goal: a range under an invented epoch is a failure of its peer, and no lie, if the peer's summary leads elsewhere.
+/// Goal: if a peer's summary leads elsewhere, its range under an invented epoch counts as a failure, and not as a lie.
 #[test]
 fn a_range_of_an_invented_epoch_is_a_failure() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=12));

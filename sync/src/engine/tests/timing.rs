@@ -1,4 +1,4 @@
-//! Goal: the engine wakes for what has a time, at that time, and for nothing else.
+//! Goal: the engine wakes for every timed event, exactly on time, and for nothing else.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Goal: where only an event can change anything there is no timeout.
+/// Goal: while only an event can change anything, no timeout is set.
 #[test]
 fn alone_it_waits_for_an_event() {
     let mut rig = Rig::at_head(10);
@@ -23,7 +23,7 @@ fn alone_it_waits_for_an_event() {
     assert_eq!(rig.status().phase, Phase::WaitingForPeers);
 }
 
-/// Goal: at the head the next thing that happens is the next summary, half a second after the last.
+/// Goal: at the head the engine next wakes for the next summary, half a second after the last one.
 #[test]
 fn at_the_head_it_wakes_for_the_next_summary() {
     let mut rig = Rig::at_head(HEAD).peer(A, serves(1..=HEAD));
@@ -34,7 +34,7 @@ fn at_the_head_it_wakes_for_the_next_summary() {
     assert_eq!(rig.engine.timers.get(Timer::Summary), Some(rig.now + half), "it was asked and answered");
 }
 
-/// Goal: a peer that paused is asked again when its pause is over, and not by the next summary's grace.
+/// Goal: a paused peer is asked again when its pause ends, and does not wait for the next summary.
 #[test]
 fn the_end_of_a_pause_wakes_it() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=20));
@@ -48,13 +48,13 @@ fn the_end_of_a_pause_wakes_it() {
     rig.expect_range(A, 11);
 }
 
-/// Goal: a peer that is connected when its ban ends is taken back, although nobody connects or goes.
+/// Goal: a peer that is connected when its ban ends is taken back, even if no peer connects or leaves.
 #[test]
 fn the_end_of_a_ban_wakes_it() {
     let mut rig = Rig::at_head(10).peer(A, serves(1..=20)).peer(B, serves(1..=10));
     rig.step().lie(A, b"nonsense");
     assert!(rig.bans.iter().all(|(peer, _)| *peer == A) && !rig.bans.is_empty());
-    // The transport lets it in before the engine's time is over.
+    // The transport lets it in before the engine's ban ends.
     rig.meet(A, serves(1..=20));
     rig.wait(3_599 * SECOND);
     assert_eq!(rig.asked_for_range(11), []);
@@ -62,7 +62,7 @@ fn the_end_of_a_ban_wakes_it() {
     rig.expect_range(A, 11);
 }
 
-/// Goal: a batch that is left to consensus is fetched when the patience for it is over, to the moment.
+/// Goal: a batch that is left to consensus is fetched exactly when the patience for it ends.
 #[test]
 fn the_end_of_patience_wakes_it() {
     let mut rig = Node { patience: SECOND, ..Node::new(Mode::Delta, 10) }.rig().peer(A, serves(1..=11));
@@ -75,7 +75,7 @@ fn the_end_of_patience_wakes_it() {
     assert_eq!(rig.head(), 11);
 }
 
-/// Goal: a batch that the mesh puts together is not fetched meanwhile; it is when that takes too long, to the moment.
+/// Goal: a batch that the mesh assembles is not fetched meanwhile. If that takes too long, it is fetched exactly then.
 #[test]
 fn a_batch_that_is_coming_is_left_to_the_mesh() {
     let mut rig = Node::new(Mode::Replay, 10).rig().peer(A, serves(1..=10));
@@ -103,7 +103,7 @@ fn a_batch_that_does_not_come_is_fetched() {
     rig.not_coming(11).expect_range(A, 11);
 }
 
-/// Goal: a peer that tells of a batch before it has committed it is asked again soon, and a few times only.
+/// Goal: a peer that announces a batch before it has committed it is asked again soon, and only a few times.
 #[test]
 fn what_a_peer_told_of_is_asked_for_soon() {
     let mut rig = Node::new(Mode::Delta, 10).rig().peer(A, serves(1..=10));
@@ -118,7 +118,7 @@ fn what_a_peer_told_of_is_asked_for_soon() {
     assert_eq!(rig.engine.timers.get(Timer::Rumour), None);
 }
 
-/// Goal: a snapshot that nobody sent is given up after three deadlines, and tried again after a minute.
+/// Goal: a snapshot that no peer sent is given up after three deadlines, and tried again after a minute.
 #[test]
 fn a_standstill_and_its_end_wake_it() {
     let mut rig = Node::new(Mode::Snapshot, 0)

@@ -1,4 +1,4 @@
-//! Goal: real situations are decided right, by the work ahead and all that is in hand.
+//! Goal: real situations are decided right, by the work ahead and all work in flight.
 
 use super::*;
 
@@ -13,19 +13,19 @@ const TRANSFERS: Totals = Totals {
 /// An empty batch.
 const EMPTY: Totals = Totals { transactions: 0, gas: 0, body_bytes: 8, receipts_bytes: 8, delta_bytes: 200 };
 
-/// A node that keeps history, empty or stopped, as `init` writes it.
+/// A node with history and the default configuration that `init` writes, at `head`.
 fn by_default(head: u64, stretches: &[(Totals, u64)]) -> Case {
     Case { policy: SyncConfig::default(), course: course(stretches), ..Case::new(Mode::Auto, head) }
 }
 
-/// One peer on loopback of which nothing is known yet, with a snapshot of so many rows.
+/// One unmeasured peer on loopback, with a snapshot of `rows` rows.
 fn loopback(head: u64, snapshot: u64, rows: u64) -> [Candidate; 1] {
     let offered = SnapshotOffer::new(BatchNumber::new(snapshot), rows);
     [Candidate { snapshots: vec![offered], bytes_per_second: 2e6, ..peer(1, head) }]
 }
 
-/// Goal: an empty node with the default configuration takes the snapshot of a chain of 680,000 transfers, before anything is measured, and
-/// as soon as something is.
+/// Goal: an empty node with the default configuration takes the snapshot of a chain of 680,000 transfers, both before
+/// and after something is measured.
 #[test]
 fn an_empty_node_takes_the_snapshot_at_once() {
     for (stretches, head, snapshot) in [
@@ -44,7 +44,8 @@ fn an_empty_node_takes_the_snapshot_at_once() {
     }
 }
 
-/// Goal: what lies behind a snapshot counts by its own work. One before a burst saves nothing, and empty batches are no work.
+/// Goal: the batches behind a snapshot count by their own work. A snapshot before a burst saves nothing, and empty
+/// batches are no work.
 #[test]
 fn a_tail_is_priced_by_its_own_batches() {
     let burst = [(EMPTY, 1_000), (times(TRANSFERS, 20), 100), (EMPTY, 100)];
@@ -58,8 +59,8 @@ fn a_tail_is_priced_by_its_own_batches() {
     assert!(empty.seconds < 10.0, "{empty:?}");
 }
 
-/// Goal: everything was asked for and came over a fast link. What is left to execute counts, so a snapshot is still taken if that is far
-/// cheaper, and not if execution is nearly through.
+/// Goal: everything was requested and came over a fast link. The work left to execute counts, so a snapshot is still
+/// taken if it is far cheaper, but not if execution is nearly done.
 #[test]
 fn what_waits_for_execution_counts() {
     let case = by_default(0, &[(TRANSFERS, 2_000)]);
@@ -83,7 +84,8 @@ fn what_waits_for_execution_counts() {
     );
 }
 
-/// Goal: deltas replace bodies that wait for execution, if they are far cheaper and their peer has delivered; and nothing flaps.
+/// Goal: deltas replace bodies that wait for execution, if they are far cheaper and their peer has delivered; nothing
+/// flaps.
 #[test]
 fn deltas_replace_ranges_that_wait_for_execution() {
     let policy =
@@ -104,12 +106,12 @@ fn deltas_replace_ranges_that_wait_for_execution() {
         let plan = case.plan(std::slice::from_ref(&other));
         assert_eq!((plan.step, plan.replaces), (Step::Range(RangeMode::Replay), false), "{plan:?}");
     }
-    // What was turned stays so: the same facts, with the deltas on their way.
+    // A changed mode stays: the same facts, with the deltas in flight.
     let load = kept_load.plus(case.in_hand(RangeMode::Delta, 64, 2_000, Before::Fetch));
     let turned =
         Case { asked: Some((2_000, InHand { load, ..in_hand })), current: Some(RangeMode::Delta), ..case };
     assert!(!turned.plan(std::slice::from_ref(&fast)).replaces);
-    // One more batch, which only a slow peer has: neither mode takes the place of the other for it.
+    // One more batch, which only a slow peer has: neither mode replaces the other for it.
     let slow = Candidate { head: BatchNumber::new(2_001), bytes_per_second: 1.0, ..peer(2, 2_001) };
     for current in [RangeMode::Replay, RangeMode::Delta] {
         let load = turned.in_hand(current, 64, 2_000, Before::Fetch);

@@ -1,4 +1,4 @@
-//! A takeover by a range delta: by what changed since the head.
+//! A takeover by a range delta, which has what changed since the head.
 
 use slipstream_storage::{RangeDeltaError, RangeDeltaTakeover, RestoreTarget, StorageError, Store, Takeover};
 use slipstream_types::{BatchHeader, BatchNumber};
@@ -15,12 +15,12 @@ use crate::{
 /// See the module.
 pub(super) struct Changes {
     takeover: RangeDeltaTakeover,
-    /// Encoded bytes of changes that the batches have, whatever of them is asked for.
+    /// Encoded bytes of all changes in the batches. No chunk has more.
     bytes_max: u64,
 }
 
 impl Changes {
-    /// Begins one that takes so many bytes of memory at most.
+    /// Begins a takeover that takes at most `memory_max` bytes of memory.
     pub(super) fn begin(
         store: &Store,
         target: &RestoreTarget,
@@ -28,7 +28,8 @@ impl Changes {
         memory_max: u64,
     ) -> Result<Changes, SyncError> {
         let takeover = store.take_range_delta(target, RANGE_DELTA_RANGES_BITS, memory_max)?;
-        // The headers were asked for behind the head of then: if it moved since, they do not lead on from what is taken over.
+        // The headers were requested behind the head at that time. If the head moved since, they do not continue what
+        // is taken over.
         let (base, first) = (takeover.base().number, ancestry.headers.headers.first());
         if let Some(asked) = first.and_then(|first| first.number.previous()).filter(|asked| *asked != base) {
             let target = target.header.number;
@@ -41,8 +42,8 @@ impl Changes {
     }
 }
 
-/// Bytes of all changes in the batches of the headers. It includes earlier batches that peers send again, because requests begin at a
-/// multiple of [`BASE_STEP`].
+/// Bytes of all changes in the batches of the headers. This includes earlier batches that peers send again, because
+/// requests begin at a multiple of [`BASE_STEP`].
 fn changes_bytes(store: &Store, headers: &[BatchHeader]) -> Result<u64, SyncError> {
     let first = headers.first().map_or(BatchNumber::GENESIS, |header| header.number);
     let from = first.before(BASE_STEP - 1);
@@ -56,13 +57,14 @@ impl Way for Changes {
     }
 
     fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
-        // An answer that comes after its takeover was put down is about another one.
+        // An answer that comes after its takeover was abandoned belongs to another one.
         let Request::RangeDelta(request) = request else { return Ok(Added::checked(Ok(()))) };
         let chunk = match range_delta::open(answer, request) {
             Ok(chunk) => chunk,
             Err(violation) => return Ok(Added::checked(Err(violation.into()))),
         };
-        // Several chunks may have too many between them, which nobody answers for; one alone is its sender's.
+        // Several chunks together may have too many, which no single peer is to blame for. One chunk alone is its
+        // sender's fault.
         if chunk.entry_bytes() > self.bytes_max {
             let violation = Violation::Unrelated("one chunk has more changes than all of the batches");
             return Ok(Added::checked(Err(violation.into())));

@@ -1,4 +1,4 @@
-//! The worker's side of a takeover: chunks are checked and taken beside the engine, whichever of the two ways they come by.
+//! The worker's side of a takeover: checks and takes chunks beside the engine, in either of the two ways.
 
 mod changes;
 mod rows;
@@ -26,22 +26,22 @@ use crate::{
 
 /// Uncompressed bytes of a chunk: long enough that its proof is below 0.1 %, short enough that a failure costs little.
 pub(crate) const CHUNK_BYTES: u32 = 1 << 20;
-/// Ranges that the engine is told of: all that a restore begins with.
+/// Most missing ranges that the engine learns of: all that a restore begins with.
 const SPANS: usize = 1 << RESTORE_RANGES_BITS;
 /// Most bytes of memory that a range delta takes until its end.
 pub(crate) const RANGE_DELTA_BYTES_MAX: u64 = 512 << 20;
-/// A range delta is asked for in so many ranges, as a power of two, so that many peers can send at once.
+/// Number of ranges in which a range delta is requested, as a power of two, so that many peers can send at once.
 pub(crate) const RANGE_DELTA_RANGES_BITS: u8 = 4;
 
-/// The takeover that is under way.
+/// The takeover in progress.
 pub(super) struct Active {
     way: Arc<dyn Way>,
     ancestry: Box<Ancestry>,
 }
 
-/// A way in which the state gets here: the part of a takeover that depends on the kind of peers' answers.
+/// A way to get the state: the part of a takeover that depends on the kind of peers' answers.
 trait Way: Send + Sync {
-    /// The store's side of it.
+    /// The store's side of the takeover.
     fn takeover(&self) -> &dyn Takeover;
 
     /// Checks an answer and takes its chunk.
@@ -52,7 +52,7 @@ trait Way: Send + Sync {
         Ok(Ok(()))
     }
 
-    /// The rest of an older target's rows.
+    /// How far the rows of an older target are compared.
     fn older(&self) -> Result<Older, SyncError> {
         Ok(Older::default())
     }
@@ -75,33 +75,33 @@ impl Added {
 /// Rows of an older target, and what they wait for.
 #[derive(Default)]
 struct Older {
-    /// A range of them to compare.
+    /// A range of them to compare next.
     span: Option<Span>,
-    /// Rows, and bytes of them, that were kept.
+    /// Number of rows that were kept, and their bytes.
     kept: (u64, u64),
-    /// Where ranges begin whose chunk shows who is right.
+    /// Where ranges begin whose chunk shows which side is right.
     urgent: BTreeSet<Path>,
-    /// Whether it is in doubt, see [`Progress::is_in_doubt`].
+    /// See [`Progress::is_in_doubt`].
     is_in_doubt: bool,
 }
 
-/// The result of a part of a restore.
+/// The result of a job of a restore.
 #[derive(Debug)]
 pub struct Restored {
-    /// Of the answer that it was about.
+    /// What the job did.
     pub step: Step,
-    /// The missing parts, or `None` without a restore.
+    /// The missing parts; `None` without a restore.
     pub progress: Option<Progress>,
 }
 
-/// The result of one job.
+/// What one job did.
 #[derive(Debug)]
 pub enum Step {
-    /// The restore is under way.
+    /// The restore began.
     Begun,
     /// Rows were added, or the answer was wrong.
     Chunk {
-        /// Where its range began.
+        /// Where its range begins.
         first: Path,
         /// The fault of the answer, if it has one.
         checked: Result<(), Fault>,
@@ -115,17 +115,17 @@ pub enum Step {
         /// The fault of the siblings, if they have one.
         checked: Result<(), Fault>,
     },
-    /// Code was added, or it is another one than asked for.
+    /// Code was added, or it is not the code that was asked for.
     Codes(Result<(), Fault>),
     /// The state is the node's; this is its head.
     Finished(BatchNumber),
-    /// It is put down.
+    /// The restore was put aside.
     Dropped,
-    /// The worker put it down itself: it cannot end.
+    /// The worker abandoned the restore itself: it cannot end.
     PutDown {
-        /// The way to go on.
+        /// Why it cannot end.
         why: PutDown,
-        /// The event in words, for operators.
+        /// The error in words, for operators.
         reason: String,
     },
 }
@@ -135,9 +135,9 @@ pub enum Step {
 pub enum PutDown {
     /// The range delta is too large for this node: another way leads on.
     TooLarge,
-    /// Peers made it larger than the batches are, and nobody can tell who: another way leads on.
+    /// Peers made it larger than the batches' changes, and nobody can tell which peer did: another way leads on.
     Padded,
-    /// A validator's consensus moved the head meanwhile: the rest is another matter.
+    /// A validator's consensus moved the head meanwhile: the takeover no longer fits it.
     Overtaken,
 }
 
@@ -163,23 +163,23 @@ impl PutDown {
 /// A restore's progress, and what it still needs.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Counts up: jobs run side by side, and an earlier view may be told later.
+    /// Counts up: jobs run side by side, and an earlier view may be reported later.
     pub sequence: u64,
     /// Number of the snapshot's batch.
     pub number: BatchNumber,
-    /// How many rows are in so far.
+    /// Number of rows that are in so far.
     pub rows: u64,
     /// Share of the paths that is done, 0 to 1.
     pub share: f64,
-    /// Rows, and bytes of them, kept of an older snapshot.
+    /// Rows kept from an older snapshot, and their bytes.
     pub kept: (u64, u64),
-    /// A range of older rows to compare, if there are any.
+    /// A range of older rows to compare, if any.
     pub older: Option<Span>,
     /// Whether siblings of an unproven peer mismatched, and no chunk has yet shown who is right.
     pub is_in_doubt: bool,
     /// Ranges whose chunks are missing, the most urgent first.
     pub spans: Vec<Span>,
-    /// Missing code: all of it once all rows are in, and what is known of it before.
+    /// Missing code: all of it once all rows are in, and before that the part that is known.
     pub codes: Vec<Digest>,
 }
 
@@ -190,7 +190,7 @@ impl Progress {
     }
 
     fn of(way: &dyn Way, sequence: u64) -> Result<Progress, SyncError> {
-        // Before what is missing: rows that do not fit are missing then.
+        // This comes before the look at what is missing: rows that do not fit are missing then.
         let Older { span: older, kept, urgent, is_in_doubt } = way.older()?;
         let takeover = way.takeover();
         let mut spans = takeover.missing(SPANS);
@@ -225,7 +225,7 @@ impl Worker {
             RestoreJob::Codes { answer, hashes } => self.codes(&answer, &hashes),
             RestoreJob::Finish => self.finish(),
             RestoreJob::Drop => {
-                // Its last rows become durable when it is dropped.
+                // Dropping the takeover makes its last rows durable.
                 *self.active.lock() = None;
                 Ok(Step::Dropped)
             }
@@ -236,7 +236,7 @@ impl Worker {
         self.active.lock().as_ref().map(|active| Arc::clone(&active.way))
     }
 
-    /// Refuses a ledger that does not pass through the operator's waypoint.
+    /// Begins a takeover. Refuses a ledger that does not pass through the operator's waypoint.
     fn begin(
         &self,
         target: &RestoreTarget,
@@ -303,7 +303,7 @@ impl Worker {
 
     fn progress(&self) -> Result<Option<Progress>, SyncError> {
         let Some(way) = self.active() else { return Ok(None) };
-        // Held while looking, so that a later number is a later view.
+        // Held during the look, so that a higher number is a later view.
         let mut sequence = self.looks.lock();
         *sequence += 1;
         Progress::of(&*way, *sequence).map(Some)

@@ -1,4 +1,5 @@
-//! A takeover by all rows of a snapshot. Rows of an older snapshot are kept where a peer's siblings show that they are right.
+//! A takeover by all rows of a snapshot. Rows of an older snapshot stay where a peer's siblings show that they are
+//! right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,10 @@ use crate::{
     verify::Violation,
 };
 
-/// A row has at most so many bytes: a chunk that ends before its range has at least as many rows as fill what was asked for.
+/// Most bytes of a row. A chunk that ends before its range must have at least as many rows as fill the requested bytes.
 const ROW_BYTES: usize = 128;
-/// Siblings kept until a chunk shows whether they were right; bounds the memory for them to 9 MiB. For further ones nobody is blamed.
+/// Most siblings kept until a chunk shows whether they were right. It bounds their memory to 9 MiB. Nobody is blamed
+/// for further ones.
 const DOUBTS_MAX: usize = 256;
 
 /// See the module.
@@ -29,11 +31,11 @@ pub(super) struct Rows {
 }
 
 /// Siblings that did not fit this node's rows, by the path at which their range begins. Either they are a lie, or the rows have
-/// changed; a chunk of the same range tells.
+/// changed; a chunk of the same range shows which.
 #[derive(Default)]
 struct Doubts {
     waiting: BTreeMap<Path, Doubted>,
-    /// Some of their siblings were right.
+    /// Peers of which some siblings were right.
     trusted: BTreeSet<PeerId>,
 }
 
@@ -48,7 +50,7 @@ impl Rows {
         Rows { restore, doubts: Mutex::default(), defences }
     }
 
-    /// Whether the siblings that wait for this chunk were right, and whose they are.
+    /// Judges the siblings that wait for this chunk. Returns their sender, and whether they were right.
     fn judge(&self, first: Path, chunk: &VerifiedChunk) -> Option<(PeerId, bool)> {
         let mut doubts = self.doubts.lock();
         // A chunk that ends before the siblings' range cannot tell right from wrong.
@@ -67,7 +69,7 @@ impl Way for Rows {
     }
 
     fn add(&self, answer: Vec<u8>, request: &Request) -> Result<Added, SyncError> {
-        // An answer that comes after its takeover was put down is about another one.
+        // An answer that comes after its takeover was abandoned belongs to another one.
         let Request::Chunk { first, last, bytes_max, .. } = *request else {
             return Ok(Added::checked(Ok(())));
         };
@@ -82,7 +84,7 @@ impl Way for Rows {
         Ok(Added { checked: Ok(()), judged })
     }
 
-    /// Lies about a range that is then divided cost no rows, so they are ignored.
+    /// Compares rows with siblings. Lies about a range that is then divided cost no rows, so they are ignored.
     fn compare(&self, answer: &[u8], span: Span, from: PeerId) -> Result<Result<(), Fault>, SyncError> {
         let proof = match open_siblings(answer, span) {
             Ok(proof) => proof,
@@ -124,7 +126,7 @@ fn open_chunk(answer: Vec<u8>, span: Span, bytes_max: u32, root: Digest) -> Resu
     if chunk.first() != span.first || chunk.last() > span.last {
         return Err(Violation::Unrelated("the chunk begins or ends elsewhere").into());
     }
-    // Or a liar could serve one path at a time for ever, each with a good proof.
+    // Otherwise a liar could serve one path at a time for ever, each with a good proof.
     if chunk.last() < span.last && chunk.rows() < bytes_max as usize / ROW_BYTES {
         return Err(Violation::Unrelated("the chunk ends early").into());
     }
