@@ -44,8 +44,9 @@ impl Defences {
 }
 
 /// One defence that is missing.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::VariantArray, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Planted {
     /// Votes are sent while their record is being written.

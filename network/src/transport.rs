@@ -20,8 +20,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub const MESSAGE_BYTES_MAX: usize = 48 << 20;
 
 /// The order of messages to one peer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::VariantArray)]
 pub enum Priority {
     /// Announcements with their certificates, and notices: other messages depend on them.
     First,

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a peer's work was turned away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum TurnedAway {
     /// A handshake, until its address is proven: many are in progress.

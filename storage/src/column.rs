@@ -1,8 +1,7 @@
 //! [`Column`]: the columns of a store, and their names on disk.
 
 /// A column family. Keys and values are described in [`crate::schema`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Column {
     /// Head, restore and pruning records, and the genesis.

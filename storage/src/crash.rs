@@ -13,10 +13,13 @@ use std::{
     },
 };
 
+use strum::IntoEnumIterator as _;
+
 use crate::error::StorageError;
 
 /// A change of a store's directory. Each write is atomic, so a crash falls before or after it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::EnumIter, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Step {
     /// The database is created, or opened and read.
     Open,
@@ -95,7 +98,7 @@ pub enum CrashPoint {
 impl CrashPoint {
     /// Every crash point of a store in use.
     pub fn all() -> impl Iterator<Item = CrashPoint> {
-        Step::ALL.into_iter().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
+        Step::of_use().flat_map(|step| [CrashPoint::Before(step), CrashPoint::After(step)])
     }
 }
 

@@ -42,8 +42,9 @@ impl Defences {
 
 /// A defence that is left out.
 #[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::VariantArray, strum::IntoStaticStr,
+)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Planted {
     /// The certificate of a summary's head is not checked.

@@ -30,8 +30,7 @@ const BALANCES_CODE: &str = "33 5f52 5f602052 60405f20 8054 600101 90 55 00";
 static WORKERS: LazyLock<Workers> = LazyLock::new(|| Workers::new(2).unwrap().eager(Eager::Ahead));
 
 /// The hints that a follower gets.
-#[derive(Clone, Copy, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, Debug, strum::VariantArray)]
 enum Given {
     Nothing,
     Honest,

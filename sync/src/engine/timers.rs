@@ -9,8 +9,7 @@ use tokio::time::Instant;
 use super::{Engine, SUMMARY_AGE, bootstrap::Bootstrap};
 
 /// Identifies a change that time alone brings.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, strum::VariantArray)]
 pub(super) enum Timer {
     /// A peer's summary is old: the peer is asked for the next one.
     Summary,

@@ -30,8 +30,7 @@ const WHOLE_MAX: usize = 64;
 pub(super) const SUBSCRIPTION_BYTES: usize = 512;
 
 /// The kinds of subscriptions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "camelCase")]
 pub(crate) enum Kind {
     NewHeads = 0,

@@ -46,8 +46,7 @@ const SEED: &str = "slipnet-bench-follower";
 const DATA: &str = "data";
 
 /// A way to the head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Way {
     /// Begins from a snapshot; a stopped node is emptied first, as an operator would do it.

@@ -18,8 +18,7 @@ use crate::harness::{
 use slipnet::progress::Progress;
 
 /// The contents of a chain's batches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Traffic {
     /// Plain transfers in full batches.

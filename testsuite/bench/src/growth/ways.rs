@@ -20,8 +20,7 @@ pub(super) const PREFIX_BYTES: usize = 5;
 const LENGTH_BYTES: usize = 4;
 
 /// A way to pack contents.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Way {
     /// One LZ4 block for each batch, as in the store.

@@ -36,8 +36,7 @@ const WORK: Duration = Duration::from_secs(3);
 const WORK_BATCHES: u64 = 5_000;
 
 /// The end of a store before it is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray)]
 enum End {
     Clean,
     Killed,

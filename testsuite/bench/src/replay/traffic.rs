@@ -22,8 +22,7 @@ const CALL_GAS: u64 = 300_000;
 const TOUCH_GAS: u64 = 1_500_000;
 
 /// The traffic of a chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Traffic {
     /// Transfers of one token between uniformly drawn holders.

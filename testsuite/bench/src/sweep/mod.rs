@@ -39,8 +39,7 @@ const READAHEAD_DEFAULT: usize = 8;
 const MODELLED_OF: usize = 3;
 
 /// A way to replay blocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 enum Way {
     /// Execution reads every key when it needs it.

@@ -20,8 +20,7 @@ const DRIP: Duration = Duration::from_millis(9_500);
 const SEED: &str = "slipnet-bench-peer";
 
 /// How a hostile peer answers range requests. Its summaries are true, so that nodes ask it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray)]
 pub(super) enum Lie {
     /// Changes a byte of a body or delta.
     Corrupt,

@@ -6,8 +6,7 @@ use std::{
 };
 
 /// A kind of fault.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, strum::VariantArray)]
 pub enum Fault {
     /// A message was lost, and either sent again or not.
     Loss,

@@ -9,8 +9,7 @@ use slipnet::devnet::Node;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// The share of time in which nodes run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Speed {
     Full,

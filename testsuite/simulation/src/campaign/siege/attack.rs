@@ -20,8 +20,7 @@ use super::{bomb, calls, gossip, http, pool, quic, sockets, stage::Money, stream
 
 /// The interface that an attack uses. Attacks of one face run one after another, between two measurements of the quiet
 /// node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum Face {
     /// Requests over JSON-RPC and HTTP.

@@ -8,8 +8,7 @@ use std::{
 use super::super::fault::is_rare;
 
 /// A kind of fault.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, strum::VariantArray)]
 pub enum Trouble {
     /// A message was lost.
     Loss,

@@ -20,8 +20,7 @@ const SHOWN: f64 = 0.7;
 const FALSE_TIME_MS: u64 = 3_600_000;
 
 /// How the traitor breaks the protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray)]
 pub(super) enum Habit {
     /// Orders a different batch for each validator.
     Orders,

@@ -63,8 +63,7 @@ impl Waits {
 }
 
 /// An honest user that waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum User {
     /// From the scheduled time of a transfer to its receipt.
