@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    const PRIORITIES: [Priority; 3] = Priority::ALL;
+    const PRIORITIES: &[Priority] = Priority::ALL;
 
     fn block_on<F: Future>(future: F) -> F::Output {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)

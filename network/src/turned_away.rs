@@ -73,7 +73,7 @@ mod tests {
         TurnedAway::ALL.iter().copied().enumerate().for_each(|(n, reason)| counts.add(reason, n + 1));
         let expected: Vec<_> = TurnedAway::ALL.iter().copied().zip(1..).collect();
         assert_eq!(counts.list(), expected);
-        let mut names = TurnedAway::ALL.map(TurnedAway::name).to_vec();
+        let mut names = TurnedAway::ALL.iter().copied().map(TurnedAway::name).collect::<Vec<_>>();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), TurnedAway::ALL.len());

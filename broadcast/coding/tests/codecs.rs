@@ -21,7 +21,7 @@ fn chunks(source: &mut dyn Codec, count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
 }
 
 fn kind() -> impl Strategy<Value = CodecKind> {
-    prop::sample::select(&CodecKind::ALL[..])
+    prop::sample::select(CodecKind::ALL)
 }
 
 proptest! {

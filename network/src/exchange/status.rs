@@ -93,7 +93,7 @@ mod tests {
         }
         let expected: Vec<_> = ExchangeEvent::ALL.iter().copied().zip(1..).collect();
         assert_eq!(counts.list(), expected);
-        let mut names = ExchangeEvent::ALL.map(ExchangeEvent::name).to_vec();
+        let mut names = ExchangeEvent::ALL.iter().copied().map(ExchangeEvent::name).collect::<Vec<_>>();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ExchangeEvent::ALL.len());

@@ -64,7 +64,7 @@ pub(super) fn is_blobs(column: Column) -> bool {
 pub(super) fn columns(shape: Shape<'_>) -> impl Iterator<Item = ColumnFamilyDescriptor> {
     Column::ALL
         .into_iter()
-        .map(move |column| ColumnFamilyDescriptor::new(column.name(), column_options(column, &shape)))
+        .map(move |column| ColumnFamilyDescriptor::new(column.name(), column_options(*column, &shape)))
 }
 
 pub(super) fn column_options(column: Column, shape: &Shape<'_>) -> Options {
