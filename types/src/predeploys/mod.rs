@@ -50,7 +50,8 @@ impl Published {
     }
 }
 
-/// The four contracts: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935, which the protocol itself calls before each batch.
+/// Returns the four contracts: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935. The protocol itself
+/// calls the last two before each batch.
 ///
 /// The chain has no beacon. For a given time, EIP-4788's contract returns the digest of the parent of the last batch of
 /// that second. Proofs against beacon roots therefore fail here. EIP-2935's contract returns the same digests as
