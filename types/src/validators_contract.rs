@@ -104,7 +104,7 @@ pub fn last_batch<E>(read: &mut impl FnMut(B256) -> Result<U256, E>) -> Result<O
 /// Returns the chosen validators, as the set of an epoch.
 ///
 /// # Errors
-/// Those of `slot`; inside, why what it read is no set.
+/// Those of `read`; the inner error says why the storage holds no valid set.
 pub fn wanted<E>(
     epoch: Epoch,
     read: &mut impl FnMut(B256) -> Result<U256, E>,
@@ -134,10 +134,11 @@ pub fn wanted<E>(
     Ok(set.check().map(|()| set).map_err(WantedError::from))
 }
 
-/// Returns the validators of the next epoch if the batch ends its own. They depend on its number, its epoch and the state after it.
+/// Returns the validators of the next epoch if the batch ends its epoch. They depend on its number, its epoch and the
+/// state after it.
 ///
 /// # Errors
-/// Those of `slot`; inside, why the batch does not end its epoch although it should.
+/// Those of `read`; the inner error says why the batch does not end its epoch although it should.
 pub fn next_validators<E>(
     number: BatchNumber,
     epoch: Epoch,
