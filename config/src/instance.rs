@@ -45,7 +45,8 @@ fn numbered(path: &Path, number: NonZeroU8) -> Option<std::path::PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Adds the number to the port; returns whether it changed. Port 0, which selects a free port, stays.
+/// Adds the number to the port; returns whether it changed, or `None` if no such port exists. Port 0, which selects a
+/// free port, stays.
 fn move_port(address: &mut SocketAddr, number: NonZeroU8) -> Option<bool> {
     if address.port() == 0 {
         return Some(false);
