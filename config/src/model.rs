@@ -155,13 +155,13 @@ pub struct ApiConfig {
     /// Longest request, in bytes: enough for all state that one call may override, or for many of the largest
     /// transactions. At least 263168; otherwise the largest transaction does not fit. The default is geth's.
     pub max_body_bytes: usize,
-    /// JSON-RPC requests at a time that are worked on, wait for it, or whose answer is being read; more are refused with status
-    /// 503. At most three quarters may be calls that compute, search, wait for receipts, or are more than 32 in an array; a quarter
-    /// may wait for receipts. So short calls find places however many long ones there are. There may be 16 connections more, so that
-    /// `/health` and `/metrics` answer all the same. When all are taken, the one that has asked for nothing for longest is closed for
-    /// a new one, then one that is still sending its request; of those that are equally idle, one of the address that has most; then
-    /// a call that has not begun of an address that has more. Where nobody can go, newcomers wait for 5 seconds, at most 64.
-    /// The default leaves most open files to the database.
+    /// JSON-RPC requests at a time that are processed, wait for processing, or have their answer read; more are refused
+    /// with status 503. At most three quarters may be calls that compute, search, wait for receipts, or come in an
+    /// array of more than 32; at most a quarter may wait for receipts. So short calls find places however many long
+    /// ones exist. 16 more connections are allowed, so that `/health` and `/metrics` still answer. When all are taken,
+    /// a new connection displaces the longest idle one, then one that is still sending its request; of equally idle
+    /// ones, one of the address that has the most; then a call that has not begun, of an address that has more. If none
+    /// can be closed, at most 64 newcomers wait for 5 seconds. The default leaves most open files to the database.
     pub max_connections: NonZeroUsize,
     /// Connections of one address at a time; an IPv6 /64 is one address. A further connection displaces the address's
     /// own longest idle one, or is closed. 127.0.0.1, ::1 and `trusted_addresses` have no such bound. The default, a
