@@ -1,4 +1,5 @@
-//! One text to a configuration: what the parser says, in words for an operator, with the key, the line and a caret.
+//! Decodes one text to a configuration, and turns the parser's errors into words for an operator, with the key, the
+//! line and a caret.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ pub(crate) fn file(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
     decode(text, &[]).map_err(|Refused { key, error }| describe(text, path, &key, &error))
 }
 
-/// Decodes the value of one key or section, as if nothing else were set; else says what is wrong.
+/// Decodes the value of one key or section, as if nothing else were set, or says what is wrong.
 pub(crate) fn value(text: &str, path: &[&str]) -> Result<NodeConfig, String> {
     decode(text, path).map_err(|Refused { key, error }| {
         let mistake = Mistake::of(&error);
@@ -27,7 +28,7 @@ pub(crate) fn value(text: &str, path: &[&str]) -> Result<NodeConfig, String> {
 }
 
 struct Refused {
-    /// The key that the parser was at.
+    /// The key at which the parser stopped.
     key: String,
     error: Box<Error>,
 }
@@ -47,8 +48,8 @@ fn decode(text: &str, path: &[&str]) -> Result<NodeConfig, Refused> {
     .map_err(|error| Refused { key, error: Box::new(error) })
 }
 
-/// Sections around a value, each with that one entry. The value is decoded in place, because as part of a text it could end its own
-/// section.
+/// Sections around a value, each with only that entry. The value is decoded in place, because inside a larger text it
+/// could end its own section.
 pub(crate) struct Nested<'a, D> {
     pub(crate) path: &'a [&'a str],
     pub(crate) inner: D,
@@ -95,7 +96,7 @@ impl<'de, D: Deserializer<'de>> MapAccess<'de> for Entry<'_, D> {
     }
 }
 
-/// Puts the parser's message, the key's full name and the line together.
+/// Combines the parser's message, the key's full name and the line.
 fn describe(text: &str, path: &Path, key: &str, error: &Error) -> ConfigError {
     let mistake = Mistake::of(error);
     let (place, word) = Place::quote(text, mistake.line, mistake.column);
@@ -106,7 +107,7 @@ fn describe(text: &str, path: &Path, key: &str, error: &Error) -> ConfigError {
     ConfigError::Yaml { path: path.to_owned(), place, message: mask_text(&message).into_owned() }
 }
 
-/// Whether the name of a key is that of the whole file.
+/// Whether a key's name stands for the whole file.
 fn is_root(key: &str) -> bool {
     matches!(key, "" | "." | "?")
 }

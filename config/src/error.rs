@@ -6,7 +6,7 @@ use slipstream_yaml::Place;
 
 use crate::Origin;
 
-/// Why a configuration was refused. The text says what, where and what to do.
+/// Why a configuration was refused. The text says what is wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -30,7 +30,7 @@ pub enum ConfigError {
     Yaml {
         /// The file that holds the error.
         path: PathBuf,
-        /// Where it is in the file.
+        /// The error's place in the file.
         place: Place,
         /// The fault, with the key's full name.
         message: String,
@@ -53,7 +53,7 @@ pub enum ConfigError {
         /// The fault, and what to write instead.
         problem: String,
     },
-    /// More variables, or more flags, than there are keys.
+    /// More variables, or more flags, than keys exist.
     #[error(
         "more than {max} keys are set by environment variables, or by --set; write them into the configuration file"
     )]
@@ -61,12 +61,12 @@ pub enum ConfigError {
         /// The number of keys, which bounds the overrides.
         max: usize,
     },
-    /// A number outside of its range, or a value that is right by itself, but not together with the others.
+    /// A number outside its range, or a value that is valid by itself but not together with others.
     #[error("{}{}: {key}: {problem}{}", path.display(), prefix(place), suffix(place))]
     Rule {
         /// The file that breaks the rule.
         path: PathBuf,
-        /// Where the key's value is in the file; none if the key has its default.
+        /// The place of the key's value in the file; `None` if the key has its default.
         place: Option<Place>,
         /// The key to look at.
         key: String,

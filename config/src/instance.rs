@@ -1,4 +1,4 @@
-//! Several nodes of one configuration on one machine: the settings that each of them has for itself.
+//! Several nodes of one configuration on one machine: the settings that must differ between them.
 
 use std::{net::SocketAddr, num::NonZeroU8, path::Path};
 
@@ -7,8 +7,8 @@ use crate::{NodeConfig, rules::Problem};
 /// The highest number of an instance.
 pub const INSTANCE_MAX: u8 = 200;
 
-/// Moves everything that two nodes cannot share: files get the number into their names, ports go up by it. Returns the keys that are
-/// changed.
+/// Changes every setting that two nodes cannot share: the number goes into file names and is added to ports. Returns
+/// the changed keys.
 pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'static str>, Problem> {
     let mut changed = Vec::new();
     let log = config.log.file.path.as_mut().map(|path| ("log.file.path", path));
@@ -34,7 +34,7 @@ pub(crate) fn shift(config: &mut NodeConfig, number: NonZeroU8) -> Result<Vec<&'
     Ok(changed)
 }
 
-/// `data` as `data-3`, `node.key` as `node-3.key`.
+/// Adds the number to a file's name: `data-3` for `data`, `node-3.key` for `node.key`.
 fn numbered(path: &Path, number: NonZeroU8) -> Option<std::path::PathBuf> {
     path.file_name()?;
     let stem = path.file_stem()?.to_str()?;
@@ -45,7 +45,8 @@ fn numbered(path: &Path, number: NonZeroU8) -> Option<std::path::PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Whether the port changes: 0, which takes a free one, stays.
+/// Adds the number to the port; returns whether it changed, or `None` if no such port exists. Port 0, which selects a
+/// free port, stays.
 fn move_port(address: &mut SocketAddr, number: NonZeroU8) -> Option<bool> {
     if address.port() == 0 {
         return Some(false);

@@ -1,4 +1,4 @@
-//! Finds the keys that a text sets, and their places, so that a value's origin and an error about it name the line.
+//! Finds the keys that a text sets, and their lines, for a value's origin and for errors about it.
 
 use std::{cell::RefCell, fmt};
 
@@ -18,21 +18,21 @@ use crate::{
 pub(crate) struct Key {
     /// The key's full name.
     pub(crate) name: String,
-    /// Where its value begins, counted from 1.
+    /// The line at which its value begins, counted from 1.
     pub(crate) line: u64,
     pub(crate) column: u64,
 }
 
-/// The keys that are set by a text that was decoded, where the text stands below the section or key `path`.
+/// Returns the keys that an already decoded text sets, where the text is the content of the section or key `path`.
 pub(crate) fn find(text: &str, path: &[&str]) -> Vec<Key> {
     let found = RefCell::new(Vec::new());
-    // `.nan` is one of the values whose place is asked for.
+    // The place of a value `.nan` is needed too.
     let options: Options = serde_saphyr::options! {
         with_snippet: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
     };
     let search = Search { below: &KNOWN, name: String::new(), found: &found };
-    // Keys before an error would count too; this text was already decoded, so there is no error.
+    // On an error the keys before it would count; this text was already decoded, so no error occurs.
     let _ = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| match path {
         [] => search.deserialize(deserializer),
         path => search.deserialize(Nested { path, inner: deserializer }),

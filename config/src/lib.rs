@@ -1,8 +1,9 @@
-//! From a YAML file, and the layers above and below it, to a checked [`NodeConfig`], or to an error that says where the mistake is.
+//! Turns a YAML file, with the layers above and below it, into a checked [`NodeConfig`], or into an error that says
+//! where the mistake is.
 //!
-//! Every crate owns its own section and its defaults. This crate puts the sections together, refuses unknown keys, and checks
-//! ranges and the rules that concern several keys. It opens only the configuration file: `node` reads the key and genesis files,
-//! and decides what a missing one means.
+//! Every crate owns its own section and its defaults. This crate combines the sections, refuses unknown keys, and
+//! checks ranges and the rules that concern several keys. It opens only the configuration file: `node` reads the key
+//! and genesis files, and decides what a missing one means.
 //!
 //! ```text
 //!  --set KEY=VALUE ──────────┐ above all
@@ -12,9 +13,9 @@
 //!  defaults ─────────────────┘ below all          └── Origins: which layer each value is from
 //! ```
 //!
-//! Invariants: an unknown or repeated key is an error, never a warning; a file is read up to [`CONFIG_BYTES_MAX`]. A loaded
-//! configuration has passed every rule. Each of its paths is absolute, or relative to the working directory as if the file's own
-//! directory stood before it. [`mask`] masks every configuration that is shown.
+//! Invariants: an unknown or repeated key is an error, never a warning; a file is read up to [`CONFIG_BYTES_MAX`]. A
+//! loaded configuration has passed every rule. Each of its paths is absolute, or relative to the working directory with
+//! the file's own directory prepended. [`mask`] masks every configuration that is shown.
 //!
 //! ```
 //! use slipstream_config::{ConfigError, parse};

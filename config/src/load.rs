@@ -1,4 +1,4 @@
-//! Reading the layers, joining them, checking what they are together.
+//! Reads the layers, joins them, and checks the result.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -11,23 +11,23 @@ use crate::{
     tree::Tree,
 };
 
-/// Longest configuration file: keeps a wrong path (a database, a log) from being read into memory.
+/// Longest configuration file: keeps a wrong file (a database, a log) from being read into memory.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
-/// A checked configuration, and where each of its values was written.
+/// A checked configuration, and the origin of each of its values.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The node's configuration, of all layers together.
+    /// The node's configuration, joined from all layers.
     pub config: NodeConfig,
     /// The layer that set each key.
     pub origins: Origins,
 }
 
-/// Reads a file, puts the overrides above it and its preset below, and checks the result. Relative paths start at the file's
-/// directory, whichever layer names them.
+/// Reads a file, applies the overrides above it and its preset below it, and checks the result. Relative paths start at
+/// the file's directory, whichever layer names them.
 ///
-/// With an instance N of the overrides, every port is N higher, `data` is `data-N` and `node.key` is `node-N.key`. So several nodes
-/// of one file run beside each other.
+/// If the overrides have an instance N, every port is N higher, `data` is `data-N` and `node.key` is `node-N.key`. So
+/// several nodes can run from one file.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_owned(), source };
     let mut text = String::new();
@@ -39,7 +39,7 @@ pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
     join(&text, path, overrides)
 }
 
-/// Checks a text that stands, or would stand, in the file `path`, without overrides.
+/// Checks a text that is, or would be, in the file `path`, without overrides.
 pub fn parse(text: &str, path: &Path) -> Result<NodeConfig, ConfigError> {
     parse_with(text, path, &Overrides::default())
 }
@@ -52,7 +52,7 @@ pub fn parse_with(text: &str, path: &Path, overrides: &Overrides) -> Result<Node
 fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, ConfigError> {
     let file = Layer::of_file(text, path)?;
     let above: Vec<_> = overrides.assignments.iter().map(Layer::of_assignment).collect::<Result<_, _>>()?;
-    // The highest layer that names a preset decides; it may also decide against one.
+    // The highest layer that sets the preset decides; it may also set none.
     let preset = above.iter().rev().chain([&file]).find_map(Layer::preset).flatten();
     let below = preset.map(Layer::of_preset).transpose()?;
 
@@ -100,7 +100,7 @@ fn join(text: &str, path: &Path, overrides: &Overrides) -> Result<Loaded, Config
 struct Layer {
     /// The keys that it sets, and where.
     keys: Vec<(Key, Origin)>,
-    /// Their values, among defaults that it does not set.
+    /// Their values; the other keys have defaults that this layer does not set.
     values: Tree,
     preset: Option<Preset>,
 }
@@ -142,7 +142,7 @@ impl Layer {
         }
     }
 
-    /// The preset that it names, or its word that there is none; `None` if it leaves the key out.
+    /// Returns the preset that the layer names, or that it wants none; `None` if it does not set the key.
     fn preset(&self) -> Option<Option<Preset>> {
         self.keys.iter().any(|(key, _)| key.name == "preset").then_some(self.preset)
     }

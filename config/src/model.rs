@@ -21,14 +21,14 @@ use crate::Preset;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Executes, votes and certifies; its key stands in the chain's validator set.
+    /// Executes, votes and certifies; the chain's validator set names its key.
     Validator,
     /// Follows certified batches, serves them and answers clients.
     Fullnode,
 }
 
 impl Role {
-    /// As it stands in the configuration.
+    /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Role::Validator => "validator",
@@ -37,39 +37,42 @@ impl Role {
     }
 }
 
-/// Everything that one node is told.
+/// The whole configuration of one node.
 #[derive(Clone, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeConfig {
-    /// `validator`: executes, votes and certifies in the epochs whose set names its key, and follows in the others; on a chain that
-    /// keeps its validators its key must stand in the genesis. `fullnode`: follows, serves and answers clients.
+    /// `validator`: executes, votes and certifies in the epochs whose set names its key, and follows in the others; on
+    /// a chain whose validators never change, the genesis must name its key. `fullnode`: follows, serves and answers
+    /// clients.
     #[serde(default = "unsaid_role")]
     pub role: Role,
-    /// `validator`, `fullnode`, `archive` or `light`: values for such a node, [below the file](#presets).
+    /// `validator`, `fullnode`, `archive` or `light`: values for this kind of node, [which the file
+    /// overrides](#presets).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     /// Database (`db`), users' transactions (`transactions.journal`), lock file (`LOCK`), the operator's token
-    /// (`operator.token`) and orders on peers (`operator.peers.json`), the node's own bans (`node.bans.json`), and notes of the last
-    /// failure (`last_failure.txt`, `last_panic.txt`). Made at the first start, after everything else has been checked.
+    /// (`operator.token`) and orders on peers (`operator.peers.json`), the node's own bans (`node.bans.json`), and
+    /// notes of the last failure (`last_failure.txt`, `last_panic.txt`). Created at the first start, after all other
+    /// checks.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
     /// The chain's genesis file (JSON). A validator needs it; a fullnode needs it or a waypoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub genesis: Option<PathBuf>,
-    /// `NUMBER:0xHASH`, a certified position that you trust, as `slipstream status` prints it. Alone it is enough for a fullnode:
-    /// the genesis is fetched from peers and proved by it. The ledger has to pass through it, by batches or by a snapshot's proof,
-    /// or the node stops.
+    /// `NUMBER:0xHASH`, a certified position that you trust, as `slipstream status` prints it. For a fullnode it is
+    /// enough by itself: the node fetches the genesis from peers, and the waypoint proves it. The ledger must pass
+    /// through the waypoint, by batches or by a snapshot's proof; otherwise the node stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub waypoint: Option<Waypoint>,
-    /// The chain's [schedule of forks](#the-schedule-of-forks) (JSON). None if the rules are those of the genesis for good.
+    /// The chain's [schedule of forks](#the-schedule-of-forks) (JSON). None if the rules of the genesis never change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<PathBuf>,
-    /// The node's ed25519 seed, 64 hexadecimal digits, mode 0600. Its public key is the node's identity as a peer and as a
-    /// validator. Never use one key on two nodes.
+    /// The node's ed25519 seed, 64 hexadecimal digits, mode 0600. Its public key is the node's identity as a peer and
+    /// as a validator. Never use the same key on two nodes.
     #[serde(default = "default_key_file")]
     pub key_file: PathBuf,
-    /// Peers and limits towards them.
+    /// Peers, and limits for them.
     #[serde(default)]
     pub network: NetworkConfig,
     /// How new batches spread.
@@ -90,7 +93,7 @@ pub struct NodeConfig {
     /// JSON-RPC, status and metrics.
     #[serde(default)]
     pub api: ApiConfig,
-    /// What is written to standard error, and to a file.
+    /// Output to standard error, and to a file.
     #[serde(default)]
     pub log: LogConfig,
 }
@@ -119,7 +122,7 @@ impl Default for NodeConfig {
 }
 
 impl NodeConfig {
-    /// Every path that it names, by its key.
+    /// Returns every path in the configuration, with its key.
     pub fn paths_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut PathBuf)> {
         let always = [("data_dir", &mut self.data_dir), ("key_file", &mut self.key_file)];
         let genesis = self.genesis.as_mut().map(|path| ("genesis", path));
@@ -146,44 +149,47 @@ fn default_key_file() -> PathBuf {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
-    /// Nothing here asks who is calling, so the default is loopback. Put a proxy before it to open it to others.
+    /// The API does not authenticate callers, so the default is loopback. Put a proxy in front of it to open it to
+    /// others.
     pub listen: SocketAddr,
-    /// Longest request: all state that one call may override, or many of the largest transactions. At least 263168, or the largest
-    /// transaction does not fit. The default is geth's.
+    /// Longest request, in bytes: enough for all state that one call may override, or for many of the largest
+    /// transactions. At least 263168; otherwise the largest transaction does not fit. The default is geth's.
     pub max_body_bytes: usize,
-    /// JSON-RPC requests at a time that are worked on, wait for it, or whose answer is being read; more are refused with status
-    /// 503. At most three quarters may be calls that compute, search, wait for receipts, or are more than 32 in an array; a quarter
-    /// may wait for receipts. So short calls find places however many long ones there are. There may be 16 connections more, so that
-    /// `/health` and `/metrics` answer all the same. When all are taken, the one that has asked for nothing for longest is closed for
-    /// a new one, then one that is still sending its request; of those that are equally idle, one of the address that has most; then
-    /// a call that has not begun of an address that has more. Where nobody can go, newcomers wait for 5 seconds, at most 64.
-    /// The default leaves most open files to the database.
+    /// JSON-RPC requests at a time that are processed, wait for processing, or have their answer read; more are refused
+    /// with status 503. At most three quarters may be calls that compute, search, wait for receipts, or come in an
+    /// array of more than 32; at most a quarter may wait for receipts. So short calls find places however many long
+    /// ones exist. 16 more connections are allowed, so that `/health` and `/metrics` still answer. When all are taken,
+    /// a new connection displaces the longest idle one, then one that is still sending its request; of equally idle
+    /// ones, one of the address that has the most; then a call that has not begun, of an address that has more. If none
+    /// can be closed, at most 64 newcomers wait for 5 seconds. The default leaves most open files to the database.
     pub max_connections: NonZeroUsize,
-    /// Connections of one address at a time; an IPv6 /64 is one address. A new one above it takes the place of the address's own
-    /// idlest, or is closed. 127.0.0.1, ::1 and `trusted_addresses` have no such bound.
-    /// The default, a quarter of `max_connections`, is more than a wallet, a page or an indexer opens.
+    /// Connections of one address at a time; an IPv6 /64 is one address. A further connection displaces the address's
+    /// own longest idle one, or is closed. 127.0.0.1, ::1 and `trusted_addresses` have no such bound. The default, a
+    /// quarter of `max_connections`, is more than a wallet, a page or an indexer opens.
     pub max_connections_per_address: NonZeroUsize,
-    /// IP addresses of the operator's own proxies and monitors. Like 127.0.0.1 and ::1 they have no bound of their own, and
-    /// strangers leave them 8 connections, an eighth of the calls and an eighth of the room for long answers. All that comes
-    /// through a proxy counts as one caller: the proxy has to tell its callers apart.
+    /// IP addresses of the operator's own proxies and monitors. Like 127.0.0.1 and ::1 they have no bound per address,
+    /// and strangers leave them 8 connections, an eighth of the calls and an eighth of the memory for long answers. All
+    /// requests through a proxy count as one caller: the proxy must limit each of its callers.
     pub trusted_addresses: Vec<IpAddr>,
-    /// Longest time that an `eth_call`, `eth_estimateGas`, `eth_createAccessList` or `eth_simulateV1` runs, as geth's
-    /// `--rpc.evmtimeout`.
+    /// Longest time that an `eth_call`, `eth_estimateGas`, `eth_createAccessList` or `eth_simulateV1` may run, like
+    /// geth's `--rpc.evmtimeout`.
     pub call_time_max_ms: NonZeroU64,
-    /// Longest time that an `eth_sendRawTransactionSync` waits for its receipt. One that names no time, or none that is allowed,
-    /// waits for 2 seconds, or for this if it is less. The default is geth's.
+    /// Longest time that an `eth_sendRawTransactionSync` waits for its receipt. A request without a time, or with one
+    /// that is not allowed, waits for 2 seconds, or for this time if it is shorter. The default is geth's.
     pub send_sync_time_max_ms: NonZeroU64,
-    /// Longest time that a `debug_trace…` or `trace_…` runs: it executes a batch once more, or several, slower than the first time.
-    /// Of the 25 seconds that a request has.
+    /// Longest time that a `debug_trace…` or `trace_…` may run, of the 25 seconds that a request has. It executes one
+    /// batch or several once more, slower than the first time.
     pub trace_time_max_ms: NonZeroU64,
-    /// Memory that one such request may fill, in MiB: what the tracer keeps, the answer and its text. An answer of the longest form,
-    /// 25 MB, fits. Two are made at a time.
+    /// Memory that one such request may use, in MiB: the tracer's data, the answer and its text. The longest answer, 25
+    /// MB, fits. Two run at a time.
     pub trace_mib_max: NonZeroU64,
-    /// Whether web pages of any origin may call, and open WebSockets. A page must still name the node as `allowed_hosts` says.
+    /// Whether web pages of any origin may call the node, and open WebSockets. A page must still use a host name that
+    /// `allowed_hosts` permits.
     pub cors: bool,
-    /// Names under which the node may be called beside IP addresses and `localhost`, as `node1.example`, without port; `"*"` allows
-    /// all. Requests for other names get status 403, on every path: otherwise any web page could let its own name resolve to this
-    /// node, on loopback too, and call it. A proxy, or Prometheus, that calls the node by a name needs that name here.
+    /// Host names under which the node may be called, in addition to IP addresses and `localhost`, such as
+    /// `node1.example`, without port; `"*"` allows all. Requests for other names get status 403, on every path:
+    /// otherwise any web page could make its own name resolve to this node, even on loopback, and call it. A proxy, or
+    /// Prometheus, that calls the node by a name needs that name here.
     pub allowed_hosts: Vec<String>,
 }
 
@@ -212,7 +218,7 @@ pub struct LogConfig {
     /// Levels by module, for example `info,slipstream_sync=debug`. The environment variable `RUST_LOG` overrides it; both are
     /// checked.
     pub filter: String,
-    /// `text` for people, `json` for collectors: one object a line.
+    /// `text` for people, `json` for collectors: one object per line.
     pub format: LogFormat,
     /// A file that gets the same lines as standard error.
     pub file: LogFileConfig,
@@ -224,17 +230,18 @@ impl Default for LogConfig {
     }
 }
 
-/// A log file, and how much of it is kept: at most `mib_max` times `files_kept` and one.
+/// A log file and its earlier files, which take at most `mib_max` times (`files_kept` plus one).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogFileConfig {
-    /// A file that gets the same lines as standard error, in a directory that is there; earlier ones lie beside it, as `PATH.1`,
-    /// `PATH.2` and so on.
+    /// A file that gets the same lines as standard error, in an existing directory; earlier files are beside it, as
+    /// `PATH.1`, `PATH.2` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Size at which a new file begins, in MiB. A week of a healthy node at `info` fits.
     pub mib_max: NonZeroU32,
-    /// Earlier files that are kept; 0 keeps none. All together take at most `mib_max` times `files_kept` and one.
+    /// Number of earlier files that are kept; 0 keeps none. All files take at most `mib_max` times (`files_kept` plus
+    /// one).
     pub files_kept: u32,
 }
 
@@ -244,13 +251,13 @@ impl Default for LogFileConfig {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line, for collectors.
+    /// One JSON object per line, for collectors.
     Json,
 }

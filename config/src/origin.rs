@@ -1,10 +1,10 @@
-//! [`Origin`]: which layer a value is from.
+//! [`Origin`]: the layer that set a value.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU8, path::PathBuf};
 
 use crate::Preset;
 
-/// Where the value of a key was written.
+/// The place where a key's value was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// Nowhere: it is the default.
@@ -15,7 +15,7 @@ pub enum Origin {
     File {
         /// The file that sets the key.
         path: PathBuf,
-        /// Where the value begins, counted from 1.
+        /// The line at which the value begins, counted from 1.
         line: u64,
     },
     /// In an environment variable.
@@ -28,7 +28,7 @@ pub enum Origin {
         /// The text before the `=`.
         key: String,
     },
-    /// It is another layer's, moved out of the way of other instances.
+    /// Another layer's value, changed so that instances do not collide.
     Instance(NonZeroU8),
 }
 

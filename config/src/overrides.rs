@@ -8,28 +8,28 @@ use crate::{
     tree::{KNOWN, Tree, joined},
 };
 
-/// The beginning of every variable that sets a key: `SLIPSTREAM__SYNC__MODE` sets `sync.mode`.
+/// The prefix of every variable that sets a key: `SLIPSTREAM__SYNC__MODE` sets `sync.mode`.
 pub const VARIABLE_PREFIX: &str = "SLIPSTREAM__";
-/// Between the levels of a key in a variable's name.
+/// The separator between the levels of a key in a variable's name.
 const LEVEL: &str = "__";
-/// More than there are keys: somebody who sets more has mistaken the purpose of this.
+/// Most variables, and most flags. This is more than the number of keys: setting more is a mistake.
 pub const OVERRIDES_MAX: usize = 256;
-/// The longest value of one: a list of some hundred peers.
+/// Most bytes of a value: a list of some hundred peers fits.
 pub const OVERRIDE_BYTES_MAX: usize = 64 << 10;
-/// Of a name that is wrong, an error shows so many characters.
+/// Most characters of a wrong name that an error shows.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// The layers above the configuration file: variables, and flags above them. It also says how far an instance is moved.
+/// The layers above the configuration file: variables, and flags above them. It also has the number of the instance.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     pub(crate) assignments: Vec<Assignment>,
     pub(crate) instance: Option<NonZeroU8>,
 }
 
-/// A key, or a section, that is given a value.
+/// A value for a key or a section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Assignment {
-    /// The full name, which is known.
+    /// The full name of a known key or section.
     pub(crate) key: String,
     /// The value as YAML.
     pub(crate) value: String,
@@ -37,8 +37,8 @@ pub(crate) struct Assignment {
 }
 
 impl Overrides {
-    /// Takes variables by their prefix, and flags `KEY=VALUE` in their order: a later one is above an earlier one. An empty
-    /// variable counts as one that is not set.
+    /// Takes variables with [`VARIABLE_PREFIX`], and flags `KEY=VALUE` in their order: a later one overrides an earlier
+    /// one. An empty variable counts as not set.
     pub fn new(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         flags: &[String],
@@ -48,14 +48,14 @@ impl Overrides {
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
             .filter(|(name, value)| name.starts_with(VARIABLE_PREFIX) && !value.is_empty())
             .collect();
-        // The system gives them in any order.
+        // The system returns them in any order.
         variables.sort();
         if variables.len() > OVERRIDES_MAX || flags.len() > OVERRIDES_MAX {
             return Err(ConfigError::TooManyOverrides { max: OVERRIDES_MAX });
         }
         let variables = variables.into_iter().map(|(name, value)| Assignment::of_variable(name, value));
         let mut assignments: Vec<Assignment> = variables.collect::<Result<_, _>>()?;
-        // A section comes before its keys, which are then above it.
+        // A section comes before its keys, which then override it.
         assignments.sort_by(|a, b| a.key.cmp(&b.key));
         let twice = assignments.windows(2).find(|pair| pair[0].key == pair[1].key);
         if let Some([one, other]) = twice {
@@ -68,7 +68,7 @@ impl Overrides {
         Ok(Overrides { assignments, instance: None })
     }
 
-    /// Moves the node out of the way of other instances of the same configuration, as [`crate::load`] describes.
+    /// Sets the instance, which keeps nodes of the same configuration apart, as [`crate::load`] describes.
     pub fn with_instance(self, instance: Option<NonZeroU8>) -> Overrides {
         Overrides { instance, ..self }
     }
@@ -95,7 +95,7 @@ impl Assignment {
         Assignment { key: key.trim().to_owned(), value: value.to_owned(), origin }.checked(str::to_owned)
     }
 
-    /// Refuses overrides that are too long or unknown; `write` gives a key as its origin spells it.
+    /// Refuses overrides that are too long or unknown; `write` returns a key as its origin spells it.
     fn checked(self, write: impl Fn(&str) -> String) -> Result<Assignment, ConfigError> {
         if self.value.len() > OVERRIDE_BYTES_MAX {
             return Err(refused(
@@ -120,7 +120,8 @@ fn shown(name: &str) -> String {
     mask_text(&name.chars().take(SHOWN_CHARS_MAX).collect::<String>()).into_owned()
 }
 
-/// The known key or section that looks most like a name: all of it, or its last part, which people remember best.
+/// Returns the known key or section most similar to a name: to all of it, or to its last part, which people remember
+/// best.
 fn nearest(name: &str) -> String {
     let name = shown(name);
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
@@ -135,7 +136,7 @@ fn nearest(name: &str) -> String {
     names(&KNOWN).into_iter().fold((-1.0, String::new()), best).1
 }
 
-/// Every key and every section.
+/// Returns every key and every section.
 fn names(tree: &Tree) -> Vec<String> {
     let Tree::Section(entries) = tree else { return Vec::new() };
     let below = |(name, tree): &(String, Tree)| {

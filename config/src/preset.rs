@@ -1,8 +1,8 @@
-//! [`Preset`]: the settings of a kind of node, in a file of its own below the operator's.
+//! [`Preset`]: the settings of a kind of node, in a separate file that the operator's file overrides.
 
 use serde::{Deserialize, Serialize};
 
-/// A set of values for a kind of node. Whatever else sets a key is above it.
+/// A set of values for a kind of node. Every other layer except the defaults overrides it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[derive(strum::VariantArray, strum::IntoStaticStr)]
@@ -22,12 +22,12 @@ impl Preset {
     /// All presets, in the order of the documentation.
     pub const ALL: &'static [Preset] = <Preset as strum::VariantArray>::VARIANTS;
 
-    /// As it stands in the configuration.
+    /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The preset's keys as YAML, with the reasons as comments.
+    /// Returns the preset's keys as YAML, with the reasons as comments.
     pub fn text(self) -> &'static str {
         match self {
             Preset::Validator => include_str!("../presets/validator.yaml"),

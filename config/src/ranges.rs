@@ -1,4 +1,4 @@
-//! The numbers that a node cannot run with: the range of each key, in one table.
+//! The valid range of each numeric key, in one table.
 
 use std::ops::RangeInclusive;
 
@@ -7,17 +7,17 @@ use slipstream_types::limits::{BATCH_TRANSACTIONS_MAX, TRANSACTION_BYTES_MAX};
 
 use crate::{NodeConfig, rules::Problem};
 
-/// Bytes of the shortest limit on request bodies that lets the largest transaction through, in hexadecimal.
+/// The smallest limit on request bodies with which the largest transaction fits, in hexadecimal.
 pub(crate) const BODY_BYTES_MIN: u64 = 2 * TRANSACTION_BYTES_MAX as u64 + 1_024;
 
-/// More than any machine has, and far below what overflows when it is counted in bytes.
+/// More than any machine has, and far below an overflow when counted in bytes.
 const MEMORY_MIB_MAX: u64 = 1 << 24;
-/// More than any machine needs, and fewer than a system refuses to start.
+/// More than any machine needs, and fewer than the number that a system refuses to start.
 const THREADS_MAX: u64 = 1_024;
-/// A pool of so many takes tens of GiB.
+/// A pool with this number of transactions takes tens of GiB.
 const POOL_TRANSACTIONS_MAX: u64 = 10_000_000;
 
-/// Refuses a number that is outside of its key's range.
+/// Refuses a number outside its key's range.
 pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     for (key, value, range) in own_numbers(config) {
         if !range.contains(&value) {
@@ -35,15 +35,14 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Every key that has a range, with the least and the most that it may be.
+/// Returns every key that has a range, with its smallest and its largest value.
 pub(crate) fn all() -> Vec<(&'static str, RangeInclusive<u64>)> {
     let config = NodeConfig::default();
     let numbers = own_numbers(&config).into_iter().chain(config.network.ranges());
     numbers.map(|(key, _, range)| (key, range)).collect()
 }
 
-/// Key, value, and the values that it may have. Keys that work with any number are left out, as are those of `network`, which
-/// checks its own.
+/// Returns key, value and range. Omits keys that work with any number, and those of `network`, which checks its own.
 fn own_numbers(config: &NodeConfig) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
     let NodeConfig { broadcast, storage, executor, sync, consensus, api, log, .. } = config;
     let pool = &consensus.pool;

@@ -1,4 +1,4 @@
-//! The rules that a configuration has passed beyond its types.
+//! The rules for configurations that types cannot express.
 
 use slipstream_network::{NetworkError, PeerTarget};
 use slipstream_sync::{Mode, SyncConfig};
@@ -9,7 +9,7 @@ use crate::{
     ranges::{self, BODY_BYTES_MIN},
 };
 
-/// Archives that are looked at: each is asked every minute, and its lists are in memory.
+/// Most archives: each is asked every minute, and its lists are in memory.
 const ARCHIVES_MAX: usize = 16;
 
 /// A value that fits its key's type and breaks a rule, with what to write instead.
@@ -24,7 +24,7 @@ impl Problem {
     }
 }
 
-/// The rules that concern several keys, and the numbers' ranges.
+/// Checks the rules that concern several keys, and the ranges of numbers.
 pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     check_role(config)?;
     check_peers(config)?;
@@ -42,7 +42,7 @@ pub(crate) fn check(config: &NodeConfig) -> Result<(), Problem> {
     ranges::check(config)
 }
 
-/// What a validator, or a fullnode, needs.
+/// Checks the keys that a validator, or a fullnode, needs.
 fn check_role(config: &NodeConfig) -> Result<(), Problem> {
     let (key, text) = match config.role {
         Role::Validator if config.genesis.is_none() => (
@@ -69,7 +69,7 @@ fn check_role(config: &NodeConfig) -> Result<(), Problem> {
     Err(Problem::new(key, text))
 }
 
-/// Peers can be dialled where the configuration says.
+/// Checks that peers can be dialled at their configured addresses.
 fn check_peers(config: &NodeConfig) -> Result<(), Problem> {
     let unreachable = |peer: &&PeerTarget| {
         peer.address().is_some_and(|address| address.ip().is_unspecified() || address.port() == 0)
@@ -96,7 +96,7 @@ fn check_api(api: &ApiConfig) -> Result<(), Problem> {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
     };
     if let Some(host) = api.allowed_hosts.iter().find(|host| *host != "*" && !is_name(host)) {
-        // Somebody may write a whole URL.
+        // The operator may have written a whole URL.
         let host = mask_value("", host);
         let problem = format!(
             "`{host}` is no host name; write names as `node1.example`, without scheme and port, or `*` for all"
@@ -106,7 +106,7 @@ fn check_api(api: &ApiConfig) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Refuses values that cannot be joined with other layers: infinite and undefined numbers have only the form of their text.
+/// Refuses values that cannot be joined with other layers: infinite and undefined numbers exist only as text.
 pub(crate) fn check_layer(config: &NodeConfig) -> Result<(), Problem> {
     if config.sync.audit.is_finite() { Ok(()) } else { audit_problem(config.sync.audit).map_or(Ok(()), Err) }
 }
@@ -117,7 +117,7 @@ fn audit_problem(audit: f64) -> Option<Problem> {
     (!(0.0..=1.0).contains(&audit)).then(|| Problem::new("sync.audit", text()))
 }
 
-/// The first fault of the sync section: the key, what is wrong, what to write.
+/// Returns the first fault of the sync section: the key, the fault, what to write.
 fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str)> {
     if sync.forbid.contains(&Mode::Auto) {
         let problem = "`auto` is the choice among the modes, not one of them".to_owned();
@@ -137,7 +137,8 @@ fn sync_problem(sync: &SyncConfig) -> Option<(&'static str, String, &'static str
     if (1..archives.len()).any(|at| archives[..at].contains(&archives[at])) {
         return Some(("sync.archives", "one archive is named twice".into(), "leave one of the two out"));
     }
-    // A snapshot or a range delta ends at a batch that others certified some time ago: the batches after it need one of these.
+    // A snapshot or a range delta ends at a batch certified some time ago: the batches after it need one of these
+    // modes.
     let follows = match sync.mode {
         Mode::Replay | Mode::Delta => true,
         _ => [Mode::Replay, Mode::Delta].iter().any(|mode| !sync.forbid.contains(mode)),

@@ -1,4 +1,4 @@
-//! A configuration as YAML for people: every key, with its value and, if asked for, where that was written. Secrets are masked.
+//! A configuration as YAML for people: every key, with its value and, on request, its origin. Secrets are masked.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,12 @@ use crate::{
     tree::{Tree, joined},
 };
 
-/// Words that YAML takes for something else than a text.
+/// Words that YAML does not read as texts.
 const RESERVED: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
 
 impl Loaded {
-    /// The effective configuration as YAML. Where nothing is masked, reading the output gives the same configuration.
+    /// Returns the effective configuration as YAML. If nothing is masked, reading the output gives the same
+    /// configuration.
     pub fn to_yaml(&self, with_origins: bool) -> String {
         let mut text = String::new();
         let tree = Tree::of(&self.config);

@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
     parse(text, Path::new("conf/node.yaml")).expect_err("must be refused").to_string()
 }
 
-/// Goal: a minimal file is enough, and every path is taken from the file's directory.
+/// Goal: a minimal file is enough, and relative paths start at the file's directory.
 #[test]
 fn defaults_and_paths() {
     let config = parse(&fullnode("key_file: /keys/a.key\n"), Path::new("conf/node.yaml")).unwrap();
@@ -35,7 +35,7 @@ fn validator_needs_no_peers() {
     parse("role: validator\ngenesis: g.json\n", Path::new("node.yaml")).unwrap();
 }
 
-/// Goal: a missing key is not looked for in the line of another key.
+/// Goal: an error about a missing key does not point at another key's line.
 #[test]
 fn a_missing_key_has_no_line() {
     for text in ["genesis: a\n", "# A node.\n\ndata_dir: data\nnetwork:\n  listen: 127.0.0.1:0\n"] {
@@ -46,7 +46,7 @@ fn a_missing_key_has_no_line() {
     }
 }
 
-/// Goal: the error about a misspelt key, character for character.
+/// Goal: the error about a misspelt key has exactly this text.
 #[test]
 fn unknown_key_at_the_top() {
     let text = refused("role: fullnode\ngenesys: g.json\n");
@@ -99,7 +99,7 @@ fn not_one_yaml_mapping() {
             .starts_with("conf/node.yaml:2:1: duplicate mapping key: role; remove one of the two\n")
     );
     assert!(refused("role: fullnode\n---\nrole: validator\n").contains("multiple YAML documents detected\n"));
-    // The environment may say everything, so that an empty file only lacks what nobody else says.
+    // The environment may set every key, so an empty file only lacks keys that no layer sets.
     assert!(refused("").starts_with("conf/node.yaml: role is missing; "));
     assert!(refused("role: fullnode\nlog:\n   filter: a\n  format: b\n").starts_with("conf/node.yaml:4:3: "));
 }
@@ -143,7 +143,7 @@ fn rules_across_sections() {
     assert!(text.contains("`https://***@host` is no host name") && !text.contains("nary"), "{text}");
 }
 
-/// Goal: an archive's URL is checked at the door, and none that may hold a secret is repeated.
+/// Goal: an archive's URL is checked on load, and errors repeat no URL that may hold a secret.
 #[test]
 fn archives_are_urls_without_credentials() {
     let archives = |list: &str| fullnode(&format!("sync: {{ archives: [{list}] }}\n"));
@@ -155,7 +155,7 @@ fn archives_are_urls_without_credentials() {
         assert!(text.contains("sync.archives[0]: ") && text.contains("AWS_ACCESS_KEY_ID"), "{text}");
         assert!(!text.contains("hidden"), "{text}");
     }
-    // A misspelt key, a list without an end, and a text in place of a list.
+    // A misspelt key, a list without an end, and a text instead of a list.
     for wrong in [
         "archive: [\"s3://key:hidden@b\"] }",
         "archives: [s3://key:hidden@b",
@@ -173,7 +173,7 @@ fn archives_are_urls_without_credentials() {
     assert!(text.contains("17 archives are more than 16"), "{text}");
 }
 
-/// Goal: a number that the node would fail by is refused with its key, its line and its range, in every section.
+/// Goal: a number with which the node would fail is refused with its key, line and range, in every section.
 #[test]
 fn numbers_are_within_their_ranges() {
     const MEMORY: &str = "0 to 16777216";
@@ -235,7 +235,7 @@ fn numbers_are_within_their_ranges() {
     }
 }
 
-/// Goal: two intervals that contradict each other are refused, and the rule also holds beside a default.
+/// Goal: two contradicting intervals are refused, even if one of them is a default.
 #[test]
 fn empty_batches_are_no_more_frequent_than_others() {
     let consensus = |keys: &str| fullnode(&format!("consensus: {{ {keys} }}\n"));
@@ -259,7 +259,7 @@ fn empty_batches_are_no_more_frequent_than_others() {
     }
 }
 
-/// Goal: a policy that sync cannot follow is refused with the way out.
+/// Goal: a policy that sync cannot follow is refused, and the error says what to write.
 #[test]
 fn sync_policies_are_checked() {
     let sync = |section: &str| fullnode(&format!("sync: {{ {section} }}\n"));
@@ -292,7 +292,7 @@ fn sync_policies_are_checked() {
     assert!(refused(&sync("forbid: [fast]")).contains("sync.forbid[0]: unknown variant `fast`"));
 }
 
-/// Goal: a node's own listening address is not taken for one that can be dialled: a node would dial itself.
+/// Goal: a listening address is refused as a peer's address: the node would dial itself.
 #[test]
 fn peers_without_an_address_are_refused() {
     let id = "11".repeat(32);
@@ -307,7 +307,7 @@ fn peers_without_an_address_are_refused() {
     }
 }
 
-/// Goal: a name that could garble a screen, or means two keys, is refused with its place.
+/// Goal: a name that could garble a screen, or that names two keys, is refused with its place.
 #[test]
 fn names_are_printable_and_each_means_one_key() {
     let (a, b) = ("11".repeat(32), "22".repeat(32));
@@ -345,7 +345,7 @@ fn waypoint_alone_is_enough_for_a_fullnode() {
     assert_eq!(config.waypoint.unwrap().number.get(), 12);
 }
 
-/// Goal: a log file is bounded whatever is left out, and its path starts where the others do.
+/// Goal: a log file is bounded whatever keys are omitted, and its path starts at the same directory as others.
 #[test]
 fn a_log_file_has_bounds() {
     let log = |file: &str| fullnode(&format!("log: {{ file: {{ {file} }} }}\n"));

@@ -11,14 +11,14 @@ use slipstream_types::{BatchNumber, Digest, Waypoint};
 
 use crate::{LogConfig, LogFileConfig, NodeConfig, preset::Preset};
 
-/// A section, or the value of a key. A list is one value: a layer that sets it sets all of it.
+/// A section, or the value of a key. A list is one value: a layer that sets it replaces all of it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Tree {
     Section(Vec<(String, Tree)>),
     Value(Value),
 }
 
-/// All keys that there are, with their defaults, or with an example where a key has none.
+/// All keys, with their defaults, or with an example where a key has no default.
 pub(crate) static KNOWN: LazyLock<Tree> = LazyLock::new(|| {
     let example = NodeConfig {
         preset: Some(Preset::Fullnode),
@@ -40,7 +40,7 @@ impl Tree {
         serde_json::from_str(&text).expect("the text just written is JSON")
     }
 
-    /// The section or value of a key such as `sync.mode`.
+    /// Returns the section or value of a key such as `sync.mode`.
     pub(crate) fn get(&self, key: &str) -> Option<&Tree> {
         key.split('.').try_fold(self, |tree, name| match tree {
             Tree::Section(entries) => entries.iter().find(|(known, _)| known == name).map(|(_, tree)| tree),
@@ -48,7 +48,7 @@ impl Tree {
         })
     }
 
-    /// Gives a key another value, or none.
+    /// Replaces or removes the value of a key.
     pub(crate) fn put(&mut self, key: &str, value: Option<Tree>) {
         let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
         let Tree::Section(entries) = self else { return };
@@ -62,7 +62,7 @@ impl Tree {
         }
     }
 
-    /// Every key that has a value, by its full name.
+    /// Returns every key that has a value, by its full name.
     #[cfg(test)]
     pub(crate) fn values(&self) -> Vec<(String, &Value)> {
         match self {
@@ -76,7 +76,7 @@ impl Tree {
         }
     }
 
-    /// The configuration that this is; else the key that is wrong, and how.
+    /// Decodes the tree to a configuration, or returns the wrong key and its fault.
     pub(crate) fn decode(&self) -> Result<NodeConfig, (String, String)> {
         let text = serde_json::to_string(self).expect("a tree is JSON");
         let mut deserializer = serde_json::Deserializer::from_str(&text);
@@ -85,7 +85,7 @@ impl Tree {
     }
 }
 
-/// The full name of a key in a section; either may be empty.
+/// Returns the full name of a key in a section; either may be empty.
 pub(crate) fn joined(section: &str, name: &str) -> String {
     match (section, name) {
         ("", name) => name.to_owned(),
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(tree.decode().unwrap_err().0, "sync.mode");
     }
 
-    /// Goal: no key of today is hidden by a name that only looks secret.
+    /// Goal: no present key is masked because its name only looks secret.
     #[test]
     fn no_key_is_secret() {
         let secret: Vec<_> = KNOWN

@@ -1,4 +1,4 @@
-//! [`LightClient`]: whose signatures count, and what they prove.
+//! [`LightClient`]: which signatures count, and what they prove.
 
 use slipstream_types::{
     AccountValue, Address, B256, BatchNumber, Certificate, Digest, Epoch, Genesis, Path, StateKey,
@@ -11,7 +11,7 @@ use crate::{
     wire::{Account, AccountProof, WaypointProof},
 };
 
-/// A chain and the validators of its newest known epoch. Only their certificates count.
+/// A chain and the validators of its newest known epoch. Only certificates by these validators count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LightClient {
     genesis: Digest,
@@ -27,22 +27,22 @@ pub struct Question<'a> {
     pub address: Address,
     /// Its slots, at most [`crate::SLOTS_MAX`].
     pub slots: &'a [B256],
-    /// The state that the caller asks for.
+    /// The requested state.
     pub at: At,
 }
 
 /// Selects the state that a question is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// The newest: its batch is at most so old.
+    /// The newest state, if its batch is at most this old.
     Latest {
-        /// Now, in milliseconds since 1970.
+        /// The current time, in milliseconds since 1970.
         now_ms: u64,
-        /// Most milliseconds since the batch. Batches are made while there is nothing to do too, so that a chain that works has a new one every
-        /// few hundred milliseconds.
+        /// Most milliseconds since the batch. Batches are made even without transactions, so a working chain has a new
+        /// one every few hundred milliseconds.
         age_ms_max: u64,
     },
-    /// The state after this batch, however old. It is final.
+    /// The state after this batch, however old. That state is final.
     Batch(BatchNumber),
 }
 
@@ -53,13 +53,13 @@ pub struct VerifiedAccount {
     pub number: BatchNumber,
     /// Its header's digest, which JSON-RPC calls the block hash.
     pub hash: Digest,
-    /// When the batch was made, in milliseconds since 1970, as its proposer says and a quorum accepted.
+    /// The batch's time, in milliseconds since 1970, which its proposer set and a quorum accepted.
     pub timestamp_ms: u64,
     /// The batch of the certificate: this one or a later one.
     pub certified: BatchNumber,
-    /// The account's row. `None` proves that the state has no row of it: balance and nonce are 0 and there is no code.
+    /// The account's row. `None` proves that the state has no row for it: balance and nonce are 0, and it has no code.
     pub account: Option<AccountValue>,
-    /// The values of the slots that were asked for, in their order.
+    /// The values of the requested slots, in the order of the question.
     pub slots: Vec<U256>,
 }
 
@@ -74,11 +74,12 @@ impl LightClient {
         Ok(LightClient { genesis: genesis.header()?.digest(), set: genesis.validator_set(), named_by })
     }
 
-    /// Begins with the validators that the ledger info of a waypoint names: that of the last batch of an epoch, or of batch 0. The answer, from
-    /// whomever it comes, is checked against the waypoint.
+    /// Begins with the validators that a waypoint's ledger info names. The waypoint must be that of an epoch's last
+    /// batch, or of batch 0. The answer may come from any node: it is checked against the waypoint.
     ///
     /// # Errors
-    /// [`LightError::OtherWaypoint`], [`LightError::WaypointInsideEpoch`], [`LightError::OtherChain`], or what is wrong with the next validators.
+    /// [`LightError::OtherWaypoint`], [`LightError::WaypointInsideEpoch`], [`LightError::OtherChain`], or the fault of
+    /// the next validators.
     pub fn from_waypoint(waypoint: &Waypoint, proof: &WaypointProof) -> Result<LightClient, LightError> {
         let info = &proof.ledger_info.0;
         let found = Waypoint::of(info);
@@ -100,30 +101,31 @@ impl LightClient {
         Ok(LightClient { genesis, set, named_by: *waypoint })
     }
 
-    /// Digest of the genesis' header, which JSON-RPC calls the hash of block 0.
+    /// Returns the digest of the genesis' header, which JSON-RPC calls the hash of block 0.
     pub fn genesis(&self) -> Digest {
         self.genesis
     }
 
-    /// The newest epoch whose validators are known: epoch changes are asked for from here on.
+    /// Returns the newest epoch whose validators are known: request epoch changes from this epoch on.
     pub fn epoch(&self) -> Epoch {
         self.set.epoch
     }
 
-    /// The validators of that epoch.
+    /// Returns the validators of that epoch.
     pub fn validators(&self) -> &ValidatorSet {
         &self.set
     }
 
-    /// Where another client can begin that trusts this one: the last batch before the epoch.
+    /// Returns the waypoint from which a client that trusts this one can begin: that of the last batch before the
+    /// epoch.
     pub fn waypoint(&self) -> Waypoint {
         self.named_by
     }
 
-    /// Follows the validators through epoch ends, the first of which ends the known epoch. Returns how many there were.
+    /// Follows the validators through epoch ends, the first of which ends the known epoch. Returns the number of ends.
     ///
     /// # Errors
-    /// The fault of the first certificate that is refused; the client has learnt those before it.
+    /// The fault of the first refused certificate; the client has learnt the earlier ones.
     pub fn learn(&mut self, ends: &[Certificate]) -> Result<usize, LightError> {
         for end in ends {
             self.verify_certificate(end)?;
@@ -140,7 +142,7 @@ impl LightClient {
     /// Checks that a proof answers the question, and that a quorum of the newest known epoch vouches for all of it.
     ///
     /// # Errors
-    /// [`LightError::UnknownEpoch`] if epoch changes have to be learned first; otherwise what is wrong with the proof.
+    /// [`LightError::UnknownEpoch`] if the client must first learn epoch changes; otherwise the fault of the proof.
     pub fn verify(
         &self,
         question: &Question<'_>,
@@ -171,7 +173,7 @@ impl LightClient {
         })
     }
 
-    /// Checks that a quorum of the newest known epoch signed a certificate, of a batch of that epoch.
+    /// Checks that a quorum of the newest known epoch signed the certificate, and that its batch is of that epoch.
     fn verify_certificate(&self, certificate: &Certificate) -> Result<(), LightError> {
         let (number, epoch, known) = (certificate.info.number, certificate.info.epoch, self.set.epoch);
         match epoch.cmp(&known) {
@@ -186,7 +188,7 @@ impl LightClient {
         Ok(certificate.verify(&self.set)?)
     }
 
-    /// Checks that the certified ledger is of this chain and holds the header.
+    /// Checks that the certified ledger belongs to this chain and holds the header.
     fn verify_header(&self, proof: &AccountProof) -> Result<(), LightError> {
         let (info, header) = (&proof.certificate.0.info, &proof.header.0);
         let (root, leaves, genesis) = (info.accumulator_root, info.number.leaves(), self.genesis);
@@ -208,7 +210,7 @@ impl LightClient {
     }
 }
 
-/// Whether a set may be that of this epoch.
+/// Checks that a set may be that of this epoch.
 fn check_next(set: &ValidatorSet, epoch: Option<u64>) -> Result<(), EpochEndFault> {
     if epoch != Some(set.epoch.0) {
         return Err(EpochEndFault::OtherEpoch { found: set.epoch });
@@ -216,7 +218,7 @@ fn check_next(set: &ValidatorSet, epoch: Option<u64>) -> Result<(), EpochEndFaul
     Ok(set.check()?)
 }
 
-/// Refuses a proof of something else, which may be true.
+/// Refuses a proof that does not match the question, even if it is true.
 fn answers(question: &Question<'_>, proof: &AccountProof) -> Result<(), LightError> {
     if proof.address != question.address {
         return Err(LightError::OtherAddress { asked: question.address, found: proof.address });
@@ -237,7 +239,7 @@ fn answers(question: &Question<'_>, proof: &AccountProof) -> Result<(), LightErr
     }
 }
 
-/// A row of zeros is none: it would be a second way to show the same account.
+/// Converts an account to its row. Refuses a row of zeros, which would be a second form of an absent account.
 fn row_of(address: &Address, account: Account) -> Result<AccountValue, LightError> {
     let row = AccountValue::from(account);
     match StateValue::Account(row).fits(&StateKey::Account(*address)) {

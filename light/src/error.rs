@@ -11,13 +11,13 @@ use crate::wire::ANSWER_BYTES_MAX;
 /// another one.
 #[derive(Debug, thiserror::Error)]
 pub enum LightError {
-    /// Longer than any answer; not parsed.
+    /// The answer is longer than any valid one; it was not parsed.
     #[error("the answer has {len} bytes, at most {ANSWER_BYTES_MAX} are read")]
     TooLong {
         /// Its length, in bytes.
         len: usize,
     },
-    /// The answer has another form than docs/formats.md draws.
+    /// The answer does not have the form in docs/formats.md.
     #[error("the answer is malformed: {0}")]
     Malformed(#[from] serde_json::Error),
     /// A genesis that breaks a rule.
@@ -26,7 +26,7 @@ pub enum LightError {
     /// The proof is of another account.
     #[error("account {asked} was asked for, the proof is of {found}")]
     OtherAddress {
-        /// The account that the caller asked for.
+        /// The requested account.
         asked: Address,
         /// The account that the proof is of.
         found: Address,
@@ -34,18 +34,19 @@ pub enum LightError {
     /// The proof is of other slots, or has them in another order.
     #[error("the proof is not of the {asked} slots that were asked for, in their order")]
     OtherSlots {
-        /// How many were asked for.
+        /// Number of requested slots.
         asked: usize,
     },
     /// The proof is of another batch.
     #[error("the state of batch {asked} was asked for, the proof is of batch {found}")]
     OtherBatch {
-        /// The batch that the caller asked for.
+        /// The requested batch.
         asked: BatchNumber,
         /// The batch that the proof is of.
         found: BatchNumber,
     },
-    /// The state that the proof is of is older than the caller allows. The node may be behind, the chain may stand still, or newer batches are withheld.
+    /// The proved state is older than the caller allows. The node may be behind or withhold newer batches, or the chain
+    /// may have halted.
     #[error(
         "batch {number} is {age_ms} ms old, at most {age_ms_max} ms are allowed: the node is behind, the chain stands still, or newer \
          batches are withheld; ask another node"
@@ -58,7 +59,8 @@ pub enum LightError {
         /// The age that the caller allows, in milliseconds.
         age_ms_max: u64,
     },
-    /// The validators of the certificate's epoch are not known yet: learn the epoch changes from the known epoch on, and ask again.
+    /// The validators of the certificate's epoch are not known yet: learn the epoch changes from the known epoch on,
+    /// and repeat the question.
     #[error(
         "the certificate is of epoch {epoch}, the validators are known up to epoch {known}: learn the epoch changes from there on"
     )]
@@ -68,7 +70,7 @@ pub enum LightError {
         /// The newest one that is known.
         known: Epoch,
     },
-    /// Signed for an epoch that is over, by validators whose keys nobody need guard any more.
+    /// The certificate is for a past epoch, by validators that need no longer guard their keys.
     #[error("the certificate is of epoch {epoch}, which is over: epoch {known} is known")]
     PastEpoch {
         /// The epoch that the certificate names.
@@ -76,7 +78,7 @@ pub enum LightError {
         /// The newest one that is known.
         known: Epoch,
     },
-    /// The batch lies before its epoch.
+    /// The batch precedes its epoch.
     #[error("the certificate says batch {number} for epoch {epoch}, which begins after batch {after}")]
     OutsideEpoch {
         /// Number of the certified batch.
@@ -89,7 +91,7 @@ pub enum LightError {
     /// No quorum of the epoch's validators signed.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// A certificate that does not end its epoch as it has to.
+    /// A certificate does not end its epoch correctly.
     #[error("the certificate of batch {number} does not end epoch {epoch}: {fault}")]
     EpochEnd {
         /// Number of the certified batch.
@@ -99,7 +101,7 @@ pub enum LightError {
         /// The certificate's fault.
         fault: EpochEndFault,
     },
-    /// A ledger info that is not the one that the waypoint names.
+    /// The ledger info is not the one that the waypoint names.
     #[error(
         "the ledger info has the waypoint {found}, the trusted one is {waypoint}: the node follows another chain, or the waypoint is mistyped"
     )]
@@ -109,7 +111,7 @@ pub enum LightError {
         /// The waypoint that the answer gives.
         found: Waypoint,
     },
-    /// A waypoint inside an epoch proves the ledger up to its batch, and no validators.
+    /// The waypoint is inside an epoch: it proves the ledger up to its batch, but no validators.
     #[error(
         "waypoint {waypoint} does not end an epoch, so it names no validators: begin with the genesis, or with the waypoint of the last \
          batch of an epoch, which a light client tells (LightClient::waypoint, `slipstream verify-account`)"
@@ -131,7 +133,7 @@ pub enum LightError {
     /// The header is not in the certified ledger.
     #[error("the header of batch {number} is not in the certified ledger: {source}")]
     Header {
-        /// The batch that the header says.
+        /// The batch number in the header.
         number: BatchNumber,
         /// The fault of the accumulator's proof.
         source: AccumulatorError,
@@ -142,13 +144,13 @@ pub enum LightError {
         /// Number of the batch.
         number: BatchNumber,
     },
-    /// An account of zeros: no state has such a row.
+    /// The answer shows an account of zeros: no state has such a row.
     #[error("account {address} is shown as a row of zeros, which no state has")]
     EmptyAccount {
-        /// The account whose code does not match.
+        /// The account that is shown as zeros.
         address: Address,
     },
-    /// The account, or its absence, is not what the state holds.
+    /// The account, or its absence, does not match the state.
     #[error("account {address} is not as the state of batch {number} has it: {source}")]
     Account {
         /// The account that the proof is of.
@@ -158,7 +160,7 @@ pub enum LightError {
         /// The fault of the state proof.
         source: Box<StateRangeError>,
     },
-    /// The slot, or its absence, is not what the state holds.
+    /// The slot, or its absence, does not match the state.
     #[error("slot {slot} of {address} is not as the state of batch {number} has it: {source}")]
     Slot {
         /// The contract that the slot belongs to.
@@ -175,22 +177,22 @@ pub enum LightError {
 /// The fault of a certificate that should end an epoch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EpochEndFault {
-    /// It certifies a batch inside the epoch.
+    /// It certifies a batch inside the epoch, so it names no next validators.
     #[error("it names no validators of the next epoch")]
     NoValidators,
-    /// Epochs follow each other without a gap.
+    /// It names the validators of another epoch than the next one.
     #[error("the validators that it names are those of epoch {found}")]
     OtherEpoch {
         /// The epoch of the set.
         found: Epoch,
     },
-    /// The next validators could certify anything, or nothing.
+    /// The next validators do not form a valid set.
     #[error(transparent)]
     Set(#[from] SetError),
 }
 
 impl LightError {
-    /// The refusal of a row's proof.
+    /// Makes the error for a refused row proof.
     pub(crate) fn row(key: &StateKey, number: BatchNumber, source: StateRangeError) -> LightError {
         let source = Box::new(source);
         match *key {

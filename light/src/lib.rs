@@ -1,4 +1,5 @@
-//! A light client: it follows a chain's validators and checks proofs of accounts and slots, so that it need not trust the node that answers.
+//! A light client: it follows a chain's validators and checks proofs of accounts and slots, so it need not trust the
+//! answering node.
 //!
 //! ```text
 //!  genesis, or a waypoint ──▶ LightClient ── learn(epoch changes) ──▶ validators of the newest epoch
@@ -9,16 +10,18 @@
 //!                       └──▶ header: its leaf ─ state root ─▶ account, slots: there with these values, or not there
 //! ```
 //!
-//! * [`LightClient`]: the trust, and what moves it on.
-//! * [`AccountProof`], [`WaypointProof`], [`EpochChanges`]: the answers of `slipstream_getProof`, `slipstream_getWaypoint` and
-//!   `slipstream_getEpochChanges`, in the JSON that nodes send. docs/formats.md draws them.
-//! * [`Question`]: the question that a proof must answer. A proof of something else is refused, however true it is.
+//! * [`LightClient`]: the trusted validators, and how they change.
+//! * [`AccountProof`], [`WaypointProof`], [`EpochChanges`]: the answers of `slipstream_getProof`,
+//!   `slipstream_getWaypoint` and `slipstream_getEpochChanges`, in the JSON that nodes send. docs/formats.md specifies
+//!   them.
+//! * [`Question`]: the question that a proof must answer. The client refuses a proof of something else, even if it is
+//!   true.
 //!
-//! The crate decides without I/O and clock. The caller chooses the nodes to ask and the age that it accepts; docs/light-clients.md lists
-//! these duties, and the limits of proofs.
+//! The crate has no I/O and no clock. The caller chooses the nodes to ask and the age that it accepts;
+//! docs/light-clients.md lists these duties, and the limits of proofs.
 //!
-//! Invariants: the client checks every proof before it believes the answer. A certificate of an epoch's own validators alone ends that
-//! epoch. Every decoder refuses more than its limit before it allocates.
+//! Invariants: the client checks every proof before it trusts the answer. Only a certificate by an epoch's own
+//! validators ends that epoch. Every decoder refuses more than its limit before it allocates.
 //!
 //! ```
 //! use slipstream_light::{AccountProof, At, EpochChanges, LightClient, Question};

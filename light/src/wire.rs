@@ -1,4 +1,4 @@
-//! The answers of a node as JSON, and their limits. docs/formats.md draws them.
+//! A node's answers as JSON, and their limits. docs/formats.md specifies them.
 
 use std::{fmt, marker::PhantomData};
 
@@ -14,14 +14,14 @@ use slipstream_types::{
 
 use crate::error::LightError;
 
-/// Most slots of one proof: as many as geth takes for `eth_getProof`.
+/// Most slots of one proof, the same as geth's limit for `eth_getProof`.
 pub const SLOTS_MAX: usize = 1_024;
 /// Most certificates of one answer of `slipstream_getEpochChanges`.
 pub const EPOCH_CHANGES_MAX: usize = 64;
 /// Most bytes of an answer. A proof with [`SLOTS_MAX`] slots of a state with a billion rows has about 5 MiB.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// A value that stands in an answer as its BCS in hexadecimal.
+/// A value that an answer contains as its BCS in hexadecimal.
 pub trait Part: Serialize + DeserializeOwned {
     /// Name of the type in error messages.
     const NAME: &'static str;
@@ -31,7 +31,7 @@ pub trait Part: Serialize + DeserializeOwned {
 
 impl Part for Certificate {
     const NAME: &'static str = "certificate";
-    // 128 signatures, and 128 validators of the next epoch.
+    // Enough for 128 signatures, and 128 validators of the next epoch.
     const BYTES_MAX: usize = 16 << 10;
 }
 
@@ -52,7 +52,7 @@ impl Part for AccumulatorRangeProof {
 
 impl Part for StateRangeProof {
     const NAME: &'static str = "state range proof";
-    // Of one path; a sibling that is a leaf is the longest.
+    // A proof of one path; a sibling that is a leaf is the longest.
     const BYTES_MAX: usize = 2 * 2 + 256 * (1 + 1 + 64);
 }
 
@@ -103,7 +103,7 @@ impl<'de, T: Part> Deserialize<'de> for Encoded<T> {
     }
 }
 
-/// The answer of `slipstream_getProof`: an account and slots, and all that it takes to check them.
+/// The answer of `slipstream_getProof`: an account and slots, and everything needed to check them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AccountProof {
@@ -111,7 +111,7 @@ pub struct AccountProof {
     pub certificate: Encoded<Certificate>,
     /// Proves that the ledger begins with the genesis.
     pub genesis_proof: Encoded<AccumulatorRangeProof>,
-    /// Of the batch whose state this is: the certified one, or an earlier one.
+    /// The header of the batch whose state this is: the certified one, or an earlier one.
     pub header: Encoded<BatchHeader>,
     /// Proves that the ledger holds the header.
     pub header_proof: Encoded<AccumulatorRangeProof>,
@@ -119,9 +119,9 @@ pub struct AccountProof {
     pub address: Address,
     /// The account's row in the state, or `None` if it has no row.
     pub account: Option<Account>,
-    /// That it has exactly that.
+    /// Proves that the state has exactly this row.
     pub account_proof: Encoded<StateRangeProof>,
-    /// The slots that were asked for, in their order.
+    /// The requested slots, in the order of the question.
     pub storage: BoundedVec<SlotProof, SLOTS_MAX>,
 }
 
@@ -157,10 +157,10 @@ impl From<Account> for AccountValue {
 pub struct SlotProof {
     /// Key of the slot, 32 bytes.
     pub key: B256,
-    /// Its value; zero if the state has no row of it.
+    /// Its value; zero if the state has no row for it.
     #[serde(with = "quantity")]
     pub value: U256,
-    /// That the state has exactly that.
+    /// Proves that the state has exactly this value.
     pub proof: Encoded<StateRangeProof>,
 }
 
@@ -168,7 +168,7 @@ pub struct SlotProof {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WaypointProof {
-    /// Its digest is the waypoint's.
+    /// The ledger info whose digest is the waypoint's.
     pub ledger_info: Encoded<LedgerInfo>,
     /// Digest of the header of batch 0.
     pub genesis: Digest,
@@ -176,13 +176,14 @@ pub struct WaypointProof {
     pub genesis_proof: Encoded<AccumulatorRangeProof>,
 }
 
-/// The answer of `slipstream_getEpochChanges`: the certificates that end epochs, one after the other. Fewer than [`EPOCH_CHANGES_MAX`] are all.
+/// The answer of `slipstream_getEpochChanges`: the certificates that end consecutive epochs. Fewer than
+/// [`EPOCH_CHANGES_MAX`] means that no more exist.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EpochChanges(pub BoundedVec<Encoded<Certificate>, EPOCH_CHANGES_MAX>);
 
 impl EpochChanges {
-    /// The certificates, the first first.
+    /// Returns the certificates, in the order of their epochs.
     pub fn certificates(&self) -> Vec<Certificate> {
         self.0.iter().map(|encoded| encoded.0.clone()).collect()
     }
@@ -194,7 +195,7 @@ macro_rules! from_json {
             /// Reads the `result` of a node's answer.
             ///
             /// # Errors
-            /// [`LightError::TooLong`] before anything is parsed, or what is malformed.
+            /// [`LightError::TooLong`] before anything is parsed, or [`LightError::Malformed`].
             pub fn from_json(text: &str) -> Result<$answer, LightError> {
                 if text.len() > ANSWER_BYTES_MAX {
                     return Err(LightError::TooLong { len: text.len() });
@@ -207,7 +208,7 @@ macro_rules! from_json {
 
 from_json!(AccountProof WaypointProof EpochChanges);
 
-/// A number that JSON writes as a quantity (`0x…`).
+/// A number that is written in JSON as a quantity (`0x…`).
 trait Number: Copy {
     const BITS: usize;
     fn to_word(self) -> U256;

@@ -1,5 +1,5 @@
-//! Measures hashing the rows of a chunk, their paths and their subtree, each hash alone and two at a time:
-//! `cargo bench -p slipstream-types`.
+//! Measures hashing the rows of a chunk, their paths and their subtree, one hash and two hashes at a time: `cargo bench
+//! -p slipstream-types`.
 
 use std::hint::black_box;
 
@@ -10,12 +10,12 @@ use slipstream_types::{
     tree::{self, Leaf, Subtree},
 };
 
-/// Rows of a chunk, about.
+/// Approximate number of rows in a chunk.
 const ROWS: usize = 8192;
-/// Leaves of the largest part of a tree that is kept as its hash alone.
+/// Leaves of the largest part of a tree that is kept only as its hash.
 const STUB_LEAVES: usize = 256;
 
-/// One account with many slots, as a token is.
+/// One account with many slots, like a token.
 fn keys() -> Vec<StateKey> {
     let slot = |i: usize| StateKey::Slot(Address::repeat_byte(7), B256::from(U256::from(i)));
     (0..ROWS).map(slot).collect()
@@ -30,7 +30,7 @@ fn rows(keys: &[StateKey]) -> Vec<Vec<u8>> {
     keys.iter().map(row).collect()
 }
 
-/// Makes leaves with random paths, as those of many accounts.
+/// Makes leaves with random paths, like those of many accounts.
 fn leaves(count: usize) -> Vec<Leaf> {
     let leaf = |i: usize| {
         let hash = Digest::tagged("bench", &i.to_le_bytes());

@@ -17,12 +17,12 @@ pub struct NodePosition {
 }
 
 impl NodePosition {
-    /// The subtree that this one is a half of.
+    /// Returns the subtree of which this one is a half.
     pub const fn parent(self) -> NodePosition {
         NodePosition { level: self.level + 1, index: self.index / 2 }
     }
 
-    /// The other half of the same subtree.
+    /// Returns the other half of the parent subtree.
     pub const fn sibling(self) -> NodePosition {
         NodePosition { level: self.level, index: self.index ^ 1 }
     }
@@ -33,7 +33,7 @@ impl NodePosition {
     }
 }
 
-/// The hash of a subtree whose halves have these.
+/// Returns the hash of a subtree from the hashes of its halves.
 pub fn join(left: Digest, right: Digest) -> Digest {
     let mut bytes = [0; 64];
     bytes[..32].copy_from_slice(&left.0);
@@ -49,17 +49,17 @@ pub struct Accumulator {
 }
 
 impl Accumulator {
-    /// How many leaves the tree has: one per batch of the ledger.
+    /// Number of leaves in the tree: one per batch of the ledger.
     pub fn len(&self) -> u64 {
         self.leaves
     }
 
-    /// Whether nothing was appended yet.
+    /// Whether the tree has no leaves yet.
     pub fn is_empty(&self) -> bool {
         self.leaves == 0
     }
 
-    /// Builds the accumulator of `leaves` leaves from stored nodes, none if one is missing.
+    /// Builds the accumulator of `leaves` leaves from stored nodes, or returns `None` if a node is missing.
     pub fn load(leaves: u64, node: impl Fn(NodePosition) -> Option<Digest>) -> Option<Accumulator> {
         let mut peaks = Vec::new();
         let mut first = 0;
@@ -70,7 +70,7 @@ impl Accumulator {
         Some(Accumulator { leaves, peaks: BoundedVec::new(peaks).ok()? })
     }
 
-    /// Appends a leaf; returns the subtrees that it filled, the leaf itself first, to be stored.
+    /// Appends a leaf. Returns the subtrees that it completed, the leaf itself first, for the caller to store.
     pub fn append(&mut self, leaf: Digest) -> Vec<(NodePosition, Digest)> {
         let mut peaks = std::mem::take(&mut self.peaks).into_inner();
         let mut node = leaf;
@@ -88,13 +88,13 @@ impl Accumulator {
         filled
     }
 
-    /// The root; [`Digest::ZERO`] of nothing.
+    /// Returns the root; [`Digest::ZERO`] for an empty tree.
     pub fn root(&self) -> Digest {
         self.peaks.iter().rev().copied().reduce(|right, left| join(left, right)).unwrap_or(Digest::ZERO)
     }
 }
 
-/// The hashes of the subtrees beside a run of leaves, from left to right.
+/// The hashes of the subtrees adjacent to a run of leaves, from left to right.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct AccumulatorRangeProof {
     siblings: BoundedVec<Digest, 128>,
@@ -118,10 +118,10 @@ pub enum AccumulatorError {
     /// Too few or too many siblings.
     #[error("the range proof has the wrong number of siblings")]
     WrongLength,
-    /// Leaves and siblings do not give the expected root.
+    /// Leaves and siblings do not yield the expected root.
     #[error("headers and range proof give the accumulator root {found}, certified is {expected}")]
     WrongRoot {
-        /// The root that headers and siblings give.
+        /// The root computed from headers and siblings.
         found: Digest,
         /// The root in the certified ledger info.
         expected: Digest,
@@ -139,7 +139,7 @@ fn check_range(first: u64, count: usize, leaves: u64) -> Result<std::ops::Range<
     Ok(first..end)
 }
 
-/// Where a subtree of `len` leaves splits: the largest power of two below `len`.
+/// Returns where a subtree of `len` leaves splits: at the largest power of two below `len`.
 fn split(len: u64) -> u64 {
     1 << (63 - (len - 1).leading_zeros())
 }
@@ -149,7 +149,7 @@ fn position(first: u64, len: u64) -> NodePosition {
     NodePosition { level, index: first >> level }
 }
 
-/// Proves `count` leaves from `first` on in the tree of `leaves` leaves, from stored nodes.
+/// Proves `count` leaves starting at `first` in the tree of `leaves` leaves, from stored nodes.
 pub fn prove(
     leaves: u64,
     first: u64,
@@ -195,8 +195,8 @@ fn subtree(
 }
 
 impl AccumulatorRangeProof {
-    /// Checks that the leaves stand from `first` on in the tree of `leaves` leaves with that root. Returns the full
-    /// subtrees that this proves, leaves included, so that a node that starts in mid-ledger can store them.
+    /// Checks that the leaves start at `first` in the tree of `leaves` leaves with that root. Returns the full subtrees
+    /// that this proves, leaves included, so that a node that starts in the middle of the ledger can store them.
     pub fn verify(
         &self,
         root: Digest,

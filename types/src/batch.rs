@@ -16,8 +16,8 @@ use crate::{
 
 /// Position of a batch in the ledger; genesis is 0. The EVM sees it as the block number.
 ///
-/// A number names a batch, a `u64` counts batches, and the methods turn one into the other. [`BatchNumber::get`] is for
-/// formats, metrics and whatever counts in another unit.
+/// A number names a batch, a `u64` counts batches, and the methods convert between them. [`BatchNumber::get`] is for
+/// formats, metrics and code that counts in another unit.
 #[derive(
     Clone,
     Copy,
@@ -39,15 +39,15 @@ impl BatchNumber {
     /// Batch 0, which holds the genesis state and has no parent.
     pub const GENESIS: BatchNumber = BatchNumber(0);
 
-    /// The largest number, which no batch reaches: the end of a search for the last one.
+    /// The largest number, which no batch reaches: an upper bound for searches.
     pub const MAX: BatchNumber = BatchNumber(u64::MAX);
 
-    /// The batch at a position that comes from a format, a request or a test.
+    /// Makes the number of a position that comes from a format, a request or a test.
     pub const fn new(number: u64) -> BatchNumber {
         BatchNumber(number)
     }
 
-    /// The position as a plain number.
+    /// Returns the position as a plain number.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -65,22 +65,22 @@ impl BatchNumber {
         }
     }
 
-    /// The batch so many batches later; [`BatchNumber::MAX`] if that number is too large.
+    /// The batch that comes `batches` later; [`BatchNumber::MAX`] if that number is too large.
     pub const fn after(self, batches: u64) -> BatchNumber {
         BatchNumber(self.0.saturating_add(batches))
     }
 
-    /// The batch so many batches earlier; genesis if there are fewer before this one.
+    /// The batch that comes `batches` earlier; genesis if fewer precede this one.
     pub const fn before(self, batches: u64) -> BatchNumber {
         BatchNumber(self.0.saturating_sub(batches))
     }
 
-    /// How many batches this one comes after `earlier`; 0 if `earlier` is the same batch or a later one.
+    /// The number of batches from `earlier` to this one; 0 if `earlier` is the same batch or a later one.
     pub const fn since(self, earlier: BatchNumber) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The batches from this one to `last`, both included; none where `last` comes earlier.
+    /// The batches from this one to `last`, both included; empty if `last` comes earlier.
     pub fn through(self, last: BatchNumber) -> impl DoubleEndedIterator<Item = BatchNumber> + Clone {
         (self.0..=last.0).map(BatchNumber)
     }
@@ -121,17 +121,17 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Names a batch and states its results. Its digests authenticate body, receipts and delta by plain hashing; its sizes let a
-/// syncing node price a range before it downloads it.
+/// Names a batch and states its results. Its digests authenticate body, receipts and delta by plain hashing; its sizes
+/// let a syncing node price a range before the download.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BatchHeader {
     /// Position in the ledger.
     pub number: BatchNumber,
     /// [`BatchHeader::digest`] of the batch before, [`Digest::ZERO`] for genesis.
     pub parent: Digest,
-    /// The epoch whose validators certify it.
+    /// The epoch whose validators certify the batch.
     pub epoch: Epoch,
-    /// The rules that it was executed under.
+    /// The rules under which the batch was executed.
     pub rules: RulesId,
     /// Milliseconds since 1970, never less than the parent's. The EVM sees whole seconds.
     pub timestamp_ms: u64,
@@ -146,7 +146,7 @@ pub struct BatchHeader {
     pub gas_used: u64,
     /// Uncompressed bytes of the delta.
     pub delta_bytes: u32,
-    /// [`content_digest`] of the body; of the genesis for batch 0.
+    /// [`content_digest`] of the body; for batch 0, of the genesis.
     pub transactions_root: Digest,
     /// [`content_digest`] of the receipts.
     pub receipts_root: Digest,
@@ -166,7 +166,7 @@ impl BatchHeader {
     }
 }
 
-/// The digest by which a header commits to the uncompressed content of a blob. `kind` is [`crate::BlobKind::name`].
+/// Returns the digest by which a header commits to the uncompressed content of a blob of this kind.
 pub fn content_digest(kind: crate::BlobKind, content: &[u8]) -> Digest {
     Digest::tagged(&format!("slipstream/{}/1", kind.name()), content)
 }
@@ -182,7 +182,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// Takes envelopes that are within [`limits`].
+    /// Makes a body of envelopes; refuses those above the [`limits`].
     pub fn new(transactions: Vec<Vec<u8>>) -> Result<Body, CodecError> {
         let transactions = transactions.into_iter().map(RawTransaction::new).collect::<Result<_, _>>()?;
         Ok(Body { transactions: BoundedVec::new(transactions)? })
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(BatchNumber::GENESIS.next().previous(), Some(BatchNumber::GENESIS));
     }
 
-    /// A range includes both ends, also at the largest number, and is empty where the ends are the wrong way round.
+    /// A range includes both ends, even at the largest number, and is empty if the ends are swapped.
     #[test]
     fn a_range_includes_both_ends() {
         let numbers =
@@ -227,7 +227,7 @@ mod tests {
         assert!(numbers(BatchNumber::new(3), BatchNumber::new(2)).is_empty());
     }
 
-    /// Stores and peers know the bare number; the type adds nothing to it.
+    /// Stores and peers see the bare number; the type adds nothing to the encoding.
     #[test]
     fn the_encoding_is_the_bare_number() {
         let number = BatchNumber::new(0x0102);

@@ -1,4 +1,4 @@
-//! [`Blob`]: a part of a batch, compressed once by whoever made it, then stored and served as those same bytes.
+//! [`Blob`]: a part of a batch, compressed once by its maker, then stored and served as the same bytes.
 //!
 //! Layout: kind (1 byte), uncompressed length (4 bytes, little-endian), one LZ4 block.
 
@@ -17,7 +17,7 @@ const PREFIX_BYTES: usize = 5;
 /// The longest blob of any kind: the largest content, incompressible, with its prefix.
 pub const BLOB_BYTES_MAX: usize = (33 << 20) + PREFIX_BYTES;
 
-/// The kind of content of a blob, which the blob's first byte numbers.
+/// The kind of a blob's content, which the blob's first byte states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum BlobKind {
@@ -29,7 +29,7 @@ pub enum BlobKind {
     Delta = 3,
     /// Holds a batch's [`crate::Hints`].
     Hints = 4,
-    /// The genesis, in the place of batch 0's body.
+    /// Holds the genesis, instead of batch 0's body.
     Genesis = 5,
     /// A chunk of state rows.
     StateChunk = 6,
@@ -42,7 +42,7 @@ pub enum BlobKind {
 }
 
 impl BlobKind {
-    /// The most bytes its content may have; checked before the decoder allocates.
+    /// Returns the most bytes that the content may have; checked before the decoder allocates.
     pub fn content_bytes_max(self) -> usize {
         match self {
             BlobKind::Body => limits::BODY_BYTES_MAX,
@@ -55,7 +55,7 @@ impl BlobKind {
         }
     }
 
-    /// The kind's name in messages to people.
+    /// Returns the kind's name, for digest tags and messages.
     pub fn name(self) -> &'static str {
         match self {
             BlobKind::Body => "body",
@@ -100,13 +100,13 @@ impl Blob {
         BoundedBytes::new(bytes).map(Blob)
     }
 
-    /// Takes bytes as they came from a disk or a peer; [`Blob::content`] checks them.
+    /// Wraps bytes from a disk or a peer; [`Blob::content`] checks them.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Blob, CodecError> {
         BoundedBytes::new(bytes).map(Blob)
     }
 
-    /// Recompresses the content and returns the shorter of both blobs. A peer may have compressed badly, which the content's digest
-    /// cannot show; so the store keeps and serves the short form.
+    /// Recompresses the content and returns the shorter of the two blobs. A peer may have compressed badly, which the
+    /// content's digest cannot reveal; so the store keeps and serves the shorter form.
     ///
     /// # Errors
     /// [`CodecError::TooLong`] if the content is above the kind's limit.
@@ -125,7 +125,8 @@ impl Blob {
         self.0.into_inner()
     }
 
-    /// The uncompressed length that the prefix announces, if it is of that kind and within its limit.
+    /// Returns the uncompressed length that the prefix announces, if the blob has that kind and the length is within
+    /// its limit.
     pub fn content_len(&self, kind: BlobKind) -> Result<usize, CodecError> {
         let (what, max) = (kind.name(), kind.content_bytes_max());
         let Some((&[found, a, b, c, d], _)) = self.0.split_first_chunk::<PREFIX_BYTES>() else {
@@ -143,7 +144,7 @@ impl Blob {
         let len = self.content_len(kind)?;
         let invalid =
             CodecError::Invalid { what: kind.name(), rule: "the LZ4 block must give the announced length" };
-        // LZ4 never expands more than 255 times: a longer announcement is a lie, refused before it is allocated.
+        // LZ4 expands at most 255 times: a larger announcement is false, and is refused before the allocation.
         if len > self.0.len().saturating_mul(255) {
             return Err(invalid);
         }

@@ -15,7 +15,7 @@ use crate::codec::CodecError;
 pub struct BoundedVec<T, const MAX: usize>(Vec<T>);
 
 impl<T, const MAX: usize> BoundedVec<T, MAX> {
-    /// Takes the elements if they are not too many.
+    /// Takes the elements; refuses more than `MAX`.
     pub fn new(items: Vec<T>) -> Result<Self, CodecError> {
         if items.len() > MAX {
             return Err(CodecError::TooLong { what: "sequence", len: items.len(), max: MAX });
@@ -71,7 +71,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec
                 if announced > MAX {
                     return Err(de::Error::invalid_length(announced, &self));
                 }
-                // A short message can still announce many elements: start small and let the data pay for growth.
+                // A short message can announce many elements: start small, and grow only as data arrives.
                 let mut items = Vec::with_capacity(announced.min(1024));
                 while let Some(item) = seq.next_element()? {
                     if items.len() == MAX {
@@ -79,7 +79,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec
                     }
                     items.push(item);
                 }
-                // It grew by doubling: what keeps many of these counts on their length.
+                // It grew by doubling; code that keeps many of these relies on capacity close to length.
                 items.shrink_to_fit();
                 Ok(items)
             }
@@ -88,12 +88,12 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec
     }
 }
 
-/// At most `MAX` bytes. BCS: as `Vec<u8>`, copied at once. Text: hexadecimal.
+/// At most `MAX` bytes. BCS: as `Vec<u8>`, copied in one piece. Text: hexadecimal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct BoundedBytes<const MAX: usize>(Vec<u8>);
 
 impl<const MAX: usize> BoundedBytes<MAX> {
-    /// Takes the bytes if they are not too many.
+    /// Takes the bytes; refuses more than `MAX`.
     pub fn new(bytes: Vec<u8>) -> Result<Self, CodecError> {
         if bytes.len() > MAX {
             return Err(CodecError::TooLong { what: "byte string", len: bytes.len(), max: MAX });

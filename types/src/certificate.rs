@@ -30,8 +30,8 @@ pub struct LedgerInfo {
 }
 
 impl LedgerInfo {
-    /// Makes the ledger info of the ledger that ends with a batch. `accumulator_root` is over all headers up to this one; `next_validators`
-    /// are those of the next epoch, if the batch ends its own.
+    /// Makes the ledger info of the ledger that ends with a batch. `accumulator_root` covers all headers up to this
+    /// one; `next_validators` are those of the next epoch, if the batch ends its epoch.
     pub fn of(
         header: &BatchHeader,
         accumulator_root: Digest,
@@ -47,33 +47,33 @@ impl LedgerInfo {
         }
     }
 
-    /// The digest that waypoints quote. Validators sign it together with a view.
+    /// Returns the digest that waypoints quote. Validators sign it together with a view.
     pub fn digest(&self) -> Digest {
         let bytes = bcs::to_bytes(self).expect("a validator set is within the limits of BCS");
         Digest::tagged("slipstream/ledger-info/1", &bytes)
     }
 }
 
-/// The statement that a validator signs to commit a batch: the digest of its ledger info, in one view. Each view makes a statement of
-/// its own, so signatures of two views never add up to a certificate.
+/// The statement that a validator signs to commit a batch: the digest of its ledger info, in one view. Each view has
+/// its own statement, so signatures from two views never add up to a certificate.
 ///
-/// All signatures of certificates are made and checked here.
+/// This type makes and checks all signatures of certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CommitStatement(Digest);
 
 impl CommitStatement {
-    /// Of a view and a [`LedgerInfo::digest`], which says which chain, epoch and batch it is about.
+    /// Makes the statement of a view and a [`LedgerInfo::digest`], which binds chain, epoch and batch.
     pub fn new(view: u64, info: Digest) -> CommitStatement {
         let content = [&view.to_le_bytes()[..], info.as_bytes()].concat();
         CommitStatement(Digest::tagged("slipstream/commit/1", &content))
     }
 
-    /// A validator's signature on it.
+    /// Signs the statement with a validator's key.
     pub fn sign(&self, key: &SecretKey) -> Signature {
         key.sign(self.0.as_bytes())
     }
 
-    /// Whether a signature on it is this validator's.
+    /// Whether the signature on the statement is this validator's.
     pub fn verify(&self, key: &PublicKey, signature: &Signature) -> bool {
         key.verify_once(self.0.as_bytes(), signature)
     }
@@ -93,7 +93,7 @@ pub struct Certificate {
 /// Why a certificate was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// Signed in another epoch than the set at hand.
+    /// The certificate is of another epoch than the given set.
     #[error("certificate of batch {number} is of epoch {found}, expected epoch {expected}")]
     WrongEpoch {
         /// Number of the certified batch.
@@ -103,7 +103,7 @@ pub enum CertificateError {
         /// The epoch of the validator set.
         expected: Epoch,
     },
-    /// The set at hand has no quorum that means anything.
+    /// The given set has no meaningful quorum.
     #[error("certificate of batch {number} cannot be checked: {source}")]
     BadSet {
         /// Number of the certified batch.
@@ -116,9 +116,9 @@ pub enum CertificateError {
     NoQuorum {
         /// Number of the certified batch.
         number: BatchNumber,
-        /// How many signatures the certificate carries.
+        /// Number of signatures in the certificate.
         found: usize,
-        /// How many signatures a quorum needs.
+        /// Number of signatures that make a quorum.
         quorum: usize,
     },
     /// Indices repeat, are out of order, or name no validator.
@@ -140,11 +140,11 @@ pub enum CertificateError {
 }
 
 impl Certificate {
-    /// Signs a ledger info with keys that are all at hand, by ascending index, as in chains that are made for tests and benchmarks. Too few
-    /// make a certificate that does not verify.
+    /// Signs a ledger info with the given keys, by ascending index, for chains of tests and benchmarks. With too few
+    /// keys the certificate does not verify.
     ///
     /// # Errors
-    /// If they are more than [`limits::VALIDATORS_MAX`].
+    /// If the keys are more than [`limits::VALIDATORS_MAX`].
     pub fn signed<'a>(
         info: LedgerInfo,
         view: u64,
@@ -155,7 +155,7 @@ impl Certificate {
         Ok(Certificate { info, view, signatures: BoundedVec::new(signatures)? })
     }
 
-    /// The statement that its signatures are on.
+    /// Returns the statement that the validators signed.
     pub fn statement(&self) -> CommitStatement {
         CommitStatement::new(self.view, self.info.digest())
     }

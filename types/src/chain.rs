@@ -1,4 +1,4 @@
-//! [`ChainConfig`]: the rules of a chain: the first are fixed by its genesis, its schedule changes them.
+//! [`ChainConfig`]: the rules of a chain: its genesis fixes the first ones, and its schedule changes them.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::{limits, schedule::Schedule};
 
 /// The Ethereum hard fork whose rules the EVM follows.
 ///
-/// Older forks are left to tests on mainnet blocks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
+/// Only tests on mainnet blocks use older forks: before Cancun, SELFDESTRUCT deletes all slots of an account, which a
 /// state without per-account enumeration cannot express as a delta.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -15,14 +15,15 @@ pub enum Fork {
     Cancun,
     /// May 2025: EIP-7702, BLS precompiles, block hashes in state (EIP-2935).
     Prague,
-    /// December 2025: CLZ, P-256, and MODEXP at prices near its time (EIP-7883), of sizes up to 1 KiB (EIP-7823). Its gas cap per transaction
-    /// (EIP-7825) is that of every fork here. The fork of new chains: before it, calls of MODEXP paid as little as an eightieth of this.
+    /// December 2025: CLZ, P-256, and MODEXP with prices close to its run time (EIP-7883) and sizes up to 1 KiB
+    /// (EIP-7823). Its gas cap per transaction (EIP-7825) applies to every fork here. New chains use this fork: before
+    /// it, calls of MODEXP paid as little as an eightieth of this price.
     #[default]
     Osaka,
 }
 
 impl Fork {
-    /// As it is serialized.
+    /// Returns the serialized name.
     pub fn name(self) -> &'static str {
         match self {
             Fork::Cancun => "cancun",
@@ -32,8 +33,8 @@ impl Fork {
     }
 }
 
-/// The rules that the batches of a chain are executed under: those of the genesis, and how they change. [`ChainConfig::rules_at`] has those of
-/// a batch.
+/// The rules that the batches of a chain are executed under: those of the genesis, and their changes.
+/// [`ChainConfig::rules_at`] returns those of a batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainConfig {
@@ -44,17 +45,18 @@ pub struct ChainConfig {
     pub fork: Fork,
     /// Most gas that one batch may use.
     pub gas_limit: u64,
-    /// Most gas that one transaction may ask for: from 21,000 to [`limits::TRANSACTION_GAS_MAX`], which holds if a genesis file names
-    /// none. Lower, it keeps one transaction from taking most of a batch.
+    /// Most gas that one transaction may ask for: from 21,000 to [`limits::TRANSACTION_GAS_MAX`], the default of a
+    /// genesis file. A lower value keeps one transaction from taking most of a batch.
     #[serde(default = "transaction_gas_max")]
     pub transaction_gas_max: u64,
-    /// Base fee of every batch, in wei per gas. Fixed, so that a node which joins from a snapshot knows it without history.
+    /// Base fee of every batch, in wei per gas. It is fixed, so that a node that joins from a snapshot knows it without
+    /// history.
     pub base_fee_wei: u64,
-    /// The forks after the genesis. The node's configuration names them; genesis bytes and genesis file leave them out.
+    /// The forks after the genesis. The node's configuration names them; genesis bytes and genesis file omit them.
     #[serde(skip)]
     pub schedule: Schedule,
-    /// Whether legacy transactions without a chain id (from before EIP-155) are admitted. For good: no fork changes it. It stands in the
-    /// genesis and its file, but beside `chain`: see [`Genesis`](crate::Genesis).
+    /// Whether legacy transactions without a chain id (from before EIP-155) are admitted. No fork changes this. The
+    /// genesis and its file have it beside `chain`, not inside: see [`Genesis`](crate::Genesis).
     #[serde(skip)]
     pub unprotected_transactions: bool,
 }

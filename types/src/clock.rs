@@ -1,4 +1,4 @@
-//! Time from outside, so that a test or a simulation owns it.
+//! Time as an input, so that a test or a simulation controls it.
 
 /// Wall-clock time in milliseconds since 1970. `node` has the real one.
 pub trait Clock: Send + Sync + 'static {

@@ -18,7 +18,7 @@ pub enum CodecError {
         /// The limit, in bytes.
         max: usize,
     },
-    /// Not the BCS encoding of such a value.
+    /// The bytes are not the BCS encoding of such a value.
     #[error("malformed {what}: {source}")]
     Malformed {
         /// The kind of value.
@@ -35,7 +35,7 @@ pub enum CodecError {
         /// The rule that it breaks.
         rule: &'static str,
     },
-    /// Names validators that are no set.
+    /// The value names validators that do not form a valid set.
     #[error("invalid {what}: {source}")]
     Validators {
         /// The kind of value.
@@ -44,7 +44,7 @@ pub enum CodecError {
         #[source]
         source: SetError,
     },
-    /// A genesis with an account that no chain may begin with.
+    /// A genesis has an account with which no chain may begin.
     #[error("invalid genesis: account {address} {rule}")]
     GenesisAccount {
         /// Address of the refused account.
@@ -54,10 +54,10 @@ pub enum CodecError {
     },
 }
 
-/// The BCS encoding of a value.
+/// Returns the BCS encoding of a value.
 ///
 /// # Errors
-/// Only if the value itself is over a limit of BCS (a sequence of 2^31 elements).
+/// Only if the value itself exceeds a limit of BCS (a sequence of 2^31 elements).
 pub fn encode<T: Serialize + ?Sized>(what: &'static str, value: &T) -> Result<Vec<u8>, CodecError> {
     bcs::to_bytes(value).map_err(|source| CodecError::Malformed { what, source })
 }

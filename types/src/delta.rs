@@ -18,7 +18,7 @@ pub type Code = BoundedBytes<{ limits::CODE_BYTES_MAX }>;
 pub struct DeltaEntry {
     /// Key of the changed row.
     pub key: StateKey,
-    /// Its new value; none deletes the row.
+    /// Its new value; `None` deletes the row.
     pub value: Option<StateValue>,
 }
 
@@ -33,7 +33,7 @@ impl Delta {
     /// Sorts entries by path and codes by hash, and drops repeated codes.
     ///
     /// # Errors
-    /// If a key stands twice, a value does not fit its key, or a limit is passed.
+    /// If a key occurs twice, a value does not fit its key, or a limit is exceeded.
     pub fn new(entries: Vec<DeltaEntry>, codes: Vec<Vec<u8>>) -> Result<Delta, CodecError> {
         let mut paths = Paths::default();
         let mut entries: Vec<_> = entries.into_iter().map(|entry| (paths.path(&entry.key), entry)).collect();

@@ -10,7 +10,7 @@ use crate::codec::raw;
 
 /// Most bytes that fit two blocks with SHA-256's padding: a bit, zeros and the length.
 const SHORT_MAX: usize = 128 - 9;
-/// The blocks of a short message. It has one of them or two.
+/// The blocks of a short message, which has one or two of them.
 type Short = [Block; 2];
 
 /// A 32-byte SHA-256 digest. BCS: the 32 bytes; text: `0x` and 64 hexadecimal digits.
@@ -27,8 +27,9 @@ impl Digest {
         Self::of(&[&(tag.len() as u64).to_le_bytes(), tag.as_bytes(), bytes])
     }
 
-    /// SHA-256 over parts, one after the other. A state hashes rows and keys by the million, so this function pads inputs of
-    /// up to two blocks itself and compresses them at once. That takes two thirds of a streaming hasher's time.
+    /// SHA-256 over the concatenation of `parts`. A state hashes millions of rows and keys, so this function pads
+    /// inputs of up to two blocks itself and compresses them in one step. That takes two thirds of a streaming hasher's
+    /// time.
     pub(crate) fn of(parts: &[&[u8]]) -> Digest {
         let mut blocks: Short = [[0; 64]; 2];
         match pad(parts, &mut blocks) {
@@ -51,7 +52,7 @@ impl Digest {
     }
 }
 
-/// Pads the message that some parts are, and counts its blocks; none if it is longer than [`SHORT_MAX`].
+/// Pads the concatenation of `parts` and returns its number of blocks; `None` if it is longer than [`SHORT_MAX`].
 fn pad(parts: &[&[u8]], blocks: &mut Short) -> Option<usize> {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     if len > SHORT_MAX {
@@ -70,8 +71,8 @@ fn pad(parts: &[&[u8]], blocks: &mut Short) -> Option<usize> {
     Some(end / 64)
 }
 
-/// Collects the digests of many messages, in their order. Of two neighbours with the same number of blocks, both are computed
-/// at once, which takes two thirds of the time.
+/// Collects the digests of many messages, in their order. Two neighbours with the same number of blocks are hashed
+/// together, which takes two thirds of the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digests {
     digests: Vec<Digest>,
@@ -79,7 +80,7 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Reserves room for the digests of so many messages.
+    /// Reserves capacity for the digests of `messages` messages.
     pub(crate) fn with_capacity(messages: usize) -> Digests {
         Digests { digests: Vec::with_capacity(messages), waiting: None }
     }
@@ -178,7 +179,7 @@ impl<'de> Deserialize<'de> for Digest {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected 0x and {digits} hexadecimal digits, found {found:?}")]
 pub struct ParseHexError {
-    /// How many digits there must be.
+    /// Required number of digits.
     pub digits: usize,
     /// The refused text, cut to 80 characters.
     pub found: String,

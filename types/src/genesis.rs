@@ -25,10 +25,12 @@ use crate::{
     validators_contract,
 };
 
-/// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body. The default, which names no validator, is none yet.
+/// Everything that batch 0 fixes. JSON as a file, BCS as batch 0's body. The default names no validator, so it is not
+/// yet a valid genesis.
 ///
-/// [`ChainConfig::unprotected_transactions`] is written last, and only if it is true: a chain without it has the bytes, and so the identity,
-/// that it had before there was such a rule. In BCS only [`Genesis::decode`] reads it; other readers refuse the byte that is left.
+/// [`ChainConfig::unprotected_transactions`] is written last, and only if it is true: so a chain without it keeps the
+/// bytes, and thus the identity, from before this rule existed. In BCS only [`Genesis::decode`] reads it; other readers
+/// refuse the remaining byte.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(from = "Layout")]
 pub struct Genesis {
@@ -38,15 +40,16 @@ pub struct Genesis {
     pub timestamp_ms: u64,
     /// The validators of epoch 0.
     pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
-    /// How many of them may fail; [`Failures::thirds`] if left out.
+    /// The failures that the set tolerates; [`Failures::thirds`] if omitted.
     pub failures: Option<Failures>,
-    /// Where the contract is that says which validators later epochs have; see [`validators_contract`]. Without one they never change.
+    /// Address of the contract that decides on the validators of later epochs; see [`validators_contract`]. Without one
+    /// they never change.
     pub validators_contract: Option<Address>,
     /// The first state.
     pub accounts: BTreeMap<Address, GenesisAccount>,
 }
 
-/// What a file may say, and what a body says. [`Genesis`] writes the same names in the same order.
+/// The fields of a file and of a body. [`Genesis`] writes the same names in the same order.
 #[derive(Deserialize)]
 #[serde(rename = "Genesis", deny_unknown_fields)]
 struct Layout {
@@ -62,11 +65,11 @@ struct Layout {
     unprotected_transactions: bool,
 }
 
-/// How BCS writes that unprotected transactions are admitted, behind everything else.
+/// The last byte in BCS if unprotected transactions are admitted.
 const UNPROTECTED: u8 = 1;
 
-/// A file says it by name. In a body it may be missing, which BCS cannot express: nothing is read there, and [`Genesis::decode`] looks at
-/// what is left.
+/// Reads the flag from a file, which has it by name. A body may lack it, which BCS cannot express: so nothing is read
+/// there, and [`Genesis::decode`] checks the remaining bytes.
 fn in_files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     if deserializer.is_human_readable() { bool::deserialize(deserializer) } else { Ok(false) }
 }
@@ -109,13 +112,14 @@ pub struct GenesisAccount {
     /// Its code, empty for none.
     #[serde(default)]
     pub code: Code,
-    /// Its storage; zero values are left out.
+    /// Its storage; zero values are omitted.
     #[serde(default)]
     pub storage: BTreeMap<B256, U256>,
 }
 
-/// EIP-7610: creating a contract where there is storage fails. Whether an account has storage is not in its row, so such an account must not
-/// exist: every other one with storage has code or a nonce, at which creation fails too.
+/// EIP-7610: creating a contract at an address with storage fails. An account's row does not say whether it has
+/// storage, so a genesis must have no account with storage alone. Every other account with storage has code or a nonce,
+/// which makes creation fail too.
 const ONLY_STORAGE: &str = "has storage but neither code nor a nonce, so no contract could ever be created there (EIP-7610): \
                             give it code or a nonce, or leave its storage out";
 
@@ -131,11 +135,11 @@ impl GenesisAccount {
 }
 
 impl Genesis {
-    /// Decodes batch 0's body: all fields and nothing more, or all fields and the one byte that admits unprotected transactions. No content
-    /// is both, and no genesis has two contents: a last byte 0 is refused.
+    /// Decodes batch 0's body: all fields and nothing more, or all fields and the one byte that admits unprotected
+    /// transactions. A content has only one reading, and a genesis only one content: a last byte 0 is refused.
     ///
     /// # Errors
-    /// If it is not such a content, or breaks a rule.
+    /// If the content is neither, or breaks a rule.
     pub fn decode(content: &[u8]) -> Result<Genesis, CodecError> {
         let exactly = |content| codec::decode::<Genesis>("genesis", content, limits::GENESIS_BYTES_MAX);
         let genesis = match (exactly(content), content.split_last()) {
@@ -153,7 +157,7 @@ impl Genesis {
         Ok(genesis)
     }
 
-    /// The rules that parsing alone does not check.
+    /// Checks the rules that parsing does not check.
     pub fn check(&self) -> Result<(), CodecError> {
         let invalid = |rule| Err(CodecError::Invalid { what: "genesis", rule });
         self.validator_set().check().map_err(|source| CodecError::Validators { what: "genesis", source })?;
@@ -172,7 +176,8 @@ impl Genesis {
         }
     }
 
-    /// The contract has to want the validators that the chain begins with: its first change would replace them all.
+    /// Checks that the contract's storage holds the validators with which the chain begins: otherwise its first change
+    /// would replace them all.
     fn check_validators_contract(&self) -> Result<(), CodecError> {
         let Some(address) = self.validators_contract else { return Ok(()) };
         let invalid = |rule| Err(CodecError::GenesisAccount { address, rule });
@@ -247,7 +252,7 @@ impl Genesis {
         })
     }
 
-    /// The ledger that holds nothing but genesis. Nobody signs it: it is trusted as it is.
+    /// The ledger info of the ledger that holds only the genesis. It is unsigned, because the genesis is trusted.
     pub fn ledger_info(&self) -> Result<LedgerInfo, CodecError> {
         let header = self.header()?;
         let mut accumulator = Accumulator::default();

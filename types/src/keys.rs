@@ -1,4 +1,4 @@
-//! Ed25519 keys of validators and peers: one key is both.
+//! Ed25519 keys of validators and peers: one key serves for both.
 
 use std::{fmt, str::FromStr};
 
@@ -24,12 +24,14 @@ impl PublicKey {
             .is_ok()
     }
 
-    /// As [`PublicKey::verify`], of what comes several times: a signature that was found right lately is not checked again.
+    /// As [`PublicKey::verify`], for signatures that come several times: one that was verified recently is not checked
+    /// again.
     pub fn verify_once(&self, message: &[u8], signature: &Signature) -> bool {
         verified::once([&self.0, &signature.0, message], || self.verify(message, signature))
     }
 
-    /// Whether anybody can have signed anything with it: it is a point of the curve, and none of the few of small order.
+    /// Whether signatures with this key mean anything: it is a point of the curve, and not one of the few of small
+    /// order.
     pub fn is_usable(&self) -> bool {
         VerifyingKey::from_bytes(&self.0).is_ok_and(|key| !key.is_weak())
     }
@@ -96,12 +98,12 @@ impl fmt::Debug for Signature {
 pub struct SecretKey(SigningKey);
 
 impl SecretKey {
-    /// From its 32 bytes, which the caller draws from the operating system or, in tests, from a seed.
+    /// Makes the key from its 32 bytes, which the caller draws from the operating system or, in tests, from a seed.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(SigningKey::from_bytes(&seed))
     }
 
-    /// Its 32 bytes, for the key file and for the transport's certificate.
+    /// Returns its 32 bytes, for the key file and for the transport's certificate.
     pub fn seed(&self) -> [u8; 32] {
         self.0.to_bytes()
     }

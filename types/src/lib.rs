@@ -8,13 +8,14 @@
 //!                                                                                                      Certificate
 //! ```
 //!
-//! * [`batch`]: headers and bodies; [`Totals`]: sums over the ledger in headers; [`receipt`], [`delta`], [`hints`], [`conflicts`]: the results of executing a body.
+//! * [`batch`]: headers and bodies; [`Totals`]: sums over the ledger, in headers; [`receipt`], [`delta`], [`hints`],
+//!   [`conflicts`]: the results of executing a body.
 //! * [`accumulator`]: the append-only Merkle tree over headers, and range proofs in it.
 //! * [`chain`] and [`schedule`]: the rules, and how they change without another genesis.
-//! * [`certificate`] and [`validators`]: statements and their signers. [`validators_contract`]: the source of later epochs'
-//!   validators. [`waypoint`]: where trust starts when it does not start at genesis.
+//! * [`certificate`] and [`validators`]: statements and their signers. [`validators_contract`]: the source of later
+//!   epochs' validators. [`waypoint`]: where trust starts if it does not start at genesis.
 //! * [`state`] and [`tree`]: keys, values and paths of the EVM state, and the canonical Merkle tree over them.
-//! * [`blob`], [`bounded`], [`codec`]: canonical BCS with explicit limits; [`limits`] has all numbers in one place.
+//! * [`blob`], [`bounded`], [`codec`]: canonical BCS with explicit limits; [`limits`] has all limits in one place.
 //!
 //! Invariants: every decoder refuses more than its limit before it allocates, refuses trailing bytes, and accepts
 //! exactly one encoding of a value. Nothing here trusts its input.

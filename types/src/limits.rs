@@ -1,16 +1,16 @@
-//! Every limit on data that comes from outside, in one place. Each names the failure that it prevents.
+//! Every limit on data from outside, in one place. Each names the failure that it prevents.
 
 /// Bytes of one EIP-2718 transaction envelope; keeps one sender from filling a batch's memory. Same as other clients' pools.
 pub const TRANSACTION_BYTES_MAX: usize = 128 * 1024;
-/// Transactions in one batch; bounds the vectors that are allocated per transaction.
+/// Transactions in one batch; bounds the vectors allocated per transaction.
 pub const BATCH_TRANSACTIONS_MAX: usize = 65_536;
-/// Uncompressed bytes of a body; bounds what a peer's body can make a node allocate.
+/// Uncompressed bytes of a body; bounds the memory that a peer's body can make a node allocate.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 /// Uncompressed bytes of a batch's receipts.
 pub const RECEIPTS_BYTES_MAX: usize = 32 << 20;
 /// Uncompressed bytes of a batch's delta.
 pub const DELTA_BYTES_MAX: usize = 32 << 20;
-/// Uncompressed bytes of a batch's hints; hints are advice and are dropped by their maker when they do not fit.
+/// Uncompressed bytes of a batch's hints; hints are advice, and their maker drops them if they do not fit.
 pub const HINTS_BYTES_MAX: usize = 8 << 20;
 /// Uncompressed bytes of a genesis file's canonical form.
 pub const GENESIS_BYTES_MAX: usize = 32 << 20;
@@ -18,29 +18,30 @@ pub const GENESIS_BYTES_MAX: usize = 32 << 20;
 pub const DELTA_ENTRIES_MAX: usize = 1 << 20;
 /// Contracts created in one batch.
 pub const DELTA_CODES_MAX: usize = 65_536;
-/// Bytes of one contract's code. EIP-170 says 24,576; mainnet holds none above it, and EIP-7907 proposes 64 KiB.
+/// Bytes of one contract's code. EIP-170 allows 24,576; mainnet has none above that, and EIP-7907 proposes 64 KiB.
 pub const CODE_BYTES_MAX: usize = 64 * 1024;
 /// Logs of one transaction, and topics of one log (the EVM has LOG0 to LOG4).
 pub const LOGS_MAX: usize = 65_536;
 /// Most topics of one log: the EVM has `LOG0` to `LOG4`.
 pub const TOPICS_MAX: usize = 4;
-/// Most gas that a chain may let one transaction use: 2^24, as EIP-7825. A log costs at least 375 gas, and 8 a byte of its data, so
-/// no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]. Every executed transaction can therefore pay.
+/// Most gas that a chain may let one transaction use: 2^24, as in EIP-7825. A log costs at least 375 gas, plus 8 per
+/// byte of its data, so no transaction reaches [`LOGS_MAX`] or a tenth of [`RECEIPTS_BYTES_MAX`]. Every executed
+/// transaction can therefore pay.
 pub const TRANSACTION_GAS_MAX: u64 = 1 << 24;
-/// Least gas that a transaction uses; a chain that allows less could hold none.
+/// Least gas that a transaction uses; a chain that allows less could have no transactions.
 pub const TRANSACTION_GAS_MIN: u64 = 21_000;
 /// Validators in one set; bounds signatures of a certificate.
 pub const VALIDATORS_MAX: usize = 128;
-/// Forks in a schedule; bounds what a peer tells of its own.
+/// Forks in a schedule; bounds the list that a peer sends.
 pub const FORKS_MAX: usize = 32;
 /// Bytes of a fork's name, which is shown in logs.
 pub const FORK_NAME_BYTES_MAX: usize = 32;
-/// Siblings in one side of a proof: no path is deeper than its bits.
+/// Siblings on one side of a proof: no path is deeper than its bits.
 pub const PROOF_SIDE_MAX: usize = 256;
 /// Headers in one range proof.
 pub const HEADERS_MAX: usize = 16_384;
-/// Uncompressed bytes of a piece of a state, or of a pack of codes: 1 MiB of them, after their number. An archive makes who reads it
-/// allocate no more at once.
+/// Uncompressed bytes of a piece of a state, or of a pack of codes: 1 MiB, after the count. Bounds what an archive's
+/// reader allocates at once.
 pub const PIECE_BYTES_MAX: usize = (1 << 20) + 5;
 /// Rows of one state chunk.
 pub const STATE_CHUNK_ROWS_MAX: usize = 65_536;

@@ -27,7 +27,7 @@ pub struct Log {
 pub struct Receipt {
     /// EIP-2718 type of the transaction; 0 is legacy.
     pub tx_type: u8,
-    /// False if it was reverted or ran out of gas; its fee is paid all the same.
+    /// False if it was reverted or ran out of gas; its fee is still paid.
     pub success: bool,
     /// Gas used by this transaction alone.
     pub gas_used: u64,
@@ -36,12 +36,12 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Ethereum's bloom filter over the logs.
+    /// Returns Ethereum's bloom filter over the logs.
     pub fn bloom(&self) -> Bloom {
         let mut bloom = Bloom::ZERO;
         let mut last = None;
         for log in &self.logs {
-            // A contract emits many in a row, and a hash takes longer than the rest.
+            // A contract often emits many logs in a row, and the hash takes longer than the rest.
             if last.replace(log.address) != Some(log.address) {
                 bloom.accrue(BloomInput::Raw(log.address.as_slice()));
             }

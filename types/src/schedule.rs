@@ -1,8 +1,9 @@
 //! [`Schedule`]: how the rules of a chain change after its genesis, without another genesis.
 //!
-//! The genesis fixes the chain's identity and its first rules. A schedule names the later forks in order. Operators extend its file,
-//! which is no part of the identity. Every header has the [`RulesId`] of its execution, which binds all forks up to then: so nodes see
-//! batch by batch whether they agree. A node that lacks a fork follows up to it, stops there, and knows why.
+//! The genesis fixes the chain's identity and its first rules. A schedule names the later forks in order. Operators
+//! extend its file, which is not part of the identity. Every header has the [`RulesId`] of its execution, which binds
+//! all forks up to then: so nodes see at each batch whether they agree. A node that lacks a fork follows up to it,
+//! stops there, and reports why.
 
 use std::{fmt, sync::Arc};
 
@@ -80,7 +81,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Whether it holds for a batch.
+    /// Whether the fork holds for a batch.
     pub fn holds(self, number: BatchNumber, timestamp_ms: u64) -> bool {
         match self {
             Activation::Batch(first) => number >= first,
@@ -98,13 +99,13 @@ impl fmt::Display for Activation {
     }
 }
 
-/// One change of the rules. Fields that it leaves out stay as they are.
+/// One change of the rules. Omitted fields stay as they are.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledFork {
     /// The operators' name for the fork: 1 to 32 of `a-z`, `0-9` and `-`.
     pub name: String,
-    /// The point from which the fork holds, if those before it do.
+    /// The point from which the fork holds, if the earlier forks do.
     pub at: Activation,
     /// New EVM rules, if they change.
     #[serde(default)]
@@ -134,7 +135,7 @@ impl ScheduledFork {
         }
     }
 
-    /// Whether its name can be shown and told apart.
+    /// Whether its name is well-formed, so that it can be shown and distinguished.
     pub fn has_good_name(&self) -> bool {
         let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         (1..=limits::FORK_NAME_BYTES_MAX).contains(&self.name.len()) && self.name.bytes().all(is_good)
@@ -147,11 +148,11 @@ impl fmt::Display for ScheduledFork {
     }
 }
 
-/// Why forks are no schedule of a chain.
+/// Why forks do not form a chain's schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("fork {index} of the schedule, \"{name}\", {rule}")]
 pub struct ScheduleError {
-    /// Its place, from 1.
+    /// Its position, from 1.
     pub index: usize,
     /// Name of the refused fork.
     pub name: String,
@@ -177,14 +178,14 @@ impl Schedule {
         &self.forks
     }
 
-    /// As peers tell it.
+    /// Returns the forks in the form in which nodes send them to peers.
     pub fn told(&self) -> Forks {
         let forks = self.forks.iter().map(|(fork, _)| fork.clone()).collect();
         BoundedVec::new(forks).unwrap_or_default()
     }
 
-    /// Returns the other schedule's forks from the first one on that this schedule lacks at the same place. Each has the id of the
-    /// rules from there on.
+    /// Returns the other schedule's forks from the first one that this schedule lacks at the same position. Each has
+    /// the id of the rules from there on.
     pub fn unknown_of(&self, other: &Forks) -> Vec<(ScheduledFork, RulesId)> {
         let same = self.forks.iter().zip(other).take_while(|((own, _), theirs)| own == *theirs).count();
         let id = same.checked_sub(1).map_or(RulesId::GENESIS, |last| self.forks[last].1);
@@ -245,7 +246,7 @@ impl Rules {
         }
     }
 
-    /// The rule of a chain that these break, if any.
+    /// Returns the rule of a chain that these rules break, if any.
     pub(crate) fn broken(&self) -> Option<&'static str> {
         let transaction_gas = limits::TRANSACTION_GAS_MIN..=limits::TRANSACTION_GAS_MAX;
         if self.gas_limit < limits::TRANSACTION_GAS_MIN {
@@ -263,22 +264,22 @@ impl ChainConfig {
         Rules { id: RulesId::GENESIS, fork, gas_limit, transaction_gas_max, base_fee_wei }
     }
 
-    /// The rules of a batch, by its number and time.
+    /// Returns the rules of a batch, from its number and time.
     pub fn rules_at(&self, number: BatchNumber, timestamp_ms: u64) -> Rules {
         let active = self.schedule.active(number, timestamp_ms).iter();
         active.fold(self.first_rules(), |rules, (fork, id)| rules.after(fork, *id))
     }
 
-    /// The first fork that does not hold yet at a batch, with the rules' id from there on.
+    /// Returns the first fork that does not hold yet at a batch, with the rules' id from there on.
     pub fn next_fork(&self, number: BatchNumber, timestamp_ms: u64) -> Option<&(ScheduledFork, RulesId)> {
         self.schedule.forks().get(self.schedule.active(number, timestamp_ms).len())
     }
 
-    /// Whether the chain's schedule may be followed.
+    /// Checks that the chain's schedule obeys all rules.
     ///
     /// # Errors
-    /// Names the first fork that breaks a rule. Its name may be taken or malformed, its place may precede the fork before it, and its
-    /// rules may be unchanged or out of bounds.
+    /// Names the first fork that breaks a rule. Its name may be taken or malformed, its point may precede the previous
+    /// fork's, or its rules may be unchanged or out of bounds.
     pub fn check_schedule(&self) -> Result<(), ScheduleError> {
         let mut rules = self.first_rules();
         let forks = self.schedule.forks();

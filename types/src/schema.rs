@@ -1,4 +1,4 @@
-//! The JSON Schemas of types that are texts in JSON, for programs that read what a node's API answers.
+//! The JSON Schemas of types that are texts in JSON, for programs that read answers of a node's API.
 
 use std::borrow::Cow;
 

@@ -43,7 +43,7 @@ impl Hash for StateKey {
     }
 }
 
-/// In words, which take a hasher a third of the time of the same bytes with their lengths.
+/// Hashes an address in words, which takes a third of the time of hashing the bytes with their length.
 fn hash_address<H: Hasher>(address: &Address, state: &mut H) {
     let (front, back) = address.0.split_first_chunk().expect("an address is longer");
     let back = <[u8; 4]>::try_from(back).expect("an address has 20 bytes");
@@ -59,14 +59,14 @@ impl StateKey {
         }
     }
 
-    /// Where the row stands in the state table and in the tree:
-    /// `SHA-256(0 ‖ address)[..8] ‖ SHA-256(1 ‖ table ‖ address ‖ slot)[..24]`.
+    /// Returns the row's place in the state table and in the tree: `SHA-256(0 ‖ address)[..8] ‖ SHA-256(1 ‖ table ‖
+    /// address ‖ slot)[..24]`.
     pub fn path(&self) -> Path {
         self.path_below(account_prefix(self.address()))
     }
 
-    /// [`StateKey::path`] of many keys, in their order: two hashes at a time, and an account's part once for neighbours, which
-    /// sorted keys are.
+    /// Returns [`StateKey::path`] of many keys, in their order. Hashes two at a time, and hashes an account's part once
+    /// for consecutive keys of the account, as in sorted keys.
     pub fn paths(keys: &[StateKey]) -> Vec<Path> {
         let is_new = |i: usize| i == 0 || keys[i - 1].address() != keys[i].address();
         let mut digests = Digests::with_capacity(2 * keys.len());
@@ -92,7 +92,7 @@ impl StateKey {
         join_path(prefix, self.hash_rest(Digest::of))
     }
 
-    /// Hashes what a path's bytes behind the account's are made of.
+    /// Hashes the input of a path's bytes after the account's part.
     fn hash_rest<T>(&self, hash: impl FnOnce(&[&[u8]]) -> T) -> T {
         match self {
             StateKey::Account(address) => hash(&[&[1, 0], &address.0[..]]),
@@ -101,7 +101,8 @@ impl StateKey {
     }
 }
 
-/// Paths of many keys: an account's part is hashed once for neighbours, which sorted keys are.
+/// Computes paths of many keys: an account's part is hashed once for consecutive keys of the account, as in sorted
+/// keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paths(Option<(Address, [u8; PATH_ACCOUNT_BYTES])>);
 
@@ -159,7 +160,7 @@ impl Path {
         self
     }
 
-    /// How many bits two paths have in common before they part; 256 if they are equal.
+    /// Returns the length of the common prefix of two paths in bits; 256 if they are equal.
     pub fn common_bits(&self, other: &Path) -> usize {
         let halves = |path: &Path| match path.0.as_chunks() {
             ([front, back], []) => (u128::from_be_bytes(*front), u128::from_be_bytes(*back)),
@@ -172,7 +173,7 @@ impl Path {
         }
     }
 
-    /// The path after this one, none after [`Path::MAX`].
+    /// Returns the path after this one, `None` for [`Path::MAX`].
     pub fn successor(&self) -> Option<Path> {
         let mut next = self.0;
         for byte in next.iter_mut().rev() {
@@ -214,7 +215,7 @@ pub enum StateValue {
 }
 
 impl StateValue {
-    /// Whether the value is of the key's table and is one that may be stored.
+    /// Whether the value belongs to the key's table and may be stored.
     pub fn fits(&self, key: &StateKey) -> bool {
         match (key, self) {
             (StateKey::Account(_), StateValue::Account(account)) => *account != AccountValue::default(),
@@ -230,13 +231,13 @@ impl StateValue {
         Self::row_hash(&row)
     }
 
-    /// [`StateValue::hash`] of a row that is encoded already.
+    /// Returns [`StateValue::hash`] of an encoded row.
     pub fn row_hash(row: &[u8]) -> Digest {
         Digest::tagged(ROW_TAG, row)
     }
 
-    /// [`StateValue::row_hash`] of many rows, in their order: two at a time where neighbours have the same number of blocks, as
-    /// all rows have.
+    /// Returns [`StateValue::row_hash`] of many rows, in their order. Hashes neighbours with the same number of blocks
+    /// two at a time; all rows have the same number.
     pub fn row_hashes<'a>(rows: impl IntoIterator<Item = &'a [u8]>) -> Vec<Digest> {
         let rows = rows.into_iter();
         let mut hashes = RowHashes(Digests::with_capacity(rows.size_hint().0));
@@ -244,7 +245,8 @@ impl StateValue {
         hashes.finish()
     }
 
-    /// Appends the row: the BCS of key and value, written out because it is done for every changed row of every batch.
+    /// Appends the row: the BCS of key and value. The encoding is written out by hand, because it runs for every
+    /// changed row of every batch.
     pub fn append_row(&self, key: &StateKey, row: &mut Vec<u8>) {
         match key {
             StateKey::Account(address) => {
@@ -278,7 +280,7 @@ impl StateValue {
     }
 }
 
-/// [`StateValue::row_hashes`] for who comes by the rows one by one.
+/// [`StateValue::row_hashes`] for a caller that gets the rows one by one.
 #[derive(Clone, Debug, Default)]
 pub struct RowHashes(Digests);
 
@@ -288,7 +290,7 @@ impl RowHashes {
         self.0.push_tagged(ROW_TAG, row);
     }
 
-    /// All of them, in the order in which the rows were added.
+    /// Returns all hashes, in the order in which the rows were added.
     pub fn finish(self) -> Vec<Digest> {
         self.0.finish()
     }

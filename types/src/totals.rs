@@ -1,16 +1,16 @@
-//! [`Totals`]: how much work a ledger holds up to a batch.
+//! [`Totals`]: the work in a ledger up to a batch.
 
 use serde::{Deserialize, Serialize};
 
-/// Sums over all batches of a ledger up to one, that one included. The difference of two headers' totals is the work between their
-/// batches, whatever else is known of these. Bytes are those of contents, before compression.
+/// Sums over all batches of a ledger up to and including one. The difference of two headers' totals is the work between
+/// their batches, without any further data. Bytes are those of contents, before compression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Transactions.
     pub transactions: u64,
     /// Gas used.
     pub gas: u64,
-    /// Bytes of bodies; that of batch 0 is the genesis.
+    /// Bytes of bodies; batch 0's body is the genesis.
     pub body_bytes: u64,
     /// Bytes of receipts.
     pub receipts_bytes: u64,
@@ -30,7 +30,7 @@ impl Totals {
         }
     }
 
-    /// The work since an earlier batch; nothing where that batch is not earlier.
+    /// The work since an earlier batch; zero if that batch is not earlier.
     pub const fn since(self, earlier: Totals) -> Totals {
         Totals {
             transactions: self.transactions.saturating_sub(earlier.transactions),
@@ -46,7 +46,7 @@ impl Totals {
 mod tests {
     use super::*;
 
-    /// Goal: what lies between two batches is what was added between them, field by field, and sums stop at the ends.
+    /// Goal: the work between two batches is the work added between them, field by field, and sums saturate.
     #[test]
     fn work_between_batches_is_what_was_added() {
         let more = Totals { transactions: 1, gas: 2, body_bytes: 3, receipts_bytes: 4, delta_bytes: 5 };

@@ -1,4 +1,4 @@
-//! [`ValidatorSet`]: the validators that may certify the batches of an epoch, and how many of them may fail.
+//! [`ValidatorSet`]: the validators that may certify the batches of an epoch, and the failures that they tolerate.
 
 use alloy_primitives::Address;
 use serde::{Deserialize, Serialize};
@@ -9,50 +9,51 @@ use crate::{batch::Epoch, bounded::BoundedVec, keys::PublicKey, limits};
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validator {
-    /// Signs ledger infos, and is the validator's identity as a peer.
+    /// The key that signs ledger infos, and the validator's identity as a peer.
     pub public_key: PublicKey,
-    /// Receives the fees of the batches that it proposes.
+    /// The account that receives the fees of the batches that the validator proposes.
     pub fee_recipient: Address,
 }
 
-/// How many validators of a set may fail before it loses what it promises.
+/// The failures that a validator set tolerates before it loses its guarantees.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Failures {
-    /// Failures of any kind, silence included, through which batches still commit: `u`.
+    /// Failures of any kind, silence included, with which batches still commit: `u`.
     pub any: u16,
-    /// Validators that say what they should not, through which no two batches of one number are certified: `r`.
+    /// Validators that make wrong statements, with which two batches of one number are still never certified: `r`.
     pub commission: u16,
 }
 
 impl Failures {
-    /// The default: any third of the validators, rounded down, may fail in any way.
+    /// The default: a third of all validators but one, rounded down, may fail in any way.
     pub fn thirds(validators: usize) -> Failures {
         let third = (validators.saturating_sub(1) / 3).try_into().unwrap_or(u16::MAX);
         Failures { any: third, commission: third }
     }
 
-    /// Validators that it takes to bear these failures: `2u + r + 1`. Two quorums of `n - u` then share `r + 1`, one of them honest.
+    /// Returns the number of validators that tolerates these failures: `2u + r + 1`. Two quorums of `n - u` then share
+    /// `r + 1`, one of them honest.
     pub fn validators_min(self) -> usize {
         2 * usize::from(self.any) + usize::from(self.commission) + 1
     }
 }
 
-/// The validators of one epoch, in the order that certificates index them by.
+/// The validators of one epoch, in the order by which certificates index them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ValidatorSet {
     /// The epoch whose batches this set certifies.
     pub epoch: Epoch,
     /// At least one validator, at most [`limits::VALIDATORS_MAX`].
     pub validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>,
-    /// How many of them may fail.
+    /// The failures that the set tolerates.
     pub failures: Failures,
 }
 
-/// Why validators are no set.
+/// Why validators do not form a valid set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
-    /// The set is empty: every certificate would do.
+    /// The set is empty: every certificate would be valid.
     #[error("there must be at least one validator")]
     Empty,
     /// One key would count twice.
@@ -61,7 +62,7 @@ pub enum SetError {
         /// The repeated key.
         key: PublicKey,
     },
-    /// Too few for the failures that they are to bear.
+    /// Too few validators for the failures that they must tolerate.
     #[error(
         "{validators} validators cannot bear {} failures of any kind and {} of commission: it takes 2 × any + commission + 1 = {}",
         failures.any, failures.commission, failures.validators_min()
@@ -69,22 +70,23 @@ pub enum SetError {
     TooFew {
         /// Validators in the set.
         validators: usize,
-        /// The failures that the genesis or the contract asks the set to bear.
+        /// The failures that the set must tolerate, by the genesis or the contract.
         failures: Failures,
     },
 }
 
 impl ValidatorSet {
-    /// A set of which a third may fail. Unchecked: see [`ValidatorSet::check`].
+    /// Makes a set with [`Failures::thirds`]. Unchecked: see [`ValidatorSet::check`].
     pub fn new(epoch: Epoch, validators: BoundedVec<Validator, { limits::VALIDATORS_MAX }>) -> ValidatorSet {
         let failures = Failures::thirds(validators.len());
         ValidatorSet { epoch, validators, failures }
     }
 
-    /// Whether it may begin an epoch.
+    /// Checks that the set may begin an epoch.
     ///
     /// # Errors
-    /// Returns the fault of the set: it is empty, repeats a key, or is too small for the failures that it must bear.
+    /// Returns the fault of the set: it is empty, repeats a key, or is too small for the failures that it must
+    /// tolerate.
     pub fn check(&self) -> Result<(), SetError> {
         if self.validators.is_empty() {
             return Err(SetError::Empty);
@@ -97,7 +99,7 @@ impl ValidatorSet {
         self.check_failures()
     }
 
-    /// The cheap part of [`ValidatorSet::check`], which a quorum needs to mean anything.
+    /// The cheap part of [`ValidatorSet::check`], without which a quorum is meaningless.
     pub(crate) fn check_failures(&self) -> Result<(), SetError> {
         let (validators, failures) = (self.validators.len(), self.failures);
         match validators >= failures.validators_min() {
@@ -106,13 +108,14 @@ impl ValidatorSet {
         }
     }
 
-    /// Signatures that make a certificate: `n - u`. So many answer while no more than `u` fail, and two quorums share `r + 1` validators.
+    /// Returns the number of signatures in a certificate: `n - u`. That many validators answer while no more than `u`
+    /// fail, and two quorums share `r + 1` validators.
     pub fn quorum(&self) -> usize {
         self.validators.len().saturating_sub(self.failures.any.into())
     }
 
-    /// How many validators must make an equal statement before one may act upon it without a quorum: `max(u, r) + 1`. One of these is
-    /// honest.
+    /// Returns the number of equal statements on which a validator may act without a quorum: `max(u, r) + 1`. One of
+    /// their authors is honest.
     pub fn matching(&self) -> usize {
         usize::from(self.failures.any.max(self.failures.commission)) + 1
     }

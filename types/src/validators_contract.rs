@@ -1,13 +1,15 @@
-//! The system contract that holds the validators that a chain wants: its code, its first storage, and what its storage says later.
+//! The system contract that holds a chain's chosen validators: its code, its first storage, and the meaning of its
+//! later storage.
 //!
 //! ```text
 //!  slot 0 owner │ 1 offeredTo │ 2 epochBatches │ 3 lastBatch │ 4 failuresAny │ 5 failuresCommission │ 6 validators
 //!  keccak256(6) + 2 i: public key of validator i │ keccak256(6) + 2 i + 1: its fee recipient
 //! ```
 //!
-//! A batch ends its epoch if `lastBatch` is its number in the state after it. The storage of that state then lists the validators of
-//! the next epoch. So the outcome depends on the batch's number and state alone, and every node with the state can tell. This code
-//! reads the storage directly: a genesis may place another contract that keeps the same layout.
+//! A batch ends its epoch if `lastBatch` is its number in the state after it. The storage of that state then lists the
+//! validators of the next epoch. So the outcome depends on the batch's number and state alone, and every node with the
+//! state can compute it. This code reads the storage directly: so a genesis may place another contract with the same
+//! layout.
 
 use alloy_primitives::{Address, B256, U256, address, keccak256};
 
@@ -22,7 +24,7 @@ use crate::{
     validators::{Failures, SetError, Validator, ValidatorSet},
 };
 
-/// Where tools that make a genesis place the contract; a genesis names the address that it uses.
+/// The address at which genesis tools place the contract; a genesis names the address that it uses.
 pub const ADDRESS: Address = address!("00000000000000000000000000000000005e7701");
 
 /// `contracts/Validators.sol`, compiled by `testsuite/contracts/compile.mjs`, in hexadecimal.
@@ -35,39 +37,41 @@ const FAILURES_ANY: u64 = 4;
 const FAILURES_COMMISSION: u64 = 5;
 const VALIDATORS: u64 = 6;
 
-/// Why no validators follow from a storage. The contract of this crate lets nobody write such a one.
+/// Why a storage yields no validator set. This crate's contract never writes such a storage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WantedError {
-    /// The list is too long to be a set.
+    /// The list is too long for a set.
     #[error("it lists {count} validators, at most {} may be", limits::VALIDATORS_MAX)]
     TooMany {
         /// Length of the list.
         count: U256,
     },
-    /// More failures than there can be validators.
+    /// More failures than a set can have validators.
     #[error("it asks for {any} failures of any kind and {commission} of commission, at most 65535 may be")]
     Failures {
-        /// Failures of any kind, as the storage says.
+        /// Failures of any kind in the storage.
         any: U256,
-        /// Failures of commission, as the storage says.
+        /// Failures of commission in the storage.
         commission: U256,
     },
-    /// Bytes that nobody can sign for: so many of them as there may be failures would halt the chain for good.
+    /// Bytes for which no one can sign: if the number of such keys exceeded the tolerated failures, the chain would
+    /// halt for good.
     #[error("{key} is no ed25519 public key")]
     Unusable {
-        /// The 32 bytes that the storage has as a key.
+        /// The 32 bytes of the key in the storage.
         key: PublicKey,
     },
-    /// The validators are no set.
+    /// The validators do not form a valid set.
     #[error(transparent)]
     Set(#[from] SetError),
 }
 
-/// The contract as a genesis places it: it wants the validators of `set`, and only `owner` may change that. Changes count from the next
-/// batch on whose number is a multiple of `epoch_batches`; with 1 (or 0) from the batch that holds the change.
+/// Returns the contract's account for a genesis: it holds the validators of `set`, and only `owner` may change them.
+/// Changes take effect at the next batch whose number is a multiple of `epoch_batches`; with 1 (or 0), at the batch
+/// that holds the change.
 ///
 /// # Errors
-/// If the contract's code is not what was compiled.
+/// If the contract's compiled code cannot be decoded.
 pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result<GenesisAccount, CodecError> {
     let invalid = |_| CodecError::Invalid { what: "validators contract", rule: "its code is hexadecimal" };
     let code = Code::new(hex::decode(CODE.trim_end()).map_err(invalid)?)?;
@@ -87,20 +91,20 @@ pub fn account(owner: Address, epoch_batches: u64, set: &ValidatorSet) -> Result
     Ok(GenesisAccount { nonce: 1, code, storage, ..GenesisAccount::default() })
 }
 
-/// The batch that ends the epoch with the present list, or `None` before the first change. `slot` reads the contract's
-/// storage.
+/// Returns the batch that ends the epoch with the present list, or `None` before the first change. `read` reads the
+/// contract's storage.
 ///
 /// # Errors
-/// Fails with the errors of `slot`.
+/// Those of `read`.
 pub fn last_batch<E>(read: &mut impl FnMut(B256) -> Result<U256, E>) -> Result<Option<BatchNumber>, E> {
     let last = read(slot(LAST_BATCH))?;
     Ok(u64::try_from(last).ok().filter(|last| *last > 0).map(BatchNumber::new))
 }
 
-/// The validators that are wanted, as the set of an epoch.
+/// Returns the chosen validators, as the set of an epoch.
 ///
 /// # Errors
-/// Those of `slot`; inside, why what it read is no set.
+/// Those of `read`; the inner error says why the storage holds no valid set.
 pub fn wanted<E>(
     epoch: Epoch,
     read: &mut impl FnMut(B256) -> Result<U256, E>,
@@ -130,10 +134,11 @@ pub fn wanted<E>(
     Ok(set.check().map(|()| set).map_err(WantedError::from))
 }
 
-/// Returns the validators of the next epoch if the batch ends its own. They depend on its number, its epoch and the state after it.
+/// Returns the validators of the next epoch if the batch ends its epoch. They depend on its number, its epoch and the
+/// state after it.
 ///
 /// # Errors
-/// Those of `slot`; inside, why the batch does not end its epoch although it should.
+/// Those of `read`; the inner error says why the batch does not end its epoch although it should.
 pub fn next_validators<E>(
     number: BatchNumber,
     epoch: Epoch,
@@ -173,7 +178,7 @@ mod tests {
         |slot| Ok(account.storage.get(&slot).copied().unwrap_or_default())
     }
 
-    /// Goal: the storage that a genesis places reads back as its set, whatever its size, and changes nothing yet.
+    /// Goal: the storage in a genesis reads back as its set, whatever its size, and ends no epoch yet.
     #[test]
     fn the_first_storage_is_the_set() {
         for (count, failures) in [(1, 0), (4, 1), (128, 42)] {

@@ -1,26 +1,27 @@
-//! Signatures that were found right lately.
+//! A cache of recently verified signatures.
 //!
-//! A validator meets the same signature as a vote, in the certificate of its batch, in what peers announce, and in their summaries. Checking
-//! one takes some 50 us, and finding it here less than one.
+//! A validator sees the same signature as a vote, in the certificate of its batch, in peers' announcements, and in
+//! their summaries. Checking a signature takes about 50 us, finding it here less than one.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::digest::Digest;
 
-/// Signatures that are remembered: those of 100 validators on some dozens of batches, in 256 KiB.
+/// Number of remembered signatures: those of 100 validators on some dozens of batches, in 256 KiB.
 const SLOTS: usize = 1 << 13;
 
-/// One for the process, since a signature is right or wrong whoever asks.
+/// One cache for the process, because a signature's validity does not depend on the caller.
 static VERIFIED: Mutex<Verified> = Mutex::new(Verified { slots: [Digest::ZERO; SLOTS] });
 
-/// Names of signatures, each in the one slot that it may be in. A newer one replaces it there.
+/// Names of signatures. Each has only one possible slot, where a newer one replaces it.
 struct Verified {
     slots: [Digest; SLOTS],
 }
 
-/// Whether a signature is right, by the check or because it was so before. The parts are the key, the signature and the message.
+/// Whether a signature is valid, by `check` or because it is in the cache. The parts are the key, the signature and the
+/// message.
 pub(crate) fn once(parts: [&[u8]; 3], check: impl FnOnce() -> bool) -> bool {
-    // The first two are of one length each, so no other parts have this name.
+    // The first two parts have fixed lengths, so no other parts have this name.
     let name = Digest::tagged("slipstream/verified/1", &parts.concat());
     let locked = || VERIFIED.lock().unwrap_or_else(PoisonError::into_inner);
     if locked().has(&name) {
@@ -33,7 +34,7 @@ pub(crate) fn once(parts: [&[u8]; 3], check: impl FnOnce() -> bool) -> bool {
     is_right
 }
 
-/// Forgets all of them: for who measures what checking costs.
+/// Empties the cache, for benchmarks of signature checks.
 #[doc(hidden)]
 pub fn forget() {
     VERIFIED.lock().unwrap_or_else(PoisonError::into_inner).slots.fill(Digest::ZERO);
@@ -57,7 +58,8 @@ fn slot(name: &Digest) -> usize {
 mod tests {
     use super::*;
 
-    /// Goal: what was right is not checked again, what was wrong is, and one part that differs makes it another signature.
+    /// Goal: a valid signature is not checked again, an invalid one is, and a signature with a different part is
+    /// another one.
     #[test]
     fn what_was_right_is_not_checked_again() {
         let mut checks = 0;
@@ -73,7 +75,7 @@ mod tests {
         assert_eq!(checks, 5);
     }
 
-    /// Goal: it stays as large as it is, and a newer signature takes the place of an older one in the same slot.
+    /// Goal: the cache does not grow, and a newer signature replaces an older one in the same slot.
     #[test]
     fn a_newer_one_replaces_an_older_one() {
         let mut verified = Box::new(Verified { slots: [Digest::ZERO; SLOTS] });

@@ -1,4 +1,4 @@
-//! [`Waypoint`]: where trust starts when it does not start at genesis.
+//! [`Waypoint`]: where trust starts if it does not start at genesis.
 
 use std::{fmt, str::FromStr};
 
@@ -16,7 +16,7 @@ pub struct Waypoint {
 }
 
 impl Waypoint {
-    /// The waypoint that a ledger info satisfies.
+    /// Returns the waypoint of a ledger info.
     pub fn of(info: &LedgerInfo) -> Waypoint {
         Waypoint { number: info.number, hash: info.digest() }
     }

@@ -1,4 +1,4 @@
-//! Defaults, presets, files, variables and flags on top of each other.
+//! Tests of the layers: defaults, presets, files, variables and flags.
 
 use std::{fs, num::NonZeroU8, path::Path};
 
@@ -8,7 +8,7 @@ use slipstream_sync::Mode;
 use super::{PEER, fullnode};
 use crate::{ConfigError, Loaded, Origin, Overrides, Preset, Role, load, parse, parse_with, tree::Tree};
 
-/// Loads a file with this text below these variables and flags.
+/// Loads a file with this text, overridden by these variables and flags.
 fn loaded(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> Result<Loaded, ConfigError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node.yaml");
@@ -22,7 +22,7 @@ fn refused(text: &str, variables: &[(&str, &str)], flags: &[&str]) -> String {
     loaded(text, variables, flags).expect_err("must be refused").to_string()
 }
 
-/// Goal: the five layers stand in the documented order, and each value tells which of them it is from.
+/// Goal: the five layers have the documented order, and each value names the layer that set it.
 #[test]
 fn the_highest_layer_decides_and_is_named() {
     let text =
@@ -44,7 +44,7 @@ fn the_highest_layer_decides_and_is_named() {
     assert_eq!(origins.of("sync.mode").to_string(), "--set sync.mode");
 }
 
-/// Goal: a text without a file is checked with what stands above it, and an error names which of these is wrong.
+/// Goal: a text without a file is checked together with its overrides, and an error names the wrong one.
 #[test]
 fn a_text_is_checked_with_its_overrides() {
     let text = fullnode("");
@@ -60,7 +60,7 @@ fn a_text_is_checked_with_its_overrides() {
     );
 }
 
-/// Goal: a section sets the keys that it names and no others, a list is set whole, and a key can be unset.
+/// Goal: a section sets only the keys that it names, a list is replaced whole, and a key can be unset.
 #[test]
 fn sections_lists_and_nothing() {
     let other = PEER.replace("127.0.0.1", "192.0.2.7");
@@ -107,13 +107,13 @@ fn errors_name_the_layer() {
     let error = refused(&fullnode("sync: { audit: 2 }\n"), &[], &[]);
     assert!(error.contains("node.yaml:7:16: sync.audit: 2 is no share"), "{error}");
     loaded(&fullnode("sync: { audit: 2 }\n"), &[], &["sync.audit=0.5"]).unwrap();
-    // An unreadable value is wrong, whatever stands above it.
+    // A malformed value is an error, even if a higher layer replaces it.
     assert!(
         refused(&fullnode("sync: { audit: x }\n"), &[], &["sync.audit=0.5"]).contains("node.yaml:7:16: ")
     );
 }
 
-/// Goal: the role may come from any layer, and one has to say it.
+/// Goal: the role may come from any layer, and one layer must set it.
 #[test]
 fn any_layer_says_the_role() {
     let text = fullnode("").replace("role: fullnode\n", "");
@@ -127,7 +127,8 @@ fn any_layer_says_the_role() {
     assert_eq!(config.role, Role::Validator);
 }
 
-/// Goal: every preset is a valid configuration together with the keys that only an operator knows, and sets what it is there for.
+/// Goal: every preset, together with the keys that only an operator knows, is a valid configuration and sets its
+/// purpose's values.
 #[test]
 fn presets() {
     let text = fullnode("").replace("role: fullnode\n", "");
@@ -148,7 +149,7 @@ fn presets() {
     assert_eq!(with("fullnode").storage.state_history, default.storage.state_history);
     assert!(!light.sync.executes_head() && light.storage.tree_memory_mib < 2_048 && !light.sync.history);
     assert_eq!(light.api.max_body_bytes, 2 << 20, "a long request takes many times its length");
-    // A preset that another layer takes away sets nothing.
+    // A preset that a higher layer removes sets nothing.
     let plain = loaded(&fullnode("preset: archive\n"), &[], &["preset=~"]).unwrap();
     assert_eq!(plain.config.storage.state_history, StateHistory::default());
     assert!(
@@ -156,7 +157,7 @@ fn presets() {
     );
 }
 
-/// Goal: a preset only has keys that differ from the defaults of a node, or that it is there to promise.
+/// Goal: a preset only has keys that differ from a node's defaults, or values that it guarantees.
 #[test]
 fn presets_are_documented() {
     let documented = include_str!("../../../docs/configuration.md");
@@ -170,7 +171,7 @@ fn presets_are_documented() {
     }
 }
 
-/// Goal: the shown configuration can be read, means the same, and says where each value is from.
+/// Goal: the shown configuration can be loaded, has the same meaning, and names the origin of each value.
 #[test]
 fn what_is_shown_is_read_back() {
     let text = fullnode(

@@ -1,5 +1,5 @@
-//! The schema, and the texts that are generated from it. `UPDATE_DOCS=1 cargo test -p slipstream-config generated` writes the
-//! files.
+//! Tests of the schema, and of the texts generated from it. `UPDATE_DOCS=1 cargo test -p slipstream-config generated`
+//! writes the files.
 
 use std::{
     fmt::Write as _,
@@ -17,7 +17,7 @@ use crate::{
 const COMMAND: &str = "UPDATE_DOCS=1 cargo test -p slipstream-config generated";
 const PAGE: &str = "docs/configuration.md";
 const SCHEMA: &str = "docs/node.schema.json";
-/// Sizes from here on are also written in MiB or KiB.
+/// Sizes of at least this are also written in MiB or KiB.
 const LARGE_BYTES: u64 = 64 << 10;
 
 fn root(path: &str) -> PathBuf {
@@ -42,7 +42,7 @@ fn generated_files_are_up_to_date() {
     compare(PAGE, &regenerated(&page));
 }
 
-/// The page with every generated part made anew.
+/// Returns the page with every generated part regenerated.
 fn regenerated(page: &str) -> String {
     const BEGIN: &str = "<!-- generated from the types: ";
     const END: &str = "<!-- end -->";
@@ -92,7 +92,7 @@ fn property(key: &str) -> Value {
     key.split('.').fold(schema(), |schema, name| schema["properties"][name].clone())
 }
 
-/// A key's default in words.
+/// Returns a key's default in words.
 fn default(key: &str, property: &Value) -> String {
     match &property["default"] {
         _ if key == "role" => "none, required (a preset has it)".into(),
@@ -112,7 +112,7 @@ fn default(key: &str, property: &Value) -> String {
     }
 }
 
-/// YAML to JSON, as editors see it: by YAML 1.2, where `off` is a word.
+/// Converts YAML to JSON as editors do: by YAML 1.2, where `off` is a text.
 fn value(yaml: &str) -> Value {
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(yaml, options).unwrap_or_else(|error| panic!("{error}\n{yaml}"))
@@ -122,12 +122,13 @@ fn problems(validator: &jsonschema::Validator, value: &Value) -> Vec<String> {
     validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path)).collect()
 }
 
-/// The texts between fences of YAML.
+/// Returns the texts of YAML code blocks.
 fn blocks(page: &str) -> impl Iterator<Item = &str> {
     page.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0)
 }
 
-/// Whether a YAML is a configuration, with or without mistakes: other programs have files with some of the same keys.
+/// Whether a YAML document is a node's configuration, with or without mistakes: other programs' files have some of the
+/// same keys.
 fn is_configuration(value: &Value) -> bool {
     let Some(section) = value.as_object() else { return false };
     let has_all = || !section.is_empty() && section.keys().all(|name| KNOWN.get(name).is_some());
@@ -154,7 +155,7 @@ fn every_configuration_in_the_project_passes_the_schema() {
     }
     for file in files(&root("packaging")) {
         let text = fs::read_to_string(&file).unwrap();
-        // Templates of other programs only become YAML there.
+        // Templates of other programs are not YAML yet.
         if !text.contains("{{") {
             check(&file.display().to_string(), &text);
         }
@@ -165,7 +166,7 @@ fn every_configuration_in_the_project_passes_the_schema() {
     assert!(checked > Preset::ALL.len(), "{checked}");
 }
 
-/// All YAML files below a directory; empty if it is missing.
+/// Returns all YAML files below a directory; empty if it is missing.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
     let below = |path: PathBuf| match path.extension() {
@@ -176,7 +177,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(below).collect()
 }
 
-/// Whether a rule is against it, once it has the keys that every fullnode needs.
+/// Whether a rule refuses the YAML, once it has the keys that every fullnode needs.
 fn refused_by_a_rule(yaml: &str) -> bool {
     let mut config = decode::file(yaml, "node.yaml".as_ref()).unwrap();
     config.genesis = Some("genesis.json".into());
@@ -184,8 +185,8 @@ fn refused_by_a_rule(yaml: &str) -> bool {
     rules::check(&config).is_err()
 }
 
-/// Goal: the schema refuses each key's value that the node refuses, and takes what the node takes: every default, and every form of
-/// a value.
+/// Goal: the schema refuses every value of a key that the node refuses, and accepts every value that the node accepts:
+/// every default, and every form of a value.
 #[test]
 fn the_schema_agrees_with_the_node() {
     let validator = jsonschema::validator_for(&schema()).unwrap();

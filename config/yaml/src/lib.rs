@@ -1,14 +1,15 @@
-//! What people are told of a YAML file that cannot be read: the line with a caret, the value, and no secret.
+//! Error texts for invalid YAML files: the line with a caret, the value, and no secret.
 //!
-//! Two crates read YAML that people write: `config` that of a node, `testsuite` scenarios. Each decodes its own types with
-//! serde-saphyr, and knows its keys and rules. How an error looks is the same in both, and stands here.
+//! Two crates read YAML that people write: `config` reads a node's, `testsuite` reads scenarios. Each decodes its own
+//! types with serde-saphyr, and knows its keys and rules. Both format errors in the same way, with this crate.
 //!
 //! ```text
 //!  text ─▶ serde-saphyr ([`options`]) ─▶ Error ─▶ Mistake: where, and in which words
 //!    └─────────────────────────────────────────▶ Place: the line with a caret ([`mask`] hides what is secret)
 //! ```
 //!
-//! Invariants: a line that is quoted shows no password of a URL and no value of a key that names a secret, and is cut to 160 characters.
+//! Invariants: a quoted line shows no password of a URL and no value of a key that names a secret, and is cut to 160
+//! characters.
 //!
 //! ```
 //! use slipstream_yaml::Place;

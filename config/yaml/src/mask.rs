@@ -1,12 +1,12 @@
-//! Keeping secrets out of what people read: `config show`, errors, logs, bundles for support. Code that prints an operator's text
-//! prints it through this module.
+//! Masks secrets in texts that people read: `config show`, errors, logs, bundles for support. Code that prints an
+//! operator's text uses this module.
 //!
-//! It rather hides too much than too little. It takes everything before the last `@` of a URL for credentials, because a password
-//! may have a `/` or `@` that its owner did not encode.
+//! It prefers to hide too much rather than too little. It treats everything before the last `@` of a URL as
+//! credentials, because a password may have an unencoded `/` or `@`.
 
 use std::borrow::Cow;
 
-/// The text in place of a secret.
+/// The text that replaces a secret.
 pub const MASK: &str = "***";
 
 const SCHEME_END: &str = "://";
@@ -25,7 +25,7 @@ pub const SECRET_NAMES: [&str; 11] = [
     "authorization",
 ];
 
-/// Whether the value of a key, or of a URL's parameter, is a secret by its name, whose case, `-` and `_` do not count.
+/// Whether the name of a key, or of a URL's parameter, marks its value as secret. Case, `-` and `_` do not matter.
 pub fn is_secret(name: &str) -> bool {
     names_a_secret(name.rsplit('.').next().unwrap_or_default())
 }
@@ -35,8 +35,8 @@ fn names_a_secret(text: &str) -> bool {
     SECRET_NAMES.iter().any(|secret| text.contains(secret))
 }
 
-/// An argument of a command as it may be shown: `KEY=VALUE`, as after `--set`, by its key. A value that itself names a secret is
-/// hidden as a whole.
+/// Masks a command's argument: `KEY=VALUE`, as after `--set`, by its key. A value that itself names a secret is hidden
+/// as a whole.
 pub fn mask_argument(argument: &str) -> Cow<'_, str> {
     let (key, value) = match argument.strip_prefix("--set=").unwrap_or(argument).split_once('=') {
         Some((_, value)) if names_a_secret(value) => ("secret", value),
@@ -49,7 +49,7 @@ pub fn mask_argument(argument: &str) -> Cow<'_, str> {
     }
 }
 
-/// The value of a key as it may be shown. The whole value is taken for one URL if it has a scheme.
+/// Masks the value of a key. A value with a scheme is treated as one URL.
 pub fn mask_value<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
     if is_secret(key) {
         return Cow::Borrowed(MASK);
@@ -62,8 +62,8 @@ pub fn mask_value<'a>(key: &str, value: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// A line of a YAML file as it may be shown. All before its last `@` is taken for credentials of its first URL, because quotes of YAML keep
-/// blanks, quotes and `#` in a password. Whatever follows a key that names a secret is hidden.
+/// Masks a line of a YAML file. Everything before its last `@` is treated as credentials of its first URL, because
+/// YAML's quotes allow blanks, quotes and `#` in a password. Everything after a key that names a secret is hidden.
 pub fn mask_line(line: &str) -> String {
     let masked = mask_text(&mask_value("", line)).into_owned();
     match secret_from(&masked) {
@@ -72,7 +72,7 @@ pub fn mask_line(line: &str) -> String {
     }
 }
 
-/// Where a value begins whose key, before a colon, names a secret; none if there is no such value.
+/// Returns where a value begins whose key, before a colon, names a secret; `None` without such a value.
 fn secret_from(line: &str) -> Option<usize> {
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
     let names = |at: &usize| {
@@ -83,8 +83,8 @@ fn secret_from(line: &str) -> Option<usize> {
     line.match_indices(':').map(|(at, _)| at).find(names).map(|at| at + 1)
 }
 
-/// A text with the credentials and the secret parameters of its URLs masked. A URL behind a quote or a backtick ends at the next one of its
-/// line. Others end at a blank, or at one of the characters that no URL has: quotes, backticks, angle brackets.
+/// Masks the credentials and the secret parameters of a text's URLs. A URL after a quote or a backtick ends at the next
+/// one on its line. Other URLs end at a blank, or at a character that no URL has: quotes, backticks, angle brackets.
 pub fn mask_text(text: &str) -> Cow<'_, str> {
     let mut masked = Cow::Borrowed(text);
     let mut from = 0;
@@ -103,13 +103,14 @@ pub fn mask_text(text: &str) -> Cow<'_, str> {
     masked
 }
 
-/// The length of what stands behind a scheme, if a quote or a backtick opens before the scheme, and closes on the same line.
+/// Returns the length of the text after a scheme, if a quote or a backtick opens before the scheme and closes on the
+/// same line.
 fn quoted_length(before: &str, behind: &str) -> Option<usize> {
     let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     let opened = before.trim_end_matches(is_of_scheme);
     let quote = opened.chars().next_back().filter(|c| matches!(c, '"' | '`'))?;
     if opened[..opened.len() - 1].ends_with('\\') {
-        // A text within a text: what closes it is escaped too.
+        // A text within a text: its closing quote is escaped too.
         return None;
     }
     let mut is_escaped = false;
@@ -133,7 +134,7 @@ fn rebuilt(text: &str, part: Option<String>, start: usize, end: usize) -> Cow<'_
     }
 }
 
-/// The rest of a URL after its scheme, masked; `None` if it holds no secret.
+/// Masks the rest of a URL after its scheme; `None` if it holds no secret.
 fn masked_url(rest: &str) -> Option<String> {
     let (credentials, open) = match rest.rsplit_once('@') {
         Some((_, open)) => (true, open),
@@ -147,7 +148,7 @@ fn masked_url(rest: &str) -> Option<String> {
     Some(format!("{prefix}{}", parameters.as_deref().unwrap_or(open)))
 }
 
-/// A URL without its credentials, with the values of its secret parameters masked; `None` if it has no such parameter.
+/// Masks the secret parameters of a URL that has no credentials; `None` if it has no such parameter.
 fn masked_parameters(url: &str) -> Option<String> {
     let (path, query) = url.split_once(['?', '#'])?;
     let separator = &url[path.len()..=path.len()];
@@ -194,7 +195,7 @@ mod tests {
             mask_text("asked https://a:b@c/d, then \"http://e@f\": no answer"),
             "asked https://***@c/d, then \"http://***@f\": no answer"
         );
-        // Quotes keep together what the parser found in a value.
+        // Quotes keep a value's parts together, as the parser found them.
         assert_eq!(
             mask_text(r#"string "https://a:b\"c d@e/f", expected `https://g:h i@j`, "k://l m@n"#),
             r#"string "https://***@e/f", expected `https://***@j`, "k://l m@n"#
@@ -205,11 +206,12 @@ mod tests {
             assert_eq!(mask_value(name, "abc"), MASK, "{name}");
         }
         assert_eq!(mask_value("key_file", "node.key"), "node.key");
-        // A blank inside of a password is none in a value.
+        // A blank inside a password does not end a value.
         assert_eq!(mask_value("archive", "https://user:pa ss@host/"), "https://***@host/");
     }
 
-    /// Goal: a line of a file shows no password, whatever YAML's quotes keep in it, and no value of a key that names a secret.
+    /// Goal: a line of a file shows no password, whatever YAML's quotes allow in it, and no value of a key that names a
+    /// secret.
     #[test]
     fn lines_are_masked() {
         for (line, shown) in [
@@ -243,11 +245,11 @@ mod tests {
         }
     }
 
-    /// A secret that no other part of the generated texts has.
+    /// A secret that occurs in no other part of the generated texts.
     const CANARY: &str = "QZX";
 
     proptest! {
-        /// Goal: a password is hidden to its last character, whatever it looks like, and whatever follows it.
+        /// Goal: a password is hidden to its last character, whatever its form, and whatever follows it.
         #[test]
         fn credentials_never_show(
             user in "[a-z0-9:@/?#%&=.-]{0,8}",
@@ -266,7 +268,7 @@ mod tests {
             prop_assert_eq!(mask_text(&once), once.as_str());
         }
 
-        /// Goal: a line shows neither a password nor its length, whatever YAML's quotes keep in it.
+        /// Goal: a line shows neither a password nor its length, whatever YAML's quotes allow in it.
         #[test]
         fn lines_show_no_password(password in "[a-z0-9:@/?#%&=.,;!$'\" \\\\-]{0,12}", after in "[a-z:, #]{0,8}") {
             let line = format!("a: 'https://user:{CANARY}{password}{CANARY}@host'{after}");
@@ -275,7 +277,7 @@ mod tests {
             prop_assert_eq!(mask_line(&line), mask_line(&longer));
         }
 
-        /// Goal: a parameter whose name tells is hidden wherever it stands.
+        /// Goal: the value of a parameter with a secret name is hidden wherever it is.
         #[test]
         fn secret_parameters_never_show(before in "([a-z]{1,4}=[a-z0-9]{0,4}&){0,3}", after in "(&[a-z]{1,4}=[a-z0-9]{0,4}){0,3}") {
             let url = format!("https://example.org/path?{before}Api-Key={CANARY}{after}");

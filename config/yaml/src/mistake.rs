@@ -1,8 +1,8 @@
-//! [`Mistake`]: what the parser says, in words for whoever wrote the file.
+//! [`Mistake`]: the parser's message, in words for the file's author.
 
 use serde_saphyr::{Error, Options, SnippetMode};
 
-/// What whoever wrote the file can do about an error that begins like this.
+/// Advice to the file's author, by the beginning of the error.
 const ADVICE: [(&str, &str); 11] = [
     ("duplicate mapping key", "remove one of the two"),
     ("tabs disallowed", BLANKS),
@@ -20,7 +20,7 @@ const ADVICE: [(&str, &str); 11] = [
     ("unclosed quote", "close it"),
 ];
 const BLANKS: &str = "indent with blanks";
-/// What the parser says in words of whoever programs with it, and the same for whoever writes a file.
+/// The parser's messages in a programmer's words, and the same in words for the file's author.
 const PLAIN: [(&str, &str); 4] = [
     (
         "expected end of mapping after enum variant value",
@@ -34,7 +34,8 @@ const PLAIN: [(&str, &str); 4] = [
     ("unexpected end of input", "it ends where more is wanted; is the file empty, or cut off?"),
 ];
 
-/// The parser's options: the snippet is ours, one line and a caret, the same for every kind of error.
+/// Returns the parser's options. They turn off its snippets: this crate makes them, one line and a caret for every kind
+/// of error.
 pub fn options() -> Options {
     serde_saphyr::options! { with_snippet: false }
 }
@@ -51,14 +52,14 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// What an error says, and where; the file's beginning if it does not say where.
+    /// Takes message and place from an error; the file's beginning if it has no place.
     pub fn of(error: &Error) -> Mistake {
         let (line, column) = error.location().map_or((1, 1), |location| (location.line(), location.column()));
         let rendered =
             error.render_with_options(serde_saphyr::render_options! { snippets: SnippetMode::Off });
         let suffix = format!(" at line {line}, column {column}");
         let mut message = rendered.strip_suffix(&suffix).unwrap_or(&rendered).to_owned();
-        // Advice to programmers who call the parser is of no use to whoever writes a file.
+        // Advice to programmers that call the parser is useless to the file's author.
         for advice in [", set DuplicateKeyPolicy", "; use from_str_multiple"] {
             message.truncate(message.find(advice).unwrap_or(message.len()));
         }
@@ -72,12 +73,12 @@ impl Mistake {
         Mistake { line, column, message: without_types(message), is_of_a_value }
     }
 
-    /// Whether a value is of another kind than its key takes.
+    /// Whether a value has another kind than its key takes.
     pub fn is_of_a_value(&self) -> bool {
         self.is_of_a_value
     }
 
-    /// The message, with the word that stands there: the parser only names the types of numbers.
+    /// Returns the message with the word at its place: the parser only names the types of numbers.
     pub fn found(self, word: &str) -> String {
         if self.is_of_a_value && !self.message.contains('`') && !word.is_empty() {
             return format!("{}, found `{word}`", self.message);
@@ -86,7 +87,7 @@ impl Mistake {
     }
 }
 
-/// A message that names no type of Rust's, but the numbers that it has.
+/// Replaces the names of Rust's types in a message with their ranges of numbers.
 fn without_types(message: String) -> String {
     if let Some(numbers) = message.strip_prefix("invalid ").and_then(numbers) {
         return format!("must be {numbers}");
@@ -98,7 +99,7 @@ fn without_types(message: String) -> String {
     }
 }
 
-/// The numbers of a type, as the parser and serde call it.
+/// Returns the range of a type's numbers, from its name in the parser and in serde.
 fn numbers(kind: &str) -> Option<String> {
     if ["floating point", "f32", "f64"].contains(&kind) {
         return Some("a number".to_owned());
@@ -150,7 +151,7 @@ mod tests {
         assert!(!mistake("- many\n").found("").contains("found"));
     }
 
-    /// Goal: whoever writes a file need not know how Rust calls its numbers.
+    /// Goal: a file's author need not know the names of Rust's number types.
     #[test]
     fn numbers_are_told_by_their_bounds() {
         assert_eq!(mistake("- -5\n").found("-5"), "must be a whole number from 0 to 255, found `-5`");
@@ -162,14 +163,15 @@ mod tests {
         assert_eq!(zero, "invalid value: integer `0`, expected a whole number from 1 to 4294967295");
     }
 
-    /// Goal: what the parser says to programmers is told in plain words; names and what they take are tested where there are some.
+    /// Goal: the parser's messages for programmers are given in plain words; tests of crates with keys cover names and
+    /// their values.
     #[test]
     fn an_empty_file_is_told_as_one() {
         let found = refused!(u8, "").found("");
         assert!(found.contains("is the file empty") && !found.contains("end of input"), "{found}");
     }
 
-    /// Goal: what is no YAML, or not what is wanted, is told with what to do about it.
+    /// Goal: errors about invalid YAML, or about unexpected content, come with advice.
     #[test]
     fn mistakes_of_writing_come_with_advice() {
         type Map = BTreeMap<String, Vec<u8>>;

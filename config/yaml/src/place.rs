@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A place of a text, and the word that stands there: masked, as the line is.
+    /// Returns a place of a text, and the word there. Word and line are masked.
     pub fn quote(text: &str, line: u64, column: u64) -> (Place, String) {
         let above = line.saturating_sub(1) as usize;
         let quoted = text.lines().nth(above).unwrap_or_default();
@@ -30,7 +30,7 @@ impl Place {
         let kept = quoted.chars().zip(shown.chars()).take_while(|(there, shown)| there == shown).count();
         let column_shown = match column.saturating_sub(1) as usize {
             before if shown == quoted || before <= kept => before,
-            // Behind what is masked the line is as it was. In it the caret points at all of it.
+            // After the masked part the line is unchanged. Inside the masked part the caret points at all of it.
             before => {
                 let behind: String = quoted.chars().skip(before).collect();
                 let at = shown.chars().count().saturating_sub(behind.chars().count());
@@ -61,9 +61,10 @@ fn snippet(shown: &str, line: u64, before: usize, width: usize) -> String {
     format!("{indent} |\n{number} | {shown}\n{indent} | {}{}", " ".repeat(before), "^".repeat(width))
 }
 
-/// Whether a line is part of the value of a key that names a secret: one of the lines above that are indented less.
+/// Whether a line is part of the value of a key that names a secret, that is, such a key is on a less indented line
+/// above.
 fn is_below_secret(text: &str, above: usize, quoted: &str) -> bool {
-    // An item may stand as far left as the key of its list.
+    // An item may have the same indentation as the key of its list.
     let mut least = indent(quoted) + usize::from(quoted.trim_start().starts_with('-'));
     let lines: Vec<&str> = text.lines().take(above).filter(|line| !line.trim().is_empty()).collect();
     lines.into_iter().rev().any(|line| {
@@ -71,7 +72,7 @@ fn is_below_secret(text: &str, above: usize, quoted: &str) -> bool {
             return false;
         }
         least = indent(line);
-        // In braces several keys may stand on the line.
+        // In braces one line may have several keys.
         line.rsplit_once(':').is_some_and(|(keys, _)| keys.split(':').any(is_secret))
     })
 }
@@ -85,7 +86,7 @@ fn indent(line: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Goal: a line that is quoted beside an error shows no password.
+    /// Goal: a line quoted in an error shows no password.
     #[test]
     fn snippets_are_masked() {
         let (place, _) = Place::quote("a: https://user:canary@host, b: 1", 1, 33);
@@ -93,8 +94,8 @@ mod tests {
         assert_eq!(place.snippet, format!("  |\n1 | a: https://***@host, b: 1\n  | {}^", " ".repeat(24)));
     }
 
-    /// Goal: neither the word that an error repeats nor the length of its caret tells of a password, also where YAML's quotes keep a `#`
-    /// or a comma in it.
+    /// Goal: neither the word that an error repeats nor the length of its caret reveals a password, even if YAML's
+    /// quotes allow a `#` or a comma in it.
     #[test]
     fn words_and_carets_tell_no_password() {
         for (line, column, word, caret) in [
@@ -114,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Goal: a secret that takes several lines is hidden on each, and what stands beside it is not.
+    /// Goal: a secret of several lines is hidden on each line, and its neighbours are not.
     #[test]
     fn lines_of_a_secret_are_masked() {
         let text = "a:\n  private_key: |\n    canary\n\n    canary\n  tokens:\n  - canary\n  mode: delta\n";

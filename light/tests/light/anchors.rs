@@ -5,7 +5,8 @@ use slipstream_types::{Digest, Epoch, Waypoint};
 
 use crate::chain::{Chain, RICH, ask, keys, set};
 
-/// Goal: the genesis' own waypoint, and that of an epoch's last batch, give the clients that following from the genesis gives.
+/// Goal: a client from the genesis' own waypoint, or from that of an epoch's last batch, equals one that followed the
+/// chain from the genesis.
 #[test]
 fn waypoints_and_the_genesis_begin_alike() {
     let mut chain = Chain::new(1, 6);
@@ -55,7 +56,7 @@ fn what_comes_with_a_waypoint_is_checked() {
     }
 }
 
-/// Goal: a genesis that breaks a rule begins nothing.
+/// Goal: a client cannot begin with a genesis that breaks a rule.
 #[test]
 fn a_genesis_without_validators_is_refused() {
     let mut genesis = Chain::new(1, 0).genesis;

@@ -1,4 +1,4 @@
-//! A chain with all that proofs are made of.
+//! A chain with everything that proofs need.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,12 +17,12 @@ pub(crate) const RICH: Address = Address::repeat_byte(0xaa);
 pub(crate) const CONTRACT: Address = Address::repeat_byte(0xcc);
 pub(crate) const NOBODY: Address = Address::repeat_byte(0xee);
 
-/// Slot `n`: 1 to 20 are set in the contract.
+/// Returns the key of slot `n`; slots 1 to 20 are set in the contract.
 pub(crate) fn slot(n: u8) -> B256 {
     B256::with_last_byte(n)
 }
 
-/// Validators of an epoch, by the first byte of their seeds.
+/// Returns keys of an epoch's validators, from the first byte of their seeds.
 pub(crate) fn keys(first: u8, count: u8) -> Vec<SecretKey> {
     slipstream_testkit::keys(first..first + count)
 }
@@ -44,7 +44,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// With four validators, `chain_id` to tell chains apart, and as many empty batches behind the genesis.
+    /// Makes a chain with four validators and `batches` empty batches after the genesis. `chain_id` tells chains apart.
     pub(crate) fn new(chain_id: u64, batches: u64) -> Chain {
         let rich =
             GenesisAccount { balance: U256::from(10).pow(U256::from(20)), nonce: 3, ..Default::default() };
@@ -85,7 +85,7 @@ impl Chain {
         self.states.push(state);
     }
 
-    /// One more batch, which changes these rows.
+    /// Adds a batch that changes these rows.
     pub(crate) fn grow(&mut self, epoch: Epoch, changes: &[(StateKey, Option<StateValue>)]) {
         let (parent, mut state) = (self.headers.last().unwrap(), self.states.last().unwrap().clone());
         for (key, value) in changes {
@@ -109,7 +109,7 @@ impl Chain {
         LedgerInfo::of(&self.headers[number as usize], self.roots[number as usize], next)
     }
 
-    /// The certificate of a batch, by these validators of its epoch.
+    /// Makes the certificate of a batch, by these validators of its epoch.
     pub(crate) fn certify(
         &self,
         number: u64,
@@ -120,7 +120,7 @@ impl Chain {
         sign(self.info(number, next), keys, signers)
     }
 
-    /// Of a header in the ledger up to a batch.
+    /// Proves a header in the ledger up to a batch.
     pub(crate) fn header_proof(&self, number: u64, up_to: u64) -> Encoded<AccumulatorRangeProof> {
         let node = |position: NodePosition| self.nodes.get(&position).copied();
         Encoded(prove(up_to + 1, number, 1, &node).unwrap())
@@ -169,7 +169,7 @@ impl Chain {
         }
     }
 
-    /// A proof at a batch of epoch 0 that a quorum certified itself.
+    /// Makes a proof at a batch of epoch 0 that a quorum certified itself.
     pub(crate) fn good(&self, number: u64, address: Address, slots: &[B256]) -> AccountProof {
         self.proof(number, self.certify(number, None, &keys(1, 4), &[0, 2, 3]), address, slots)
     }
@@ -199,7 +199,7 @@ fn leaves(state: &State) -> Vec<Leaf> {
     leaves
 }
 
-/// By the definition: beside each bit of the way stand the leaves that leave it there.
+/// Makes the proof by its definition: the sibling at each bit of the path holds the leaves that branch off there.
 fn prove_path(leaves: &[Leaf], end: &Path) -> StateRangeProof {
     let mut beside: BTreeMap<usize, Vec<Leaf>> = BTreeMap::new();
     for leaf in leaves.iter().filter(|leaf| leaf.path != *end) {

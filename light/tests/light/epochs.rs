@@ -1,4 +1,5 @@
-//! Goal: validators change by the certificates of those before them alone, and whose epoch is over counts no more.
+//! Goal: only certificates by the previous validators change the validators, and validators of past epochs no longer
+//! count.
 
 use slipstream_light::{EpochEndFault, LightClient, LightError};
 use slipstream_types::{BatchNumber, Certificate, Epoch, Failures, SecretKey, ValidatorSet, Waypoint};
@@ -16,7 +17,7 @@ fn changing() -> (Chain, [Vec<SecretKey>; 4], Vec<Certificate>) {
     let end = |epoch: usize, number: u64| {
         let mut next = set(epoch as u64 + 1, &validators[epoch + 1]);
         if epoch == 0 {
-            // Its own failures: six of the seven are a quorum, where thirds would ask for five.
+            // Its own failures: six of the seven are a quorum, whereas thirds would need five.
             next.failures = Failures { any: 1, commission: 4 };
         }
         let quorum: &[u16] = if epoch == 1 { &[0, 1, 3, 4, 5, 6] } else { &[0, 1, 3] };
@@ -26,7 +27,8 @@ fn changing() -> (Chain, [Vec<SecretKey>; 4], Vec<Certificate>) {
     (chain, validators, ends)
 }
 
-/// Goal: followed from the genesis, proofs of the newest epoch count, and those of epochs before it do not, however well they are signed.
+/// Goal: a client that followed from the genesis accepts proofs of the newest epoch, and refuses those of earlier
+/// epochs even if well signed.
 #[test]
 fn epochs_are_followed_one_after_the_other() {
     let (chain, validators, ends) = changing();
@@ -50,7 +52,7 @@ fn epochs_are_followed_one_after_the_other() {
     assert!(matches!(client.learn(&ends[2..]), Err(LightError::PastEpoch { .. })), "none ends twice");
 }
 
-/// Goal: an epoch ends by a quorum of its own validators, and by nothing else.
+/// Goal: only a quorum of an epoch's own validators ends the epoch.
 #[test]
 fn an_epoch_ends_by_its_own_validators_alone() {
     let (chain, validators, ends) = changing();
@@ -63,10 +65,10 @@ fn an_epoch_ends_by_its_own_validators_alone() {
         error
     };
     let next = |epoch: u64| Some(set(epoch + 1, &keys(91, 4)));
-    // Of an epoch that is not reached, or is over.
+    // An epoch that is not reached yet, or is over.
     assert!(matches!(refused(0, &ends[1]), LightError::UnknownEpoch { .. }));
     assert!(matches!(refused(2, &ends[0]), LightError::PastEpoch { .. }));
-    // By the validators of the epoch before, of the next one, of nobody, of too few.
+    // Signed by the validators of the previous epoch, of the next one, by none, by too few.
     for (keys, signers) in [
         (&validators[0], &[0, 1, 2, 3][..]),
         (&validators[2], &[0, 1, 2, 3][..]),
@@ -78,12 +80,12 @@ fn an_epoch_ends_by_its_own_validators_alone() {
         let error = refused(1, &chain.certify(7, next(1), keys, signers));
         assert!(matches!(error, LightError::Certificate(_)), "{error}");
     }
-    // Before the epoch began.
+    // A batch before the epoch began.
     let mut early = chain.info(4, next(1));
     early.epoch = Epoch(1);
     let early = crate::chain::sign(early, &validators[1], &[0, 1, 2, 3, 4]);
     assert!(matches!(refused(1, &early), LightError::OutsideEpoch { .. }));
-    // Without, or with other, next validators.
+    // Without next validators, or with wrong ones.
     let faulty = |next| match refused(1, &chain.certify(7, next, &validators[1], &[0, 1, 2, 3, 4, 5])) {
         LightError::EpochEnd { number, fault, .. } => {
             assert_eq!(number, BatchNumber::new(7));
@@ -98,7 +100,8 @@ fn an_epoch_ends_by_its_own_validators_alone() {
     assert!(matches!(faulty(Some(set(2, &twice))), EpochEndFault::Set(_)));
 }
 
-/// Goal: how many signatures certify is what an epoch's own set says, in each epoch and for each beginning. Thirds would ask for others.
+/// Goal: an epoch's own set determines the number of signatures for a certificate, in each epoch and from each
+/// beginning. Thirds would give other numbers.
 #[test]
 fn every_epoch_counts_the_failures_of_its_own_set() {
     let own = |epoch: u64, keys: &[SecretKey], any, commission| ValidatorSet {
@@ -135,7 +138,7 @@ fn every_epoch_counts_the_failures_of_its_own_set() {
     }
 }
 
-/// Goal: a fork that fewer than a quorum signed proves nothing, whatever else fits.
+/// Goal: a fork that fewer than a quorum signed proves nothing, even if everything else fits.
 #[test]
 fn a_fork_of_fewer_than_a_quorum_is_refused() {
     let mut fork = Chain::new(1, 8);

@@ -1,5 +1,5 @@
-//! Goal: no bit of an answer can be another one. Every part is bent bit by bit at places that proptest chooses; what still verifies must be
-//! the same answer.
+//! Goal: no bit of an answer can be changed. The tests flip single bits of every part at places that proptest chooses;
+//! an answer that still verifies must be the same.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ static CHAIN: LazyLock<Chain> = LazyLock::new(|| {
     chain
 });
 
-/// The answer with one bit of its binary form flipped, where that is still an answer.
+/// Flips one bit of the answer's binary form; returns the result if that is still an answer.
 fn flip<T: serde::Serialize + serde::de::DeserializeOwned>(
     value: &T,
     at: prop::sample::Index,

@@ -1,4 +1,5 @@
-//! Tests of the light client: by a chain that is made here, whose every part a test may bend, and by answers of real nodes.
+//! Tests of the light client with a chain made here, of which tests can alter every part, and with answers of real
+//! nodes.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -1,4 +1,4 @@
-//! Goal: what the state holds, and that it does not hold more, is proved; every other claim is refused by name.
+//! Goal: the state's rows, and the absence of others, are proved; every other claim is refused by name.
 
 use slipstream_light::{
     ANSWER_BYTES_MAX, Account, AccountProof, At, Encoded, LightError, Question, SLOTS_MAX, SlotProof,
@@ -9,7 +9,7 @@ use slipstream_types::{
 
 use crate::chain::{CONTRACT, Chain, NOBODY, RICH, account, ask, keys, slot};
 
-/// Goal: accounts and slots that are there, and those that are not, come out as the state has them, through JSON and back.
+/// Goal: present and absent accounts and slots are verified as the state has them, through JSON and back.
 #[test]
 fn presence_and_absence_are_proved() {
     let chain = Chain::new(1, 12);
@@ -52,7 +52,7 @@ fn an_earlier_state_is_proved_under_a_later_certificate() {
         assert_eq!(verified.account.map(|account| account.balance), balance);
         assert_eq!(verified.certified, BatchNumber::new(8));
     }
-    // The row of one state does not stand in another.
+    // A row of one state is not valid in another.
     let mut mixed = chain.proof(7, certificate, NOBODY, &[]);
     mixed.account_proof = chain.good(6, NOBODY, &[]).account_proof;
     assert!(matches!(client.verify(&ask(7, NOBODY, &[]), &mixed), Err(LightError::Account { .. })));
@@ -72,7 +72,8 @@ fn a_proof_answers_its_question_alone() {
     assert!(matches!(refuse(ask(8, CONTRACT, &[slot(1), slot(2)])), LightError::OtherBatch { .. }));
 }
 
-/// Goal: the caller says how old the newest state may be; the moment itself is still taken, and a clock that runs behind harms nobody.
+/// Goal: the caller sets the greatest age of the newest state; exactly this age is accepted, and a slow clock does no
+/// harm.
 #[test]
 fn the_newest_state_is_as_new_as_the_caller_asks() {
     let chain = Chain::new(1, 9);
@@ -89,7 +90,7 @@ fn the_newest_state_is_as_new_as_the_caller_asks() {
     assert!(matches!(refused, LightError::TooOld { age_ms: 401, .. }), "{refused}");
 }
 
-/// Goal: what a lying node would say of an account is refused, and the account is named.
+/// Goal: false values of an account are refused, and the error names the account.
 #[test]
 fn altered_values_are_refused() {
     let chain = Chain::new(1, 9);
@@ -117,7 +118,7 @@ fn altered_values_are_refused() {
     }
 }
 
-/// Goal: a proof cannot hide a slot, make one up, or pass for another slot's.
+/// Goal: a proof cannot hide a slot, make one up, or serve for another slot.
 #[test]
 fn slots_are_neither_hidden_nor_made_up() {
     let chain = Chain::new(1, 9);
@@ -148,7 +149,8 @@ fn slots_are_neither_hidden_nor_made_up() {
     }
 }
 
-/// Goal: headers that are not in the certified ledger at their number are refused, also such of another chain with the same validators.
+/// Goal: headers that are not in the certified ledger at their number are refused, even those of another chain with the
+/// same validators.
 #[test]
 fn headers_of_elsewhere_are_refused() {
     let (chain, other) = (Chain::new(1, 9), Chain::new(2, 9));
@@ -163,12 +165,12 @@ fn headers_of_elsewhere_are_refused() {
     assert!(matches!(client.verify(&question, &spliced), Err(LightError::OtherChain { .. })));
     let spliced = AccountProof { header: foreign.header, header_proof: foreign.header_proof, ..good.clone() };
     assert!(matches!(client.verify(&question, &spliced), Err(LightError::Header { .. })));
-    // A header that says another number than its place.
+    // A header with another number than its position.
     let mut moved = good.clone();
     moved.header.0.number = BatchNumber::new(8);
     moved.header_proof = chain.header_proof(8, 9);
     assert!(matches!(client.verify(&ask(8, RICH, &[]), &moved), Err(LightError::Header { .. })));
-    // One that the certificate does not reach.
+    // A header that the certificate does not cover.
     let ahead = AccountProof {
         certificate: Encoded(chain.certify(7, None, &keys(1, 4), &[0, 1, 2])),
         genesis_proof: chain.header_proof(0, 7),
@@ -178,7 +180,7 @@ fn headers_of_elsewhere_are_refused() {
     assert!(matches!(client.verify(&question, &ahead), Err(LightError::Header { .. })));
 }
 
-/// Goal: what is too long, or no such value, is refused where it is read.
+/// Goal: answers that are too long or malformed are refused before they are decoded.
 #[test]
 fn malformed_answers_are_refused_before_they_are_decoded() {
     let chain = Chain::new(1, 3);

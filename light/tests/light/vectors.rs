@@ -1,5 +1,6 @@
-//! Goal: answers of real nodes, of a chain whose validators changed, verify with the outcome that the nodes told without a proof. The JavaScript
-//! client is held to the same file. `SLIPSTREAM_BLESS=1 cargo test -p slipstream-testsuite --test it light` makes it anew.
+//! Goal: answers of real nodes, of a chain whose validators changed, verify with the same values that the nodes gave
+//! without a proof. The JavaScript client is tested with the same file. `SLIPSTREAM_BLESS=1 cargo test -p
+//! slipstream-testsuite --test it light` makes it anew.
 
 use serde::Deserialize;
 use serde_json::Value;

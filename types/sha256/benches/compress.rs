@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use slipstream_sha256::{Block, INITIAL, State, compress, compress_many, compress_pair};
 
-/// Each benchmark compresses so many independent messages, and reports the time of all, with blocks per second.
+/// Number of independent messages that each benchmark compresses. It reports the time of all, with blocks per second.
 const MESSAGES: usize = 16;
 
 fn compressions(criterion: &mut Criterion) {

@@ -1,8 +1,9 @@
-//! SHA-256's compression for several independent messages at once.
+//! SHA-256 compression of several independent messages at once.
 //!
-//! One compression is a chain of dependent instructions: alone, it leaves the CPU's SHA unit idle for a third of the time. Two
-//! chains side by side keep the unit busy: see `benches/compress.rs`. The crate detects SHA extensions at run time. Other CPUs
-//! and architectures compress one message after the other with the `sha2` crate, with the same results.
+//! One compression is a chain of dependent instructions: alone, it leaves the CPU's SHA unit idle for a third of the
+//! time. Two interleaved chains keep the unit busy: see `benches/compress.rs`. The crate detects SHA extensions at run
+//! time. Other CPUs and architectures compress one message after the other with the `sha2` crate, with the same
+//! results.
 //!
 //! Callers pad their messages and choose the initial state.
 //!
@@ -65,11 +66,11 @@ pub fn compress_messages(states: &mut [State; 2], messages: [&[Block]; 2]) {
     one_by_one(states, messages);
 }
 
-/// Compresses as many messages as there are states, all with the same number of blocks. They lie in `blocks` one behind the
-/// other.
+/// Compresses one message into each state, all with the same number of blocks. `blocks` holds the messages one after
+/// another.
 ///
 /// # Panics
-/// If the number of blocks is no multiple of the number of states.
+/// If the number of blocks is not a multiple of the number of states.
 pub fn compress_many(states: &mut [State], blocks: &[Block]) {
     let len = blocks.len().checked_div(states.len()).unwrap_or(0);
     assert_eq!(states.len() * len, blocks.len(), "each state has the same number of blocks");
@@ -86,14 +87,14 @@ pub fn compress_many(states: &mut [State], blocks: &[Block]) {
     }
 }
 
-/// The digest of a message that is padded already: what its blocks make of a state, as bytes.
+/// Returns the digest of an already padded message: the state after its blocks, as bytes.
 #[inline]
 pub fn digest(initial: &State, blocks: &[Block]) -> [u8; 32] {
     let [digest] = digests(initial, [blocks]);
     digest
 }
 
-/// The digests of two messages that are padded already and have the same number of blocks.
+/// Returns the digests of two already padded messages with the same number of blocks.
 ///
 /// # Panics
 /// If one message has more blocks than the other.
@@ -113,8 +114,8 @@ fn digests<const N: usize>(initial: &State, messages: [&[Block]; N]) -> [[u8; 32
     digests_one_by_one(initial, messages)
 }
 
-/// The digests of messages of one block each, for who has its halves at different places, as a Merkle tree has. Two at once
-/// take the least time for each.
+/// Returns the digests of messages of one block each, given as two separate halves, as in a Merkle tree. Two messages
+/// at once take the least time for each.
 #[inline]
 pub fn digest_halves<const N: usize>(initial: &State, messages: [[&[u8; 32]; 2]; N]) -> [[u8; 32]; N] {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Two compressions on the SHA extensions of x86-64, instruction by instruction side by side.
+//! Two interleaved compressions on the SHA extensions of x86-64.
 //!
 //! The unit keeps a state in two registers: words a, b, e, f and words c, d, g, h. One instruction does two rounds of 64; two
 //! others compute the words of the message that later rounds add, four at a time.
@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 
 use crate::{Block, State};
 
-/// The same register of each message. Two messages keep the SHA unit busy, and the registers suffice for no more.
+/// The same register for each message. Two messages keep the SHA unit busy, and the registers suffice for no more.
 type Lanes<const N: usize> = [__m128i; N];
 
 /// FIPS 180-4, section 4.2.2.
@@ -82,17 +82,17 @@ const ROUND_CONSTANTS: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// Whether the CPU has what the functions of this module are compiled for. The standard library keeps the answer: a load and a
-/// test a call.
+/// Whether the CPU has the features that this module's functions are compiled for. The standard library caches the
+/// answer: a call costs a load and a test.
 #[inline]
 pub(crate) fn is_available() -> bool {
     is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3")
 }
 
-/// Compresses messages of as many blocks as the first has.
+/// Compresses messages with as many blocks as the first one has.
 ///
 /// # Panics
-/// If another one has less.
+/// If another message has fewer blocks.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(crate) fn compress<const N: usize>(states: &mut [State; N], messages: [&[Block]; N]) {
     let (mut abef, mut cdgh) = ([_mm_setzero_si128(); N], [_mm_setzero_si128(); N]);
@@ -105,7 +105,7 @@ pub(crate) fn compress<const N: usize>(states: &mut [State; N], messages: [&[Blo
     }
 }
 
-/// As [`compress`], from one state for all, and with the bytes of the results.
+/// As [`compress`], from one initial state for all, and returns the results as bytes.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(crate) fn digests<const N: usize>(initial: &State, messages: [&[Block]; N]) -> [[u8; 32]; N] {
     let (first, second) = load_state(initial);
@@ -114,7 +114,7 @@ pub(crate) fn digests<const N: usize>(initial: &State, messages: [&[Block]; N]) 
     finish(abef, cdgh)
 }
 
-/// As [`digests`] of one block each, which is given as its two halves.
+/// As [`digests`] for messages of one block each, given as two halves.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(crate) fn digests_of_halves<const N: usize>(
     initial: &State,
@@ -131,7 +131,7 @@ pub(crate) fn digests_of_halves<const N: usize>(
     finish(abef, cdgh)
 }
 
-/// States as big-endian bytes.
+/// Returns states as big-endian bytes.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn finish<const N: usize>(abef: Lanes<N>, cdgh: Lanes<N>) -> [[u8; 32]; N] {
@@ -165,7 +165,7 @@ fn one_block<const N: usize>(abef: &mut Lanes<N>, cdgh: &mut Lanes<N>, mut words
     for (step, words) in words.iter().enumerate() {
         four_rounds(step, abef, cdgh, *words);
     }
-    // Written out, so that words stay in registers.
+    // Unrolled, so that words stay in registers.
     sixteen_rounds(4, abef, cdgh, &mut words);
     sixteen_rounds(8, abef, cdgh, &mut words);
     sixteen_rounds(12, abef, cdgh, &mut words);
@@ -195,7 +195,7 @@ fn four_rounds<const N: usize>(step: usize, abef: &mut Lanes<N>, cdgh: &mut Lane
     let constant = |i: usize| ROUND_CONSTANTS[4 * step + i] as i32;
     let constants = _mm_setr_epi32(constant(0), constant(1), constant(2), constant(3));
     let sums = add(words, [constants; N]);
-    // After two rounds a, b, e, f stand where c, d, g, h were: the names change places.
+    // After two rounds a, b, e, f are where c, d, g, h were: so the names are swapped.
     for lane in 0..N {
         cdgh[lane] = _mm_sha256rnds2_epu32(cdgh[lane], abef[lane], sums[lane]);
     }
@@ -227,7 +227,7 @@ fn add<const N: usize>(mut a: Lanes<N>, b: Lanes<N>) -> Lanes<N> {
     a
 }
 
-/// Turns four words from big-endian, or into it.
+/// Converts four words from or to big-endian.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn swap_bytes(words: __m128i) -> __m128i {
@@ -241,7 +241,7 @@ fn load_words<const BYTES: usize, const FOURS: usize>(bytes: &[u8; BYTES]) -> [_
     const { assert!(BYTES == 16 * FOURS) };
     let mut words = [_mm_setzero_si128(); FOURS];
     for (four, bytes) in words.iter_mut().zip(bytes.as_chunks::<16>().0) {
-        // SAFETY: the 16 bytes that are read are those of the reference; the load may be unaligned.
+        // SAFETY: the load reads the 16 bytes of the reference, and may be unaligned.
         *four = swap_bytes(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) });
     }
     words
@@ -269,7 +269,7 @@ fn plain_order(abef: __m128i, cdgh: __m128i) -> [__m128i; 2] {
 /// Every bit pattern is a value of the type.
 ///
 /// # Safety
-/// The type has no padding and no value that is forbidden.
+/// The type has no padding and no invalid values.
 unsafe trait AnyBits {}
 
 // SAFETY: words may have any value.
@@ -277,7 +277,7 @@ unsafe impl AnyBits for State {}
 // SAFETY: so may bytes.
 unsafe impl AnyBits for [u8; 32] {}
 
-/// Stores what has 32 bytes: a state, or a digest.
+/// Stores a value of 32 bytes: a state, or a digest.
 #[inline]
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 fn store_halves<T: AnyBits>(to: &mut T, [front, back]: [__m128i; 2]) {

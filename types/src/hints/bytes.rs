@@ -1,4 +1,4 @@
-//! Reading and writing of hints: numbers of seven bits a byte, lowest first.
+//! Reads and writes the numbers in hints: seven bits a byte, lowest first.
 
 use alloy_primitives::{Address, B256};
 
@@ -16,18 +16,18 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
 /// Writes ascending numbers as the gaps between them.
 #[derive(Default)]
 pub(super) struct Ascending {
-    /// The least value that the next number may have.
+    /// The smallest value that the next number may have.
     least: u64,
 }
 
 impl Ascending {
-    /// Appends a number that is above those before it.
+    /// Appends a number that is above the previous ones.
     pub(super) fn put(&mut self, out: &mut Vec<u8>, number: u64) {
         put(out, number.wrapping_sub(self.least));
         self.least = number.wrapping_add(1);
     }
 
-    /// Reads the next number, which wraps around instead of overflowing: a wrong key is no harm.
+    /// Reads the next number, which wraps around instead of overflowing: a wrong key does no harm.
     pub(super) fn next(&mut self, reader: &mut Reader<'_>) -> Result<u64, CodecError> {
         let number = self.least.wrapping_add(reader.number()?);
         self.least = number.wrapping_add(1);
@@ -35,7 +35,7 @@ impl Ascending {
     }
 }
 
-/// Bytes of a stranger, from front to back.
+/// Reads untrusted bytes from front to back.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -65,13 +65,13 @@ impl<'a> Reader<'a> {
         Err(invalid("a number has at most 64 bits"))
     }
 
-    /// How many elements follow. Each takes at least a byte, so that a short message cannot announce many.
+    /// Reads the number of elements that follow. Each takes at least a byte, so a short message cannot announce many.
     pub(super) fn count(&mut self) -> Result<usize, CodecError> {
         let count = self.number()?;
         self.checked(count)
     }
 
-    /// A count that was part of another number.
+    /// Checks a count that was part of another number in the same way.
     pub(super) fn checked(&self, count: u64) -> Result<usize, CodecError> {
         usize::try_from(count)
             .ok()

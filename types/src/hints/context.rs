@@ -1,4 +1,4 @@
-//! [`HintContext`]: the knowledge of a batch's keys that maker and follower share.
+//! [`HintContext`]: what maker and follower both know about a batch's keys.
 
 use alloy_primitives::{
     Address, B256,
@@ -8,10 +8,10 @@ use indexmap::IndexSet;
 
 use super::AccountHints;
 
-/// Most addresses taken from call data. Real batches have fewer, and a batch full of addresses costs its followers as much as
-/// any other.
+/// Most addresses taken from call data. Real batches have fewer, and with this bound a batch full of addresses costs
+/// its followers no more than any other.
 const DATA_ADDRESSES_MAX: usize = 65_536;
-/// About how many addresses a transaction names.
+/// Approximate number of addresses that a transaction names.
 const ADDRESSES_EACH: usize = 4;
 /// Bytes of a function's selector, which come before its arguments.
 const SELECTOR_BYTES: usize = 4;
@@ -23,7 +23,7 @@ pub struct TransactionParts<'a> {
     pub sender: Address,
     /// The sender's count of transactions before it.
     pub nonce: u64,
-    /// The account called; none if it creates a contract.
+    /// The called account; `None` if the transaction creates a contract.
     pub to: Option<Address>,
     /// Call data, or the init code of a deployment.
     pub input: &'a [u8],
@@ -31,11 +31,12 @@ pub struct TransactionParts<'a> {
     pub access_list: &'a [alloy_eips::eip2930::AccessListItem],
 }
 
-/// Addresses, each once, numbered in the order in which they came.
+/// Addresses, each once, numbered by first appearance.
 pub(super) type Addresses = IndexSet<Address, FbBuildHasher<20>>;
 
-/// The addresses that a batch's transactions name, numbered by first appearance. First come those that every execution reads:
-/// fee recipient, senders, recipients, created contracts, access lists. Words of call data that look like an address follow.
+/// The addresses that a batch's transactions name, numbered by first appearance. First come those that every execution
+/// reads: fee recipient, senders, recipients, created contracts, access lists. Words of call data that look like
+/// addresses follow.
 ///
 /// Both sides must build it from the same transactions; it is part of the format.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ pub struct HintContext {
 }
 
 impl HintContext {
-    /// The context of a batch whose proposer has its fees paid to `fee_recipient`.
+    /// Builds the context of a batch whose fees go to `fee_recipient`.
     pub fn new<'a>(
         fee_recipient: Address,
         transactions: impl Iterator<Item = TransactionParts<'a>> + Clone,
@@ -100,12 +101,12 @@ impl HintContext {
         &self.addresses
     }
 
-    /// How many of the addresses, from the first on, are hinted without being written down.
+    /// Number of addresses, from the first on, that are hinted without being written.
     pub(super) fn implied(&self) -> usize {
         self.implied
     }
 
-    /// The slots of an address that are hinted without being written down, in ascending order, each once.
+    /// The slots of an address that are hinted without being written, in ascending order, each once.
     pub(super) fn implied_slots(&self, address: &Address) -> &[B256] {
         self.implied_slots.get(address).map_or(&[], Vec::as_slice)
     }
@@ -118,7 +119,7 @@ impl HintContext {
         })
     }
 
-    /// Transactions of the batch.
+    /// Number of transactions in the batch.
     pub(super) fn transactions(&self) -> usize {
         self.transactions
     }

@@ -1,4 +1,4 @@
-//! [`decode`]: from a stranger's bytes to keys.
+//! [`decode`]: from untrusted bytes to keys.
 
 use alloy_primitives::{Address, B256};
 
@@ -18,9 +18,9 @@ use crate::{codec::CodecError, conflicts::Conflicts};
 pub struct Decoded {
     /// The keys to read.
     pub hints: Hints,
-    /// The transactions to keep apart, if the maker ships them.
+    /// The transactions to keep apart, if the maker sent them.
     pub conflicts: Option<Conflicts>,
-    /// The rows before the batch, in the order of the keys, as far as the maker says.
+    /// The rows before the batch that the maker sent, in the order of the keys.
     pub values: Vec<RowBefore>,
 }
 
@@ -53,7 +53,7 @@ pub fn decode(bytes: &[u8], context: &HintContext, keys_max: usize) -> Result<De
     Ok(Decoded { hints, conflicts, values })
 }
 
-/// Whether hints ship the rows before the batch.
+/// Whether hints contain the rows before the batch.
 pub fn has_values(bytes: &[u8]) -> bool {
     let mut reader = Reader(bytes.get(1..).unwrap_or_default());
     let mut section = || -> Result<u8, CodecError> {
@@ -80,7 +80,7 @@ impl<'a> Decoder<'a> {
         Ok(decoder)
     }
 
-    /// Counts keys against what is allowed.
+    /// Charges keys to the allowance.
     fn take(&mut self, keys: usize) -> Result<(), CodecError> {
         self.left =
             self.left.checked_sub(keys).ok_or(invalid("they name more keys than the batch can read"))?;

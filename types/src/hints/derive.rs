@@ -7,11 +7,11 @@ use alloy_primitives::{B256, U256, keccak256, map::HashMap};
 
 use super::Preimage;
 
-/// Fields of an entry that are looked for behind it.
+/// Number of fields after an entry's start that are looked for.
 pub(super) const FIELDS_MAX: usize = 16;
-/// Mappings around the innermost one that are taken apart; real contracts nest two or three deep.
+/// Number of mappings around the innermost one that are resolved; real contracts nest two or three deep.
 pub(super) const OUTER_MAX: usize = 2;
-/// Above this a word counts as a key before it counts as the slot of a mapping.
+/// A word above this is first taken for a key, and only then for the slot of a mapping.
 const ROOT_MAX: u64 = 0xffff;
 
 /// An entry of a mapping. `K` is a key.
@@ -49,7 +49,8 @@ pub(super) fn field(entry: B256, field: usize) -> B256 {
 /// The preimages that execution hashed, searchable by their hash.
 pub(super) struct Origins<'a> {
     preimages: &'a [Preimage],
-    /// Where a preimage is, by the front of its hash. Should two have the same front, one of them is not found, which costs bytes.
+    /// Index of each preimage by the front of its hash. If two have the same front, one of them is not found, which
+    /// only costs bytes.
     places: HashMap<u64, u32>,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Origin {
     pub(super) key: B256,
     /// Offset of the field in the entry, below [`FIELDS_MAX`].
     pub(super) field: u8,
-    /// Place of the entry's preimage. Equal entries have the same.
+    /// Index of the entry's preimage. Equal entries have the same.
     pub(super) place: u32,
 }
 
@@ -73,7 +74,7 @@ impl<'a> Origins<'a> {
         Self { preimages, places }
     }
 
-    /// The mapping, the key and the field that a slot is of, if it is one.
+    /// Returns the mapping, key and field of a slot, if the slot belongs to a mapping's entry.
     pub(super) fn of(&self, slot: &B256) -> Option<Origin> {
         let place = self.near(slot)?;
         let preimage = &self.preimages[place as usize];
@@ -82,12 +83,12 @@ impl<'a> Origins<'a> {
         Some(Origin { base, slot_first, key, field, place })
     }
 
-    /// The entry at a place.
+    /// Returns the entry at an index.
     pub(super) fn hash(&self, place: u32) -> B256 {
         self.preimages[place as usize].hash
     }
 
-    /// The key of the entry at a place.
+    /// Returns the key of the entry at an index.
     pub(super) fn key(&self, place: u32) -> B256 {
         let (_, key, _) = self.split(&self.preimages[place as usize]);
         key
@@ -118,31 +119,31 @@ impl<'a> Origins<'a> {
         if slot_first { (true, second, first) } else { (false, first, second) }
     }
 
-    /// The preimage that the word is the hash of, if execution hashed one.
+    /// Returns the preimage whose hash is the word, if execution hashed it.
     fn hashed(&self, word: &B256) -> Option<&'a Preimage> {
         let preimage = &self.preimages[self.near(word)? as usize];
         (preimage.hash == *word).then_some(preimage)
     }
 
-    /// Where the one is whose hash begins like a word.
+    /// Returns the index of the preimage whose hash begins like a word.
     fn near(&self, word: &B256) -> Option<u32> {
         self.places.get(&front(word)).copied()
     }
 }
 
-/// The front of a hash, which the slots of the entry's fields share but for one in 2^60.
+/// Returns the front of a hash. The slots of the entry's fields share it, except with a probability of 2^-60.
 fn front(word: &B256) -> u64 {
     let (front, _) = word.split_first_chunk().expect("a word is longer");
     u64::from_be_bytes(*front)
 }
 
-/// How far a field is behind its entry.
+/// Returns the offset of a field from its entry.
 fn behind(slot: &B256, entry: &B256) -> Option<u8> {
     let distance = U256::from_be_bytes(slot.0).checked_sub(U256::from_be_bytes(entry.0))?;
     u8::try_from(distance).ok().filter(|field| usize::from(*field) < FIELDS_MAX)
 }
 
-/// A word as a number, if it has at most 64 bits.
+/// Returns a word as a number, if it has at most 64 bits.
 pub(super) fn as_number(word: &B256) -> Option<u64> {
     let (high, low) = word.split_at(24);
     let low = <[u8; 8]>::try_from(low).ok()?;

@@ -1,9 +1,10 @@
-//! [`Conflicts`] in bytes: per transaction its gas in thousands, how many earlier ones it waits for, and how far back they are.
+//! [`Conflicts`] in bytes: per transaction its gas in thousands, the number of earlier transactions that it waits for,
+//! and the distances to them.
 
 use super::bytes::{Ascending, Reader, invalid, put};
 use crate::{codec::CodecError, conflicts::Conflicts};
 
-/// Gas is rounded up to so much: it only tells long chains of transactions from short ones.
+/// Gas is rounded up to a multiple of this: it only tells long chains of transactions from short ones.
 pub(super) const GAS_UNIT: u64 = 1_000;
 
 pub(super) fn encode(conflicts: &Conflicts) -> Vec<u8> {
@@ -20,9 +21,9 @@ pub(super) fn encode(conflicts: &Conflicts) -> Vec<u8> {
 }
 
 /// # Errors
-/// If it does not describe so many transactions, or an edge leads before the first of them.
+/// If the bytes do not describe `transactions` transactions, or an edge leads before the first of them.
 pub(super) fn decode(mut reader: Reader<'_>, transactions: usize) -> Result<Conflicts, CodecError> {
-    // Two bytes are the least that a transaction takes.
+    // A transaction takes at least two bytes.
     if reader.checked(transactions as u64 * 2).is_err() {
         return Err(invalid("conflicts are of a shorter batch"));
     }

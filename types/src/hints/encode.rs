@@ -16,21 +16,21 @@ use super::{
 };
 use crate::conflicts::Conflicts;
 
-/// Kinds of groups of slots, in the order in which an account's are written.
+/// Kinds of groups of slots, in the order in which an account's groups are written.
 pub(super) const NUMBERS: u8 = 0;
 pub(super) const WORDS: u8 = 1;
 pub(super) const BY_ADDRESS: u8 = 2;
 pub(super) const BY_NUMBER: u8 = 3;
 pub(super) const BY_WORD: u8 = 4;
-/// Set beside the kind if fields other than the first follow each key.
+/// Flag beside the kind: fields other than the first follow each key.
 pub(super) const WITH_FIELDS: u8 = 8;
-/// About what an account takes, with its slots.
+/// Approximate bytes of an account with its slots.
 const ACCOUNT_BYTES: usize = 16;
 
-/// Writes hints, and conflicts if there are any, for whoever has the batch's transactions. It writes a slot in full where
-/// `preimages` do not explain it, so they may be incomplete.
+/// Writes hints, and conflicts if any, for a reader that has the batch's transactions. A slot that `preimages` do not
+/// explain is written in full, so `preimages` may be incomplete.
 ///
-/// The same input gives the same bytes; keys that it repeats may be written twice. They are not bounded here:
+/// The same input gives the same bytes; repeated keys may be written twice. The bytes are not bounded here:
 /// [`crate::Blob::compress`] refuses too many.
 pub fn encode(
     hints: &Hints,
@@ -42,7 +42,7 @@ pub fn encode(
     sections(&keys, conflicts, context)
 }
 
-/// As [`encode`], with the rows before the batch: of the keys that are in `before`.
+/// As [`encode`], with the rows before the batch for the keys in `before`.
 pub fn encode_with_values(
     hints: &Hints,
     preimages: &[Preimage],
@@ -50,13 +50,13 @@ pub fn encode_with_values(
     before: &[RowBefore],
     context: &HintContext,
 ) -> Vec<u8> {
-    // The hints as whoever decodes them gets them.
+    // The hints as the decoder will return them.
     let mut accounts: Vec<AccountHints> = context.implied_accounts().collect();
     let keys = Encoder::new(context, preimages).keys(hints, |number, address, slots| {
         if number >= context.implied() {
             accounts.push(AccountHints { address, code: false, slots: Vec::new() });
         }
-        // Those that are not implied come last, by their numbers.
+        // Accounts that are not implied come last, by their numbers.
         let at = number.min(accounts.len() - 1);
         accounts[at].slots.extend(slots);
     });
@@ -91,29 +91,30 @@ enum Key {
     Word(B256),
 }
 
-/// A slot, as it is written. The order is that of the groups, then that within a group.
+/// A slot in its written form. Ordered by group, then within the group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Slot {
-    /// The mapping that it is in, by its place among those of the batch.
+    /// The mapping that contains it, by its index among the batch's mappings.
     mapping: Option<u32>,
     /// The kind of its group.
     kind: u8,
-    /// A number, an address' number, or, where the key or the slot is a word, the place.
+    /// A number, an address's number, or, if the key or the slot is a word, its place.
     key: u64,
     field: u8,
-    /// Of what was hashed for it; for a slot in no mapping, among the account's such slots.
+    /// The place of its preimage; for a slot outside of mappings, its index among the account's plain slots.
     place: u32,
 }
 
 struct Encoder<'a> {
     context: &'a HintContext,
     origins: Origins<'a>,
-    /// Addresses that the context lacks; they are numbered after its own.
+    /// Addresses that the context lacks; they are numbered after the context's.
     further: Addresses,
-    /// Mappings, and where they are: by the slot of the innermost one, if that is hashed last and if it is hashed first.
+    /// Mappings, and their indices by the slot of the innermost one: one map for slots hashed last, one for slots
+    /// hashed first.
     mappings: Vec<Mapping<Key>>,
     places: B256Map<[Option<u32>; 2]>,
-    /// Slots of the account that are in no mapping, each once.
+    /// Slots of the account outside of mappings, each once.
     plain: IndexSet<B256, FbBuildHasher<32>>,
 }
 
@@ -129,13 +130,13 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The section. Tells `written` each account as it is written: its number, its address and its slots.
+    /// Writes the section. Calls `written` for each account with its number, its address and its slots.
     fn keys(
         mut self,
         hints: &Hints,
         mut written: impl FnMut(usize, Address, &mut dyn Iterator<Item = B256>),
     ) -> Vec<u8> {
-        // About half of them are not among what the transactions name, and there are about as many mappings.
+        // The transactions do not name about half of the accounts, and the number of mappings is about the same.
         self.further.reserve(hints.accounts.len() / 2);
         self.places.reserve(hints.accounts.len());
         let mut accounts: Vec<(u32, &AccountHints)> =
@@ -144,7 +145,7 @@ impl<'a> Encoder<'a> {
         let (mut body, mut count) = (Vec::with_capacity(ACCOUNT_BYTES * accounts.len()), 0);
         let mut numbers = Ascending::default();
         let mut slots = Vec::new();
-        // One account each, unless the caller names one twice.
+        // Each group has one account, unless the caller names one twice.
         for same in accounts.chunk_by(|a, b| a.0 == b.0) {
             let (number, AccountHints { address, .. }) = same[0];
             let code = same.iter().any(|(_, account)| account.code);
@@ -233,7 +234,7 @@ impl<'a> Encoder<'a> {
         groups.for_each(|group| self.put_group(out, group));
     }
 
-    /// Writes sorted slots of one mapping whose keys are of one kind, or of none.
+    /// Writes sorted slots of one mapping whose keys are of one kind, or sorted slots outside of mappings.
     fn put_group(&self, out: &mut Vec<u8>, slots: &[Slot]) {
         let keys = slots.chunk_by(|a, b| a.key == b.key);
         let with_fields = slots.iter().any(|slot| slot.field != 0);

@@ -1,6 +1,6 @@
-//! [`Hints`]: the working set of a batch, from whoever executed it first.
+//! [`Hints`]: the working set of a batch, from its first executor.
 //!
-//! Source: "Ira" (arXiv 2601.21286), where the primary ships the keys that a batch reads. Ira's form is a byte of table and
+//! Source: "Ira" (arXiv 2601.21286), where the primary ships the keys that a batch reads. Ira writes a table byte and
 //! the whole key for each. Here a follower has the transactions, so it *derives* most keys from them.
 //!
 //! ```text
@@ -10,13 +10,13 @@
 //!  transactions ─ HintContext ─┴───────────────┘
 //! ```
 //! * [`HintContext`] numbers the addresses that a batch's transactions name, in an order that both sides know.
-//! * The encoder omits what every batch reads, and writes addresses as these numbers. A slot that is a mapping's entry becomes
-//!   that mapping and its key, because execution records what it hashed ([`Preimage`]).
+//! * The encoder omits the keys that every batch reads, and writes addresses as these numbers. For a slot in a
+//!   mapping's entry it writes the mapping and the key, because execution records what it hashed ([`Preimage`]).
 //! * [`decode()`] is total: any bytes give hints or an error, and never more keys than the caller allows ([`keys_max`]).
 //!
-//! Hints are advice, and uncertified: they change how long a batch takes, never its result. So, unlike other formats, several
-//! encodings of the same hints are accepted. A validator signs its own ([`vouch`]) for nodes that keep hints and cannot try them.
-//! `docs/formats.md` has the bytes.
+//! Hints are uncertified advice: they affect a batch's duration, never its result. So, unlike with other formats,
+//! decoders accept several encodings of the same hints. A validator signs its own ([`vouch`]) for nodes that keep hints
+//! and cannot try them. `docs/formats.md` specifies the bytes.
 
 mod bytes;
 mod context;
@@ -39,18 +39,18 @@ use crate::state::StateKey;
 
 /// The format's version, its first byte.
 pub const HINTS_VERSION: u8 = 1;
-/// Sections of the format, in the order in which they are written. A reader passes over those that it does not know.
+/// Tags of the format's sections, in the order in which they are written. A reader skips unknown sections.
 const SECTION_KEYS: u8 = 1;
 const SECTION_CONFLICTS: u8 = 2;
 const SECTION_VALUES: u8 = 3;
-/// The last one, where it is.
+/// The last section, if present.
 const SECTION_VOUCHER: u8 = 4;
 
 /// The keys that executing a batch reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Hints {
-    /// Accounts read, and what is read of each. From a recorder: in first-use order. From the decoder: in about that order,
-    /// each once.
+    /// The accounts read, and the reads of each. From a recorder: in first-use order. From the decoder: in about that
+    /// order, each once.
     pub accounts: Vec<AccountHints>,
 }
 
@@ -59,7 +59,7 @@ pub struct Hints {
 pub struct AccountHints {
     /// The account; its own row is always read.
     pub address: Address,
-    /// Whether its code is read. The row says which.
+    /// Whether its code is read. The row names the code.
     pub code: bool,
     /// Its slots that are read.
     pub slots: Vec<B256>,
@@ -80,8 +80,8 @@ impl Hints {
     }
 }
 
-/// Two words that execution hashed together with Keccak-256 (an input of 64 bytes). That is how compilers place the entries of
-/// a mapping: Solidity hashes the key and then the mapping's slot, Vyper the other way round.
+/// Two words that execution hashed together with Keccak-256 (an input of 64 bytes). Compilers place the entries of a
+/// mapping this way: Solidity hashes the key and then the mapping's slot, Vyper the reverse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preimage {
     /// The input's first half.
@@ -92,20 +92,22 @@ pub struct Preimage {
     pub hash: B256,
 }
 
-/// Most bytes of hints whose signature is looked at: several times what the keys that the gas allows take, with their rows.
+/// Most bytes of hints whose signature is checked: several times the size of the keys that the gas allows, with their
+/// rows.
 pub fn signed_bytes_max(gas_used: u64) -> usize {
     256 * keys_max(gas_used)
 }
 
-/// Most bytes of hints of a batch that a node keeps without having made the same, by the bytes of the batch's transactions and changes. Those of
-/// blocks since London are 7 % of their transactions, with the rows 25 %; a small batch that reads much has some KiB.
+/// Most bytes of a batch's hints that a node keeps without having made the same hints, by the bytes of the batch's
+/// transactions and changes. In blocks since London, hints take 7 % of their transactions' bytes, with rows 25 %; a
+/// small batch that reads much has some KiB.
 pub fn kept_bytes_max(tx_bytes: u32, delta_bytes: u32) -> usize {
     4_096 + 2 * (tx_bytes as usize + delta_bytes as usize)
 }
 
-/// Most keys that hints of a batch may name. A transaction pays at least 1,900 gas for its first read of a key (EIP-2930);
-/// its 21,000 pay for a few more. The bound is twice that, and a little for an empty batch: the proposer also read keys of
-/// transactions that it left out.
+/// Most keys that hints of a batch may name. A transaction pays at least 1,900 gas for its first read of a key
+/// (EIP-2930); its 21,000 pay for a few more. The bound is twice that, plus a little for an empty batch: the proposer
+/// also read keys of transactions that it left out.
 pub fn keys_max(gas_used: u64) -> usize {
     1_024 + (gas_used / 950) as usize
 }

@@ -1,7 +1,8 @@
-//! The rows before the batch, encoded. A follower that has them executes before its disk answers, and compares later.
+//! The encoded rows before the batch. A follower that has them executes before its disk answers, and compares later.
 //!
-//! The rows follow the order in which [`super::decode()`] names the keys, so keys are not repeated. A repeated code hash is written
-//! as a number. So is a slot that holds the address of a hinted account: a pair of tokens, an owner, a proxy's target.
+//! The rows follow the order in which [`super::decode()`] names the keys, so the keys are not repeated. A repeated code
+//! hash is written as a number. So is a slot that holds a hinted account's address: a pair of tokens, an owner, a
+//! proxy's target.
 
 use alloy_primitives::{
     Address, B256, U256,
@@ -22,19 +23,19 @@ use crate::{
 /// A key with its row before the batch, or `None` if it had no row.
 pub type RowBefore = (StateKey, Option<StateValue>);
 
-/// An account's first number: whether its row is known, whether it has one, and which code the row names.
+/// An account's first number: whether its row is known, whether a row exists, and which code the row names.
 const NO_ROW: u64 = 0;
 const UNKNOWN: u64 = 1;
 const NO_CODE: u64 = 2;
 const NEW_CODE: u64 = 3;
-/// And above it: the hashes that came before, the first one first.
+/// From this number on: the earlier hashes, the first one first.
 const EARLIER_CODE: u64 = 4;
 
 /// A slot's first byte: the length of its value, where 0 means no row, or one of these.
 const SLOT_UNKNOWN: u8 = 33;
 const SLOT_ADDRESS: u8 = 34;
 
-/// Writes the rows of the keys of `hints`, which are as they come from the decoder. Keys without a known row are marked so.
+/// Writes the rows of the keys of `hints`, which have the decoder's order. Keys with unknown rows are marked.
 pub(super) fn encode(hints: &Hints, before: &[RowBefore]) -> Vec<u8> {
     let before: HashMap<&StateKey, &Option<StateValue>> =
         before.iter().map(|(key, row)| (key, row)).collect();
@@ -82,7 +83,7 @@ fn put_slot(out: &mut Vec<u8>, value: U256, accounts: &AddressMap<u64>) {
     }
 }
 
-/// The number's length in bytes and these, highest first.
+/// Appends the number's length in bytes and its bytes, highest first.
 fn put_number(out: &mut Vec<u8>, number: U256) {
     let bytes = number.to_be_bytes::<32>();
     let len = number.byte_len();
@@ -90,13 +91,13 @@ fn put_number(out: &mut Vec<u8>, number: U256) {
     out.extend_from_slice(&bytes[32 - len..]);
 }
 
-/// Reads the rows of the keys of `hints`; those that are not known are left out.
+/// Reads the rows of the keys of `hints`; unknown rows are omitted.
 ///
 /// # Errors
-/// If there are more or fewer of them than keys, or one is malformed.
+/// If the rows are more or fewer than the keys, or one is malformed.
 pub(super) fn decode(mut reader: Reader<'_>, hints: &Hints) -> Result<Vec<RowBefore>, CodecError> {
     let keys = hints.keys().count();
-    // A byte is the least that a row takes.
+    // A row takes at least a byte.
     if reader.checked(keys as u64).is_err() {
         return Err(invalid("values are of fewer keys"));
     }

@@ -1,14 +1,15 @@
 //! Vouchers: a validator's signature in the hints that it made.
 //!
-//! Nothing certifies hints, and only who executes a batch sees what they are worth. A node that applies deltas, or began from a snapshot,
-//! keeps hints for others; it must not pass on what a stranger made up. So a validator signs its hints, for one batch:
+//! Nothing certifies hints, and only a node that executes the batch can judge them. A node that applies deltas, or
+//! began from a snapshot, keeps hints for others; it must not relay hints that a stranger made up. So a validator signs
+//! its hints, for one batch:
 //!
 //! ```text
 //!  version │ sections … │ 4 │ 66 │ validator u16, little-endian │ signature [64]
 //!  └────── signed ──────┘
 //! ```
-//! A voucher names the maker of hints and says nothing about their quality. The validator answers for that; peers that passed the hints on
-//! do not.
+//! A voucher names the maker of hints and says nothing about their quality. The validator answers for the quality;
+//! peers that relayed the hints do not.
 
 use super::SECTION_VOUCHER;
 use crate::{
@@ -42,7 +43,7 @@ pub fn vouched_by<'a>(content: &[u8], header: &Digest, set: &'a ValidatorSet) ->
     key.verify(statement(header, signed).as_bytes(), &signature).then_some(key)
 }
 
-/// Hints without their last section, if that has the form of a voucher.
+/// Returns hints without their last section, if that has the form of a voucher.
 pub fn without_voucher(content: &[u8]) -> &[u8] {
     match content.split_last_chunk::<VOUCHER_BYTES>() {
         Some((signed, voucher)) if voucher.starts_with(&[SECTION_VOUCHER, CONTENT_BYTES as u8]) => signed,
@@ -72,7 +73,7 @@ mod tests {
         ValidatorSet::new(Epoch(0), BoundedVec::new(keys().iter().map(validator).collect()).unwrap())
     }
 
-    /// Goal: a voucher names its maker, for the very hints and the very batch that it was made for.
+    /// Goal: a voucher names its maker, only for the hints and the batch that it was made for.
     #[test]
     fn a_voucher_holds_for_one_validator_one_batch_and_these_bytes() {
         let (set, [first, second]) = (set(), keys());

@@ -1,9 +1,9 @@
-//! Contracts that Ethereum's tools expect at the same address on every chain, for a genesis to begin with.
+//! Contracts that Ethereum's tools expect at the same address on every chain, for inclusion in a genesis.
 //!
-//! On Ethereum each was deployed by a transaction that was signed once for all chains, so that its address is the same everywhere. Such
-//! transactions name no chain, and a chain admits them only if its genesis says so (EIP-155): others have these contracts from their genesis, or
-//! never. The two that are public were published as such transactions, which stand beside this file; their signers say at which addresses they
-//! deploy.
+//! On Ethereum each was deployed by a transaction that was signed once for all chains, so its address is the same
+//! everywhere. Such transactions name no chain, and a chain admits them only if its genesis says so (EIP-155): other
+//! chains have these contracts from their genesis, or never. The two public ones were published as such transactions,
+//! which are in files beside this one; their signers determine the addresses.
 
 use std::collections::BTreeMap;
 
@@ -18,17 +18,17 @@ use crate::{
 
 /// Deploys contracts at addresses that depend on their code and a salt alone (CREATE2). Foundry and others use it.
 pub const CREATE2_DEPLOYER: Address = address!("0x4e59b44847b379578588920cA78FbF26c0B4956C");
-/// Makes many calls in one. ethers, viem and others use it.
+/// Bundles many calls into one. ethers, viem and others use it.
 pub const MULTICALL3: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
 /// Keeps the parent of a batch by the batch's time in seconds (EIP-4788): see [`predeploys`].
 pub const BEACON_ROOTS: Address = eip4788::BEACON_ROOTS_ADDRESS;
 /// Keeps the digests of the last 8,191 batches (EIP-2935).
 pub const HISTORY_STORAGE: Address = eip2935::HISTORY_STORAGE_ADDRESS;
 
-/// A contract by the transaction that deploys it.
+/// A contract, given by the transaction that deploys it.
 struct Published {
     transaction: &'static str,
-    /// Bytes of its init code before the code that this returns.
+    /// Bytes of init code before the code that the init code returns.
     constructor_bytes: usize,
 }
 
@@ -50,10 +50,12 @@ impl Published {
     }
 }
 
-/// The four contracts: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935, which the protocol itself calls before each batch.
+/// Returns the four contracts: a CREATE2 deployer, Multicall3, and those of EIP-4788 and EIP-2935. The protocol itself
+/// calls the last two before each batch.
 ///
-/// The chain has no beacon. For a given time, EIP-4788's contract returns the digest of the parent of the last batch of that second.
-/// Proofs against beacon roots therefore fail here. EIP-2935's contract gives the digests that BLOCKHASH gives.
+/// The chain has no beacon. For a given time, EIP-4788's contract returns the digest of the parent of the last batch of
+/// that second. Proofs against beacon roots therefore fail here. EIP-2935's contract returns the same digests as
+/// BLOCKHASH.
 pub fn predeploys() -> BTreeMap<Address, GenesisAccount> {
     let codes = [
         (CREATE2_DEPLOYER, CREATE2_DEPLOYER_PUBLISHED.code()),
@@ -69,7 +71,7 @@ pub fn predeploys() -> BTreeMap<Address, GenesisAccount> {
 }
 
 impl Genesis {
-    /// Adds the [`predeploys`]. Accounts that the genesis already has stay.
+    /// Adds the [`predeploys`]. Accounts already in the genesis stay.
     pub fn with_predeploys(mut self) -> Genesis {
         for (address, account) in predeploys() {
             self.accounts.entry(address).or_insert(account);
@@ -85,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: the transactions deploy at these addresses, and the code is what Ethereum's mainnet has there, by its hash.
+    /// Goal: the transactions deploy at these addresses, and the code's hash is that of the code on Ethereum's mainnet.
     #[test]
     fn the_code_is_the_known_one() {
         let all = predeploys();

@@ -3,21 +3,21 @@
 use super::{Halves, JOIN, Leaf, Subtree, hash};
 use crate::digest::Digest;
 
-/// The root of a whole tree, by the definition. The leaves are sorted by path, each path once.
+/// Returns the root of a whole tree, by the definition. The leaves are sorted by path, each path once.
 pub fn root(leaves: &[Leaf]) -> Digest {
     subtree(leaves, 0).hash()
 }
 
-/// The subtree of leaves that agree in their first `depth` bits. The leaves are sorted by path, each path once.
+/// Returns the subtree of leaves that agree in their first `depth` bits. The leaves are sorted by path, each path once.
 pub fn subtree(leaves: &[Leaf], depth: usize) -> Subtree {
     fold_leaves(leaves, &mut Leaf::hashes(leaves), depth)
 }
 
-/// As [`subtree`], for who has the hashes of the leaves. Overwrites them.
+/// As [`subtree`], for a caller that has the leaves' hashes. Overwrites them.
 ///
 /// # Panics
-/// If there are not as many hashes. If leaves are out of order, repeated or part above `depth`, it panics or gives a hash that is
-/// not of these leaves.
+/// If the numbers of hashes and leaves differ. If leaves are out of order, repeated or diverge above `depth`, it panics
+/// or returns a meaningless hash.
 pub fn fold_leaves(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Subtree {
     assert_eq!(leaves.len(), hashes.len(), "each leaf has its hash");
     match hashes {
@@ -38,13 +38,13 @@ pub fn fold_leaves(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Subt
     }
 }
 
-/// Of fewer leaves, sorting the joins by their level costs more than computing them two at a time saves.
+/// With fewer leaves, sorting the joins by level costs more than hashing two at a time saves.
 const LEVELS_LEAVES_MIN: usize = 24;
-/// So many leaves with their hashes stay in the cache of a core's first level.
+/// At most this number of leaves with their hashes fits a core's first-level cache.
 const LEVELS_LEAVES_MAX: usize = 256;
 
-/// As [`fold_leaves`], of two leaves or more. Goes up bit by bit from the deepest one at which two neighbours part. All joins at
-/// one bit are of different subtrees, and so are computed two at a time.
+/// As [`fold_leaves`], for two leaves or more. Goes up bit by bit from the deepest bit at which two neighbours diverge.
+/// All joins at one bit belong to different subtrees, so they are computed two at a time.
 fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
     let partings = Partings::of(leaves);
     let (mut below, mut above): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
@@ -70,7 +70,8 @@ fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
             join([Some(left), Some(right)], Run { first: left, last: end });
         }
         runs.for_each(|run| join(lone(run), *run));
-        // Joins run apart from the loop above, whose branches are unpredictable: so the hashes do not wait for them.
+        // The joins run outside of the loop above, whose branches are unpredictable, so that the hashes do not wait for
+        // those.
         let (pairs, odd) = joins.as_chunks();
         for [first, second] in pairs {
             let [first_hash, second_hash] = hash(&JOIN, [first.halves(hashes), second.halves(hashes)]);
@@ -88,14 +89,14 @@ fn fold_levels(leaves: &[Leaf], hashes: &mut [Digest], depth: usize) -> Digest {
     hashes[0]
 }
 
-/// Two neighbours or more whose subtree is known: its hash stands at the first one's place.
+/// Two neighbours or more whose subtree's hash is known; it is stored at the first one's index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     first: usize,
     last: usize,
 }
 
-/// A join: the places of both sides' hashes, none for an empty subtree, and the place of the result.
+/// A join: the indices of both sides' hashes, `None` for an empty subtree, and the index of the result.
 struct Join {
     sides: [Option<usize>; 2],
     place: usize,
@@ -108,11 +109,11 @@ impl Join {
     }
 }
 
-/// Leaves by the bit at which they part from the next one.
+/// Leaves grouped by the bit at which they diverge from the next one.
 struct Partings {
-    /// Sorted by bit, those of one bit by path.
+    /// Sorted by bit, then by path.
     leaves: Vec<usize>,
-    /// Where the leaves of each bit end.
+    /// The end of each bit's leaves.
     ends: [usize; 257],
     /// Index of the deepest bit.
     deepest: usize,

@@ -1,10 +1,10 @@
 //! The canonical Merkle tree over the state, as a definition: hashes, the root of a set of leaves, and range proofs.
-//! How it is kept up to date is `storage`'s concern.
+//! `storage` keeps it up to date.
 //!
-//! The tree is binary over the 256 bits of a path. A subtree without a leaf is [`Digest::ZERO`], one with a single leaf is
-//! that leaf's hash, and any other joins its two children. The root therefore depends on the content alone. Leaf and join are
-//! each one SHA-256 compression of exactly 64 bytes, under initial values of their own. Precedent: the note commitment tree
-//! of Zcash Sprout. The fixed length and the two initial values separate the domains.
+//! The tree is binary over the 256 bits of a path. A subtree without a leaf is [`Digest::ZERO`], one with a single leaf
+//! is that leaf's hash, and any other joins its two children. The root therefore depends on the content alone. Leaf and
+//! join are each one SHA-256 compression of exactly 64 bytes, with separate initial values. Precedent: the note
+//! commitment tree of Zcash Sprout. The fixed length and the two initial values separate the domains.
 
 mod fold;
 mod proof;
@@ -60,24 +60,24 @@ impl Leaves {
         self.value_hashes.push(row);
     }
 
-    /// How many there are.
+    /// Number of leaves.
     pub fn len(&self) -> usize {
         self.paths.len()
     }
 
-    /// Whether there is none.
+    /// Whether no leaf was added.
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// All of them, in the order in which they were added.
+    /// Returns all leaves, in the order in which they were added.
     pub fn finish(self) -> Vec<Leaf> {
         let leaf = |(path, value_hash)| Leaf { path, value_hash };
         self.paths.into_iter().zip(self.value_hashes.finish()).map(leaf).collect()
     }
 }
 
-/// The two halves of what is compressed.
+/// The two halves of a compression's input.
 type Halves<'a> = [&'a [u8; 32]; 2];
 
 #[inline]
@@ -86,7 +86,7 @@ fn hash<const N: usize>(initial: &State, blocks: [Halves; N]) -> [Digest; N] {
 }
 
 impl Leaf {
-    /// The hash of the subtree that holds this leaf alone.
+    /// Returns the hash of the subtree that holds only this leaf.
     pub fn hash(&self) -> Digest {
         let [hash] = hash(&LEAF, [self.halves()]);
         hash
@@ -116,7 +116,7 @@ impl Leaf {
     }
 }
 
-/// A subtree, as far as its parent must know it.
+/// The part of a subtree that its parent needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Subtree {
     /// A subtree without leaves.
@@ -129,7 +129,7 @@ pub enum Subtree {
 }
 
 impl Subtree {
-    /// The parent of two siblings: a lone leaf moves up, everything else is joined.
+    /// Returns the parent of two siblings: a lone leaf moves up, everything else is joined.
     pub fn parent(left: Subtree, right: Subtree) -> Subtree {
         match (left, right) {
             (Subtree::Empty, Subtree::Empty) => Subtree::Empty,
@@ -151,14 +151,14 @@ impl Subtree {
         }
     }
 
-    /// The subtree over neighbours at one depth, which are a power of two in number. Overwrites them.
+    /// Returns the subtree over neighbours at one depth, whose number is a power of two. Overwrites them.
     pub fn fold(neighbours: &mut [Subtree]) -> Subtree {
         debug_assert!(neighbours.len().is_power_of_two(), "each has a sibling, and so have their parents");
         let mut len = neighbours.len();
         while len >= 4 {
             for i in (0..len).step_by(4) {
                 let [a, b, c, d] = std::array::from_fn(|at| &neighbours[i + at]);
-                // Written hash by hash: a copy of a whole subtree stalls whoever reads its hash next.
+                // Written hash by hash: after a copy of the whole subtree, the next read of its hash stalls.
                 if let Some([first, second]) = Self::two_joins([a, b, c, d]) {
                     neighbours[i / 2] = Subtree::Inner(first);
                     neighbours[i / 2 + 1] = Subtree::Inner(second);

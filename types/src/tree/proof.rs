@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Leaf, Subtree, subtree};
 use crate::{bounded::BoundedVec, digest::Digest, limits, state::Path};
 
-/// A subtree beside a range, on the way from the root to one of its ends. Empty ones are left out.
+/// A subtree adjacent to a range, on the path from the root to one of its ends. Empty ones are omitted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sibling {
     /// The bit that separates it from the range's end.
@@ -39,13 +39,13 @@ pub enum StateRangeError {
     /// Paths descend, repeat or leave the range, or its ends are swapped.
     #[error("rows are out of order, repeated or outside of their range")]
     BadOrder,
-    /// Siblings are out of order, on the wrong side, or stand in for another path.
+    /// Siblings are out of order, on the wrong side, or belong to another path.
     #[error("a sibling of the range proof is out of place")]
     BadSibling,
-    /// Rows and siblings do not give the expected root: a row is missing, surplus or altered.
+    /// Rows and siblings do not yield the expected root: a row is missing, surplus or altered.
     #[error("rows and range proof give the state root {found}, certified is {expected}")]
     WrongRoot {
-        /// The root that leaves and siblings give.
+        /// The root computed from leaves and siblings.
         found: Digest,
         /// The root in the certified header.
         expected: Digest,
@@ -86,13 +86,13 @@ impl StateRangeProof {
         if found == root { Ok(()) } else { Err(StateRangeError::WrongRoot { found, expected: root }) }
     }
 
-    /// Checks that every sibling stands where a proof of this range can have one. A caller that lacks the leaves can check no
-    /// more. If it finds a fault here, no leaves would repair the proof.
+    /// Checks that every sibling is at a place where a proof of this range can have one. A caller that lacks the leaves
+    /// can check no more. If this check fails, no leaves can make the proof valid.
     pub fn check_places(&self, first: Path, last: Path) -> Result<(), StateRangeError> {
         self.fold(first, last, |_, _| Subtree::Empty).map(|_| ())
     }
 
-    /// The root that siblings and leaves give.
+    /// Returns the root computed from siblings and leaves.
     fn fold(
         &self,
         first: Path,
@@ -119,8 +119,8 @@ struct Fold<'a, F> {
 }
 
 impl<F: FnMut(&Path, usize) -> Subtree> Fold<'_, F> {
-    /// The subtree at `depth` below the first bits of `prefix`, which are those of `first` (`at_first`), of `last` (`at_last`)
-    /// or of both.
+    /// Returns the subtree at `depth` below the first bits of `prefix`, which are those of `first` (`at_first`), of
+    /// `last` (`at_last`) or of both.
     fn node(
         &mut self,
         prefix: Path,
@@ -152,7 +152,7 @@ impl<F: FnMut(&Path, usize) -> Subtree> Fold<'_, F> {
     }
 }
 
-/// The subtree that leaves the way to `end` at bit `depth`.
+/// Takes the sibling that branches off the path to `end` at bit `depth`.
 fn take(siblings: &mut &[Sibling], depth: usize, end: &Path) -> Result<Subtree, StateRangeError> {
     let Some((sibling, rest)) =
         siblings.split_first().filter(|(sibling, _)| usize::from(sibling.depth) == depth)

@@ -1,4 +1,4 @@
-//! Leaves, joins and folds beside the definition.
+//! Compares leaves, joins and folds with the definition.
 
 use proptest::{collection::vec, prelude::*};
 
@@ -16,7 +16,7 @@ fn defined(leaves: &[Leaf], depth: usize) -> Subtree {
     }
 }
 
-/// Sorted leaves that agree in their first `depth` bits, many of them in more: as keys ground by an attacker would.
+/// Sorted leaves that agree in their first `depth` bits, and many of them in more, like keys ground by an attacker.
 fn leaves() -> impl Strategy<Value = (Vec<Leaf>, usize)> {
     let path = (any::<[u8; 32]>(), 0usize..=256);
     (any::<[u8; 32]>(), 0usize..=255, vec((path, any::<u8>()), 0..60)).prop_map(|(common, depth, leaves)| {

@@ -48,13 +48,13 @@ impl Case {
         CommitStatement::new(view, self.info.digest())
     }
 
-    /// One more signature, of this validator in this view.
+    /// Adds a signature of this validator in this view.
     fn sign(&mut self, index: u16, view: u64) {
         let signature = self.statement(view).sign(&self.keys[usize::from(index)]);
         self.signatures.push((index, signature));
     }
 
-    /// Another signature in this place of the list.
+    /// Replaces the signature at this place of the list.
     fn forge(&mut self, place: usize, signature: Signature) {
         self.signatures[place].1 = signature;
     }
@@ -68,7 +68,7 @@ impl Case {
     }
 }
 
-/// The name of what it is refused for.
+/// Returns the name of the error.
 fn name(error: &CertificateError) -> &'static str {
     match error {
         CertificateError::WrongEpoch { .. } => "epoch",
@@ -81,7 +81,7 @@ fn name(error: &CertificateError) -> &'static str {
 
 type Change = fn(&mut Case);
 
-/// Signers, what is changed then, and the name of the refusal.
+/// Case name, signers, the change after signing, and the name of the refusal.
 const REFUSED: &[(&str, &[u16], Change, &str)] = &[
     // Too few.
     ("nobody signed", &[], |_| {}, "quorum"),
@@ -221,7 +221,7 @@ const REFUSED: &[(&str, &[u16], Change, &str)] = &[
         |case| case.view = VIEW.swap_bytes(),
         "signature",
     ),
-    // Another statement than what was signed.
+    // Another statement than the signed one.
     ("another batch", &[0, 1, 2, 4, 6], |case| case.info.number = BatchNumber::new(41), "signature"),
     ("another ledger", &[0, 1, 2, 4, 6], |case| case.info.accumulator_root = digest(9), "signature"),
     ("another state", &[0, 1, 2, 4, 6], |case| case.info.state_root = digest(9), "signature"),
@@ -253,7 +253,7 @@ const REFUSED: &[(&str, &[u16], Change, &str)] = &[
         },
         "signature",
     ),
-    // Not this statement's form.
+    // Another form than this statement's.
     (
         "the info's digest was signed, as before there were views",
         &[0, 1, 2, 4, 6],
@@ -276,7 +276,7 @@ const REFUSED: &[(&str, &[u16], Change, &str)] = &[
     ("zeros for a signature", &[0, 1, 2, 4, 6], |case| case.forge(2, Signature([0; 64])), "signature"),
     ("ones for a signature", &[0, 1, 2, 4, 6], |case| case.forge(2, Signature([0xff; 64])), "signature"),
     ("one bit of a signature", &[0, 1, 2, 4, 6], |case| case.signatures[4].1.0[63] ^= 1, "signature"),
-    // Sets that promise nothing.
+    // Sets without guarantees.
     ("a set that may fail wholly", &[], |case| case.set.failures = failures(7, 0), "set"),
     ("a set of which half may fail", &[0, 1, 2], |case| case.set.failures = failures(4, 0), "set"),
     ("a set too small for its liars", &[0, 1, 2, 3, 4], |case| case.set.failures = failures(2, 3), "set"),

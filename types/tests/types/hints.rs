@@ -1,5 +1,5 @@
-//! Goal: hints survive a round trip, whatever their keys are made of. Bytes of a stranger never make the decoder panic or exceed
-//! its limit.
+//! Goal: hints survive a round trip, whatever their keys are made of. Untrusted bytes never make the decoder panic or
+//! exceed its limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ fn context(calls: &[Call]) -> HintContext {
     HintContext::new(Address::repeat_byte(0xfe), calls.iter().map(Call::parts))
 }
 
-/// One of few addresses, so that the same one is sender here and key there.
+/// One of few addresses, so that the same one is sometimes a sender and sometimes a key.
 fn address() -> impl Strategy<Value = Address> {
     prop_oneof![3 => (1..40u8).prop_map(Address::repeat_byte), 1 => any::<[u8; 20]>().prop_map(Address::from)]
 }
@@ -55,7 +55,7 @@ fn call() -> impl Strategy<Value = Call> {
     )
 }
 
-/// A slot, and what was hashed for it: a plain word, or a field of a mapping's entry, up to four deep.
+/// A slot with its preimages: a plain word, or a field of a mapping's entry, up to four deep.
 fn slot() -> impl Strategy<Value = (B256, Vec<Preimage>)> {
     (word(), vec(word(), 0..5), 0..20u64, any::<bool>()).prop_map(|(root, keys, field, slot_first)| {
         let mut preimages = Vec::new();
@@ -99,7 +99,7 @@ fn conflicts(transactions: usize) -> Conflicts {
     }
 }
 
-/// Of some keys the row before the batch: few codes, which come again, and numbers of all lengths.
+/// The rows of some keys before the batch: few codes, which repeat, and numbers of all lengths.
 fn before(keys: &BTreeSet<StateKey>, seed: u64) -> Vec<RowBefore> {
     let draw = |key: &StateKey| keccak256(format!("{seed} {key:?}"));
     let row = |key: &StateKey| {
@@ -230,7 +230,7 @@ proptest! {
     }
 }
 
-/// Goal: what a mapping's entry costs is a few bytes, since that is the point of the format.
+/// Goal: a mapping's entry costs only a few bytes, which is the purpose of the format.
 #[test]
 fn entries_of_mappings_cost_bytes_not_words() {
     let token = Address::repeat_byte(0xaa);
@@ -256,14 +256,14 @@ fn versions_and_sections_of_the_future_are_told_apart() {
     let most = keys_max(0);
     assert!(decode(&[2], &context, most).unwrap_err().to_string().contains("version"));
     assert!(decode(&[], &context, most).is_err());
-    // Decoding passes over an unknown section, and accepts an empty list of sections.
+    // Decoding skips an unknown section, and accepts an empty list of sections.
     for bytes in [&[1][..], &[1, 9, 2, 0xff, 0xff]] {
         let decoded = decode(bytes, &context, most).unwrap();
         assert_eq!(decoded.hints.keys().count(), 1, "the fee recipient");
     }
 }
 
-/// Goal: a stranger's values are of exactly the keys, and refused where they cannot be.
+/// Goal: untrusted values must match exactly the keys, and are refused otherwise.
 #[test]
 fn values_that_do_not_fit_the_keys_are_refused() {
     let context = context(&[]);
@@ -284,7 +284,7 @@ fn values_that_do_not_fit_the_keys_are_refused() {
     }
 }
 
-/// Every form of a key once, and with it rows before the batch; pinned by the vectors.
+/// Every form of a key once, with and without rows before the batch; the vectors pin both.
 pub(crate) fn sample() -> [Vec<u8>; 2] {
     let [sender, token, pool] = [0x11, 0x22, 0x33].map(Address::repeat_byte);
     let number = |number: u64| B256::from(U256::from(number));

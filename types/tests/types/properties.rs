@@ -13,7 +13,7 @@ use slipstream_types::{
     tree::{Leaf, Sibling, SiblingNode, StateRangeError, StateRangeProof, Subtree, root, subtree},
 };
 
-/// Decoding succeeds for the one encoding only: whatever else decodes must be another value.
+/// Decoding succeeds only for the one encoding: other bytes that decode must give another value.
 fn canonical<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T, flip: (usize, u8)) {
     let bytes = codec::encode("value", value).unwrap();
     assert_eq!(&codec::decode::<T>("value", &bytes, bytes.len()).unwrap(), value);
@@ -54,7 +54,7 @@ proptest! {
         let mut bytes = Blob::compress(BlobKind::Body, &content).unwrap().into_bytes();
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
-        // LZ4 has several encodings of one content; what counts is that other content is never accepted.
+        // LZ4 has several encodings of one content; it matters only that other content is never accepted.
         if let Ok(found) = Blob::from_bytes(bytes).unwrap().content(BlobKind::Body) {
             prop_assert_eq!(found == content, content_digest(BlobKind::Body, &found) == digest);
         }
@@ -162,7 +162,7 @@ proptest! {
             let right = [&proof.right[..], &removed].concat();
             let wrong = StateRangeProof { left: proof.left.clone(), right: BoundedVec::new(right).unwrap() };
             prop_assert!(wrong.verify(top, first, last, &inside).is_err());
-            // Out of its place whatever the leaves are: twice, and on the side where no bit of the end lets it stand.
+            // Out of place whatever the leaves are: repeated, and on the side where the end's bits allow no sibling.
             let left = [&proof.left[..], &removed].concat();
             let twice = StateRangeProof { left: BoundedVec::new(left).unwrap(), right: proof.right.clone() };
             let can_stand = !last.bit(removed[0].depth.into()) && matches!(removed[0].node, SiblingNode::Inner(_));
@@ -186,7 +186,7 @@ proptest! {
     }
 }
 
-/// Paths that often share long prefixes, as keys ground by an attacker would.
+/// Paths that often share long prefixes, like keys ground by an attacker.
 fn any_path() -> impl Strategy<Value = Path> {
     (0..4u8, 0..4u8, any::<u8>(), 0..3u8).prop_map(|(a, b, c, shape)| {
         let mut path = [0; 32];
@@ -199,7 +199,7 @@ fn any_path() -> impl Strategy<Value = Path> {
     })
 }
 
-/// The proof by its definition: every non-empty subtree beside the way to an end.
+/// The proof by its definition: every non-empty subtree adjacent to the path to an end.
 fn prove_range(leaves: &[Leaf], first: Path, last: Path) -> StateRangeProof {
     let side = |end: Path, left: bool| {
         let siblings = (0..256).filter_map(|depth| {

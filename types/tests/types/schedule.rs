@@ -1,5 +1,5 @@
-//! Goal: the rules of a batch follow from its number and time alone, and change exactly where the schedule says. Two schedules that differ
-//! up to a batch give it different ids.
+//! Goal: the rules of a batch follow from its number and time alone, and change exactly where the schedule says. Two
+//! schedules that differ before a batch give it different ids.
 
 use slipstream_types::{
     BatchNumber, ChainConfig, Rules, RulesId, Schedule, ScheduledFork,
@@ -24,7 +24,7 @@ fn osaka(at: Activation) -> ScheduledFork {
     ScheduledFork::evm("osaka", at, Fork::Osaka)
 }
 
-/// Goal: a new chain has prices at which MODEXP does not halt it. A genesis that says another fork keeps it.
+/// Goal: a new chain has prices at which MODEXP does not halt it. A genesis that names another fork keeps it.
 #[test]
 fn a_chain_that_says_no_fork_has_osaka() {
     let mut file = serde_json::json!({ "chain_id": 1, "gas_limit": 21_000, "base_fee_wei": 0 });
@@ -131,7 +131,7 @@ fn what_is_no_schedule_is_refused_by_name() {
     assert!(Forks::new(many(FORKS_MAX + 1)).is_err());
 }
 
-/// Goal: the schedule stays out of the genesis: out of its bytes and its file.
+/// Goal: the schedule is neither in the genesis' bytes nor in its file.
 #[test]
 fn a_schedule_changes_no_identity() {
     let (with, without) = (chain(vec![osaka(BATCH)]), chain(Vec::new()));

@@ -104,8 +104,8 @@ fn a_genesis_file_reads_back() {
     assert!("12".parse::<Waypoint>().is_err() && "x:0x00".parse::<Waypoint>().is_err());
 }
 
-/// Goal: a chain that admits unprotected transactions says so behind all that others say, and others say what they always said: the vectors
-/// above pin that.
+/// Goal: a chain that admits unprotected transactions says so after all other bytes, and other chains' bytes are
+/// unchanged: the vectors above pin them.
 #[test]
 fn unprotected_transactions_are_part_of_the_identity() {
     let plain = genesis();
@@ -121,10 +121,10 @@ fn unprotected_transactions_are_part_of_the_identity() {
     let lax_text = serde_json::to_string(&lax).unwrap();
     assert_eq!(lax_text, text.strip_suffix('}').unwrap().to_owned() + ",\"unprotected_transactions\":true}");
     assert_eq!(serde_json::from_str::<Genesis>(&lax_text).unwrap(), lax);
-    // A file may say what holds anyway, and is the same chain.
+    // A file may state the default explicitly, and is the same chain.
     assert_eq!(serde_json::from_str::<Genesis>(&lax_text.replace(":true}", ":false}")).unwrap(), plain);
 
-    // No second content of either, and nothing behind them.
+    // Neither has a second content, nor further bytes.
     let twice = [&content[..], &[1, 1]].concat();
     for refused in [&with_false[..], &with_two, &twice, &content[..content.len() - 1], &[1], &[]] {
         let error = Genesis::decode(refused).unwrap_err().to_string();
@@ -133,7 +133,8 @@ fn unprotected_transactions_are_part_of_the_identity() {
     assert!(bcs::from_bytes::<Genesis>(&with_true).is_err(), "only `decode` knows the byte");
 }
 
-/// Goal: the flag stands beside `chain`, not in it: whoever writes it there is told, and gets no strict chain.
+/// Goal: the flag belongs beside `chain`, not inside: a file that has it inside is refused instead of giving a strict
+/// chain.
 #[test]
 fn unprotected_transactions_stand_beside_the_chain() {
     let mut file = serde_json::to_value(genesis()).unwrap();
@@ -142,7 +143,7 @@ fn unprotected_transactions_stand_beside_the_chain() {
     assert!(refused.contains("unknown field `unprotected_transactions`"), "{refused}");
 }
 
-/// Goal: a genesis whose chain could not go on as Ethereum does is refused, and the account that is to blame is named.
+/// Goal: a genesis whose chain could not behave like Ethereum is refused, and the error names the account at fault.
 #[test]
 fn a_genesis_that_breaks_a_rule_is_refused() {
     let refuse = |change: &dyn Fn(&mut Genesis), text: &str| {
@@ -178,7 +179,7 @@ fn a_genesis_file_may_leave_the_gas_cap_out() {
     assert_eq!(serde_json::from_value::<Genesis>(file).unwrap(), genesis());
 }
 
-/// Goal: signatures go by positions; each validator has its own, and nobody else has one.
+/// Goal: each validator has its own position, by which signatures are indexed, and other keys have none.
 #[test]
 fn a_set_knows_the_position_of_each_validator() {
     let (keys, stranger) = (keys(5), SecretKey::from_seed([9; 32]));
