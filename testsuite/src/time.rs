@@ -1,6 +1,6 @@
 //! Times as people write them, and the time of day.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Parses 30s, 500ms, 5m, 1.5h, or a number of seconds.
 ///
@@ -34,10 +34,7 @@ pub fn now_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "processes of several machines agree on a start by their time of day"
-)]
+#[allow(clippy::disallowed_methods, reason = "ages of batches count from their times of day")]
 fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -45,20 +42,6 @@ fn since_1970() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: a process that begins before the common start and one that begins after it agree on when something is due.
-    #[tokio::test]
-    async fn a_start_is_the_same_for_who_is_early_and_who_is_late() {
-        let (begun, second) = (Instant::now(), Duration::from_secs);
-        let early = StartClock::seen(second(100), second(90), begun);
-        let late = StartClock::seen(second(100), second(130), begun);
-        assert_eq!(early.passed_at(begun + second(9)), None);
-        assert_eq!(early.passed_at(begun + second(15)), Some(second(5)));
-        assert_eq!(late.passed_at(begun + second(15)), Some(second(45)));
-        // A moment in the past is not waited for.
-        late.wait_until(second(20)).await;
-        assert!(begun.elapsed() < second(10));
-    }
 
     #[test]
     fn durations() {

@@ -10,7 +10,6 @@ use super::{
     *,
 };
 
-const KINDS: [CodecKind; 3] = CodecKind::ALL;
 const BODY: usize = 120_000;
 
 fn second() -> Duration {
@@ -21,7 +20,7 @@ fn second() -> Duration {
 /// ask.
 #[test]
 fn a_batch_goes_down_a_line_of_nodes() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::line(Chain::new(&[BODY]), 4).connect();
         let begun = rig.now;
         rig.publish(0, 1, kind, 0);
@@ -109,7 +108,7 @@ fn a_relay_does_not_wait_for_the_whole() {
 /// little twice.
 #[test]
 fn a_graph_is_covered_within_the_cap() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::graph(Chain::new(&[BODY, 1_000, BODY]), 30, 4).connect();
         for number in 1..=3 {
             rig.publish(0, number, kind, 0);
@@ -154,7 +153,7 @@ fn a_node_that_applies_deltas_receives_no_body() {
 /// deadline.
 #[test]
 fn half_of_the_nodes_may_die() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::graph(Chain::new(&[BODY]), 40, 6).connect();
         rig.publish(0, 1, kind, 0);
         rig.run_for(LATENCY + LATENCY / 2);
@@ -168,7 +167,7 @@ fn half_of_the_nodes_may_die() {
 /// Goal: lost messages are asked for again.
 #[test]
 fn what_is_lost_is_repaired() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::line(Chain::new(&[BODY]), 3).connect();
         let mut sent = 0;
         rig.change = Box::new(move |_, _, message| {
@@ -186,7 +185,7 @@ fn what_is_lost_is_repaired() {
 /// Goal: a sender of forged chunks keeps nobody from the batch. Only the forger may be cut off, and its relays stay.
 #[test]
 fn a_forger_harms_nobody() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::graph(Chain::new(&[BODY]), 12, 4).connect();
         rig.change = Box::new(|from, _, message| {
             if from != 5 || message.first() != Some(&1) {
@@ -209,7 +208,7 @@ fn a_forger_harms_nobody() {
 /// Goal: a forged chunk is noticed with any codec, and blamed on its sender.
 #[test]
 fn a_forged_chunk_is_its_senders() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::line(Chain::new(&[BODY]), 2).connect();
         rig.change = Box::new(|_, _, message| {
             let mut message = message.to_vec();
@@ -271,7 +270,7 @@ fn what_is_not_signed_goes_nowhere() {
 /// honest validator's plan brings the batch.
 #[test]
 fn a_false_payload_is_its_signers() {
-    for kind in KINDS {
+    for &kind in CodecKind::ALL {
         let mut rig = Rig::line(Chain::new(&[BODY]), 4).connect();
         let (announced, sources) =
             rig.chain.published(1, kind, Chain::new(&[BODY, BODY]).body(2).as_bytes(), 3);

@@ -220,8 +220,9 @@ impl RefusedCounts {
         self.0[reason as usize - 1].fetch_add(count, Relaxed);
     }
 
-    pub(crate) fn all(&self) -> [(Refused, u64); Refused::ALL.len()] {
-        Refused::ALL.map(|reason| (reason, self.0[reason as usize - 1].load(Relaxed)))
+    pub(crate) fn all(&self) -> Vec<(Refused, u64)> {
+        let count = |reason: Refused| self.0[reason as usize - 1].load(Relaxed);
+        Refused::ALL.iter().map(|&reason| (reason, count(reason))).collect()
     }
 }
 

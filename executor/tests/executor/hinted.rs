@@ -42,7 +42,7 @@ enum Given {
     Largest,
 }
 
-const ALL: &'static [Given] = <Given as strum::VariantArray>::VARIANTS;
+const ALL: &[Given] = <Given as strum::VariantArray>::VARIANTS;
 
 /// A view that counts the keys and codes that are read through it.
 #[derive(Clone)]
@@ -167,7 +167,7 @@ fn no_hints_change_a_result() {
     let mut genesis = certified_genesis();
     genesis.accounts.insert(BALANCES, GenesisAccount { nonce: 1, code, ..Default::default() });
     let proposer = store(&genesis);
-    let followers = ALL.map(|given| (given, store(&genesis)));
+    let followers: Vec<_> = ALL.iter().map(|&given| (given, store(&genesis))).collect();
     let mut previous: Option<Sealed> = None;
     for round in 0..10u64 {
         let candidates = vec![

@@ -63,7 +63,7 @@ pub(super) fn is_blobs(column: Column) -> bool {
 
 pub(super) fn columns(shape: Shape<'_>) -> impl Iterator<Item = ColumnFamilyDescriptor> {
     Column::ALL
-        .into_iter()
+        .iter()
         .map(move |column| ColumnFamilyDescriptor::new(column.name(), column_options(*column, &shape)))
 }
 

@@ -118,7 +118,7 @@ impl Stages {
                 bytes: meter.bytes_total,
             }
         };
-        Stage::ALL.map(status).to_vec()
+        Stage::ALL.iter().copied().map(status).collect()
     }
 
     fn decay(&mut self, now: Instant) {

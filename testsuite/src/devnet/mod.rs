@@ -44,7 +44,6 @@ pub use self::{
 };
 pub(crate) use self::{
     grow::Newcomer,
-    node::clear,
     seats::{dials, seat},
 };
 use crate::{

@@ -318,7 +318,7 @@ impl Node {
 }
 
 /// Removes the contents of a directory, if it exists.
-pub(crate) fn clear(dir: &Path) -> Result<()> {
+fn clear(dir: &Path) -> Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(|| format!("cannot read {}", dir.display()))?,

@@ -1,10 +1,7 @@
 //! [`notes`]: where a valid scenario may not mean what its author intended.
 
 use super::{
-    engine::{
-        CURRENT,
-        setup::{BEFORE, programs_of},
-    },
+    engine::setup::{BEFORE, CURRENT, programs_of},
     model::Scenario,
     names::Names,
     plan::of_fault,

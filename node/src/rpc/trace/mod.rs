@@ -23,6 +23,7 @@ use super::{
     batches::Batch,
     call::CallLimit,
     errors::RpcError,
+    lanes::Lane,
     params::{Hash, Number},
     table::{Asker, Table},
 };

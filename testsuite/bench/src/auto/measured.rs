@@ -155,7 +155,8 @@ impl Measured {
             (None, Some(Run::Stuck)) => "stuck".to_owned(),
             (None, _) => "-".to_owned(),
         };
-        let ways: Vec<String> = Way::ALL.map(|way| format!("{} {:>6}", way.name(), seconds(way))).into();
+        let ways: Vec<String> =
+            Way::ALL.iter().map(|&way| format!("{} {:>6}", way.name(), seconds(way))).collect();
         let regret = self.regret().map(|ratios| Figure::new("regret", "ratio", ratios).value());
         let is_more = self.seconds(Way::Auto).is_none();
         let regret = regret.map_or("-".to_owned(), |regret| {

@@ -30,7 +30,7 @@ struct Row {
 pub(super) fn figures(seeds: u64, progress: Progress) -> Result<Vec<Figure>> {
     let mut rows = Vec::new();
     for (size, bytes) in SIZES {
-        for codec in [None].into_iter().chain(CodecKind::ALL.map(Some)) {
+        for codec in [None].into_iter().chain(CodecKind::ALL.iter().copied().map(Some)) {
             rows.push(Row::measure(codec, (size, bytes), seeds, progress)?);
         }
     }

@@ -17,11 +17,12 @@ use tokio::task::JoinSet;
 use super::{
     LOOK, Stage,
     act::{command, text},
+    free::stays_free,
     nodes::first_that_answers,
 };
 use crate::{
     rpc::Rpc,
-    scenario::{export::stays_free, names::Place, plan::plan},
+    scenario::{names::Place, plan::plan},
 };
 
 /// The file of the owner's key, in the devnet's directory.

@@ -23,6 +23,7 @@ mod clock;
 mod curves;
 mod disk;
 mod flip;
+mod free;
 mod harm;
 mod held;
 mod joins;

@@ -26,7 +26,7 @@ pub(super) fn among(at: &At, name: &str) -> Checked {
     if PeerLie::of_attack(name).is_some() {
         return Ok(());
     }
-    let servers = PeerLie::ALL.map(PeerLie::of_program);
+    let servers = PeerLie::ALL.iter().copied().map(PeerLie::of_program).collect::<Vec<_>>();
     let all = servers.join(", ");
     Err(at.wrong(match attacks::known(name) {
         Ok(()) => format!(

@@ -107,7 +107,7 @@ impl Outcome {
     pub(super) fn ratio(&self, quiet: &Quiet) -> f64 {
         let p99 = |user: User| quantile(&self.waits[user as usize], 0.99);
         let ratio = |user| Some(p99(user)? / quiet.quantile(user, 0.99)?.max(f64::MIN_POSITIVE));
-        User::ALL.iter().copied().filter_map(ratio).fold(0.0, f64::max)
+        User::ALL.into_iter().filter_map(ratio).fold(0.0, f64::max)
     }
 
     fn figures(&self, quiet: &Quiet) -> Vec<Figure> {
@@ -118,7 +118,7 @@ impl Outcome {
         add("p99_ratio", "ratio", self.ratio(quiet));
         add("memory_mib", "MiB", self.memory_mib);
         add("survived", "1", f64::from(u8::from(self.survived())));
-        for &user in User::ALL {
+        for user in User::ALL {
             for (name, share) in SHARES {
                 if let Some(value) = quantile(&self.waits[user as usize], share) {
                     add(&format!("{}_{name}_ms", user.name()), "ms", value);
@@ -184,7 +184,7 @@ impl Summary {
     /// Returns all figures; the headline ones first, under the names of their targets.
     pub fn report(&self) -> Report {
         let mut figures = self.headlines();
-        for &user in User::ALL {
+        for user in User::ALL {
             for (name, share) in SHARES {
                 if let Some(value) = self.quiet.quantile(user, share) {
                     figures.push(Figure::new(format!("quiet.{}_{name}_ms", user.name()), "ms", vec![value]));

@@ -63,7 +63,7 @@ impl Waits {
 }
 
 /// An honest user that waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::VariantArray, strum::IntoStaticStr)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::EnumCount, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(super) enum User {
     /// From the scheduled time of a transfer to its receipt.
@@ -75,7 +75,8 @@ pub(super) enum User {
 }
 
 impl User {
-    pub(super) const ALL: &'static [User] = <User as strum::VariantArray>::VARIANTS;
+    pub(super) const ALL: [User; <User as strum::EnumCount>::COUNT] =
+        [User::Wallet, User::Reader, User::Follower];
 
     pub(super) fn name(self) -> &'static str {
         self.into()
