@@ -21,14 +21,6 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text} is no time"))
 }
 
-/// Formats milliseconds for [`duration`].
-pub(crate) fn short(ms: u64) -> String {
-    match ms % 1_000 {
-        0 => format!("{}s", ms / 1_000),
-        _ => format!("{ms}ms"),
-    }
-}
-
 /// Milliseconds since 1970 by this machine's clock: for ages of batches, whose times are of day.
 pub fn now_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
@@ -49,7 +41,6 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!([short(65_000), short(1_500)], ["65s", "1500ms"]);
         assert!(duration("-1s").is_err() && duration("s").is_err() && duration("1d").is_err());
     }
 }

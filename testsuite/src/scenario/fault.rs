@@ -158,19 +158,6 @@ pub enum Lie {
     EmptyBatches,
 }
 
-/// The lies of the program that replaces a validator.
-pub(crate) const PROGRAM_LIES: [&str; 9] = [
-    "double-vote",
-    "wrong-root",
-    "garbage",
-    "split-votes",
-    "complaints",
-    "hidden-prepares",
-    "invented-prepares",
-    "anything",
-    "empty-batches",
-];
-
 impl Lie {
     /// The lies that leave evidence, by their names in the file.
     pub(super) const CONVICTS: &str = "`twin`, `old_state`, `double_vote` and `anything`";
@@ -366,24 +353,6 @@ fn once() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: an order can name each lie of the program.
-    #[test]
-    fn lies_of_the_program_are_listed() {
-        let lies = [
-            Lie::DoubleVote,
-            Lie::WrongRoot,
-            Lie::Garbage,
-            Lie::SplitVotes,
-            Lie::Complaints,
-            Lie::HiddenPrepares,
-            Lie::InventedPrepares,
-            Lie::Anything,
-            Lie::EmptyBatches,
-        ];
-        assert_eq!(lies.map(|lie| lie.of_program().unwrap_or_default()), PROGRAM_LIES);
-        assert_eq!(Lie::OldState.of_program(), None);
-    }
 
     /// Goal: an error names the lies that leave evidence, and no others.
     #[test]

@@ -73,11 +73,11 @@ impl Measured {
     /// that the others are cut off early. In later rounds the order rotates.
     pub(super) fn turns(&self, round: usize) -> Vec<Way> {
         if round == 0 {
-            let mut turns = Way::ALL;
+            let mut turns = Way::ALL.to_vec();
             if matches!(self.situation.start, Start::Stopped(_)) {
                 turns[..Way::PINNED.len()].rotate_left(1);
             }
-            return turns.into();
+            return turns;
         }
         let best = self.best().map_or(f64::INFINITY, |(_, seconds)| seconds);
         let contends = |way: &Way| {

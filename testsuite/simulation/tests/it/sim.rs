@@ -70,7 +70,7 @@ fn missed(planted: Planted, seeds: std::ops::Range<u64>) -> Option<String> {
 /// Goal: for each defence, the oracles detect its absence.
 #[test]
 fn a_missing_defence_is_noticed() {
-    let unnoticed = crate::unnoticed(Planted::ALL, MISSED_AT, missed);
+    let unnoticed = crate::unnoticed(Planted::ALL.iter().copied(), MISSED_AT, missed);
     assert!(unnoticed.is_empty(), "no run fails without {unnoticed:?}");
 }
 

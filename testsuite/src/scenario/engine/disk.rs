@@ -4,17 +4,13 @@ use std::{
     ffi::CString,
     fs::{self, File},
     io::{ErrorKind, Write},
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, ensure};
-use rustix::{
-    fs::statvfs,
-    mount::{MountFlags, UnmountFlags, mount, unmount},
-};
+use anyhow::{Context, Result};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::{devnet::files::FILLER, leftovers, scenario::DISK_MIB_MAX};
+use crate::{devnet::files::FILLER, leftovers};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
@@ -60,30 +56,6 @@ impl SmallDisk {
     pub(super) fn free(&self) -> Result<()> {
         free(&self.0)
     }
-}
-
-/// Checks that a directory is a separate small file system: the only kind that may be filled.
-///
-/// # Errors
-/// If it is not, or cannot be read.
-pub(crate) fn check_small(at: &Path) -> Result<()> {
-    let device = |path: &Path| -> Result<u64> {
-        Ok(fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.dev())
-    };
-    let parent = at.parent().with_context(|| format!("{} is no disk of a node", at.display()))?;
-    ensure!(
-        device(at)? != device(parent)?,
-        "{} is no disk of its own, and filling it would fill the machine's: mount one there of the scenario's `disk_mib`",
-        at.display()
-    );
-    let found = statvfs(at).with_context(|| format!("cannot look at the disk {}", at.display()))?;
-    let mib = found.f_blocks.saturating_mul(found.f_frsize) >> 20;
-    ensure!(
-        mib <= DISK_MIB_MAX,
-        "the disk {} has {mib} MiB, and one that is to be filled {DISK_MIB_MAX} at most",
-        at.display()
-    );
-    Ok(())
 }
 
 /// Writes into a directory until its disk is full.
@@ -139,7 +111,6 @@ mod tests {
             Err(error) => return leftovers::skip_mounts(&format!("{error:#}")),
         };
         assert!(disk.is_at(&at) && !disk.is_at(dir.path()));
-        check_small(&at).unwrap();
         disk.fill().unwrap();
         assert!(fs::write(at.join("more"), [0; 4_096]).is_err());
         disk.free().unwrap();
@@ -147,16 +118,5 @@ mod tests {
         disk.free().unwrap();
         drop(disk);
         assert!(fs::read_dir(&at).unwrap().next().is_none());
-    }
-
-    /// Goal: the machine's own disk is never filled because a mount is missing.
-    #[test]
-    fn a_directory_of_the_machine_is_not_filled() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path().join("data");
-        assert!(check_small(&at).is_err(), "it is not there");
-        fs::create_dir(&at).unwrap();
-        let refused = check_small(&at).unwrap_err().to_string();
-        assert!(refused.contains("is no disk of its own"), "{refused}");
     }
 }

@@ -9,7 +9,6 @@ mod known;
 mod thoughts;
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +17,7 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use self::known::{Expected, Known};
+use self::known::Known;
 use super::blame::Cause;
 use crate::{devnet::Node, report::LiarOpinion, rpc::Rpc, scenario::criteria::Convictions};
 
@@ -37,8 +36,6 @@ pub(super) struct Seen {
     pub(super) convictions: Convictions,
     /// The nodes' opinions of peers that lied to them.
     pub(super) liars: Vec<LiarOpinion>,
-    /// The times at which each process of each node was first seen.
-    pub(super) starts: BTreeMap<String, Vec<u64>>,
 }
 
 /// Observes honest nodes until it is ended or dropped.
@@ -83,11 +80,6 @@ impl Watch {
         known.nodes.push((name.to_owned(), rpc));
     }
 
-    /// Returns the times at which each process of a node was first seen.
-    pub(super) fn starts(&self, name: &str) -> Vec<u64> {
-        self.known.lock().starts.get(name).cloned().unwrap_or_default()
-    }
-
     /// Registers that an event begins to affect this node: what it explains is no blame.
     pub(super) fn begin_excuse(&self, event: usize, name: &str, cause: Cause) {
         self.known.lock().excuses.begin(event, name, cause, passed_ms(self.begin));
@@ -105,19 +97,10 @@ impl Watch {
         servers.iter().for_each(|server| known.thoughts.meet(node, lie, (tag, server.as_str()), now));
     }
 
-    /// Registers that another machine gives a node peers with this lie, until the tag departs: each stranger in its
-    /// list is one.
-    pub(super) fn expect(&self, node: &str, lie: &str, tag: &str) {
-        let [node, lie, tag] = [node, lie, tag].map(str::to_owned);
-        self.known.lock().expected.push(Expected { node, lie, tag });
-    }
-
     /// Registers that the peers of this tag leave, or all of them. From now on nodes' opinions of them come from their
     /// departure.
     pub(super) fn part(&self, tag: Option<&str>) {
-        let mut known = self.known.lock();
-        known.thoughts.part(tag);
-        known.expected.retain(|it| tag.is_some_and(|tag| it.tag != tag));
+        self.known.lock().thoughts.part(tag);
     }
 
     /// Ends the observation, and returns its results.
@@ -128,8 +111,7 @@ impl Watch {
             [&known.blamed, &known.alarms, &known.unseen].map(|seen| seen.iter().cloned().collect());
         let convictions = std::mem::take(&mut known.convictions);
         let liars = std::mem::take(&mut known.thoughts).opinions();
-        let starts = std::mem::take(&mut known.starts);
-        Seen { blamed, alarms, unseen, convictions, liars, starts }
+        Seen { blamed, alarms, unseen, convictions, liars }
     }
 }
 

@@ -6,7 +6,7 @@ use slipnet::{
     report::{
         AuditFigures, CatchUp, CriterionResult, Environment, FaultMark, HarnessFigures, LatencyFigures,
         LiarOpinion, LoadSeries, NamedSeries, NodeSeries, PhaseFigures, RunReport, SearchFigures, SearchStep,
-        Series, Total, Unjudged,
+        Series, Total,
     },
 };
 
@@ -87,10 +87,6 @@ fn report() -> RunReport {
             load("read main at a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px by WebSocket"),
         ],
         searches: vec![search()],
-        unjudged: vec![Unjudged {
-            name: "convicted".into(),
-            why: "a lie of <b>validators</b> is left out".into(),
-        }],
         liars: vec![LiarOpinion {
             node: "a-node-whose-name-is-longer-than-a-telephone-is-wide-at-360-px".into(),
             liar: "0a1b2c3d4e".into(),

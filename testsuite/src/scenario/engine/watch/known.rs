@@ -3,10 +3,7 @@
 //!
 //! Each ban, proof and pause is judged once, by when it was first seen. A ban that ended and comes again is a new one.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -23,8 +20,6 @@ use crate::{
 const BLAMED_MAX: usize = 1_000;
 /// The most judged proofs that are remembered: the validators' own lists are far shorter.
 const JUDGED_MAX: usize = 10_000;
-/// The most processes of a node that are remembered: the plan has at most 500 events.
-const STARTS_MAX: usize = 1_000;
 /// The reason of a ban for which the node gives none.
 const KEPT_OUT: &str = "it keeps it out";
 
@@ -50,22 +45,6 @@ pub(super) struct Known {
     pub(super) convictions: Convictions,
     /// The opinions of lying peers.
     pub(super) thoughts: Thoughts,
-    /// Liars that another machine currently gives to nodes.
-    pub(super) expected: Vec<Expected>,
-    /// Strangers in nodes' lists of peers: the node, and the stranger's key.
-    added: BTreeSet<(String, String)>,
-    /// The times at which each process of each node was first seen.
-    pub(super) starts: BTreeMap<String, Vec<u64>>,
-    /// The start time of the process at the last look, by the node's own clock.
-    processes: BTreeMap<String, u64>,
-}
-
-/// Liars of a node that are known only from its status.
-pub(super) struct Expected {
-    pub(super) node: String,
-    pub(super) lie: String,
-    /// The tag of their source.
-    pub(super) tag: String,
 }
 
 /// One look at one node.
@@ -89,40 +68,10 @@ impl Known {
         if let Some(head) = status["head"]["number"].as_u64() {
             self.excuses.saw_head(name, head, asked_ms);
         }
-        if let Some(started) = status["process"]["started_ms"].as_u64() {
-            self.saw_process(name, started, now_ms);
-        }
-        self.look_for_liars(look, status);
         self.look_at_evidence(look, &status["consensus"]);
         self.look_at_bans(look, status);
         for peer in status["sync"]["peers"].as_array().into_iter().flatten() {
             self.look_at_pause(look, peer);
-        }
-    }
-
-    fn saw_process(&mut self, name: &str, started: u64, now_ms: u64) {
-        let is_new = self.processes.insert(name.to_owned(), started) != Some(started);
-        let starts = self.starts.entry(name.to_owned()).or_default();
-        if is_new && starts.len() < STARTS_MAX {
-            starts.push(now_ms);
-        }
-    }
-
-    /// Registers liars: new peers in a node's list that are not nodes of the scenario, while liars are expected. A liar
-    /// counts from the previous look, the earliest time at which it may have been added.
-    fn look_for_liars(&mut self, look: Look<'_>, status: &Value) {
-        // The latest source of liars.
-        let expected = self.expected.iter().rev().find(|it| it.node == look.name);
-        let peers = status["configured_peers"].as_array().into_iter().flatten();
-        for server in peers.filter_map(|peer| peer["peer"].as_str()) {
-            let id = server.split('@').next().unwrap_or_default().to_owned();
-            let is_known = self.names.contains_key(&id) || self.added.len() >= JUDGED_MAX;
-            if !is_known
-                && self.added.insert((look.name.to_owned(), id))
-                && let Some(Expected { lie, tag, .. }) = expected
-            {
-                self.thoughts.meet(look.name, lie, (tag, server), Duration::from_millis(look.since_ms));
-            }
         }
     }
 
@@ -308,38 +257,6 @@ mod tests {
         assert!(two.look(900_000, "aa", false, 0, "").is_empty(), "the ban has ended");
         assert_eq!(two.look(900_500, "aa", true, 0, "lied"), ["two banned one: lied"]);
         assert!(two.look(901_000, "aa", true, 0, "lied").is_empty(), "it was told");
-    }
-
-    /// Goal: each process is recorded once, at the time at which it was first seen.
-    #[test]
-    fn processes_are_told_apart() {
-        let mut known = Known::default();
-        for (at_ms, started) in [(500, 7), (1_000, 7), (4_000, 9), (4_500, 9), (5_000, 12)] {
-            known.look("one", &json!({ "process": { "started_ms": started } }), at_ms, at_ms);
-        }
-        known.look("one", &json!({}), 5_500, 5_500);
-        assert_eq!(known.starts["one"], [500, 4_000, 5_000]);
-    }
-
-    /// Goal: liars that another machine's operator adds are registered once each, at the time of the previous look.
-    /// Unexpected peers and nodes of the scenario are not.
-    #[test]
-    fn liars_that_others_give_are_met() {
-        let mut known = Known { names: [("bb".to_owned(), "two".to_owned())].into(), ..Known::default() };
-        let page = |peers: &[&str]| {
-            let peer = |id: &&str| json!({ "peer": format!("{id}@127.64.0.1:9") });
-            json!({ "configured_peers": peers.iter().map(peer).collect::<Vec<_>>() })
-        };
-        known.look("one", &page(&["dd"]), 1_000, 1_000);
-        let [node, lie, tag] = ["one", "forged_heads", "3"].map(str::to_owned);
-        known.expected.push(Expected { node, lie, tag });
-        known.look("two", &page(&["aa"]), 1_500, 1_500);
-        let all = page(&["aa", "bb", "dd"]);
-        known.look("one", &all, 2_000, 2_000);
-        known.look("one", &all, 3_000, 3_000);
-        let opinions = std::mem::take(&mut known.thoughts).opinions();
-        let [liar] = &opinions[..] else { panic!("{opinions:?}") };
-        assert_eq!((liar.node.as_str(), liar.liar.as_str(), liar.at_ms), ("one", "aa", 1_000));
     }
 
     /// Goal: a proof of a lie is recorded by accuser and accused. It is blame unless a fault made the accused tell that
