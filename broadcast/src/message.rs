@@ -28,10 +28,20 @@ const NOTICE_BYTES_MAX: usize = 16 + 32 * NOTICE_MAX;
 
 /// A part of a batch that is spread as a payload of its own.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    strum::VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
-#[derive(strum::VariantArray)]
 pub enum Part {
     /// Its transactions: a blob of kind body.
     Body,

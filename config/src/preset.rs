@@ -1,11 +1,23 @@
 //! [`Preset`]: the settings of a kind of node, in a separate file that the operator's file overrides.
 
 use serde::{Deserialize, Serialize};
+use strum::EnumMessage as _;
 
 /// A set of values for a kind of node. Every other layer except the defaults overrides it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    strum::VariantArray,
+    strum::IntoStaticStr,
+    strum::EnumMessage,
+)]
 #[serde(rename_all = "lowercase")]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Preset {
     /// Executes, votes and certifies, on a machine of its own.
@@ -25,6 +37,16 @@ impl Preset {
     /// Returns the name in the configuration.
     pub fn name(self) -> &'static str {
         self.into()
+    }
+
+    /// Returns what such a node does, in one line.
+    pub fn summary(self) -> &'static str {
+        self.get_documentation().unwrap_or_default().trim_end_matches('.')
+    }
+
+    /// Returns whether such a node takes part in agreement.
+    pub fn is_validator(self) -> bool {
+        self.text().lines().any(|line| line == "role: validator")
     }
 
     /// Returns the preset's keys as YAML, with the reasons as comments.

@@ -77,9 +77,10 @@ pub enum ContactFailure {
 }
 
 /// A [`ContactState`] without its data, as status and metrics name it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
-#[derive(strum::VariantArray)]
 pub enum ContactKind {
     /// The peer is connected.
     Connected,

@@ -32,9 +32,9 @@ use crate::{
     Serialize,
     Deserialize,
     schemars::JsonSchema,
+    strum::VariantArray,
 )]
 #[serde(rename_all = "lowercase")]
-#[derive(strum::VariantArray)]
 pub enum Phase {
     /// It is at the head, or leaves the next batch to others in this process.
     Idle,

@@ -11,10 +11,21 @@ use crate::limits::{PAYLOAD_BYTES_MAX, PIECES_MAX, RLNC_BYTES_MAX};
 
 /// How a payload travels. In text and YAML: `gossip`, `reed_solomon`, `rlnc`.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    strum::VariantArray,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum CodecKind {
     /// Whole.

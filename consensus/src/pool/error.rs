@@ -155,9 +155,10 @@ impl PoolError {
 }
 
 /// Why a transaction was refused, as a closed set: for metrics, and with these numbers on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, strum::VariantArray, strum::IntoStaticStr,
+)]
 #[repr(u8)]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Refused {
     /// The pool has the transaction.

@@ -17,10 +17,21 @@ use crate::error::ExecuteError;
 
 /// A kind of work with its own gas speed.
 #[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, schemars::JsonSchema,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    strum::VariantArray,
+    strum::IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
-#[derive(strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Work {
     /// Opcodes that move words: stack, memory, jumps, calls.

@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use miette::{Context, Result, bail, miette};
 use slipstream_config::Preset;
 use slipstream_network::PeerTarget;
@@ -32,8 +35,8 @@ pub(super) struct InitArgs {
     #[arg(long, value_enum, conflicts_with = "preset")]
     role: Option<RoleArg>,
     /// The kind of node: its preset supplies values that the file overrides; docs/configuration.md lists them
-    #[arg(long, value_enum)]
-    preset: Option<PresetArg>,
+    #[arg(long, value_parser = presets())]
+    preset: Option<Preset>,
     /// TCP port of JSON-RPC, status and metrics, on loopback
     #[arg(long, value_name = "PORT", default_value_t = 8545)]
     api_port: u16,
@@ -62,33 +65,19 @@ enum RoleArg {
     Validator,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum PresetArg {
-    /// Executes, votes and certifies, on its own machine
-    Validator,
-    /// Follows the chain, serves peers and wallets
-    Fullnode,
-    /// Keeps all history and all states
-    Archive,
-    /// Keeps the state but no transactions, on a small machine
-    Light,
-}
-
-impl PresetArg {
-    fn preset(self) -> Preset {
-        match self {
-            PresetArg::Validator => Preset::Validator,
-            PresetArg::Fullnode => Preset::Fullnode,
-            PresetArg::Archive => Preset::Archive,
-            PresetArg::Light => Preset::Light,
-        }
-    }
+/// Parses the name of a preset; help lists them all.
+fn presets() -> impl TypedValueParser<Value = Preset> {
+    let named = |preset: &Preset| PossibleValue::new(preset.name()).help(preset.summary());
+    PossibleValuesParser::new(Preset::ALL.iter().map(named)).map(|name| {
+        let preset = Preset::ALL.iter().copied().find(|preset| preset.name() == name);
+        preset.expect("only names of presets are possible values")
+    })
 }
 
 impl InitArgs {
     fn role(&self) -> RoleArg {
         match self.preset {
-            Some(PresetArg::Validator) => RoleArg::Validator,
+            Some(preset) if preset.is_validator() => RoleArg::Validator,
             Some(_) => RoleArg::Fullnode,
             None => self.role.unwrap_or(RoleArg::Fullnode),
         }
@@ -133,7 +122,7 @@ fn render(args: &InitArgs) -> Result<String> {
         RoleArg::Validator => "validator",
     };
     // With a preset, the role and further keys come from the preset.
-    let kind = match args.preset.map(PresetArg::preset) {
+    let kind = match args.preset {
         Some(preset) => format!(
             "# What `slipstream config show --origin` shows as of the preset; what stands here is above it.\npreset: {}",
             preset.name()
@@ -189,7 +178,7 @@ fn render(args: &InitArgs) -> Result<String> {
     text.push_str("  # Where this node is reached from outside, so that others find it: [\"IP:PORT\"].\n  advertise: []\n");
     if args.preset.is_none() {
         text.push_str(
-            "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes) or snapshot.\n  mode: auto\n",
+            "\nsync:\n  # auto, replay (execute everything), delta (apply certified changes), range_delta (apply one merged change)\n  # or snapshot.\n  mode: auto\n",
         );
     }
     let api = SocketAddr::from((Ipv4Addr::LOCALHOST, args.api_port));

@@ -4,9 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The lie of peers that a fault gives to nodes. They get true data from an honest node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
-#[derive(strum::VariantArray)]
 pub enum PeerLie {
     /// They announce a head 1,000 batches ahead, with the signatures of the true one.
     ForgedHeads,
