@@ -65,7 +65,7 @@ pub struct NodeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub waypoint: Option<Waypoint>,
-    /// The chain's [schedule of forks](#the-schedule-of-forks) (JSON). None if the rules of the genesis never change.
+    /// The chain's [schedule of forks](#the-schedule-of-forks) (JSON). Without one, the rules of the genesis never change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<PathBuf>,
     /// The node's ed25519 seed, 64 hexadecimal digits, mode 0600. Its public key is the node's identity as a peer and

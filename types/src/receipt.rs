@@ -31,7 +31,7 @@ pub struct Receipt {
     pub success: bool,
     /// Gas used by this transaction alone.
     pub gas_used: u64,
-    /// Events, in order; none if it failed.
+    /// Events, in order; empty if it failed.
     pub logs: BoundedVec<Log, { limits::LOGS_MAX }>,
 }
 

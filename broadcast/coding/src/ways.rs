@@ -97,7 +97,7 @@ pub enum PlanError {
 /// on a worker thread. The plan depends on the arguments alone.
 ///
 /// # Errors
-/// If the codec does not take that many bytes, or the parameters are out of bounds.
+/// If the payload is too long for the codec, or the parameters are out of bounds.
 pub fn encode(
     kind: CodecKind,
     payload: Arc<[u8]>,

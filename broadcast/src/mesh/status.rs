@@ -55,7 +55,7 @@ pub struct PayloadStatus {
     pub bytes: u32,
     /// Bytes of its chunks.
     pub moved: Moved,
-    /// Milliseconds from the batch's certificate to the payload's last byte; none if it is not whole, or is this node's
+    /// Milliseconds from the batch's certificate to the payload's last byte; `None` if it is not whole, or is this node's
     /// own.
     pub decoded_ms: Option<f64>,
 }

@@ -55,7 +55,7 @@ pub enum Event {
     },
     /// The reason why the node is not ready changed, appeared or disappeared.
     Blocker {
-        /// The new reason; none if the node is ready.
+        /// The new reason; `None` if the node is ready.
         blocker: Option<Blocker>,
     },
     /// A peer connected, left, or was banned.

@@ -105,7 +105,7 @@ pub struct Blocker {
     /// Whether somebody should look. Catching up ends by itself.
     pub alert: bool,
     /// Milliseconds until this node's next attempt, such as dialling a peer or asking another one; 0 during an attempt.
-    /// None if the node waits for others.
+    /// `None` if the node waits for others.
     pub retry_ms: Option<u64>,
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn raw_at(nonce: u64) -> Bytes {
     signed(transfer(nonce, 1_000_000))
 }
 
-/// A transaction with so much input that the pool keeps some forty like it in full.
+/// A transaction whose input is so long that the pool keeps some forty like it in full.
 pub(crate) fn long_raw_at(nonce: u64) -> Bytes {
     signed(TxEip1559 { gas_limit: 2_000_000, input: vec![0; 100_000].into(), ..transfer(nonce, 1_000_000) })
 }

@@ -164,9 +164,9 @@ pub struct BanStatus {
     pub by: BannedBy,
     /// The reason.
     pub reason: String,
-    /// Seconds until it ends; none if it holds until it is lifted.
+    /// Seconds until it ends; `None` if it holds until it is lifted.
     pub seconds_left: Option<u64>,
-    /// When it ends, in milliseconds since 1970 by this node's clock; none if it holds until it is lifted.
+    /// When it ends, in milliseconds since 1970 by this node's clock; `None` if it holds until it is lifted.
     pub until_ms: Option<u64>,
 }
 

@@ -47,7 +47,7 @@ pub struct ProcessStatus {
     pub threads: u64,
     /// Open files, including sockets.
     pub open_files: u64,
-    /// The system's limit on open files; none if it sets no limit.
+    /// The system's limit on open files; `None` if it sets no limit.
     pub open_files_max: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ pub struct DiskStatus {
     pub free_bytes: u64,
     /// Free bytes below which the node stops: `storage.disk_free_min_mib`. 0 means no limit.
     pub min_bytes: u64,
-    /// Files that can still be created on it; none if the file system does not count them.
+    /// Files that can still be created on it; `None` if the file system does not count them.
     #[serde(default)]
     pub free_inodes: Option<u64>,
     /// The size of the data directory; none until measured.

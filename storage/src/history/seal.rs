@@ -176,7 +176,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Reads the log's next values up to a batch; returns none if the log has a gap there.
+    /// Reads the log's next values up to a batch; returns an empty list if the log has a gap there.
     fn read(&self, sealed: BatchNumber, to: BatchNumber) -> Result<Vec<Value>, StorageError> {
         let (mut values, mut bytes, mut known): (Vec<Value>, _, _) = (Vec::new(), 0, sealed);
         self.facts.log(sealed, |key, value| {

@@ -94,7 +94,7 @@ struct Way {
 struct Load {
     /// The places of the nodes that take transactions. Commits are read from the first.
     submit: Vec<usize>,
-    /// Of `slipnet load`, without the nodes.
+    /// Arguments of `slipnet load`, without the nodes.
     arguments: Vec<String>,
 }
 

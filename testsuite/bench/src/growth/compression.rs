@@ -20,7 +20,7 @@ struct Measured<'a> {
     seconds: [Vec<f64>; 2],
 }
 
-/// Returns the figures of one kind of blob of one traffic; none if the batches lack it.
+/// Returns the figures of one kind of blob of one traffic; `None` if the batches lack it.
 pub(super) fn measure(samples: &Samples, runs: usize) -> Result<Vec<Figure>> {
     if samples.test.is_empty() {
         return Ok(Vec::new());

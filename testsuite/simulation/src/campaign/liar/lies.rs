@@ -125,7 +125,7 @@ impl Liar {
         Ok(vec![Said { to: Hearers::All, request }])
     }
 
-    /// Returns the requests with which it reacts to an honest validator's message; none if it lied about that before.
+    /// Returns the requests with which it reacts to an honest validator's message; empty if it lied about that before.
     ///
     /// # Errors
     /// If a message is too long, which none here is.

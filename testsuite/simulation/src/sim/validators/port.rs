@@ -296,7 +296,7 @@ enum Kind {
 }
 
 impl World {
-    /// Returns the delay of each copy of a message that arrives; none if it is lost.
+    /// Returns the delay of each copy of a message that arrives; empty if it is lost.
     fn fate(&self, from: usize, to: usize, protocol: Protocol, payload: &[u8]) -> Vec<Duration> {
         let weather = self.plan.weather;
         let calm = self.is_calm();
