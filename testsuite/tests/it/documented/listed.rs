@@ -181,7 +181,7 @@ pub(crate) const LISTED: &[Listed] = &[
     tested(
         "slipnet run steady-state primary-killed",
         "takes minutes",
-        "testsuite/tests/it/engine.rs",
+        "testsuite/tests/it/engine/mod.rs",
         "a_scenario_passes_and_its_twin_fails_by_name",
     ),
     tested(

@@ -25,7 +25,7 @@ pub(super) use self::{
 use super::{Effect, Engine, Job, JobId, RequestId, timers::Timer};
 use crate::{Mode, PeerStatus, SyncStatus, protocol::Request, serve, work::Worker};
 
-#[path = "../../tests/sync/chain.rs"]
+#[path = "../../../tests/sync/chain.rs"]
 #[allow(dead_code, reason = "the tests of the whole follower use the rest")]
 pub(super) mod chain;
 

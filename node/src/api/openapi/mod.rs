@@ -212,7 +212,7 @@ mod tests {
     /// Goal: the document describes exactly the paths that the node serves.
     #[test]
     fn every_route_is_described() {
-        let sources = [include_str!("mod.rs"), include_str!("operator.rs")];
+        let sources = [include_str!("../mod.rs"), include_str!("../operator.rs")];
         let routes = sources.into_iter().flat_map(|source| source.split(".route(\"").skip(1));
         let routes: BTreeSet<_> = routes.filter_map(|rest| rest.split('"').next()).collect();
         let document = document();

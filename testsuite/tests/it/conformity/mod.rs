@@ -109,7 +109,7 @@ fn transactions(account: &Account, delegate: &Account) -> Vec<Bytes> {
 /// Goal: docs/clients.md lists exactly the missing methods.
 #[test]
 fn the_document_lists_what_is_missing() {
-    let document = include_str!("../../../docs/clients.md");
+    let document = include_str!("../../../../docs/clients.md");
     let begin = "**Missing methods** of Ethereum's execution APIs:";
     let (_, rest) = document.split_once(begin).unwrap_or_else(|| panic!("docs/clients.md lacks `{begin}`"));
     let (list, _) = rest.split_once("\n*").expect("another item follows");

@@ -229,7 +229,7 @@ fn numbers_are_within_their_ranges() {
             );
             assert!(snippet.contains(&format!("{key}: {value}\n")), "{text}");
         }
-        let documented = include_str!("../../docs/configuration.md");
+        let documented = include_str!("../../../docs/configuration.md");
         let row = format!("| `{section}.{key}` | {} |", range.replace(" to ", " | "));
         assert!(documented.contains(&row), "docs/configuration.md lacks {row}");
     }
