@@ -1,5 +1,4 @@
-//! Tests of the schema, and of the texts generated from it. `UPDATE_DOCS=1 cargo test -p slipstream-config generated`
-//! writes the files.
+//! Tests of the schema, and of the texts generated from it. `./x bless` writes the files.
 
 use std::{
     fmt::Write as _,
@@ -14,7 +13,7 @@ use crate::{
     tree::{KNOWN, Tree},
 };
 
-const COMMAND: &str = "UPDATE_DOCS=1 cargo test -p slipstream-config generated";
+const COMMAND: &str = "./x bless";
 const PAGE: &str = "docs/configuration.md";
 const SCHEMA: &str = "docs/node.schema.json";
 /// Sizes of at least this are also written in MiB or KiB.
@@ -26,7 +25,7 @@ fn root(path: &str) -> PathBuf {
 
 /// Compares a file with the expected text, or writes it.
 fn compare(path: &str, wanted: &str) {
-    if std::env::var_os("UPDATE_DOCS").is_some() {
+    if std::env::var_os("SLIPSTREAM_BLESS").is_some() {
         fs::write(root(path), wanted).unwrap();
     }
     let found = fs::read_to_string(root(path)).unwrap_or_default();

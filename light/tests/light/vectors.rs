@@ -1,6 +1,5 @@
 //! Goal: answers of real nodes, of a chain whose validators changed, verify with the same values that the nodes gave
-//! without a proof. The JavaScript client is tested with the same file. `SLIPSTREAM_BLESS=1 cargo test -p
-//! slipstream-testsuite --test it light` makes it anew.
+//! without a proof. The JavaScript client is tested with the same file. `./x bless light` makes it anew.
 
 use serde::Deserialize;
 use serde_json::Value;

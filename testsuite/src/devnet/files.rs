@@ -16,7 +16,7 @@ use super::DevnetOptions;
 use crate::{
     accounts::{Account, fee_recipient, node_key},
     manifest::Role,
-    target::write_private,
+    private_file::write_private,
 };
 
 pub(crate) const GENESIS: &str = "genesis.json";

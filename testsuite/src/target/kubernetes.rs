@@ -6,10 +6,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Blueprint, Member, NAME, NODE_IMAGE, TOOLS_IMAGE, config, escaped, load, peers, sidecar, write_private,
-    write_yaml, yaml,
+    Blueprint, Member, NAME, NODE_IMAGE, TOOLS_IMAGE, config, escaped, load, peers, sidecar, write_yaml, yaml,
 };
-use crate::devnet::files;
+use crate::{devnet::files, private_file::write_private};
 
 /// The Secret of all nodes' keys.
 const SECRET: &str = "devnet-keys";

@@ -14,9 +14,7 @@ mod kubernetes;
 mod plan;
 
 use std::{
-    fs::{self, File, Permissions},
-    io::Write as _,
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -40,8 +38,6 @@ const PEERS_PORT: u16 = 7400;
 const API_PORT: u16 = 8545;
 /// The most nodes: one node, and the 64 peers that it accepts by default.
 const NODES_MAX: usize = 65;
-/// The mode of files that only their owner can read.
-const PRIVATE: u32 = 0o600;
 /// The name of the Compose project, and of the Helm release.
 const NAME: &str = "devnet";
 /// The images that packaging/container builds.
@@ -143,40 +139,10 @@ fn write_yaml(path: &Path, comment: &str, value: &Value) -> Result<()> {
     fs::write(path, comment + &text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file that only its owner can read, such as a key, even if an existing file was readable by others.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
-    let file = File::options().create(true).truncate(true).write(true).mode(PRIVATE).open(path);
-    let written = file.and_then(|mut file| {
-        file.set_permissions(Permissions::from_mode(PRIVATE))?;
-        file.write_all(text.as_bytes())
-    });
-    written.with_context(|| format!("cannot write {}", path.display()))
-}
-
 /// Creates a node's directory with its key.
 fn write_member(dir: &Path, member: &Member) -> Result<PathBuf> {
     let dir = dir.join(&member.name);
     fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     devnet::write_key(&dir, &member.key)?;
     Ok(dir)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: a key that replaces a world-readable file is readable by its owner alone.
-    #[test]
-    fn keys_are_private_whatever_was_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(files::KEY);
-        fs::write(&path, "longer than the key that comes, which is cut off").unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        write_private(&path, "a key").unwrap();
-        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(), fs::read_to_string(&path).unwrap().as_str()), (PRIVATE, "a key"));
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        devnet::write_key(dir.path(), &SecretKey::from_seed([7; 32])).unwrap();
-        assert_eq!(mode(), PRIVATE);
-    }
 }

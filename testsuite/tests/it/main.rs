@@ -35,5 +35,6 @@ mod modes;
 mod packaging;
 mod repair;
 mod slow_gas;
+mod tidy;
 mod unprotected;
 mod without_history;

@@ -219,23 +219,41 @@ fn batch(store: &ReadOnly, number: BatchNumber) -> Found {
 }
 
 fn header_of(header: &BatchHeader) -> Value {
+    // All fields: a new one does not compile until it is shown.
+    let BatchHeader {
+        number,
+        parent,
+        epoch,
+        rules,
+        timestamp_ms,
+        proposer,
+        tx_count,
+        tx_bytes,
+        gas_used,
+        delta_bytes,
+        transactions_root,
+        receipts_root,
+        delta_digest,
+        state_root,
+        totals,
+    } = header;
     json!({
-        "number": header.number,
+        "number": number,
         "digest": header.digest(),
-        "parent": header.parent,
-        "epoch": header.epoch,
-        "rules": header.rules,
-        "timestamp_ms": header.timestamp_ms,
-        "proposer": header.proposer.to_string(),
-        "tx_count": header.tx_count,
-        "tx_bytes": header.tx_bytes,
-        "gas_used": header.gas_used,
-        "delta_bytes": header.delta_bytes,
-        "transactions_root": header.transactions_root,
-        "receipts_root": header.receipts_root,
-        "delta_digest": header.delta_digest,
-        "state_root": header.state_root,
-        "totals": header.totals,
+        "parent": parent,
+        "epoch": epoch,
+        "rules": rules,
+        "timestamp_ms": timestamp_ms,
+        "proposer": proposer.to_string(),
+        "tx_count": tx_count,
+        "tx_bytes": tx_bytes,
+        "gas_used": gas_used,
+        "delta_bytes": delta_bytes,
+        "transactions_root": transactions_root,
+        "receipts_root": receipts_root,
+        "delta_digest": delta_digest,
+        "state_root": state_root,
+        "totals": totals,
     })
 }
 
