@@ -280,7 +280,7 @@ mod tests {
                 assert_eq!(sum, unmixed.manifested, "{bug:?}: {unmixed:?}");
                 unmixed.met > 0 && unmixed.manifested > 0
             });
-            assert!(shows, "{bug:?} did not occur in {RUNS_MAX} runs");
+            assert!(shows, "{bug:?} did not manifest in {RUNS_MAX} runs");
         }
     }
 }

@@ -217,7 +217,7 @@ impl Handler for ServesNobody {
         _protocol: Protocol,
         _payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
+        Box::pin(async { Err(Refusal::not_kept("this node serves no requests")) })
     }
 
     fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {

@@ -172,7 +172,7 @@ struct IdleFilters;
 
 impl Attack for IdleFilters {
     fn facts(&self) -> Facts {
-        let about = "filters with 1,000 topics that nobody polls, 100 a second";
+        let about = "100 new filters a second, each with 1,000 topics, which the caller never polls";
         Facts::new(Face::Http, "idle-filters", about)
     }
 
