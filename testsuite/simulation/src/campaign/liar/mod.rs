@@ -44,7 +44,7 @@ pub struct LiarOptions {
     /// The lie.
     #[arg(long, value_enum)]
     lie: Lie,
-    /// The place that it takes: a JSON file.
+    /// The validator to replace: a JSON file.
     #[arg(long)]
     orders: PathBuf,
 }
