@@ -37,7 +37,7 @@ struct Cli {
 enum Command {
     /// Runs all benchmarks, one after another, and writes the figures to one file.
     All(AllOptions),
-    /// Separates regressions from noise, and exits with 1 if there is one.
+    /// Separates regressions from noise, and exits with 1 if there is a regression.
     Compare(CompareOptions),
     /// Writes the tables of named runs into docs/benchmarks.md, or checks them.
     Document(DocumentOptions),

@@ -82,7 +82,7 @@ pub enum Bench {
     Parallel,
     /// Replaying mainnet blocks on a cold state, with and without hints.
     Hints,
-    /// The same without hints: the predictions, and their gain.
+    /// Replaying mainnet blocks without hints: the predictions, and their gain.
     Predictors,
     /// Hints and predictors over threads, readahead, cache and modelled disks, with plots.
     Sweep,

@@ -50,10 +50,10 @@ pub(super) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
         None => {
             let here = std::env::current_dir()?;
             let mut above = here.ancestors().map(|dir| dir.join("shared/data"));
-            above.find(|dir| dir.exists()).context("there is no shared/data above: use --data")?
+            above.find(|dir| dir.exists()).context("no parent directory has shared/data: use --data")?
         }
     };
-    ensure!(dir.join("mainnet").exists(), "there is no mainnet directory in {}", dir.display());
+    ensure!(dir.join("mainnet").exists(), "{} has no mainnet directory", dir.display());
     Ok(dir)
 }
 

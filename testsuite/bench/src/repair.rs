@@ -62,8 +62,11 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         let began = Instant::now();
         let report = runtime.block_on(repair_from(&store, &wrong))?;
         let seconds = began.elapsed().as_secs_f64();
-        ensure!(report.rows_put + report.rows_removed == spoiled, "{spoiled} rows were wrong: {report:?}");
-        drop(Store::open(&config(), &wrong).context("the repaired store is not right")?);
+        ensure!(
+            report.rows_put + report.rows_removed == spoiled,
+            "{spoiled} rows were wrong, but the repair reports {report:?}"
+        );
+        drop(Store::open(&config(), &wrong).context("the repaired store does not open")?);
         measured.push((report, spoiled, seconds));
     }
     let share =
@@ -135,7 +138,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
 /// Makes rows wrong, others in every run; returns their number.
 fn spoil(dir: &Path, run: usize) -> Result<u64> {
     let database = plain_database(&config(), dir)?;
-    let rows = database.cf_handle("state_a").context("the store has no state")?;
+    let rows = database.cf_handle("state_a").context("the store has no state column")?;
     let mut all = database.raw_iterator_cf(rows);
     let (mut at, mut wrong) = (run * 131, 0);
     all.seek_to_first();

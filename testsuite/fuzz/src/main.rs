@@ -12,12 +12,14 @@ static TARGET: OnceLock<&Target> = OnceLock::new();
 fn begin() {
     let name = env::var("SLIPSTREAM_FUZZ_TARGET").unwrap_or_default();
     let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
-    let target =
-        find(&name).unwrap_or_else(|| panic!("SLIPSTREAM_FUZZ_TARGET={name:?} is none of {names:?}"));
+    let target = find(&name).unwrap_or_else(|| {
+        panic!("SLIPSTREAM_FUZZ_TARGET={name:?} names no target; the targets are {names:?}")
+    });
     if let Some(folder) = env::var_os("SLIPSTREAM_FUZZ_SEEDS").map(PathBuf::from) {
-        let inputs = kept(target).expect("the kept inputs can be read");
+        let inputs = kept(target).expect("cannot read the kept inputs");
         for (at, input) in inputs.iter().enumerate() {
-            fs::write(folder.join(format!("kept-{at}")), input).expect("the folder can be written");
+            fs::write(folder.join(format!("kept-{at}")), input)
+                .expect("cannot write to the folder of SLIPSTREAM_FUZZ_SEEDS");
         }
     }
     assert!(TARGET.set(target).is_ok(), "it begins once");

@@ -139,7 +139,11 @@ async fn run_siege(options: SiegeCampaign) -> Result<()> {
     let summary = siege::run(&options, &program, Progress::detect()).await?;
     print(&summary.to_string())?;
     let lost = summary.lost_to();
-    ensure!(lost.is_empty(), "not survived: {}", lost.join(", "));
+    ensure!(
+        lost.is_empty(),
+        "attacks that the node did not survive, or that could not be tried: {}",
+        lost.join(", ")
+    );
     Ok(())
 }
 

@@ -41,7 +41,7 @@ impl ModelOptions {
         });
         printed?;
         print_line(&report.summary())?;
-        ensure!(report.is_clean(), "the protocol is violated");
+        ensure!(report.is_clean(), "a search found a violation of the protocol");
         Ok(())
     }
 }

@@ -147,7 +147,7 @@ impl Runs<'_> {
         let follower = NodeProcess::start(&dir, &self.chain.genesis(), &key, &options).await?;
         let begin = Instant::now();
         while follower.head().await? + 1 < self.validator.head().await? {
-            ensure!(begin.elapsed() < CATCH_UP_DEADLINE, "a follower does not get to the head");
+            ensure!(begin.elapsed() < CATCH_UP_DEADLINE, "a follower did not reach the head in time");
             tokio::time::sleep(POLL).await;
         }
         let watcher = Watcher::start(self.validator.url(), follower.url())?;

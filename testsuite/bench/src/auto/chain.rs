@@ -133,7 +133,7 @@ impl Recipe {
         let stops = pieces.iter().filter(|(_, stop)| stop.is_some()).count();
         ensure!(
             stops == self.stops.len() && made <= total,
-            "the chain {} has {total} batches, of which the first {made} make its rows: no node stopped there",
+            "the chain {} has {total} batches, and the first {made} of them create its rows: no node stopped there",
             self.name
         );
         Ok(pieces)
@@ -194,7 +194,7 @@ mod tests {
         let found: Vec<_> =
             pieces.iter().map(|(piece, stop)| (piece.batches, piece.transactions, *stop)).collect();
         assert_eq!(found, [(4, 0, Some(6)), (3, 3, Some(3)), (1, 3, None), (2, 1, None)]);
-        assert!(RECIPE.pieces(7).is_err(), "the first stop is among the batches that make rows");
+        assert!(RECIPE.pieces(7).is_err(), "the first stop is among the batches that create rows");
     }
 
     /// Goal: a chain has the batches, rows and stopped nodes of its recipe; it is made once.

@@ -132,7 +132,7 @@ pub(super) async fn rest(chain: &Chain, behind: u64, dir: &Path) -> Result<()> {
         if used - before < RESTS_SHARE * RESTS.as_secs_f64() {
             return node.stop().await;
         }
-        ensure!(begin.elapsed() < DEADLINE, "a node without peers does not come to rest");
+        ensure!(begin.elapsed() < DEADLINE, "a node without peers does not become idle");
     }
 }
 

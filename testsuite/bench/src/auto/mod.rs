@@ -65,7 +65,7 @@ impl Plan {
         };
         if let Some(unknown) = only.iter().find(|name| !is_known(name)) {
             let names: Vec<_> = all().map(|situation| situation.name).chain(parts).collect();
-            bail!("{unknown} is no situation; they are {}", names.join(", "));
+            bail!("there is no situation {unknown}; the situations are {}", names.join(", "));
         }
         let named = |name: &str| only.iter().any(|named| named == name);
         Ok(Plan {
@@ -166,7 +166,7 @@ impl Bench<'_> {
                     Follower { situation, chain, supply, stopped: None, dir: &dir.join("follower") };
                 let run = follower.run(Way::Auto, DEADLINE, false).await?;
                 let Run::Arrived(arrived) = run else {
-                    bail!("auto does not get to the head of {}", situation.name);
+                    bail!("auto did not reach the head of {} in time", situation.name);
                 };
                 seconds.push(arrived.seconds);
             }

@@ -130,7 +130,7 @@ fn clone_of(chain: &Chain, keeps: Keeps, db: &Path) -> Result<Store> {
     let store = Store::open(&config, db)?;
     store.prune()?;
     for info in store.snapshots() {
-        let snapshot = store.snapshot(info.number)?.context("a snapshot that is listed")?;
+        let snapshot = store.snapshot(info.number)?.context("a listed snapshot is missing")?;
         // The first reader opens the checkpoint.
         snapshot.encoded_chunk(StatePath::MIN, StatePath::MAX, 1)?;
     }

@@ -108,7 +108,7 @@ struct Replicas<'a> {
 
 impl Replicas<'_> {
     fn make(&mut self, before: Digest) -> Result<Digest> {
-        let state = self.states.get(&before).context("a state that nobody made")?.clone();
+        let state = self.states.get(&before).context("no replica made this state")?.clone();
         let sender = self.local.sender(0);
         let nonce = state.account(&sender)?.map_or(0, |account| account.nonce);
         let objects: Vec<u64> = (0..SENDERS).map(|_| self.random.random_range(0..OBJECTS)).collect();
@@ -125,8 +125,8 @@ impl Replicas<'_> {
     }
 
     fn execute(&mut self, job: &Job) -> Result<Ran> {
-        let state = self.states.get(&job.before).context("a state that nobody made")?.clone();
-        let known = self.bodies.get(&job.body).context("a body that nobody made")?;
+        let state = self.states.get(&job.before).context("no replica made this state")?.clone();
+        let known = self.bodies.get(&job.body).context("no replica made this body")?;
         let env = &self.local.env;
         let begun = Instant::now();
         let outcome = match job.sequential {
@@ -280,7 +280,7 @@ mod tests {
                 assert_eq!(sum, unmixed.manifested, "{bug:?}: {unmixed:?}");
                 unmixed.met > 0 && unmixed.manifested > 0
             });
-            assert!(shows, "{bug:?}: in none of {RUNS_MAX} runs");
+            assert!(shows, "{bug:?} did not manifest in {RUNS_MAX} runs");
         }
     }
 }

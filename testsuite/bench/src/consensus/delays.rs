@@ -73,7 +73,7 @@ pub(super) async fn run(weight: &Weight, plan: &Plan, dir: &Path, progress: Prog
         tokio::time::sleep(SETTLE).await;
         failovers.push(failover::seconds(&mut cluster).await?);
     }
-    ensure!(cluster.dropped() == 0, "a relay had to drop datagrams");
+    ensure!(cluster.dropped() == 0, "a relay dropped datagrams");
     let (node, genesis) = (cluster.devnet.nodes()[0].dir().to_owned(), cluster.devnet.genesis_file());
     let log = cluster.devnet.nodes()[0].log();
     cluster.devnet.stop().await?;
@@ -109,7 +109,7 @@ async fn measure(cluster: &Cluster, weight: &Weight, plan: &Plan, far: &mut Far)
         ..LoadOptions::default()
     };
     let report = load::run(&options, Progress::Quiet).await?;
-    far.commit_p50_ms.push(report.commit_ms.context("nothing was committed")?.p50);
+    far.commit_p50_ms.push(report.commit_ms.context("no transaction was committed")?.p50);
     far.light.push((first, report.head));
     Ok(())
 }
@@ -135,7 +135,7 @@ fn latency(all: &BTreeMap<u64, Far>, store: &Store, log: &Path) -> Result<Vec<Fi
         let (mut medians, mut nineties) = (Vec::new(), Vec::new());
         for (first, last) in &far.light {
             let waits = ways::waits_ms(store, &decided, *first..=*last)?;
-            medians.push(*waits.get(waits.len() / 2).context("nothing was decided under light load")?);
+            medians.push(*waits.get(waits.len() / 2).context("no batch was decided under light load")?);
             nineties.push(waits[waits.len() * 9 / 10]);
         }
         if *one_way_ms == 50 {

@@ -91,7 +91,11 @@ impl<'a> Driver<'a> {
         let pressed = seen.commits.len();
         let deadline = Instant::now() + DRAIN;
         while seen.committed < sent {
-            ensure!(Instant::now() < deadline, "{} of {sent} transactions were committed", seen.committed);
+            ensure!(
+                Instant::now() < deadline,
+                "only {} of {sent} transactions were committed in time",
+                seen.committed
+            );
             tokio::time::sleep(POLL).await;
             seen.look(chain).await?;
         }
@@ -136,7 +140,8 @@ impl Seen {
         for number in self.head + 1..=chain.head().await? {
             let params = json!([format!("{number:#x}"), false]);
             let block: Value = chain.rpc().call("eth_getBlockByNumber", params).await?;
-            let count = block["transactions"].as_array().context("a block without transactions")?.len();
+            let count =
+                block["transactions"].as_array().context("a block has no list of transactions")?.len();
             self.committed += count;
             self.head = number;
             if count > 0 {
@@ -158,10 +163,10 @@ impl Seen {
         let pressed = &self.commits[..pressed];
         let warm = pressed.iter().find(|(at, _)| *at >= begin + WARM);
         let (Some((from, before)), Some((to, after))) = (warm, pressed.last()) else {
-            anyhow::bail!("nothing was committed after the first second: more time is needed");
+            anyhow::bail!("no batch was committed after the first second: more time is needed");
         };
         let seconds = to.duration_since(*from).as_secs_f64();
-        ensure!(seconds > 0.0, "one batch was committed after the first second: more time is needed");
+        ensure!(seconds > 0.0, "only one batch was committed after the first second: more time is needed");
         Ok((after - before) as f64 / seconds)
     }
 }

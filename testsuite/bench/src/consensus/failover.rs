@@ -66,7 +66,7 @@ async fn wait_for_load(rpc: &Rpc) -> Result<()> {
         if rpc.head().await? >= before + 3 {
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "the load does not begin");
+        ensure!(begin.elapsed() < PATIENCE, "the load did not begin in time");
     }
 }
 
@@ -84,5 +84,8 @@ async fn first_commit(rpc: &Rpc, killed: Instant) -> Result<f64> {
         }
         tokio::time::sleep(POLL).await;
     }
-    anyhow::bail!("no pause ended within {} s after the primary was killed", PATIENCE.as_secs())
+    anyhow::bail!(
+        "commits did not pause and resume within {} s after the kill of the primary",
+        PATIENCE.as_secs()
+    )
 }

@@ -76,7 +76,7 @@ async fn flows(
     }
     let mut named = Vec::new();
     for ((name, cluster), flows) in clusters.into_iter().zip(flows) {
-        anyhow::ensure!(cluster.dropped() == 0, "a relay had to drop datagrams");
+        anyhow::ensure!(cluster.dropped() == 0, "a relay dropped datagrams");
         cluster.devnet.stop().await?;
         named.push((name, flows));
     }

@@ -79,7 +79,7 @@ impl Stages {
         clock.lap();
         let outcome = execute(&store.view()?, &basis.env(chain), transactions)?;
         stages.execute_s = clock.lap();
-        ensure!(outcome.receipts.receipts.iter().all(|receipt| receipt.success), "a request failed");
+        ensure!(outcome.receipts.receipts.iter().all(|receipt| receipt.success), "a transaction failed");
         clock.lap();
         let speculation = store.speculate(&outcome.delta)?;
         let sealed = seal(HintsMode::Keys, &basis, transactions, &outcome, speculation.root())?;

@@ -32,7 +32,7 @@ pub(super) fn hash_ns() -> Result<f64> {
         let begun = Instant::now();
         let outcome = local.execute(&batch)?;
         least = least.min(begun.elapsed().as_nanos() as f64);
-        ensure!(outcome.receipts.receipts.iter().all(|receipt| receipt.success), "a request failed");
+        ensure!(outcome.receipts.receipts.iter().all(|receipt| receipt.success), "a transaction failed");
     }
     Ok(least / (CALIBRATION_HASHES * batch.len() as u64) as f64)
 }

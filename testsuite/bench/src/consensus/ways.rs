@@ -13,7 +13,7 @@ use slipstream_types::BatchNumber;
 pub(super) fn decided_ms(log: &Path) -> Result<BTreeMap<u64, f64>> {
     let text = fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
     let lines = text.lines().filter(|line| line.contains("batch decided"));
-    lines.map(|line| decision(line).with_context(|| format!("a line of unknown form: {line}"))).collect()
+    lines.map(|line| decision(line).with_context(|| format!("cannot parse this line: {line}"))).collect()
 }
 
 fn decision(line: &str) -> Option<(u64, f64)> {
@@ -48,8 +48,9 @@ pub(super) fn waits_ms(
 ) -> Result<Vec<f64>> {
     let mut waits = Vec::new();
     for (number, at_ms) in decided.range(batches) {
-        let header =
-            store.header(BatchNumber::new(*number))?.with_context(|| format!("no batch {number}"))?;
+        let header = store
+            .header(BatchNumber::new(*number))?
+            .with_context(|| format!("the store has no batch {number}"))?;
         let wait = at_ms - header.timestamp_ms as f64;
         waits.extend(std::iter::repeat_n(wait, header.tx_count as usize));
     }

@@ -109,7 +109,7 @@ fn figures(chain: &Chain, taken: &Taken) -> Vec<Figure> {
 /// Returns the bytes of a column's files, as on a running node.
 fn file_bytes(database: &DB, name: &str) -> Result<u64> {
     let bytes = database.property_int_value_cf(family(database, name)?, "rocksdb.live-sst-files-size")?;
-    bytes.with_context(|| format!("RocksDB does not tell the size of {name}"))
+    bytes.with_context(|| format!("RocksDB does not report the size of {name}"))
 }
 
 /// Returns the bytes of a column's files after they are merged.

@@ -77,7 +77,7 @@ impl<'a> Measured<'a> {
             let content = contents.concat();
             let packed = packer.pack(&content)?;
             let is_whole = packer.unpack(&packed)? == content;
-            ensure!(is_whole, "{} of {} is lost", packer.way().name(), samples.name);
+            ensure!(is_whole, "{} of {}: the unpacked content differs", packer.way().name(), samples.name);
             all.push(packed);
         }
         Ok(Measured { packer, packed: all, seconds: Default::default() })

@@ -85,7 +85,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         }
         Err(error) if options.data.is_some() => return Err(error),
         Err(error) => {
-            progress.step(&format!("leaving out mainnet blocks: {error}"));
+            progress.step(&format!("skipping mainnet blocks: {error}"));
             report.notes.push(format!("mainnet blocks were left out: {error}"));
         }
     }

@@ -70,7 +70,7 @@ impl Dictionary {
     /// If the contents are too few.
     pub(super) fn train(contents: &[Vec<u8>]) -> Result<Dictionary> {
         let bytes = from_samples(contents, DICTIONARY_BYTES)
-            .with_context(|| format!("{} contents make no dictionary", contents.len()))?;
+            .with_context(|| format!("cannot train a dictionary from {} contents", contents.len()))?;
         Ok(Dictionary {
             encoder: EncoderDictionary::copy(&bytes, LEVEL),
             decoder: DecoderDictionary::copy(&bytes),

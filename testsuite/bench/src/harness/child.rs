@@ -21,7 +21,8 @@ fn command(name: &str, arguments: &[String]) -> Result<Command> {
 pub(crate) fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Result<T> {
     let output = command(name, arguments)?.output()?;
     ensure!(output.status.success(), "the child {name} failed: {}", output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("the output of the child {name}"))
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("cannot parse the output of the child {name}"))
 }
 
 /// A child that works until it is killed.
@@ -31,9 +32,9 @@ impl Endless {
     /// Starts it, and waits until it prints that it is working.
     pub(crate) fn start(name: &str, arguments: &[String]) -> Result<Endless> {
         let mut child = Endless(command(name, arguments)?.spawn()?);
-        let output = child.0.stdout.take().context("standard output is piped")?;
+        let output = child.0.stdout.take().context("standard output is not piped")?;
         let read = BufReader::new(output).read_line(&mut String::new())?;
-        ensure!(read > 0, "the child {name} ended before it was at work");
+        ensure!(read > 0, "the child {name} ended before it began its work");
         Ok(child)
     }
 

@@ -114,7 +114,8 @@ pub(crate) fn direct_reads_per_s(path: &Path, threads: usize, reads: usize) -> R
 
 /// Returns a counter of this process in `/proc/self/io`.
 pub(crate) fn io_counter(name: &str) -> Result<u64> {
-    let text = fs::read_to_string("/proc/self/io").context("the kernel does not count this process' I/O")?;
+    let text = fs::read_to_string("/proc/self/io")
+        .context("cannot read /proc/self/io: the kernel must count the I/O of each process")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     Ok(line.with_context(|| format!("/proc/self/io has no {name}"))?.parse()?)
 }
@@ -124,7 +125,7 @@ pub(crate) fn wait_until_quiet() -> Result<()> {
     const STEP: Duration = Duration::from_millis(250);
     let (start, mut quiet, mut last) = (Instant::now(), 0, io_counter("write_bytes")?);
     while quiet < 4 {
-        ensure!(start.elapsed() < Duration::from_secs(300), "the database does not stop writing");
+        ensure!(start.elapsed() < Duration::from_secs(300), "the database did not stop writing in time");
         std::thread::park_timeout(STEP);
         let now = io_counter("write_bytes")?;
         quiet = if now == last { quiet + 1 } else { 0 };

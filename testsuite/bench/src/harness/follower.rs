@@ -73,7 +73,7 @@ impl Goal {
         while node.head().await? < self.head {
             node.check_alive()?;
             if begin.elapsed() > self.deadline {
-                bail!("it does not reach batch {}: {}", self.head, node.status().await?["sync"]);
+                bail!("the follower did not reach batch {}: {}", self.head, node.status().await?["sync"]);
             }
             tokio::time::sleep(HEAD_POLL).await;
         }
@@ -99,7 +99,7 @@ impl Goal {
     pub(crate) fn check_root(&self, status: &Value) -> Result<()> {
         let root = status["head"]["state_root"].as_str().unwrap_or_default();
         let expected = self.state_root.to_string();
-        ensure!(root == expected, "its state root is {root}, the chain's is {expected}");
+        ensure!(root == expected, "the follower's state root is {root}, but the chain's is {expected}");
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl Goal {
                 return Ok(());
             }
             node.check_alive()?;
-            ensure!(ready.elapsed() < self.deadline, "it never heard of a peer's head");
+            ensure!(ready.elapsed() < self.deadline, "the follower did not learn a peer's head in time");
             tokio::time::sleep(START_POLL).await;
         }
     }

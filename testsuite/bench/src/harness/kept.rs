@@ -23,7 +23,7 @@ impl Place {
         let is_kept = options.dir != Path::new(".");
         let temporary = (!is_kept).then(|| options.temporary_dir()).transpose()?;
         let dir = temporary.as_ref().map_or(options.dir.as_path(), |dir| dir.path());
-        let dir = dir.canonicalize().with_context(|| format!("no directory {}", dir.display()))?;
+        let dir = dir.canonicalize().with_context(|| format!("there is no directory {}", dir.display()))?;
         Ok(Place { dir, _temporary: temporary })
     }
 

@@ -171,7 +171,9 @@ fn ready(log: &str) -> Option<Result<(String, String, SocketAddr)>> {
     let field = |name| line.split(' ').find_map(|field| field.strip_prefix(name));
     let parsed = || {
         let api = field("api=").context("no api= in the ready line")?;
-        let (id, address) = field("network=").and_then(|peer| peer.split_once('@')).context("no network=")?;
+        let (id, address) = field("network=")
+            .and_then(|peer| peer.split_once('@'))
+            .context("no network= in the ready line")?;
         Ok((api.to_owned(), id.to_owned(), address.parse()?))
     };
     Some(parsed())

@@ -61,7 +61,7 @@ impl Watcher {
     /// milliseconds.
     pub(crate) async fn finish(mut self, last: u64) -> Result<Vec<f64>> {
         self.until.send_replace(last);
-        let thread = self.thread.take().context("it is finished once")?;
+        let thread = self.thread.take().context("the watcher was already finished")?;
         let joined = tokio::task::spawn_blocking(move || thread.join()).await?;
         let [leader, follower] = joined.map_err(|_| anyhow!("the watcher panicked"))??;
         Ok(lags(&leader, &follower))
@@ -118,7 +118,11 @@ async fn watch(
         }
         if last < u64::MAX {
             let since = *draining.get_or_insert_with(Instant::now);
-            anyhow::ensure!(since.elapsed() < DRAIN, "the fullnode is at batch {} of {last}", follower.0);
+            anyhow::ensure!(
+                since.elapsed() < DRAIN,
+                "the fullnode reached only batch {} of {last} in time",
+                follower.0
+            );
         }
     }
 }

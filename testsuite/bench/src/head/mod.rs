@@ -87,15 +87,17 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
         let bench = Bench { devnet: &devnet, fullnode: &fullnode, progress };
         let mut rates = if options.quick { vec![QUICK_TPS] } else { bench.ramp().await? };
         let (full, at_half, at_full) = loop {
-            let full = rates.pop().with_context(|| format!("{}/s is too much for this machine", RAMP[0]))?;
+            let full = rates
+                .pop()
+                .with_context(|| format!("this machine does not sustain even {} transactions/s", RAMP[0]))?;
             let (at_half, at_full) = bench.half_and_full(full, &plan).await?;
             let sustained = at_full.iter().filter(|run| run.sustained).count();
             if options.quick || 2 * sustained > plan.runs {
                 break (full, at_half, at_full);
             }
-            progress.step(&format!("{full} transactions/s are too much for longer runs"));
+            progress.step(&format!("longer runs do not sustain {full} transactions/s"));
         };
-        ensure!(relay.dropped() == 0, "the relay had to drop datagrams");
+        ensure!(relay.dropped() == 0, "the relay dropped datagrams");
         fullnode.stop().await?;
         devnet.stop().await?;
         Ok(Report {

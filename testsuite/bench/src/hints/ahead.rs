@@ -39,7 +39,7 @@ where
         // Dropping it, also on an error, stops the other thread.
         let prepared = prepared;
         for (case, _) in blocks {
-            let warm = prepared.recv().context("the thread that prepares blocks has ended")?;
+            let warm = prepared.recv().context("the thread that prepares blocks ended early")?;
             case.check(&warm)?;
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Trace {
             {
                 ahead.push_back(begin(next, hot.as_ref()));
             }
-            let warm = ahead.pop_front().context("each batch is read for before it is replayed")?;
+            let warm = ahead.pop_front().context("a batch was not read ahead before its replay")?;
             match &mut hot {
                 None => self.replay(&self.batches[index], &warm)?,
                 Some(hot) => {
@@ -163,7 +163,7 @@ pub(crate) fn load(data: &Path) -> Result<Vec<Vec<StateKey>>> {
     }
     numbers.sort_unstable();
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
-    let longest = runs.max_by_key(|run| run.len()).context("there are no access lists")?;
+    let longest = runs.max_by_key(|run| run.len()).context("the data has no access lists")?;
     let keys = |number: &u64| {
         let path = dir.join(format!("{number}.rlp.gz"));
         read_access_list(&gunzip(&path)?).with_context(|| format!("cannot read {}", path.display()))

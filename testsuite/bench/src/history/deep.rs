@@ -153,7 +153,7 @@ impl Deep<'_> {
 
     fn view(&self, depth: u64) -> Result<View> {
         let number = self.head.head().number.before(depth);
-        self.store.view_of(number)?.with_context(|| format!("the state behind batch {number} is kept"))
+        self.store.view_of(number)?.with_context(|| format!("the state of batch {number} is not kept"))
     }
 }
 

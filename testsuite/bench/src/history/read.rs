@@ -34,7 +34,7 @@ pub(super) fn check(version: u64, version_max: u64) -> Result<()> {
 /// Returns the version of a row, as the workload writes it.
 pub(super) fn version(view: &View, key: &StateKey) -> Result<u64> {
     match key {
-        StateKey::Account(address) => Ok(view.account(address)?.context("an account without a row")?.nonce),
+        StateKey::Account(address) => Ok(view.account(address)?.context("an account has no row")?.nonce),
         StateKey::Slot(address, slot) => Ok(view.slot(address, slot)?.as_limbs()[0]),
     }
 }

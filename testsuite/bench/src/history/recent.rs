@@ -54,7 +54,7 @@ pub(super) fn measure(plan: &Plan, rounds: usize, place: &Place, progress: Progr
     let changed: Vec<StateKey> = changed.into_iter().collect();
     let head = ours.store().view()?;
     let number = head.head().number.before(BEHIND);
-    let past = ours.store().view_of(number)?.context("a state in the window")?;
+    let past = ours.store().view_of(number)?.context("a state in the window is missing")?;
     let newest = workload.version();
     let mut samples = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     for round in 0..=rounds {

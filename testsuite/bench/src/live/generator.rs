@@ -111,7 +111,7 @@ pub(super) async fn offer(chain: &Chain, accounts: &[Account], offer: Offer) -> 
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + DRAIN);
             ensure!(
                 Instant::now() < deadline,
-                "{} of {} transfers were committed {} s after the last was sent",
+                "only {} of {} transfers were committed {} s after the last was sent",
                 seen.committed,
                 signed.len(),
                 DRAIN.as_secs()
@@ -227,7 +227,7 @@ impl Seen {
         for number in self.head + 1..=head {
             let params = json!([format!("{number:#x}"), false]);
             let block: Value = chain.rpc().call("eth_getBlockByNumber", params).await?;
-            let hashes = block["transactions"].as_array().context("a block without transactions")?;
+            let hashes = block["transactions"].as_array().context("a block has no list of transactions")?;
             self.batches += u64::from(!hashes.is_empty());
             for hash in hashes {
                 let hash: B256 = serde_json::from_value(hash.clone())?;
@@ -241,7 +241,7 @@ impl Seen {
 
     fn outcome(self, due: &[Instant]) -> Result<Outcome> {
         let mut at: Vec<Instant> =
-            self.at.iter().copied().collect::<Option<_>>().context("all were committed")?;
+            self.at.iter().copied().collect::<Option<_>>().context("a transfer was not committed")?;
         let latency_ms =
             |(at, due): (&Instant, &Instant)| at.saturating_duration_since(*due).as_secs_f64() * 1e3;
         let mut latencies_ms: Vec<f64> = at.iter().zip(due).map(latency_ms).collect();

@@ -53,7 +53,7 @@ pub(super) async fn run(plan: &Plan, dir: &Path, progress: Progress) -> Result<V
                     vec![f64::from(rate)],
                 ));
             }
-            found => bail!("no rate of {name} is sustained: {found:?}"),
+            found => bail!("the chain sustains no rate of {name}: {found:?}"),
         }
         subject.stop().await?;
     }

@@ -101,7 +101,7 @@ async fn sustained_tps(subject: &Subject, plan: &Plan, progress: Progress) -> Re
             return Ok(tps);
         }
     }
-    bail!("no rate is sustained: p99 is above a second at all of them")
+    bail!("the chain sustains no rate: p99 is above a second at all of them")
 }
 
 /// Offers transfers to the primary at a rate; again if it was no longer the primary at the end.
@@ -113,7 +113,7 @@ pub(super) async fn load(subject: &Subject, per_second: f64, array: usize, plan:
             return Ok(loaded);
         }
     }
-    bail!("no validator stayed the primary for {} s", plan.seconds)
+    bail!("no validator stayed primary for {} s", plan.seconds)
 }
 
 async fn load_at(
@@ -153,11 +153,17 @@ async fn replay_us(subject: &Subject, dir: &Path, run: u32) -> Result<f64> {
     let node = NodeProcess::start(dir, &subject.genesis()?, &key, &options).await?;
     let until = Instant::now() + REPLAY_DEADLINE;
     while node.head().await? < head {
-        ensure!(Instant::now() < until, "the node that replays is at {} of {head}", node.head().await?);
+        ensure!(
+            Instant::now() < until,
+            "the replaying node reached only batch {} of {head} in time",
+            node.head().await?
+        );
         tokio::time::sleep(REPLAY_POLL).await;
     }
     let cpu_s = node.cpu_s()?;
-    let transactions = node.status().await?["sync"]["transactions"].as_u64().context("its transactions")?;
+    let transactions = node.status().await?["sync"]["transactions"]
+        .as_u64()
+        .context("the status has no count of transactions")?;
     node.stop().await?;
     Ok(1e6 * cpu_s / transactions as f64)
 }
@@ -171,7 +177,7 @@ fn content_bytes(dir: &Path, ranges: impl Iterator<Item = RangeInclusive<u64>>) 
         for kind in [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta] {
             let blob = store.blob(kind, number)?;
             bytes += blob
-                .with_context(|| format!("the node that replayed keeps no {kind:?} of batch {number}"))?
+                .with_context(|| format!("the node that replayed has no {kind:?} of batch {number}"))?
                 .len();
         }
         Ok(bytes as f64)

@@ -150,7 +150,7 @@ impl Subject {
         let until = Instant::now() + START_DEADLINE;
         while rpc.head().await.is_err() {
             process.check_alive()?;
-            ensure!(Instant::now() < until, "geth does not answer; its log is {}", log.display());
+            ensure!(Instant::now() < until, "geth did not answer in time; its log is {}", log.display());
             tokio::time::sleep(POLL).await;
         }
         let accounts = Account::derive_many(DEFAULT_SEED, ACCOUNTS as u32);
@@ -163,7 +163,7 @@ impl Subject {
     pub(super) fn genesis(&self) -> Result<PathBuf> {
         match &self.processes {
             Processes::Devnet(devnet) => Ok(devnet.genesis_file()),
-            Processes::Geth(_) => bail!("nobody joins geth"),
+            Processes::Geth(_) => bail!("no node can join geth"),
         }
     }
 
@@ -178,8 +178,8 @@ impl Subject {
     /// Returns the index of the current primary.
     pub(super) async fn primary(&self) -> Result<usize> {
         let node = self.nodes().first().context("geth has no primary")?;
-        let status = node.status().await?.consensus.context("a validator's status")?;
-        Ok(status["primary"].as_u64().context("the primary")? as usize)
+        let status = node.status().await?.consensus.context("the node's status lacks `consensus`")?;
+        Ok(status["primary"].as_u64().context("the status names no primary")? as usize)
     }
 
     /// Returns the same chain through the API of another node.
@@ -206,7 +206,7 @@ impl Subject {
 
     /// Stops the chain.
     pub(super) async fn stop(self) -> Result<()> {
-        ensure!(self.relays.iter().all(|relay| relay.dropped() == 0), "a relay had to drop datagrams");
+        ensure!(self.relays.iter().all(|relay| relay.dropped() == 0), "a relay dropped datagrams");
         match self.processes {
             Processes::Devnet(devnet) => devnet.stop().await,
             Processes::Geth(process) => {
@@ -220,7 +220,7 @@ impl Subject {
 /// Returns geth, as `./x tools` installs it.
 fn geth() -> Result<Option<PathBuf>> {
     let node = binary()?;
-    let target = node.ancestors().nth(2).context("the directory of builds")?;
+    let target = node.ancestors().nth(2).context("cannot find the build directory")?;
     let program = target.join("tools/geth");
     Ok(program.is_file().then_some(program))
 }
@@ -228,7 +228,7 @@ fn geth() -> Result<Option<PathBuf>> {
 /// Funds each account from the developer's account, whose key geth holds.
 async fn fund(rpc: &Rpc, accounts: &[Account]) -> Result<()> {
     let own: Vec<Value> = rpc.call("eth_accounts", json!([])).await?;
-    let Some(owner) = own.first() else { bail!("geth holds no account") };
+    let Some(owner) = own.first() else { bail!("geth has no account") };
     let first = quantity(&rpc.call("eth_getTransactionCount", json!([owner, "latest"])).await?)?;
     let call = |(nonce, account): (u64, &Account)| {
         let nonce = format!("{nonce:#x}");
@@ -236,10 +236,10 @@ async fn fund(rpc: &Rpc, accounts: &[Account]) -> Result<()> {
     };
     let params: Vec<Value> = (first..).zip(accounts).map(call).collect();
     let _: Vec<Value> = rpc.batch_all("eth_sendTransaction", &params).await?;
-    let last = json!([accounts.last().context("accounts")?.address, "latest"]);
+    let last = json!([accounts.last().context("there is no account to fund")?.address, "latest"]);
     let until = Instant::now() + START_DEADLINE;
     while rpc.call::<Value>("eth_getBalance", last.clone()).await? == json!("0x0") {
-        ensure!(Instant::now() < until, "geth does not commit what funds the accounts");
+        ensure!(Instant::now() < until, "geth did not fund the accounts in time");
         tokio::time::sleep(POLL).await;
     }
     Ok(())

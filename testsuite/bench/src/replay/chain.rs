@@ -126,10 +126,10 @@ fn read_hints(
     let mut hints = store.blobs(BlobKind::Hints, first, count);
     let (mut seen, mut keys, mut bytes) = (HashSet::<StateKey>::default(), Vec::new(), 0);
     for number in first.through(last) {
-        let header = store.header(number)?.context("a header")?;
-        let body: Body = bodies.of(number)?.context("a body")?.open(BlobKind::Body)?;
+        let header = store.header(number)?.context("the chain lacks a header")?;
+        let body: Body = bodies.of(number)?.context("the chain lacks a body")?.open(BlobKind::Body)?;
         let transactions = decode_body(&body, &world.genesis.chain)?;
-        let blob = hints.of(number)?.context("hints")?;
+        let blob = hints.of(number)?.context("the chain lacks hints")?;
         bytes += blob.len() as u64;
         let opened = open_hints(&blob, header.gas_used, header.proposer, &transactions)?;
         keys.extend(opened.hints.keys().filter(|key| seen.insert(*key)));

@@ -135,7 +135,7 @@ pub(super) async fn follow(
         }
         node.check_alive()?;
         if begin.elapsed() > DEADLINE {
-            bail!("it does not reach batch {}: {}", chain.head, node.status().await?["sync"]);
+            bail!("the follower did not reach batch {}: {}", chain.head, node.status().await?["sync"]);
         }
         tokio::time::sleep(POLL).await;
     };
@@ -143,7 +143,7 @@ pub(super) async fn follow(
     let status = node.status().await?;
     ensure!(
         status["head"]["state_root"] == chain.state_root.as_str(),
-        "its state root is {}, the chain's is {}",
+        "the follower's state root is {}, but the chain's is {}",
         status["head"]["state_root"],
         chain.state_root
     );
@@ -167,7 +167,7 @@ async fn wait(node: &mut NodeProcess, is_so: impl Fn(&Value) -> bool) -> Result<
     let begin = Instant::now();
     while !is_so(&node.status().await?) {
         node.check_alive()?;
-        ensure!(begin.elapsed() < DEADLINE, "it never heard of its peer's head");
+        ensure!(begin.elapsed() < DEADLINE, "the follower did not learn its peer's head in time");
         tokio::time::sleep(POLL).await;
     }
     Ok(Instant::now())

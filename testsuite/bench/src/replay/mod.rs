@@ -154,7 +154,7 @@ pub(super) fn run(options: &BenchOptions, progress: Progress) -> Result<Report> 
             samples.push((traffic, tokio::runtime::Handle::current().block_on(bench.measure(traffic))?));
         }
     }
-    ensure!(!samples.is_empty(), "--only names nothing that is measured");
+    ensure!(!samples.is_empty(), "--only names no row that this bench measures");
     Ok(report::report(&plan, world.rows(), &samples))
 }
 

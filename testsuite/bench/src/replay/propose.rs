@@ -77,7 +77,7 @@ pub(super) async fn propose(
         node.check_alive()?;
         ensure!(
             begin.elapsed() < DEADLINE,
-            "it made batches of {made} of {} transactions",
+            "the proposer committed only {made} of {} transactions in time",
             transactions.len()
         );
         tokio::time::sleep(POLL).await;

@@ -50,7 +50,7 @@ impl AllOptions {
         let all: &[Bench] = if self.only.is_empty() { Bench::value_variants() } else { &self.only };
         let mut failed = Vec::new();
         for bench in all {
-            let name = bench.to_possible_value().context("every benchmark has a name")?.get_name().to_owned();
+            let name = bench.to_possible_value().context("a benchmark has no name")?.get_name().to_owned();
             progress.step(&format!("bench {name}"));
             let part = scratch.path().join(format!("{name}.json"));
             let mut command = Command::new(&program);
@@ -61,15 +61,15 @@ impl AllOptions {
                 continue;
             }
             let text = fs::read(&part).with_context(|| format!("the benchmark {name} wrote no figures"))?;
-            let report: BenchReport =
-                serde_json::from_slice(&text).with_context(|| format!("the figures of {name}"))?;
+            let report: BenchReport = serde_json::from_slice(&text)
+                .with_context(|| format!("cannot parse the figures of {name}"))?;
             run.benches.push(report);
             let text = serde_json::to_string_pretty(&run)? + "\n";
             fs::write(&self.json, text).with_context(|| format!("cannot write {}", self.json.display()))?;
         }
         ensure!(
             failed.is_empty(),
-            "benchmarks failed: {}; {} has the others",
+            "benchmarks failed: {}; {} has the figures of the others",
             failed.join(", "),
             self.json.display()
         );

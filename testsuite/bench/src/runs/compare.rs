@@ -44,7 +44,7 @@ fn compare(before: &[BenchRun], after: &[BenchRun], thresholds: &Thresholds) -> 
     let looks = before.iter().chain(after).filter(|run| run.quick).count();
     ensure!(
         looks == 0 || looks == before.len() + after.len(),
-        "{looks} runs are looks (--quick) and the others are not: they measure different sizes"
+        "{looks} runs are quick looks (--quick) and the others are full runs: they measure different sizes"
     );
     let [old, new] = [before, after].map(|side| side.iter().map(judged).collect::<Vec<_>>());
     let names: BTreeSet<&String> = old.iter().chain(&new).flat_map(BTreeMap::keys).collect();
@@ -61,7 +61,7 @@ fn compare(before: &[BenchRun], after: &[BenchRun], thresholds: &Thresholds) -> 
                 let (before, after) = (values(before), values(after));
                 measures.push(Measure { name: name.clone(), unit, better, before, after });
             }
-            _ => notes.push(format!("{name} is not in every run and is not judged")),
+            _ => notes.push(format!("{name} is not judged, because some runs lack it")),
         }
     }
     judge(measures, thresholds, notes)
@@ -82,7 +82,7 @@ fn machine_notes(before: &[BenchRun], after: &[BenchRun]) -> Vec<String> {
     match machines.len() {
         0 | 1 => Vec::new(),
         _ => vec![format!(
-            "the runs are of different machines: {}",
+            "the runs are from different machines: {}",
             machines.into_iter().collect::<Vec<_>>().join("; ")
         )],
     }
@@ -117,7 +117,10 @@ mod tests {
         assert!(notes[0].contains("different machines"), "{notes:?}");
         after[0].quick = true;
         assert!(
-            compare(&before, &after, &thresholds()).unwrap_err().to_string().contains("1 runs are looks")
+            compare(&before, &after, &thresholds())
+                .unwrap_err()
+                .to_string()
+                .contains("1 runs are quick looks")
         );
     }
 }

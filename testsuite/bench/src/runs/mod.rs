@@ -42,7 +42,7 @@ impl BenchRun {
         let length = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
         ensure!(
             length <= FILE_BYTES_MAX,
-            "{} has {length} bytes: a run has at most {FILE_BYTES_MAX}",
+            "{} has {length} bytes, but a run has at most {FILE_BYTES_MAX}",
             path.display()
         );
         let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -56,7 +56,9 @@ impl BenchRun {
         });
         run.with_context(|| {
             let path = path.display();
-            format!("{path} is no run that `slipnet bench all --json` or `slipnet bench NAME --json` wrote")
+            format!(
+                "{path} is not a run that `slipnet bench all --json` or `slipnet bench NAME --json` wrote"
+            )
         })
     }
 
@@ -108,7 +110,7 @@ pub(crate) mod tests {
         let path = dir.path().join("run.json");
         fs::write(&path, "{}").unwrap();
         let error = BenchRun::load(&path).unwrap_err().to_string();
-        assert!(error.contains("run.json is no run that `slipnet bench all --json` or"), "{error}");
+        assert!(error.contains("run.json is not a run that `slipnet bench all --json` or"), "{error}");
         fs::write(&path, r#"{ "bench": "open" }"#).unwrap();
         let error = format!("{:#}", BenchRun::load(&path).unwrap_err());
         assert!(error.contains("missing field"), "{error}");

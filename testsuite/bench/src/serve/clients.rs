@@ -71,9 +71,13 @@ pub(super) fn range_request(first: BatchNumber) -> Request {
 pub(super) fn after(first: BatchNumber, answer: &[u8]) -> Result<BatchNumber> {
     let range: Range = codec::decode("range", answer, ANSWER_BYTES_MAX)?;
     for (batch, number) in range.batches.iter().zip(first.through(BatchNumber::MAX)) {
-        ensure!(batch.header.number == number, "batch {} stands where {number} was due", batch.header.number);
+        ensure!(
+            batch.header.number == number,
+            "the answer has batch {} in place of {number}",
+            batch.header.number
+        );
     }
-    ensure!(!range.batches.is_empty(), "no batch from {first} on");
+    ensure!(!range.batches.is_empty(), "the answer has no batch from {first} on");
     Ok(first.after(range.batches.len() as u64))
 }
 
@@ -106,7 +110,7 @@ async fn client(index: u32, peer: PeerAddress, start: Instant) -> Result<(u64, u
     let network = Network::start(&config, &node_key(SEED, index), Arc::new(Silent)).await?;
     let begin = Instant::now();
     while network.peers().is_empty() {
-        ensure!(begin.elapsed() < CONNECT_DEADLINE, "the server cannot be reached");
+        ensure!(begin.elapsed() < CONNECT_DEADLINE, "the server did not connect in time");
         tokio::time::sleep(CONNECT_POLL).await;
     }
     let (mut bytes, mut refused) = (0, 0);
@@ -145,7 +149,7 @@ impl Handler for Silent {
         _protocol: Protocol,
         _payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
+        Box::pin(async { Err(Refusal::not_kept("this node serves no requests")) })
     }
 
     fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {

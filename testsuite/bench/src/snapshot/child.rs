@@ -172,7 +172,7 @@ fn floor_part(db: &DB, work: &Path, files: &Path, part: u8) -> Result<()> {
         writer.open(&file)?;
         let mut bytes = 0;
         while is_open && bytes < FILE_BYTES {
-            let len = read_length(&mut rows)?.context("a row after its path")?;
+            let len = read_length(&mut rows)?.context("a path has no row")?;
             row.resize(len, 0);
             rows.read_exact(&mut row)?;
             writer.put(path, &row)?;

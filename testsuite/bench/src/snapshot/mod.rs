@@ -72,7 +72,7 @@ fn run_standard(options: &BenchOptions, dir: &Path, progress: Progress) -> Resul
     let start = Instant::now();
     let info = store.create_snapshot()?;
     let create = start.elapsed();
-    let snapshot = store.snapshot(info.number)?.context("the snapshot that was just made")?;
+    let snapshot = store.snapshot(info.number)?.context("the new snapshot is missing")?;
     // The first reader opens the checkpoint.
     snapshot.encoded_chunk(StatePath::MIN, StatePath::MAX, 1)?;
 
@@ -146,7 +146,7 @@ impl Made {
         let made = Made::at(dir, rows);
         let store = source::filled(&made.store, rows, progress)?;
         let info = store.create_snapshot()?;
-        let snapshot = store.snapshot(info.number)?.context("the snapshot that was just made")?;
+        let snapshot = store.snapshot(info.number)?.context("the new snapshot is missing")?;
         progress.step("writing the chunks of its snapshot");
         write_chunks(&snapshot, &made.files)?;
         source::write_target(&store, info.number, &made.files)?;

@@ -96,8 +96,8 @@ fn entry(index: u64) -> DeltaEntry {
 
 /// Writes the data that the restore needs beside the rows.
 pub(super) fn write_target(store: &Store, number: BatchNumber, dir: &Path) -> Result<()> {
-    let header = store.header(number)?.context("the header of the snapshot")?;
-    let certificate = store.certificate(number)?.context("the certificate of the snapshot")?;
+    let header = store.header(number)?.context("the snapshot's header is missing")?;
+    let certificate = store.certificate(number)?.context("the snapshot's certificate is missing")?;
     let proof = store.header_range_proof(number.leaves(), number, 1)?;
     let genesis_proof = store.header_range_proof(number.leaves(), BatchNumber::GENESIS, 1)?;
     let target = Target { headers: vec![header.clone()], header, certificate, proof, genesis_proof };

@@ -99,7 +99,7 @@ impl Ours {
         let store = Store::open(config, dir);
         let store = store.with_context(|| {
             format!(
-                "cannot open the store that is kept in {}; remove it to have it filled anew",
+                "cannot open the kept store in {}; remove it, and the bench fills a new one",
                 dir.display()
             )
         });

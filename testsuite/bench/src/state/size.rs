@@ -180,7 +180,7 @@ impl<'a> SizeRun<'a> {
 
     /// Measures our store in its own process.
     fn alone(&self, store: &Path) -> Result<Vec<Figure>> {
-        let case = self.plan.cases.first().context("a size has a case")?;
+        let case = self.plan.cases.first().context("a size has no case")?;
         let label = case.label(self.plan.keys);
         self.progress.step(&format!("measuring {label} in a process of its own"));
         let filled = Filled {
@@ -266,6 +266,7 @@ impl<'a> SizeRun<'a> {
 
 /// Returns the free bytes of a directory's file system.
 fn free_bytes(dir: &Path) -> Result<u64> {
-    let found = rustix::fs::statvfs(dir).with_context(|| format!("no file system of {}", dir.display()))?;
+    let found = rustix::fs::statvfs(dir)
+        .with_context(|| format!("cannot read the free space of {}", dir.display()))?;
     Ok(found.f_bavail * found.f_frsize)
 }

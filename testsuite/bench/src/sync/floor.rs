@@ -50,9 +50,11 @@ impl Loaded {
         let mut bodies = store.blobs(BlobKind::Body, first, count);
         let mut deltas = store.blobs(BlobKind::Delta, first, count);
         let mut batch = |number| {
-            let header = store.header(number)?.context("a header")?;
-            let (body, delta) =
-                (bodies.of(number)?.context("a body")?, deltas.of(number)?.context("a delta")?);
+            let header = store.header(number)?.context("the chain lacks a header")?;
+            let (body, delta) = (
+                bodies.of(number)?.context("the chain lacks a body")?,
+                deltas.of(number)?.context("the chain lacks a delta")?,
+            );
             Ok(Batch { header, body, delta })
         };
         Ok(Loaded { batches: first.through(head).map(&mut batch).collect::<Result<_>>()? })
@@ -70,7 +72,7 @@ impl Loaded {
         let mut batches = self.batches.iter().peekable();
         let mut next = batches.peek().map(|batch| prepare(batch));
         while let Some(batch) = batches.next() {
-            let transactions = next.take().context("one was prepared for every batch")??;
+            let transactions = next.take().context("a batch has no prepared transactions")??;
             let work = || -> Result<[f64; 3]> {
                 let start = Instant::now();
                 let head = store.head()?;
@@ -82,7 +84,11 @@ impl Loaded {
                 let speculation = store.speculate(&outcome.delta)?;
                 let rooted = Instant::now();
                 let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, speculation.root())?;
-                ensure!(sealed.header == *header, "batch {} has another result here", header.number);
+                ensure!(
+                    sealed.header == *header,
+                    "the execution of batch {} gave another header",
+                    header.number
+                );
                 let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
                 store.commit(sealed.commit_batch(&outcome.delta, &hashes), Some(speculation))?;
                 Ok([executed - start, rooted - executed, rooted.elapsed()].map(|time| time.as_secs_f64()))
@@ -110,7 +116,7 @@ impl Loaded {
         let mut groups = self.batches.chunks(DELTAS_OPENED).peekable();
         let mut next = groups.peek().map(|group| open(group));
         while let Some(group) = groups.next() {
-            let deltas = next.take().context("deltas were opened for every group")??;
+            let deltas = next.take().context("a group has no opened deltas")??;
             let work = || -> Result<f64> {
                 let start = Instant::now();
                 let commits = group.iter().zip(&deltas).map(|(batch, delta)| CommitBatch {

@@ -94,7 +94,7 @@ impl Keeper {
         let begin = std::time::Instant::now();
         while node.head().await? < source.head.get() {
             node.check_alive()?;
-            ensure!(begin.elapsed() < DEADLINE, "a peer does not get to the head");
+            ensure!(begin.elapsed() < DEADLINE, "a peer did not reach the head in time");
             tokio::time::sleep(POLL).await;
         }
         Ok(Keeper(node))

@@ -210,7 +210,7 @@ impl CaseBench<'_> {
                         Mode::V1 => supply.follow_v1(self.v1_batches(), &v1_root, &dir).await?,
                         mode => supply.follow(mode, &dir).await?,
                     };
-                    anyhow::ensure!(relay.dropped() == 0, "the relay had to drop datagrams");
+                    anyhow::ensure!(relay.dropped() == 0, "the relay dropped datagrams");
                     samples.add(self.case.workload, mode, one_way, followed);
                 }
             }
@@ -270,7 +270,8 @@ impl Made {
         fs::write(&genesis, serde_json::to_string(&source.genesis)?)?;
         let loaded = Loaded::read(&store)?;
         let v1_last = BatchNumber::new(plan.v1_batches.min(batches));
-        let v1_root = store.header(v1_last)?.context("the batch where v1 stops")?.state_root.to_string();
+        let v1_root =
+            store.header(v1_last)?.context("the batch where v1 stops is missing")?.state_root.to_string();
         store.close();
         Ok(Made { source, genesis, loaded, v1_root })
     }

@@ -152,7 +152,7 @@ impl V1Follower {
     async fn wait_connected(&self) -> Result<()> {
         let begin = Instant::now();
         while self.transport.peers().is_empty() {
-            ensure!(begin.elapsed() < CONNECT_DEADLINE, "no peer can be reached");
+            ensure!(begin.elapsed() < CONNECT_DEADLINE, "no peer connected in time");
             tokio::time::sleep(CONNECT_POLL).await;
         }
         Ok(())
@@ -186,7 +186,7 @@ impl V1Follower {
     fn apply(&mut self, batch: &RangeBatch, certificate: &Certificate) -> Result<u64> {
         let begin = Instant::now();
         let RangeBatch { header, body: blob, .. } = batch;
-        let body: Body = blob.as_ref().context("a body that was verified")?.open(BlobKind::Body)?;
+        let body: Body = blob.as_ref().context("a verified batch has no body")?.open(BlobKind::Body)?;
         let transactions = decode_body(&body, &self.chain)?;
         let head = self.store.head()?;
         let basis = Basis::of(&head.header, header);
@@ -195,7 +195,7 @@ impl V1Follower {
         self.stages.execute += (executed - begin).as_secs_f64();
         let speculation = self.store.speculate(&outcome.delta)?;
         let sealed = seal(HintsMode::Keys, &basis, &transactions, &outcome, speculation.root())?;
-        ensure!(sealed.header == *header, "batch {} has another result here", header.number);
+        ensure!(sealed.header == *header, "the execution of batch {} gave another header", header.number);
         let hashes: Vec<B256> = transactions.iter().map(|transaction| transaction.hash).collect();
         let commit = CommitBatch {
             certificate: (certificate.info.number == header.number).then_some(certificate),
@@ -217,7 +217,7 @@ impl Handler for ServesNobody {
         _protocol: Protocol,
         _payload: Vec<u8>,
     ) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("this node serves nobody")) })
+        Box::pin(async { Err(Refusal::not_kept("this node serves no requests")) })
     }
 
     fn message<'a>(&'a self, _peer: PeerId, _payload: Vec<u8>) -> BoxFuture<'a, ()> {

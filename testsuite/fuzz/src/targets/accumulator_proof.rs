@@ -46,7 +46,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let (accumulator, nodes) = &*LEDGER;
     if let [1, a, b] = bytes {
         let Claim { first, items, proof } = honest(*a, *b);
-        assert!(proof.verify(accumulator.root(), LEAVES, first, &items).is_ok(), "the truth is refused");
+        assert!(proof.verify(accumulator.root(), LEAVES, first, &items).is_ok(), "an honest proof is refused");
     }
     let Some(Claim { first, items, proof }) = claim(bytes, honest) else { return };
     if let Ok(proved) = proof.verify(accumulator.root(), LEAVES, first, &items) {

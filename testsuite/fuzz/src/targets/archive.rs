@@ -10,13 +10,13 @@ pub(super) fn run(bytes: &[u8]) {
     _ = read_index(bytes);
     if let Ok(summary) = read_manifest(bytes, &CHAIN.genesis) {
         let info = CHAIN.snapshot.info().certificate.info.clone();
-        assert_eq!(summary.waypoint, Waypoint::of(&info), "nobody signed it");
-        assert_eq!(summary.state_root, info.state_root, "its pieces are of another state");
+        assert_eq!(summary.waypoint, Waypoint::of(&info), "a manifest with an unsigned waypoint is accepted");
+        assert_eq!(summary.state_root, info.state_root, "a manifest with pieces of another state is accepted");
     }
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let manifest = manifest_of(&CHAIN.snapshot).expect("memory is readable");
-    assert!(read_manifest(&manifest, &CHAIN.genesis).is_ok(), "the truth is refused");
+    assert!(read_manifest(&manifest, &CHAIN.genesis).is_ok(), "an honest manifest is refused");
     vec![manifest, index_of(&CHAIN.snapshot).expect("one entry")]
 }

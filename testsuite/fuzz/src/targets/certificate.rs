@@ -56,16 +56,16 @@ pub(crate) fn run(bytes: &[u8]) {
         let Claim { certificate, failures } = honest(*a, *b);
         let set = set(failures);
         let is_quorum = set.check().is_ok() && (a & 0x7f).count_ones() as usize >= set.quorum();
-        assert_eq!(certificate.verify(&set).is_ok(), is_quorum, "the truth is judged wrongly");
+        assert_eq!(certificate.verify(&set).is_ok(), is_quorum, "an honest certificate is judged wrongly");
     }
     let Some(Claim { certificate, failures }) = claim(bytes, honest) else { return };
     let set = set(failures);
     if certificate.verify(&set).is_ok() {
-        assert!(set.check().is_ok() && certificate.signatures.len() >= set.quorum(), "no quorum signed");
+        assert!(set.check().is_ok() && certificate.signatures.len() >= set.quorum(), "a certificate without a quorum verifies");
         assert!(certificate.signatures.is_sorted_by(|a, b| a.0 < b.0), "a signature counts twice");
         assert!(
             [info(false), info(true)].contains(&certificate.info) && certificate.view < 16,
-            "nobody signed it"
+            "a certificate of an unsigned outcome verifies"
         );
     }
 }

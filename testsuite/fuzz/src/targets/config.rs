@@ -8,7 +8,7 @@ pub(super) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let path = Path::new("folder/node.yaml");
     if let Err(error) = parse(text, path) {
-        assert!(!matches!(error, ConfigError::Read { .. }), "nothing is read: {error}");
+        assert!(!matches!(error, ConfigError::Read { .. }), "parsing reads no file, but reported: {error}");
         assert!(error.to_string().contains("node.yaml"), "{error}");
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn run(bytes: &[u8]) {
     let answered = RUNTIME.block_on(door.answer(bytes));
     let asked = serde_json::from_slice::<Value>(bytes);
     let Some(answered) = answered else {
-        assert!(asked.is_ok(), "what is no JSON is told so");
+        assert!(asked.is_ok(), "invalid JSON got no answer");
         return;
     };
     let answered: Value = serde_json::from_slice(&answered).expect("an answer is JSON");

@@ -50,7 +50,7 @@ pub(crate) fn run(bytes: &[u8]) {
         return;
     }
     let is_signed = |honest: &AccountProof| honest.certificate.0.info == proof.certificate.0.info;
-    assert!(known.iter().any(is_signed), "nobody signed it");
+    assert!(known.iter().any(is_signed), "a proof with an unsigned certificate verifies");
     let of_batch: Vec<&AccountProof> = known.iter().filter(|honest| honest.header == proof.header).collect();
     assert!(!of_batch.is_empty(), "no batch of the ledger has this header");
     // Something that no answer names may be absent, and its absence proved. Its presence needs a row that hashes to its

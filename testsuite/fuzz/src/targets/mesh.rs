@@ -44,7 +44,7 @@ pub(crate) fn run(bytes: &[u8]) {
                 assert!(matches!(Message::decode(&message), Ok(Message::Wants { .. } | Message::Have(_))))
             }
             Effect::Ban { .. } | Effect::Heard { .. } => {}
-            other => panic!("nobody certified anything, and yet: {other:?}"),
+            other => panic!("no validator certified a batch, but the mesh did this: {other:?}"),
         }
     }
 }

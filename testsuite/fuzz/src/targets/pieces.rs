@@ -45,7 +45,7 @@ pub(super) fn run(bytes: &[u8]) {
             let Some(blob) = blob(BlobKind::Piece, honest, *mode, rest) else { return };
             if let Ok(piece) = Piece::open(info, &blob) {
                 let content = |blob: &Blob| blob.content(BlobKind::Piece).expect("it was opened");
-                assert_eq!(content(&blob), content(honest), "other rows are taken");
+                assert_eq!(content(&blob), content(honest), "a piece with other rows was accepted");
                 assert_eq!(piece.info(), info);
             }
         }
@@ -53,7 +53,7 @@ pub(super) fn run(bytes: &[u8]) {
             let (info, honest) = &OBJECTS.pack;
             let Some(blob) = blob(BlobKind::CodePack, honest, *mode, rest) else { return };
             if let Ok(codes) = CodePack::open(info, &blob) {
-                assert_eq!(codes, OBJECTS.codes, "other codes are taken");
+                assert_eq!(codes, OBJECTS.codes, "a pack with other code was accepted");
             }
         }
     }

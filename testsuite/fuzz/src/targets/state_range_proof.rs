@@ -74,7 +74,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let root = *ROOT;
     if let [1, a, b] = bytes {
         let Claim { first, last, leaves, proof } = honest(*a, *b);
-        assert_eq!(proof.verify(root, first, last, &leaves), Ok(()), "the truth is refused");
+        assert_eq!(proof.verify(root, first, last, &leaves), Ok(()), "an honest proof is refused");
     }
     let Some(Claim { first, last, leaves, proof }) = claim(bytes, honest) else { return };
     if proof.verify(root, first, last, &leaves).is_ok() {

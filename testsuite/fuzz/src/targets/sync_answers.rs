@@ -45,7 +45,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
     let head = store.head().expect("memory is readable").header;
     if head.number > BatchNumber::GENESIS {
-        assert!(CHAIN.headers.contains(&head), "nobody signed {head:?}");
+        assert!(CHAIN.headers.contains(&head), "the node reached a head that no validator signed: {head:?}");
     }
 }
 
@@ -109,7 +109,7 @@ impl Node {
                 Effect::Run { id, job } => {
                     let done = self.worker.run(job);
                     let went_on = self.engine.handle_done(id, done, Duration::from_millis(1), self.now);
-                    went_on.expect("a peer stops no node");
+                    went_on.expect("a peer must not stop the node");
                 }
                 Effect::Cancel { id } => self.asked.retain(|(asked, _)| *asked != id),
                 Effect::Ban { .. } | Effect::Hear { .. } => {}

@@ -11,7 +11,7 @@ use super::world::{BATCHES, CHAIN, CONTRACT, GAS, WALLET, wallet};
 pub(super) fn run(bytes: &[u8]) {
     let chain = &CHAIN.genesis.chain;
     let Ok(transaction) = Transaction::decode(bytes, chain) else { return };
-    assert_eq!(&transaction.raw[..], bytes, "another encoding is kept");
+    assert_eq!(&transaction.raw[..], bytes, "the transaction keeps another encoding");
     assert_eq!(transaction.hash, keccak256(bytes));
     let known = Transaction::decode_known(bytes, chain, transaction.sender).expect("it was decoded");
     assert_eq!(known, transaction);
@@ -21,8 +21,8 @@ pub(super) fn run(bytes: &[u8]) {
     let pool = pool.expect("memory is readable");
     let hash = transaction.hash;
     match pool.add(transaction.clone()) {
-        Ok(()) => assert_eq!(pool.get(&hash), Some(transaction), "it was taken"),
-        Err(_) => assert!(!pool.contains(&hash), "it was refused"),
+        Ok(()) => assert_eq!(pool.get(&hash), Some(transaction), "the accepted transaction is missing or changed"),
+        Err(_) => assert!(!pool.contains(&hash), "the refused transaction is in the pool"),
     }
 }
 

@@ -81,7 +81,7 @@ impl World {
     }
 
     fn part(&mut self, begins: bool) -> Result<()> {
-        self.trace.mark(self.now, Kind::World, format_args!("the network is apart: {begins}"));
+        self.trace.mark(self.now, Kind::World, format_args!("the network is split: {begins}"));
         if begins {
             let places = self.servers.len() + self.nodes.len();
             self.sides = Some((0..places).map(|_| self.rng.random()).collect());
@@ -93,7 +93,7 @@ impl World {
     }
 
     fn quiet(&mut self) -> Result<()> {
-        self.trace.mark(self.now, Kind::World, format_args!("nothing goes wrong any more"));
+        self.trace.mark(self.now, Kind::World, format_args!("the last fault is over"));
         self.is_quiet = true;
         self.sides = None;
         for (cut, server) in self.cut.iter_mut().zip(&self.servers) {
@@ -125,7 +125,11 @@ impl World {
         let former = std::mem::replace(&mut self.servers[server].id, PublicKey(key));
         self.servers[server].former.push(former);
         self.fired.insert(Fault::FreshKey);
-        self.trace.mark(self.now, Kind::World, format_args!("server {server} has its {count}. other key"));
+        self.trace.mark(
+            self.now,
+            Kind::World,
+            format_args!("server {server} takes a new key (change {count})"),
+        );
         if self.servers[server].habit == Habit::Stalling {
             let at = self.now + RENAME_INTERVAL + self.rng.random_range(0..RENAME_INTERVAL);
             self.queue.push(at, Event::Rename { server, key: self.servers[server].id });

@@ -77,15 +77,15 @@ impl FromStr for Seeds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Seeds, String> {
-        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no seed"));
+        let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a seed"));
         let seeds = match text.split_once("..") {
             Some((first, end)) => number(first)?..number(end)?,
             None => {
                 let seed: u64 = number(text)?;
-                seed..seed.checked_add(1).ok_or("the last seed is not simulated")?
+                seed..seed.checked_add(1).ok_or("the largest seed cannot be simulated")?
             }
         };
-        if seeds.is_empty() { Err(format!("{text} holds no seed")) } else { Ok(Seeds(seeds)) }
+        if seeds.is_empty() { Err(format!("the range {text} is empty")) } else { Ok(Seeds(seeds)) }
     }
 }
 
@@ -119,7 +119,7 @@ pub fn run_seed(
     pool.install(run).with_context(|| {
         let name = scenario.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         format!(
-            "seed {seed} of scenario {scenario:?} failed; `slipnet explain {seed} --scenario {name}` tells what happened"
+            "seed {seed} of scenario {scenario:?} failed; `slipnet explain {seed} --scenario {name}` shows what happened"
         )
     })
 }
@@ -171,7 +171,7 @@ pub fn run(options: &SimOptions, progress: Progress) -> Result<SimReport> {
     let counts = options.scenario.is_none() && runs >= COVERED_RUNS_MIN;
     ensure!(
         !counts || missing.is_empty(),
-        "{missing:?} came about too seldom to be {:.0} % of the runs by chance:\n{coverage}",
+        "{missing:?} occurred too rarely: at a share of {:.0} % of the runs, chance does not explain this:\n{coverage}",
         SHARE_MIN * 100.0
     );
     Ok(SimReport { runs, seconds: began.elapsed().as_secs_f64(), simulated, trace, coverage })

@@ -201,7 +201,7 @@ fn fill(store: &Store, head: BatchNumber) -> Result<()> {
     let chain = Chain::canonical();
     store.initialize(&chain.genesis)?;
     for number in BatchNumber::new(1).through(head) {
-        let made = chain.batch(number).context("a node does not begin ahead of the ledger")?;
+        let made = chain.batch(number).context("a node begins ahead of the ledger")?;
         let blob = |kind| chain.store.blob(kind, number);
         let (body, receipts) = (blob(BlobKind::Body)?, blob(BlobKind::Receipts)?);
         let (delta_blob, hints) = (blob(BlobKind::Delta)?, blob(BlobKind::Hints)?);
@@ -285,11 +285,7 @@ impl World {
         if self.is_quiet || self.process(to).is_none() {
             return Ok(());
         }
-        self.trace.mark(
-            self.now,
-            Kind::World,
-            format_args!("the power of node {} goes after a commit", to.node),
-        );
+        self.trace.mark(self.now, Kind::World, format_args!("node {} loses power after a commit", to.node));
         self.fall(to.node, Fault::CutAfterCommit)
     }
 
@@ -347,7 +343,7 @@ impl World {
             SyncError::WrongWaypoint { waypoint, .. } if node.plan.is_misled => {
                 ensure!(
                     node.seen < waypoint.number,
-                    "safety: node {index} stored batch {} behind a waypoint that its ledger does not pass",
+                    "safety: node {index} stored batch {} beyond a waypoint that its ledger does not pass",
                     node.seen
                 );
                 node.has_refused = true;
@@ -365,7 +361,11 @@ impl World {
         if let Some(record) = up.engine.save_scores(now) {
             // Scores are advisory: a failed write stops nothing.
             let written = up.store.put_record(SCORES, &record?).is_ok();
-            self.trace.note(self.now, format_args!("node {} keeps its scores: {written}", to.node), &[]);
+            self.trace.note(
+                self.now,
+                format_args!("node {} saves its scores, succeeded: {written}", to.node),
+                &[],
+            );
         }
         self.queue.push(self.now + SAVE_EVERY, Event::Save(to));
         Ok(())

@@ -41,11 +41,11 @@ impl Due {
             deadline = world.nodes[0].plan.sync.request_deadline_ms.get() * 1_000;
             // A way that is slower than the best so far need not finish.
             let end = best.map_or(CATCH_UP, |(_, took)| took);
-            if world.drive(end).with_context(|| format!("among honest peers by {}", mode.name()))? {
+            if world.drive(end).with_context(|| format!("among honest peers, in mode {}", mode.name()))? {
                 best = Some((mode, world.now));
             }
         }
-        let best = best.context("no way gets to the head among honest peers")?;
+        let best = best.context("no mode reaches the head among honest peers")?;
         let at = (best.1 as f64 * REGRET_MAX) as Moment + LIE_DEADLINES * deadline;
         Ok(Due { at, best })
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Due {
         let (mode, took) = self.best;
         write!(
             f,
-            "{} gets there in {:.3} s among honest peers, and {REGRET_MAX} times that and {LIE_DEADLINES} deadlines are over",
+            "among honest peers, mode {} reaches it in {:.3} s; the limit is {REGRET_MAX} times that plus {LIE_DEADLINES} deadlines",
             mode.name(),
             took as f64 / 1e6
         )

@@ -100,7 +100,7 @@ impl World {
     ) -> Result<()> {
         let place = self.place(&peer)?;
         self.check_request(to, request)?;
-        let payload = codec::encode("sync request", request).context("requests are within their bounds")?;
+        let payload = codec::encode("sync request", request).context("a request exceeds its bounds")?;
         self.trace.note(self.now, format_args!("node {} asks {place} ({})", to.node, id.0), &payload);
         let at = self.now;
         if let Some(up) = self.process(to) {
@@ -144,7 +144,7 @@ impl World {
             return Ok(());
         };
         if let Some(lie) = lie {
-            let proof = if is_lie { "the node can prove it" } else { "nothing proves it" };
+            let proof = if is_lie { "the node can prove it" } else { "the node cannot prove it" };
             let what = format_args!("server {peer} lies to node {} ({}): {lie}; {proof}", to.node, id.0);
             self.trace.tell(self.now, Kind::Lie, what);
         }

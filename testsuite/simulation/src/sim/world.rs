@@ -251,7 +251,7 @@ impl World {
         let places = 0..self.servers.len() + self.nodes.len();
         let was = |place: Place| self.servers.get(place).is_some_and(|server| server.former.contains(id));
         let found = places.into_iter().find(|place| self.id(*place) == *id || was(*place));
-        found.context("nobody has this name")
+        found.context("no participant has this key")
     }
 
     /// Returns the node at a place, if it is one.
@@ -286,9 +286,11 @@ impl World {
         let end = self.due.map_or(self.plan.quiet_at + CATCH_UP, |due| due.at);
         let done = self.drive(end).and_then(|is_caught_up| match (is_caught_up, self.due) {
             (true, _) => self.check_end(),
-            (false, Some(due)) => self.fail(&format!("speed: a node is not at the head: {due}")),
+            (false, Some(due)) => {
+                self.fail(&format!("speed: a node has not reached the head in time: {due}"))
+            }
             (false, None) => self.fail(&format!(
-                "liveness: {} s after the last fault a node is not caught up with batch {}",
+                "liveness: {} s after the last fault a node has not caught up with batch {}",
                 CATCH_UP / 1_000_000,
                 self.certified
             )),
@@ -311,9 +313,12 @@ impl World {
         let mut at_once = 0;
         while !(self.is_quiet && self.is_caught_up()) {
             let (at, event) =
-                self.queue.pop().context("nothing happens any more, and nobody is caught up")?;
+                self.queue.pop().context("no event is left, but not all nodes have caught up")?;
             at_once = if at == self.now { at_once + 1 } else { 0 };
-            ensure!(at_once < EVENTS_PER_MOMENT_MAX, "time stands still");
+            ensure!(
+                at_once < EVENTS_PER_MOMENT_MAX,
+                "the virtual clock does not advance: more than {EVENTS_PER_MOMENT_MAX} events in one moment"
+            );
             self.now = at;
             if at >= end {
                 return Ok(false);

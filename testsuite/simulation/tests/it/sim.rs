@@ -89,7 +89,7 @@ fn a_failed_seed_is_explained() {
     let explained = explain(seed, scenario, planted).unwrap();
     let failure = explained.failure().expect("the same run fails again");
     let text = explained.to_string();
-    for part in [failure, "Who takes part", " lies to node ", "  thought  node 0 at batch ", "(lies: "] {
+    for part in [failure, "Participants", " lies to node ", "  thought  node 0 at batch ", "(lies: "] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let sound = explain(seed, scenario, None).unwrap();

@@ -62,7 +62,7 @@ fn parse_rows(text: &str) -> Result<Block> {
     let (columns, rows) = (patterns(columns)?, patterns(rows)?);
     ensure!(!columns.is_empty(), "expected `rows NAME BENCH: COLUMNS`, found `rows {text}`");
     for Pattern(column) in &columns {
-        ensure!(column.contains('*'), "the column {column} has no `*`: it stands for the name of a row");
+        ensure!(column.contains('*'), "the column {column} has no `*`, which stands for the name of a row");
     }
     Ok(Block::Rows { source: Source::parse(source)?, columns, rows })
 }
@@ -83,7 +83,7 @@ impl Source {
             .split_once(' ')
             .with_context(|| format!("expected `NAME BENCH: FIGURES`, found `{}`", text.trim()))?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        ensure!(run.chars().all(is_plain), "the run {run:?} is no plain file name");
+        ensure!(run.chars().all(is_plain), "the run {run:?} is not a plain file name");
         Ok(Source { run: run.to_owned(), bench: bench.trim().to_owned() })
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     fn a_block_of_another_form_is_refused() {
         assert!(refused("<!-- run full open").contains("`-->` is missing"));
         assert!(refused("<!-- run full -->").contains("expected `NAME BENCH: FIGURES`, found `full`"));
-        assert!(refused("<!-- run ../full open -->").contains("no plain file name"));
+        assert!(refused("<!-- run ../full open -->").contains("not a plain file name"));
         assert!(refused("<!-- run full open: a*b* -->").contains("more than one `*`"));
         assert!(refused("<!-- rows full open -->").contains("expected `rows NAME BENCH: COLUMNS`"));
         assert!(refused("<!-- rows full open: clean -->").contains("the column clean has no `*`"));

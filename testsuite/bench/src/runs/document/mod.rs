@@ -59,7 +59,7 @@ impl DocumentOptions {
         if self.check {
             ensure!(
                 filled == text,
-                "{} is not what its runs say: run `slipnet bench document`",
+                "{} does not match its runs: run `slipnet bench document`",
                 path.display()
             );
             return Ok(());
@@ -116,7 +116,9 @@ impl Runs {
         let (mut runs, mut missing) = (BTreeMap::new(), Vec::new());
         for name in names {
             let command = command(text, name).with_context(|| {
-                format!("the run {name} has no command here, with `--json docs/runs/{name}.json`")
+                format!(
+                    "the document lacks the command of the run {name}, with `--json docs/runs/{name}.json`"
+                )
             })?;
             let path = dir.join(format!("{name}.json"));
             match path.exists() {
@@ -232,7 +234,7 @@ mod tests {
         let commands = "```sh\nslipnet bench open --json docs/runs/a.json\n```\n";
         let error = |text: &str| fill(text, dir.path()).map(drop).unwrap_err().to_string();
         let text = error(&format!("{commands}{block}"));
-        assert_eq!(text, "the run b has no command here, with `--json docs/runs/b.json`");
+        assert_eq!(text, "the document lacks the command of the run b, with `--json docs/runs/b.json`");
         let text =
             error(&format!("{commands}Or `slipnet bench open --quick --json docs/runs/b.json`.\n{block}"));
         assert!(text.contains("a.json: run `slipnet bench open --json docs/runs/a.json`"), "{text}");

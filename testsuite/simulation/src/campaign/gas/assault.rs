@@ -136,7 +136,7 @@ impl Assault<'_> {
     async fn prepare<'a>(devnet: &'a Devnet, programs: &[Candidate]) -> Result<Assault<'a>> {
         let rpc = devnet.proposer().rpc();
         let block: Value = rpc.call("eth_getBlockByNumber", json!(["latest", false])).await?;
-        let (deployer, others) = devnet.accounts().split_first().context("a devnet has accounts")?;
+        let (deployer, others) = devnet.accounts().split_first().context("the devnet has no accounts")?;
         let (honest, attackers) = others.split_at(HONEST);
         let mut assault = Assault {
             nodes: devnet.nodes(),
@@ -178,7 +178,7 @@ impl Assault<'_> {
         loop {
             let receipt = receipt(rpc, signed.hash).await?;
             if !receipt.is_null() {
-                ensure!(receipt["status"] == "0x1", "a program cannot be deployed: {receipt}");
+                ensure!(receipt["status"] == "0x1", "the deployment of a program failed: {receipt}");
                 return Ok(serde_json::from_value(receipt["contractAddress"].clone())?);
             }
             ensure!(Instant::now() < deadline, "the deployment of a program was not committed in time");

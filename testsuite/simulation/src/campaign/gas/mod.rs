@@ -102,7 +102,7 @@ pub struct Summary {
 pub async fn run(options: &GasCampaign, progress: Progress) -> Result<Summary> {
     let pace = if options.quick { Pace::QUICK } else { Pace::FULL };
     let seed = options.seed;
-    progress.step("searching for the slowest gas");
+    progress.step("searching for the programs that use gas most slowly");
     // On a blocking thread, because it keeps its thread busy.
     let search = move || search::search(&pace.effort, seed, progress);
     let measured = tokio::task::spawn_blocking(search).await??;

@@ -95,10 +95,14 @@ impl Lab {
         for _ in 0..runs {
             let begun = Instant::now();
             let outcome = call(&state, &self.env, &request, &Interrupt::never())
-                .with_context(|| format!("executing {}", candidate.name))?;
+                .with_context(|| format!("cannot execute {}", candidate.name))?;
             fastest = fastest.max(outcome.gas_used as f64 / 1e6 / begun.elapsed().as_secs_f64());
             let end = outcome.halt.as_deref();
-            ensure!(end == Some(OUT_OF_GAS), "{} ends with {end:?}, not its gas", candidate.name);
+            ensure!(
+                end == Some(OUT_OF_GAS),
+                "{} ended with {end:?} before it used up its gas",
+                candidate.name
+            );
         }
         Ok(fastest)
     }

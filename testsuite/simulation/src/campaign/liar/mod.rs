@@ -44,7 +44,7 @@ pub struct LiarOptions {
     /// The lie.
     #[arg(long, value_enum)]
     lie: Lie,
-    /// The place that it takes: a JSON file.
+    /// The validator to replace: a JSON file.
     #[arg(long)]
     orders: PathBuf,
 }
@@ -72,9 +72,9 @@ impl LiarOptions {
         let key = SecretKey::from_seed(parse_hex(read(&key_file)?.trim())?);
         let genesis: Genesis = serde_json::from_str(&read(&genesis)?)?;
         let set = genesis.validator_set();
-        let seat = set
-            .index_of(&key.public())
-            .with_context(|| format!("{} is the key of no validator of the genesis", key_file.display()))?;
+        let seat = set.index_of(&key.public()).with_context(|| {
+            format!("the key in {} belongs to no validator of the genesis", key_file.display())
+        })?;
         let domain = domain(genesis.header()?.digest(), &set);
         let others: Vec<PeerId> = set.validators.iter().map(|validator| validator.public_key).collect();
         let (heard, mail) = mpsc::channel(WAITING_MAX);

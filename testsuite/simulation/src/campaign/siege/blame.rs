@@ -95,7 +95,7 @@ fn blamed(
         let entry = peer["peer"].as_str().unwrap_or_default();
         let id = entry.split('@').next().unwrap_or_default();
         if let Some(other) = honest.get(id).filter(|_| peer["state"] == "banned") {
-            blamed.push(format!("{name} keeps {other} out"));
+            blamed.push(format!("{name} banned its configured peer {other}"));
         }
     }
     blamed
@@ -122,6 +122,9 @@ mod tests {
         assert_eq!(look("aa", true, 0, 0, "lied"), ["follower banned victim: lied"]);
         assert!(look("bb", true, 9, 9, "lied").is_empty(), "a liar may be banned");
         let status = json!({ "configured_peers": [{ "peer": "aa@127.0.0.1:1", "state": "banned" }] });
-        assert_eq!(blamed("follower", &status, &honest, &mut failures), ["follower keeps victim out"]);
+        assert_eq!(
+            blamed("follower", &status, &honest, &mut failures),
+            ["follower banned its configured peer victim"]
+        );
     }
 }

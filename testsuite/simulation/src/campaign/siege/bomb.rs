@@ -42,7 +42,7 @@ struct ReceiptBomb;
 
 impl Attack for ReceiptBomb {
     fn facts(&self) -> Facts {
-        let about = "700,000 logs in as few batches as the chain makes of them; the header and the last receipt of the fullest are asked for, 12 at a time";
+        let about = "700,000 logs in as few batches as possible, then requests for the header and the last receipt of the fullest one, 12 at a time";
         Facts::new(Face::Http, "receipt-bomb", about).quick()
     }
 
@@ -62,7 +62,7 @@ impl Attack for ReceiptBomb {
 async fn drop_bomb(field: &Field) -> Result<[String; 2]> {
     let rpc = field.target.rpc(0)?;
     let (money, account) =
-        (field.target.money(), field.target.accounts(1)?.pop().context("attackers have accounts")?);
+        (field.target.money(), field.target.accounts(1)?.pop().context("the attackers have no account")?);
     let first = quantity(&rpc.call("eth_getTransactionCount", json!([account.address, "pending"])).await?)?;
     let creation = Call {
         to: TxKind::Create,
@@ -111,7 +111,7 @@ struct LoneTransactions;
 impl Attack for LoneTransactions {
     fn facts(&self) -> Facts {
         let about =
-            "64 senders whose transactions come alone, so that each is acknowledged after a sync of the disk";
+            "64 senders that send one transaction at a time, so that each waits for a sync of the disk";
         Facts::new(Face::Pool, "lone-transactions", about).quick()
     }
 

@@ -45,7 +45,7 @@ struct BatchBomb;
 
 impl Attack for BatchBomb {
     fn facts(&self) -> Facts {
-        Facts::new(Face::Http, "batch-bomb", "arrays of 1,000 calls and of 5,000, from 16 connections")
+        Facts::new(Face::Http, "batch-bomb", "arrays of 1,000 or 5,000 calls, from 16 connections")
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -65,7 +65,7 @@ impl Attack for DeepJson {
         Facts::new(
             Face::Http,
             "deep-json",
-            "bodies of 500,000 opening brackets, alone, as parameters and as an id",
+            "bodies of 500,000 opening brackets: alone, as parameters, or as an id",
         )
     }
 
@@ -114,11 +114,7 @@ struct CallBurner;
 
 impl Attack for CallBurner {
     fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
-            "call-burner",
-            "eth_call of a loop that burns all the gas there is, 24 at a time",
-        )
+        Facts::new(Face::Http, "call-burner", "eth_call of a loop that burns all available gas, 24 at a time")
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -136,7 +132,7 @@ impl Attack for EstimateBurner {
         Facts::new(
             Face::Http,
             "estimate-burner",
-            "eth_estimateGas of a loop that burns all the gas, 24 at a time",
+            "eth_estimateGas of a loop that burns all available gas, 24 at a time",
         )
     }
 
@@ -152,7 +148,7 @@ struct GoneCallers;
 
 impl Attack for GoneCallers {
     fn facts(&self) -> Facts {
-        let about = "callers who ask for costly work and hang up at once, 200 a second";
+        let about = "callers that request costly work and hang up at once, 200 a second";
         Facts::new(Face::Http, "gone-callers", about)
     }
 
@@ -176,7 +172,7 @@ struct IdleFilters;
 
 impl Attack for IdleFilters {
     fn facts(&self) -> Facts {
-        let about = "filters with 1,000 topics that nobody polls, 100 a second";
+        let about = "100 new filters a second, each with 1,000 topics, which the caller never polls";
         Facts::new(Face::Http, "idle-filters", about)
     }
 
@@ -192,7 +188,7 @@ struct WaitingCalls;
 
 impl Attack for WaitingCalls {
     fn facts(&self) -> Facts {
-        let about = "240 addresses with a body each that takes as long as it may: endless calls, or transactions whose receipts are awaited";
+        let about = "240 addresses, each with one body that lasts as long as allowed: endless calls, or transactions that wait for their receipts";
         Facts::new(Face::Http, "waiting-calls", about)
     }
 

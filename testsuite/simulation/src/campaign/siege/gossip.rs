@@ -35,7 +35,7 @@ const PAYMENT_INTERVAL: Duration = Duration::from_millis(250);
 /// Returns a true announcement of a batch that the node has, from its own answers, and the batch's body.
 async fn truth(wire: &Wire, number: u64) -> Result<(Announced, Blob)> {
     let range = wire.batch(number).await?;
-    let batch = range.batches.first().context("the victim serves no such batch")?;
+    let batch = range.batches.first().context("the victim does not serve the requested batch")?;
     let body = batch.body.clone().context("the victim serves no body")?;
     let plans = BoundedVec::default();
     Ok((Announced { header: batch.header.clone(), certificate: range.certificate, plans }, body))
@@ -68,7 +68,8 @@ struct Stale;
 
 impl Attack for Stale {
     fn facts(&self) -> Facts {
-        let about = "eight identities that announce old batches, 50 a second each, some with megabytes";
+        let about =
+            "eight identities that announce old batches, 50 a second each, some with megabytes of data";
         Facts::new(Face::Gossip, "stale-announcements", about)
     }
 
@@ -81,7 +82,7 @@ struct Future;
 
 impl Attack for Future {
     fn facts(&self) -> Facts {
-        let about = "the same with batches of later epochs, which nobody can check yet";
+        let about = "the same with batches of later epochs, which no node can check yet";
         Facts::new(Face::Gossip, "future-announcements", about)
     }
 
@@ -100,8 +101,7 @@ struct Forged;
 
 impl Attack for Forged {
     fn facts(&self) -> Facts {
-        let about =
-            "the same with the next batches under false signatures, and new keys when the node shuts one out";
+        let about = "the same with the next batches under false signatures, and a new key whenever the node shuts one out";
         Facts::new(Face::Gossip, "forged-announcements", about).quick()
     }
 
@@ -119,7 +119,7 @@ struct Noise;
 
 impl Attack for Noise {
     fn facts(&self) -> Facts {
-        let about = "broadcasts of 4 MiB of noise, and new keys when the node shuts one out";
+        let about = "broadcasts of 4 MiB of noise, and a new key whenever the node shuts one out";
         Facts::new(Face::Gossip, "noise-broadcasts", about)
     }
 
@@ -141,7 +141,7 @@ struct Untaken;
 
 impl Attack for Untaken {
     fn facts(&self) -> Facts {
-        let about = "40 identities that want all batches and take none, while four accounts pay for 2 MB of call data a second";
+        let about = "40 identities that subscribe to all batches and read nothing, while four accounts pay for 2 MB of call data a second";
         Facts::new(Face::Gossip, "untaken-broadcasts", about).quick()
     }
 

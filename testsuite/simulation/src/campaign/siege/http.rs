@@ -29,7 +29,7 @@ pub(super) async fn connect(to: SocketAddr, from: IpAddr) -> Result<TcpStream> {
     socket.bind((from, 0).into())?;
     timeout(Duration::from_secs(5), socket.connect(to))
         .await
-        .context("no connection in time")?
+        .context("the connection attempt timed out")?
         .map_err(Into::into)
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn call(field: &Field, from: IpAddr, body: &str) -> Result<()> 
     stream.write_all(post(body.len()).as_bytes()).await?;
     stream.write_all(body.as_bytes()).await?;
     let mut answer = vec![0; 64 << 10];
-    let status = timeout(PATIENCE, stream.read(&mut answer)).await.context("no answer in time")??;
+    let status = timeout(PATIENCE, stream.read(&mut answer)).await.context("the answer timed out")??;
     anyhow::ensure!(status > 0, "the node hung up");
     // Reads on until no more bytes come, so that the node has sent its answer to a reader.
     while let Ok(Ok(1..)) = timeout(Duration::from_millis(50), stream.read(&mut answer)).await {}
@@ -63,8 +63,12 @@ struct SlowHeaders;
 
 impl Attack for SlowHeaders {
     fn facts(&self) -> Facts {
-        Facts::new(Face::Http, "slow-headers", "400 connections that write a byte of their headers a second")
-            .quick()
+        Facts::new(
+            Face::Http,
+            "slow-headers",
+            "400 connections that send one byte of their headers per second",
+        )
+        .quick()
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -87,7 +91,7 @@ impl Attack for SlowBody {
         Facts::new(
             Face::Http,
             "slow-body",
-            "400 connections that announce a body and write a byte of it a second",
+            "400 connections that announce a body and send one byte of it per second",
         )
     }
 
@@ -117,7 +121,7 @@ impl Attack for SlowReader {
         Facts::new(
             Face::Http,
             "slow-reader",
-            "60 connections that ask for a long answer and read 100 bytes of it a second",
+            "60 connections that request a long answer and read 100 bytes of it per second",
         )
     }
 
@@ -140,7 +144,7 @@ struct PipelineUnread;
 
 impl Attack for PipelineUnread {
     fn facts(&self) -> Facts {
-        let about = "60 connections that ask for a long answer again and again and read nothing";
+        let about = "60 connections that keep requesting a long answer and read nothing";
         Facts::new(Face::Http, "pipeline-unread", about)
     }
 
@@ -164,11 +168,7 @@ struct HalfOpen;
 
 impl Attack for HalfOpen {
     fn facts(&self) -> Facts {
-        Facts::new(
-            Face::Http,
-            "half-open",
-            "1,000 connections that say nothing, half of them closed for writing",
-        )
+        Facts::new(Face::Http, "half-open", "1,000 silent connections, half of them closed for writing")
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
@@ -208,7 +208,7 @@ impl Attack for EndlessHeaders {
         Facts::new(
             Face::Http,
             "endless-headers",
-            "50 connections whose headers do not end, as fast as the node reads",
+            "50 connections that send endless headers, as fast as the node reads",
         )
     }
 

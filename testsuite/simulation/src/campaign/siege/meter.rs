@@ -20,7 +20,7 @@ impl Meter {
     pub(super) fn start(pid: u32) -> Result<Meter> {
         let path = format!("/proc/{pid}/clear_refs");
         // "5" resets the peak to the current memory of the process; see proc(5).
-        fs::write(&path, "5").with_context(|| format!("cannot reset the peak of memory in {path}"))?;
+        fs::write(&path, "5").with_context(|| format!("cannot reset the peak memory in {path}"))?;
         Ok(Meter { pid, cpu_s: cpu::of_process(pid)?, mib: 0.0 })
     }
 

@@ -128,7 +128,7 @@ const UNTRIED_MAX: usize = 3;
 
 /// Lists the attacks, for people.
 pub fn list() -> String {
-    let mut text = String::from("  * is in --quick too\n");
+    let mut text = String::from("  * also runs with --quick\n");
     for attack in attack::all() {
         let facts = attack.facts();
         let quick = if facts.quick { "*" } else { " " };
@@ -174,7 +174,7 @@ pub async fn run_at(
     let summary = result?;
     if let Err(error) = closed {
         // A victim that did not survive is already in the outcomes.
-        progress.step(&format!("a node ended badly: {error:#}"));
+        progress.step(&format!("a node did not stop cleanly: {error:#}"));
     }
     if let Some(path) = &options.json {
         summary.report().write_json(path, options.quick)?;
@@ -220,7 +220,10 @@ async fn wage(
                 Err(error) => {
                     progress.step(&format!("{} could not be tried: {error:#}", facts.name));
                     summary.untried.push((facts.name, format!("{error:#}")));
-                    ensure!(summary.untried.len() < UNTRIED_MAX, "the stage is broken: {error:#}");
+                    ensure!(
+                        summary.untried.len() < UNTRIED_MAX,
+                        "{UNTRIED_MAX} attacks could not be tried; the last error: {error:#}"
+                    );
                 }
             }
         }

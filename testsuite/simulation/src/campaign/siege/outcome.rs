@@ -84,10 +84,10 @@ impl Outcome {
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if let Some(ended) = &self.ended {
-            failures.push(format!("the victim ended: {ended}"));
+            failures.push(format!("the victim exited: {ended}"));
         }
         if self.catch_up_s.is_none() {
-            failures.push("victim or follower did not reach the head".to_owned());
+            failures.push("the victim or its follower did not reach the head".to_owned());
         }
         if self.join_s == Some(None) {
             failures.push("the joining node did not reach the head".to_owned());
@@ -221,7 +221,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "waits of the honest in ms, p50/p99; late: p99 of what they wait for a core of their own; disk: p99 of a short write; node and att.: CPU of the victim and of the attackers, in cores"
+            "waits of honest users in ms, p50/p99; late: p99 of their wait for a core; disk: p99 of a short write; node and att.: CPU of the victim and of the attackers, in cores"
         )?;
         writeln!(
             f,
@@ -263,7 +263,7 @@ impl fmt::Display for Summary {
         }
         let all = self.outcomes.len() + self.untried.len();
         let notes = vec![format!(
-            "{} of {all} attacks survived: at the head afterwards, nobody honest blamed, nothing acknowledged lost",
+            "{} of {all} attacks survived: nodes reached the head afterwards, blamed no honest node, and lost no acknowledged transfer",
             all - self.lost_to().len(),
         )];
         Report { bench: "siege", runs: 1, figures: self.headlines(), notes }.fmt(f)

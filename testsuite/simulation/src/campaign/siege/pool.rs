@@ -54,8 +54,7 @@ struct JunkTransactions;
 
 impl Attack for JunkTransactions {
     fn facts(&self) -> Facts {
-        let about =
-            "eight peers that send the same 2,048 transactions of accounts without funds again and again";
+        let about = "eight peers that keep sending the same 2,048 transactions from accounts without funds";
         Facts::new(Face::Pool, "junk-transactions", about).quick()
     }
 
@@ -159,14 +158,14 @@ struct BadSignatures;
 
 impl Attack for BadSignatures {
     fn facts(&self) -> Facts {
-        let about = "transactions over HTTP whose signatures recover to nobody, 100 to a body";
+        let about = "transactions over HTTP with false signatures, 100 in each body";
         Facts::new(Face::Pool, "bad-signatures", about)
     }
 
     fn start(&self, field: Field) -> BoxFuture<'static, Result<()>> {
         Box::pin(field.swarm(8, Duration::from_millis(50), |field, index| async move {
             let rpc = field.target.rpc(index)?;
-            let account = field.target.accounts(1)?.pop().context("attackers have accounts")?;
+            let account = field.target.accounts(1)?.pop().context("the attackers have no account")?;
             let forge = |nonce| {
                 let signed = field.target.money().sign(&account, nonce, 1, sink());
                 let mut raw = signed.raw.to_vec();
@@ -191,7 +190,7 @@ struct Replacements;
 
 impl Attack for Replacements {
     fn facts(&self) -> Facts {
-        let about = "transactions behind a gap that replace each other, each a tenth dearer";
+        let about = "transactions behind a nonce gap that replace each other, each with a tip 12 % higher";
         Facts::new(Face::Pool, "replacements", about)
     }
 
@@ -207,7 +206,7 @@ struct GasHogs;
 
 impl Attack for GasHogs {
     fn facts(&self) -> Facts {
-        let about = "transfers that ask for all the gas that a transaction may have, with a high tip";
+        let about = "transfers with the maximum gas limit of a transaction and a high tip";
         Facts::new(Face::Pool, "gas-hogs", about)
     }
 
@@ -233,7 +232,8 @@ struct LowTips;
 
 impl Attack for LowTips {
     fn facts(&self) -> Facts {
-        let about = "valid transfers of 320 senders with a tip of one wei, as fast as the attackers sign";
+        let about =
+            "valid transfers from 320 senders with a tip of one wei, as fast as the attackers can sign";
         Facts::new(Face::Pool, "low-tips", about).quick()
     }
 
@@ -246,7 +246,8 @@ struct ZeroTipTails;
 
 impl Attack for ZeroTipTails {
     fn facts(&self) -> Facts {
-        let about = "senders with 99 transactions without a tip and a last one with a high tip, behind a gap";
+        let about =
+            "senders with 99 transactions without a tip and a last one with a high tip, behind a nonce gap";
         Facts::new(Face::Pool, "zero-tip-tails", about)
     }
 
@@ -263,7 +264,7 @@ struct HeavyTransactions;
 
 impl Attack for HeavyTransactions {
     fn facts(&self) -> Facts {
-        let about = "transactions of 120,000 bytes behind a gap, without a tip";
+        let about = "transactions of 120,000 bytes behind a nonce gap, without a tip";
         Facts::new(Face::Pool, "heavy-transactions", about)
     }
 
@@ -280,7 +281,7 @@ struct NonceGaps;
 
 impl Attack for NonceGaps {
     fn facts(&self) -> Facts {
-        let about = "transactions of 320 senders behind a gap, which nobody can execute";
+        let about = "transactions from 320 senders behind a nonce gap, which no node can execute";
         Facts::new(Face::Pool, "nonce-gaps", about)
     }
 

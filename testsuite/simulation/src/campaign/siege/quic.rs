@@ -40,7 +40,7 @@ struct StalledHandshakes;
 
 impl Attack for StalledHandshakes {
     fn facts(&self) -> Facts {
-        let about = "128 handshakes of one address that stall once the node has answered";
+        let about = "128 handshakes from one address that stall once the node has answered";
         Facts::new(Face::Quic, "stalled-handshakes", about).joined(SyncMode::Auto).quick()
     }
 
@@ -77,7 +77,7 @@ struct Identities;
 
 impl Attack for Identities {
     fn facts(&self) -> Facts {
-        let about = "128 identities from as many networks that take the places of strangers and keep them";
+        let about = "128 identities, each from its own network, that take the connections left for strangers and keep them";
         Facts::new(Face::Quic, "identities", about).joined(SyncMode::Auto)
     }
 
@@ -92,7 +92,8 @@ struct OneNetwork;
 
 impl Attack for OneNetwork {
     fn facts(&self) -> Facts {
-        let about = "128 identities of one network that take the places of strangers and keep them";
+        let about =
+            "128 identities from one network that take the connections left for strangers and keep them";
         Facts::new(Face::Quic, "identities-one-network", about).joined(SyncMode::Auto)
     }
 
@@ -107,7 +108,7 @@ struct CyclingIdentities;
 
 impl Attack for CyclingIdentities {
     fn facts(&self) -> Facts {
-        let about = "128 at a time, each for three seconds, then under a fresh key from a network that nobody saw, of 64 blocks";
+        let about = "128 identities at a time, each held for three seconds, then replaced by a fresh key from a new network (64 provider blocks)";
         Facts::new(Face::Quic, "identities-cycling", about).joined(SyncMode::Auto)
     }
 
@@ -127,7 +128,7 @@ struct BusyIdentities;
 
 impl Attack for BusyIdentities {
     fn facts(&self) -> Facts {
-        let about = "128 identities from as many networks of 64 blocks that keep the places of strangers, and ask now and then";
+        let about = "128 identities, each from its own network (64 provider blocks), that keep the connections left for strangers and send a request every second";
         Facts::new(Face::Quic, "identities-busy", about).joined(SyncMode::Auto)
     }
 
@@ -147,7 +148,7 @@ struct ForgedAddresses;
 
 impl Attack for ForgedAddresses {
     fn facts(&self) -> Facts {
-        let about = "16 identities of as many networks whose first words come from the address of a node that joins, and that keep its places";
+        let about = "16 identities, each from its own network, whose first packets forge the address of a joining node, and that keep its connections";
         Facts::new(Face::Quic, "forged-addresses", about).joined(SyncMode::Auto).quick()
     }
 
@@ -185,7 +186,7 @@ impl Attack for GarbageDatagrams {
         Facts::new(
             Face::Quic,
             "garbage-datagrams",
-            "10,000 datagrams of noise a second, half of them like first packets of QUIC",
+            "10,000 datagrams of noise a second, half of them resembling Initial packets of QUIC",
         )
     }
 
@@ -219,7 +220,7 @@ struct BanEvasion;
 
 impl Attack for BanEvasion {
     fn facts(&self) -> Facts {
-        let about = "identities that ask what is malformed or forbidden until they are shut out, and come again under new keys";
+        let about = "identities that send malformed or forbidden requests until the node shuts them out, and return under new keys";
         Facts::new(Face::Quic, "ban-evasion", about)
     }
 

@@ -58,7 +58,7 @@ impl Joiner {
         let peers = [servers, &[stage.victim().peer_address()]].concat();
         let began = Instant::now();
         let index = stage.add_joiner(mode, &peers, waypoint.as_deref()).await?;
-        let meter = Meter::start(stage.node(index).pid().context("the joining node runs")?)?;
+        let meter = Meter::start(stage.node(index).pid().context("the joining node does not run")?)?;
         Ok(Joiner { index, meter, began, target, took: None })
     }
 
@@ -93,7 +93,7 @@ impl Round<'_> {
     pub(super) async fn run(&self, stage: &mut Stage, honest: &Honest) -> Result<Outcome> {
         stage.renew(&honest.wallet).await?;
         let target = stage.target().await?;
-        let mut meter = Meter::start(stage.victim().pid().context("the victim runs")?)?;
+        let mut meter = Meter::start(stage.victim().pid().context("the victim does not run")?)?;
         let attackers = Attackers::start(self.program, self.facts.name, &target, stage.files()).await?;
         let began = Instant::now();
         let cpu = (meter.cpu_s(), attackers.cpu_s());
@@ -111,7 +111,7 @@ impl Round<'_> {
         let cores = |now: f64, then: f64| (now - then).max(0.0) / took;
         let (victim_cores, attacker_cores) = (cores(meter.cpu_s(), cpu.0), cores(attackers.cpu_s(), cpu.1));
         let tally = attackers.end()?;
-        ensure!(tally.0 > 0, "the attackers did nothing in all their time");
+        ensure!(tally.0 > 0, "the attackers made no attempt");
         let catch_up_s = self.recover(stage, window.1).await;
         let ended = stage.victim_ended();
         let waits: Waits = User::ALL.map(|user| honest.waits(user, window));
@@ -120,7 +120,7 @@ impl Round<'_> {
         let memory_mib = meter.peak_mib().max(joiner.as_mut().map_or(0.0, |joiner| joiner.meter.peak_mib()));
         let join_s = joiner.as_ref().map(|joiner| joiner.took);
         if ended.is_some() {
-            stage.renew(&honest.wallet).await.context("the victim does not start again")?;
+            stage.renew(&honest.wallet).await.context("the victim does not restart")?;
         }
         let lost = self.lost(stage.follower().rpc(), honest.wallet.acknowledged(window)).await;
         Ok(Outcome {

@@ -68,7 +68,7 @@ async fn open(field: &Field, index: usize) -> Result<TcpStream> {
     stream.write_all(UPGRADE.as_bytes()).await?;
     let mut answer = [0; 1024];
     let len = timeout(PATIENCE, stream.read(&mut answer)).await??;
-    ensure!(answer[..len].starts_with(b"HTTP/1.1 101"), "the node gives no socket");
+    ensure!(answer[..len].starts_with(b"HTTP/1.1 101"), "the node refuses the WebSocket upgrade");
     Ok(stream)
 }
 
@@ -82,7 +82,7 @@ struct HalfUpgrades;
 
 impl Attack for HalfUpgrades {
     fn facts(&self) -> Facts {
-        let about = "300 connections that become sockets and say nothing more, or stop in the middle of asking for it";
+        let about = "300 connections that become sockets and then stay silent, or stop in the middle of the upgrade request";
         Facts::new(Face::Http, "ws-half-upgrades", about)
     }
 
@@ -106,7 +106,7 @@ struct HugeFrames;
 
 impl Attack for HugeFrames {
     fn facts(&self) -> Facts {
-        let about = "120 sockets with frames that say they have 2 MiB, or 4 GiB, and come slowly";
+        let about = "120 sockets with frames that announce 2 MiB or 4 GiB, and arrive slowly";
         Facts::new(Face::Http, "ws-huge-frames", about)
     }
 
@@ -129,7 +129,7 @@ struct EndlessFragments;
 
 impl Attack for EndlessFragments {
     fn facts(&self) -> Facts {
-        let about = "40 sockets whose message has no last fragment, half of them with nothing in it";
+        let about = "40 sockets whose message never ends, half of them with empty fragments";
         Facts::new(Face::Http, "ws-endless-fragments", about)
     }
 
@@ -183,7 +183,7 @@ struct LongMessages;
 
 impl Attack for LongMessages {
     fn facts(&self) -> Facts {
-        let about = "100 sockets that send 2 MiB each, read a long answer, and stay, so that the node might keep what both took";
+        let about = "100 sockets that send 2 MiB each, read a long answer, and stay open, so that the node might keep the memory of both";
         Facts::new(Face::Http, "ws-long-messages", about)
     }
 
@@ -207,7 +207,7 @@ struct UnreadNews;
 
 impl Attack for UnreadNews {
     fn facts(&self) -> Facts {
-        let about = "100 sockets that subscribe to everything, ask for long answers, and read nothing";
+        let about = "100 sockets that subscribe to everything, request long answers, and read nothing";
         Facts::new(Face::Http, "ws-unread-news", about).quick()
     }
 
@@ -235,7 +235,7 @@ struct ManySubscriptions;
 
 impl Attack for ManySubscriptions {
     fn facts(&self) -> Facts {
-        let about = "100 sockets with as many subscriptions as each may have, for logs with 1,000 topics, or for every transaction";
+        let about = "100 sockets with the maximum number of subscriptions: to logs with 1,000 topics, to every transaction, or to heads";
         Facts::new(Face::Http, "ws-many-subscriptions", about)
     }
 

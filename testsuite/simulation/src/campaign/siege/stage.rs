@@ -220,7 +220,7 @@ impl Stage {
     /// Returns a waypoint of the validator.
     pub(super) async fn waypoint(&self) -> Result<String> {
         let status = self.validator().rpc().page("/v1/status").await?;
-        Ok(status["waypoint"].as_str().context("the validator has no waypoint")?.to_owned())
+        Ok(status["waypoint"].as_str().context("the validator's status has no waypoint")?.to_owned())
     }
 
     pub(super) fn node(&self, index: usize) -> &Node {

@@ -39,7 +39,7 @@ struct UnreadAnswers;
 
 impl Attack for UnreadAnswers {
     fn facts(&self) -> Facts {
-        let about = "two identities of one address that ask for 64 answers of 16 MiB each and read none";
+        let about = "two identities from one address that request 64 answers of 16 MiB each and read nothing";
         Facts::new(Face::Quic, "unread-answers", about).quick()
     }
 
@@ -64,7 +64,7 @@ struct RangeDeltas;
 
 impl Attack for RangeDeltas {
     fn facts(&self) -> Facts {
-        let about = "four identities that each ask for 64 range deltas at a time, each from another batch";
+        let about = "four identities that each request 64 range deltas at a time, each from another batch";
         Facts::new(Face::Quic, "range-deltas", about).quick()
     }
 
@@ -111,7 +111,7 @@ struct ChunkAfterRestart;
 
 impl Attack for ChunkAfterRestart {
     fn facts(&self) -> Facts {
-        let about = "64 requests for chunks of each snapshot, right after the node has started again";
+        let about = "64 requests for chunks of each snapshot, right after a restart of the node";
         Facts::new(Face::Quic, "chunk-after-restart", about)
     }
 
@@ -137,7 +137,7 @@ struct RequestFlood;
 
 impl Attack for RequestFlood {
     fn facts(&self) -> Facts {
-        let about = "eight identities that ask for summaries, headers and origins, 64 at a time";
+        let about = "eight identities that request summaries, headers and origins, 64 at a time";
         Facts::new(Face::Quic, "request-flood", about)
     }
 
@@ -160,7 +160,7 @@ struct EpochsFlood;
 
 impl Attack for EpochsFlood {
     fn facts(&self) -> Facts {
-        let about = "eight identities that ask what ended all epochs, over and over, 64 at a time";
+        let about = "eight identities that keep requesting the ends of all epochs, 64 at a time";
         Facts::new(Face::Quic, "epochs-flood", about).joined(SyncMode::Auto)
     }
 
@@ -176,7 +176,8 @@ struct OpenStreams;
 
 impl Attack for OpenStreams {
     fn facts(&self) -> Facts {
-        let about = "eight identities that open all the streams there are, write a byte into each and wait";
+        let about =
+            "eight identities that open all streams that the node allows, write one byte into each, and wait";
         Facts::new(Face::Quic, "open-streams", about)
     }
 
@@ -209,7 +210,7 @@ struct SlowRequests;
 impl Attack for SlowRequests {
     fn facts(&self) -> Facts {
         let about =
-            "eight identities with 64 requests each that announce megabytes and write a byte a second";
+            "eight identities with 64 requests each that announce megabytes and send one byte per second";
         Facts::new(Face::Quic, "slow-requests", about)
     }
 
@@ -232,7 +233,7 @@ impl Attack for SlowRequests {
                         Err(_) => given_up += 1,
                     }
                 }
-                anyhow::ensure!(given_up < open.len(), "the node gave all requests up");
+                anyhow::ensure!(given_up < open.len(), "the node gave up all requests");
             }
         }))
     }
@@ -242,7 +243,7 @@ struct OversizedFrames;
 
 impl Attack for OversizedFrames {
     fn facts(&self) -> Facts {
-        let about = "requests and broadcasts that announce 4 GiB, or 48 MiB and then send half of it";
+        let about = "requests and broadcasts that announce 4 GiB; some broadcasts announce 48 MiB and send half of it";
         Facts::new(Face::Quic, "oversized-frames", about)
     }
 
@@ -274,7 +275,7 @@ struct TruncatedFrames;
 
 impl Attack for TruncatedFrames {
     fn facts(&self) -> Facts {
-        let about = "requests and broadcasts that end before their announced length, or in their head";
+        let about = "requests and broadcasts that end before their announced length, or within their header";
         Facts::new(Face::Quic, "truncated-frames", about)
     }
 

@@ -88,7 +88,7 @@ impl Wire {
         let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, runtime)?;
         let connecting = endpoint.connect_with(client_config(key, manner)?, at, "slipstream.invalid")?;
         let connection =
-            tokio::time::timeout(PATIENCE, connecting).await.context("no handshake in time")??;
+            tokio::time::timeout(PATIENCE, connecting).await.context("the handshake timed out")??;
         Ok(Wire { connection, _endpoint: endpoint })
     }
 
@@ -107,7 +107,7 @@ impl Wire {
             let (_send, mut receive) = self.send(protocol, payload).await?;
             anyhow::Ok(receive.read_to_end(HEAD_BYTES + ANSWER_BYTES_MAX).await?)
         };
-        let answer = tokio::time::timeout(PATIENCE, asked).await.context("no answer in time")??;
+        let answer = tokio::time::timeout(PATIENCE, asked).await.context("the answer timed out")??;
         let (status, rest) = answer.split_first().context("an empty answer")?;
         ensure!(*status == ANSWER, "refused: {}", String::from_utf8_lossy(rest));
         rest.get(HEAD_BYTES - 1..).map(<[u8]>::to_vec).ok_or_else(|| anyhow!("an answer without a length"))

@@ -54,13 +54,16 @@ pub(super) fn audit(store: &Store, history: &mut History, demand: Demand) -> Res
     let head = match store.head() {
         Ok(head) => head,
         Err(StorageError::NotInitialized) => return Ok(auditor.audit),
-        Err(error) => bail!("the head is unknown: {error}"),
+        Err(error) => bail!("cannot read the head: {error}"),
     };
     let number = head.header.number;
     auditor.audit.head = Some(number);
     let moment = history.at(number)?.clone();
-    ensure!(head.header == moment.header, "the head, batch {number}, is not the chain's");
-    ensure!(head.accumulator == moment.accumulator, "the accumulator at batch {number} is not the chain's");
+    ensure!(head.header == moment.header, "the head, batch {number}, differs from the chain");
+    ensure!(
+        head.accumulator == moment.accumulator,
+        "the accumulator at batch {number} differs from the chain"
+    );
     auditor.state(&moment, &history.chain.keys())?;
     for each in BatchNumber::GENESIS.through(number) {
         auditor.batch(history.at(each)?, number)?;
@@ -93,7 +96,7 @@ impl Auditor<'_> {
                 self.audit.refused += 1;
                 Ok(None)
             }
-            Err(error) => Err(error).with_context(|| format!("{what} is refused")),
+            Err(error) => Err(error).with_context(|| format!("cannot read {what}")),
         }
     }
 
@@ -159,26 +162,27 @@ impl Auditor<'_> {
 
     /// Checks the states of the window below the head, which must survive a restart unchanged.
     fn past(&mut self, history: &mut History, head: BatchNumber) -> Result<()> {
-        let Some(first) = self.ask("the first state that is known", self.store.states_from())? else {
+        let Some(first) = self.ask("the first kept state", self.store.states_from())? else {
             return Ok(());
         };
         if self.demand.complete {
             let expected = BatchNumber::new(head.get().saturating_sub(WINDOW));
-            ensure!(first == expected, "states are known from batch {first} on, not from {expected}");
+            ensure!(first == expected, "states are kept from batch {first} on, not from {expected}");
         }
         let keys = history.chain.keys();
         let step = ((head.get() - first.get()) / PAST_STATES).max(1);
         for number in (first.get()..head.get()).step_by(step as usize).map(BatchNumber::new) {
-            let Some(view) = self.ask(format!("the state {number}"), self.store.view_of(number))? else {
+            let Some(view) = self.ask(format!("the state of batch {number}"), self.store.view_of(number))?
+            else {
                 continue;
             };
-            let view = view.with_context(|| format!("the state {number} is missing"))?;
+            let view = view.with_context(|| format!("the state of batch {number} is missing"))?;
             let state = &history.at(number)?.state;
             let expected: Vec<Option<StateValue>> = keys.iter().map(|key| state.get(key).copied()).collect();
-            self.expect(format!("the state {number} in bulk"), view.rows(&keys), &expected)?;
+            self.expect(format!("the state of batch {number} in bulk"), view.rows(&keys), &expected)?;
             for (key, expected) in keys.iter().zip(expected).step_by(PAST_KEY_STEP) {
                 let found = view.rows(&[*key]).map(|rows| rows.into_iter().next().flatten());
-                self.expect(format!("row {key:?} of the state {number}"), found, &expected)?;
+                self.expect(format!("row {key:?} of the state of batch {number}"), found, &expected)?;
             }
         }
         Ok(())
@@ -216,12 +220,17 @@ impl Auditor<'_> {
     }
 
     fn lowest(&mut self, kind: BlobKind) -> Result<Option<BatchNumber>> {
-        let lowest = self.ask(format!("the lowest {}", kind.name()), self.store.lowest(kind))?;
+        let lowest =
+            self.ask(format!("the lowest batch that has its {}", kind.name()), self.store.lowest(kind))?;
         if self.demand.complete
             && let Some(lowest) = lowest
             && self.audit.head > Some(BatchNumber::GENESIS)
         {
-            ensure!(lowest == Some(BatchNumber::new(1)), "the lowest {} is {lowest:?}", kind.name());
+            ensure!(
+                lowest == Some(BatchNumber::new(1)),
+                "the lowest batch that has its {} is {lowest:?}, not 1",
+                kind.name()
+            );
         }
         Ok(lowest.flatten())
     }
@@ -233,13 +242,13 @@ impl Auditor<'_> {
         let count = if self.demand.complete { leaves.min(PROVED_HEADERS_MAX) } else { 1 };
         let first = last.next().before(count);
         let proof = self.store.header_range_proof(leaves, first, count as usize);
-        let Some(proof) = self.ask("a proof of headers", proof)? else { return Ok(()) };
+        let Some(proof) = self.ask("the proof of headers", proof)? else { return Ok(()) };
         let mut digests = Vec::new();
         for number in first.through(last) {
             digests.push(BatchHeader::digest(&history.at(number)?.header));
         }
         let root = moment.accumulator.root();
-        proof.verify(root, leaves, first.get(), &digests).context("a proof of headers does not verify")?;
+        proof.verify(root, leaves, first.get(), &digests).context("the proof of headers does not verify")?;
         Ok(())
     }
 
@@ -262,8 +271,14 @@ impl Auditor<'_> {
             let moment = history.at(number)?;
             ensure!(Some(number) <= self.audit.head, "the snapshot of batch {number} is above the head");
             let certificate = moment.made.as_ref().map(|made| &made.certificate);
-            ensure!(certificate == Some(&info.certificate), "the snapshot's certificate {number} is wrong");
-            ensure!(info.state_root == moment.header.state_root, "the snapshot's root {number} is wrong");
+            ensure!(
+                certificate == Some(&info.certificate),
+                "the certificate of the snapshot of batch {number} is wrong"
+            );
+            ensure!(
+                info.state_root == moment.header.state_root,
+                "the root of the snapshot of batch {number} is wrong"
+            );
             let Some(Some(snapshot)) = self.ask("a snapshot", self.store.snapshot(number))? else { continue };
             let rows = match snapshot_rows(&snapshot) {
                 Err(error) if self.demand.damaged && error.is::<StorageError>() => {

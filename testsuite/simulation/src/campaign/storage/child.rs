@@ -29,7 +29,7 @@ pub(super) fn verdict(program: &Path, args: &[&str]) -> Result<String> {
         if start.elapsed() > DEADLINE {
             child.kill()?;
             child.wait()?;
-            bail!("the process hangs: {args:?}");
+            bail!("the process {args:?} did not end in time");
         }
         std::thread::park_timeout(Duration::from_millis(2));
     };

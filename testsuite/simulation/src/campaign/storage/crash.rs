@@ -64,14 +64,14 @@ impl Patient {
         let status = self.life(Some((point, passing)), None)?;
         match status.signal() {
             Some(SIGABRT) => self.examine(),
-            _ => bail!("the process never passed {point} {passing} times: it ended with {status}"),
+            _ => bail!("the process did not pass {point} {passing} times: it ended with {status}"),
         }
     }
 
     /// Runs a life that is killed at a random moment.
     pub(super) fn kill_after(&mut self, moment: Duration) -> Result<()> {
         let status = self.life(None, Some(moment))?;
-        ensure!(status.signal() == Some(SIGKILL) || status.success(), "a life failed with {status}");
+        ensure!(status.signal() == Some(SIGKILL) || status.success(), "a process failed: {status}");
         self.examine()
     }
 
@@ -83,8 +83,8 @@ impl Patient {
             command.args(["--point", &point.to_string(), "--passing", &passing.to_string()]);
         }
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let lines = BufReader::new(child.stdout.take().context("standard output is piped")?).lines();
-        let mut errors = child.stderr.take().context("standard error is piped")?;
+        let lines = BufReader::new(child.stdout.take().context("standard output is not piped")?).lines();
+        let mut errors = child.stderr.take().context("standard error is not piped")?;
         let told = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
         if let Some(moment) = kill {
             std::thread::park_timeout(moment);
@@ -97,18 +97,19 @@ impl Patient {
         if status.code().is_some_and(|code| code != 0) {
             let mut text = String::new();
             errors.read_to_string(&mut text)?;
-            bail!("a life failed on the store that the one before left: {}", text.trim());
+            bail!("a process failed on the store that its predecessor left: {}", text.trim());
         }
         Ok(status)
     }
 
     fn hold_to(&mut self, line: &str) -> Result<()> {
-        let (who, number) = line.split_once(' ').with_context(|| format!("a life told {line:?}"))?;
+        let (who, number) =
+            line.split_once(' ').with_context(|| format!("a process printed an unknown line: {line:?}"))?;
         let number = BatchNumber::new(number.parse()?);
         match who {
             "leader" => self.leader = number,
             "follower" => self.follower = number,
-            _ => bail!("a life told {line:?}"),
+            _ => bail!("a process printed an unknown line: {line:?}"),
         }
         Ok(())
     }
@@ -121,7 +122,7 @@ impl Patient {
         let told = self.leader;
         ensure!(
             head.unwrap_or_default() == told || head == Some(told.next()),
-            "the leader is at {head:?}, it had told {told}"
+            "the leader is at {head:?}, but it had reported {told}"
         );
         let dir = follower_dir(self.dir.path());
         let follower = Store::open(&follower_config(), &dir).context("the follower")?;
@@ -130,16 +131,16 @@ impl Patient {
         let told = self.follower;
         ensure!(
             followed.unwrap_or_default() >= told && followed <= head,
-            "the follower is at {followed:?}, it had told {told}"
+            "the follower is at {followed:?}, but it had reported {told}"
         );
         self.follower = followed.unwrap_or_default();
         self.restore_left(&leader, &follower)?;
         if let Some(head) = followed {
-            self.prune_left(&follower, head).context("the follower prunes")?;
+            self.prune_left(&follower, head).context("the follower did not prune correctly")?;
         }
         leader.initialize(&self.chain.genesis())?;
         life::settle(&leader, &self.chain)?;
-        life::step(&leader, &self.chain).context("the leader cannot go on")?;
+        life::step(&leader, &self.chain).context("the leader cannot continue")?;
         self.leader = leader.head()?.header.number;
         Ok(())
     }
@@ -148,7 +149,10 @@ impl Patient {
     fn restore_left(&mut self, leader: &Store, follower: &Store) -> Result<()> {
         let Some(target) = follower.recorded_restore()? else { return Ok(()) };
         let number = target.header.number;
-        ensure!(target == life::target(leader, number)?, "the recorded restore is of another chain");
+        ensure!(
+            target == life::target(leader, number)?,
+            "the recorded restore does not match the leader's chain"
+        );
         let restore = follower.restore(&target)?;
         let state: &State = &self.history.at(number)?.state;
         let mut open = restore.missing(usize::MAX);
@@ -158,7 +162,7 @@ impl Patient {
             !open.iter().any(|span| (span.first..=span.last).contains(&path))
         };
         let expected = state.keys().filter(|key| is_done(key)).count() as u64;
-        ensure!(restore.rows() == expected, "the restore counts {} rows of {expected}", restore.rows());
+        ensure!(restore.rows() == expected, "the restore counts {} rows, not {expected}", restore.rows());
         Ok(())
     }
 
@@ -172,14 +176,17 @@ impl Patient {
             let floor = head.next().before(window);
             let (lowest, expected) = (follower.lowest(kind)?, before?.map(|lowest| lowest.max(floor)));
             let name = kind.name();
-            ensure!(lowest == expected, "{name} are announced from {lowest:?} on, not from {expected:?}");
+            ensure!(lowest == expected, "{name} begin at {lowest:?}, not at {expected:?}");
             for number in BatchNumber::new(1).through(head) {
                 let blob = follower.blob(kind, number)?;
                 ensure!(number >= floor || blob.is_none(), "the {name} of batch {number} are still served");
                 if expected.is_some_and(|lowest| lowest <= number) {
                     let made = self.history.at(number)?.made.as_ref();
                     let due = made.and_then(|made| made.blobs.iter().find(|(made, _)| *made == kind));
-                    ensure!(blob.as_ref() == due.map(|(_, blob)| blob), "the {name} of {number} are wrong");
+                    ensure!(
+                        blob.as_ref() == due.map(|(_, blob)| blob),
+                        "the {name} of batch {number} are wrong"
+                    );
                 }
             }
         }

@@ -100,9 +100,9 @@ impl Victim {
         let len = fs::metadata(&file)?.len();
         let cut = rng.random_range(1..=len.min(TORN_BYTES_MAX));
         fs::OpenOptions::new().write(true).open(&file)?.set_len(len - cut)?;
-        let what = format!("{} short of {cut} of {len} bytes", file.display());
+        let what = format!("{} lost the last {cut} of {len} bytes", file.display());
         let outcome = self.ask(copy, &what)?;
-        ensure!(!log || outcome != Outcome::Closed, "a torn log keeps the store from opening: {what}");
+        ensure!(!log || outcome != Outcome::Closed, "the store does not open with a torn log: {what}");
         Ok(outcome)
     }
 
@@ -147,7 +147,7 @@ impl Victim {
             Some("refused") => Outcome::Refused,
             Some("closed") => Outcome::Closed,
             Some("earlier") => Outcome::Earlier,
-            _ => bail!("the audit said {text:?}"),
+            _ => bail!("the audit printed an unknown outcome: {text:?}"),
         })
     }
 }

@@ -77,23 +77,23 @@ pub(super) fn fill(disk: &SmallDisk, seed: u64, free: u64) -> Result<BatchNumber
     }
     fill_up(&filler, free)?;
     let told = commit_until_full(&store, &chain)?;
-    let read = store.header(told).context("a full disk can be read")?;
+    let read = store.header(told).context("cannot read from a full disk")?;
     ensure!(read.is_some(), "the header of batch {told} is gone while the disk is full");
     drop(store);
 
     // A restart must neither help nor harm.
     if let Ok(store) = Store::open(&config(true), &dir) {
         let head = store.head()?.header.number;
-        ensure!(head >= told, "on the full disk the store is at {head}, it had acknowledged {told}");
+        ensure!(head >= told, "on the full disk the store is at {head}, but it had acknowledged {told}");
     }
     fs::remove_file(&filler)?;
-    let store = Store::open(&config(true), &dir).context("there is room again")?;
+    let store = Store::open(&config(true), &dir).context("cannot open the store after space was freed")?;
     let demand = Demand { damaged: false, complete: true };
     let head = audit(&store, &mut history, demand)?.head.context("the store is empty")?;
-    ensure!(head == told || head == told.next(), "the store is at {head}, it had acknowledged {told}");
+    ensure!(head == told || head == told.next(), "the store is at {head}, but it had acknowledged {told}");
     life::settle(&store, &chain)?;
     for _ in 0..BATCHES_AFTER {
-        life::step(&store, &chain).context("commits go on")?;
+        life::step(&store, &chain).context("cannot commit after space was freed")?;
     }
     audit(&store, &mut history, demand)?;
     drop(store);
@@ -121,15 +121,17 @@ fn commit_until_full(store: &Store, chain: &Chain) -> Result<BatchNumber> {
     for _ in 0..COMMITS_MAX {
         let before = store.head()?.header.number;
         let Err(error) = life::step(store, chain) else { continue };
-        let error = error
-            .downcast::<StorageError>()
-            .context("the disk is full, but it is not the store that says so")?;
+        let error =
+            error.downcast::<StorageError>().context("the disk is full, but the error is not the store's")?;
         ensure!(is_named(&error), "a full disk is reported as {error:?}");
         let after = store.head()?.header.number;
         ensure!(after == before || after == before.next(), "the head went from {before} to {after}");
         for _ in 0..2 {
             let again = store.put_record("again", b"x");
-            ensure!(matches!(again, Err(StorageError::Poisoned)), "after the failure: {again:?}");
+            ensure!(
+                matches!(again, Err(StorageError::Poisoned)),
+                "the store is not poisoned after the failure: {again:?}"
+            );
         }
         return Ok(after);
     }

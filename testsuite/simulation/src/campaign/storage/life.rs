@@ -89,8 +89,7 @@ pub struct LifeOptions {
 /// If a store fails: it must not, in whatever state the previous life left it.
 pub(super) fn live(options: &LifeOptions) -> Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-    rustix::process::setrlimit(rustix::process::Resource::Core, none)
-        .context("an abort must dump no core")?;
+    rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot disable core dumps")?;
     let faults = options.point.map_or_else(Faults::none, |point| Faults::abort_at(point, options.passing));
     let mut life = Life::open(options, faults)?;
     for _ in 0..options.rounds {
@@ -153,7 +152,7 @@ impl Life {
     }
 
     fn restore(&self, number: BatchNumber, gives_up: bool) -> Result<()> {
-        let snapshot = self.leader.snapshot(number)?.context("a listed snapshot is there")?;
+        let snapshot = self.leader.snapshot(number)?.context("a listed snapshot is missing")?;
         let restore = self.follower.restore(&target(&self.leader, number)?)?;
         if gives_up {
             add_chunks(&restore, &snapshot, 2)?;
@@ -172,13 +171,13 @@ impl Life {
             let first = last.before(BACKFILL_BATCHES - 1).max(wanted_from);
             let mut batches = Vec::new();
             for number in first.through(last) {
-                let header = self.leader.header(number)?.context("the leader has all headers")?;
-                let blob = |kind| self.leader.blob(kind, number)?.context("the leader has all blobs");
+                let header = self.leader.header(number)?.context("the leader lacks a header")?;
+                let blob = |kind| self.leader.blob(kind, number)?.context("the leader lacks a blob");
                 let blobs = [BlobKind::Body, BlobKind::Receipts, BlobKind::Delta, BlobKind::Hints].map(blob);
                 let [body, receipts, delta, hints] = blobs;
                 batches.push((header, body?, receipts?, delta?, hints?));
             }
-            let certificate = self.leader.latest_certificate()?.context("the leader has a certificate")?;
+            let certificate = self.leader.latest_certificate()?.context("the leader has no certificate")?;
             let leaves = certificate.info.number.leaves();
             let proof = self.leader.header_range_proof(leaves, first, batches.len())?;
             let batches = batches.iter().map(|(header, body, receipts, delta, hints)| PastBatch {
@@ -205,8 +204,8 @@ impl Life {
         let mut number = self.follower.head()?.header.number;
         while number < end {
             number = number.next();
-            let header = self.leader.header(number)?.context("the leader has all headers")?;
-            let blob = |kind| self.leader.blob(kind, number)?.context("the leader has all blobs");
+            let header = self.leader.header(number)?.context("the leader lacks a header")?;
+            let blob = |kind| self.leader.blob(kind, number)?.context("the leader lacks a blob");
             let (body, receipts) = (blob(BlobKind::Body)?, blob(BlobKind::Receipts)?);
             let (delta_blob, hints) = (blob(BlobKind::Delta)?, blob(BlobKind::Hints)?);
             let (delta, certificate) = (Delta::open(&delta_blob)?, self.leader.certificate(number)?);
@@ -256,8 +255,8 @@ pub(super) fn settle(store: &Store, chain: &Chain) -> Result<()> {
 /// Returns the target of a follower's restore to `number`.
 pub(super) fn target(leader: &Store, number: BatchNumber) -> Result<RestoreTarget> {
     Ok(RestoreTarget {
-        header: leader.header(number)?.context("the leader has all headers")?,
-        certificate: leader.certificate(number)?.context("a snapshot's batch is certified")?,
+        header: leader.header(number)?.context("the leader lacks a header")?,
+        certificate: leader.certificate(number)?.context("a snapshot's batch has no certificate")?,
     })
 }
 
@@ -271,7 +270,7 @@ pub(super) fn add_chunks(restore: &Restore, snapshot: &Snapshot, max: usize) -> 
         restore.add_chunk(&snapshot.chunk(next, CHUNK_BYTES)?)?;
     }
     for hash in restore.missing_codes(1_000)? {
-        let code = snapshot.code(&hash)?.context("a snapshot has the code of its accounts")?;
+        let code = snapshot.code(&hash)?.context("a snapshot lacks the code of an account")?;
         restore.add_code(&code)?;
     }
     Ok(())

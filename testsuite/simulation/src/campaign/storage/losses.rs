@@ -91,22 +91,26 @@ pub(super) fn reopen(options: &ReopenOptions) -> Result<String> {
             for other in others {
                 ensure!(
                     matches!(other, Some(StorageError::Corrupt { .. })),
-                    "the next way in says {other:?}"
+                    "another way to open the store did not report damage: {other:?}"
                 );
             }
             return Ok(format!("refused {error}"));
         }
-        Err(error) => bail!("it is refused, and not as damaged: {error}"),
+        Err(error) => bail!("the store is refused, but not as damaged: {error}"),
     };
     let demand = Demand { damaged: true, complete: true };
     let found = audit(&store, &mut History::new(chain(options.seed))?, demand)?;
-    ensure!(found.head == Some(BatchNumber::new(BATCHES)), "the head is {:?}", found.head);
+    ensure!(
+        found.head == Some(BatchNumber::new(BATCHES)),
+        "the store opened at another head: {:?}",
+        found.head
+    );
     let snapshots = store.snapshots().len();
     store.close();
     drop(store);
     stats_of(&config, &options.dir)?;
     let report = Maintenance::open(&config, &options.dir)?.check(&mut |_| {})?;
-    ensure!(report.damage.is_empty(), "it opens, and is damaged: {:?}", report.damage);
+    ensure!(report.damage.is_empty(), "the store opens although it is damaged: {:?}", report.damage);
     Ok(match (found.refused, snapshots) {
         (0, life::SNAPSHOTS_KEPT) => "whole".to_owned(),
         _ => "without-snapshot".to_owned(),
@@ -172,13 +176,16 @@ impl Losses {
             }
             let outcome = self.start(copy, &file.to_string_lossy())?;
             if outcome == Outcome::InUse {
-                ensure!(*loss == Loss::Locked, "it is in use by nobody");
+                ensure!(
+                    *loss == Loss::Locked,
+                    "the store is reported as in use, but no process holds a lock"
+                );
             }
             drop(locks);
             if matches!(outcome, Outcome::Refused | Outcome::InUse) {
                 fs::copy(self.original.path().join(file), &path)?;
-                let again = self.start(copy, "").context("put back")?;
-                ensure!(again == Outcome::Whole, "put back, it is {again:?}");
+                let again = self.start(copy, "").context("the lost file was put back")?;
+                ensure!(again == Outcome::Whole, "the lost file was put back, but the outcome is {again:?}");
             }
             Ok(outcome)
         })
@@ -217,16 +224,16 @@ impl Losses {
             Some("without-snapshot") => Outcome::WithoutSnapshot,
             Some("refused") => Outcome::Refused,
             Some("in-use") => Outcome::InUse,
-            _ => bail!("the start said {text:?}"),
+            _ => bail!("the start printed an unknown outcome: {text:?}"),
         };
         match outcome {
             Outcome::Refused | Outcome::InUse => {
-                ensure!(after == before, "it was refused, and files changed")
+                ensure!(after == before, "the store was refused, but files changed")
             }
             // Tables and logs are rewritten, and obsolete files are removed. All other files must stay.
             Outcome::Whole | Outcome::WithoutSnapshot => {
                 for (file, digest) in before.iter().filter(|(file, _)| is_kept(file)) {
-                    ensure!(after.get(file) == Some(digest), "{} is gone or another", file.display());
+                    ensure!(after.get(file) == Some(digest), "{} is gone or changed", file.display());
                 }
             }
         }

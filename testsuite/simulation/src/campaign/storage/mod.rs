@@ -180,7 +180,7 @@ impl fmt::Display for Summary {
             let name = line.phase.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
             writeln!(f, "{name:<14} {:>9} {:>8.1}  {}", line.runs, line.seconds, line.note)?;
         }
-        write!(f, "nothing was lost and nothing wrong was answered; seed {}", self.seed)
+        write!(f, "no data was lost and no answer was wrong; seed {}", self.seed)
     }
 }
 
@@ -280,7 +280,7 @@ impl Campaign<'_> {
                 return Err(error.context(format!("killed after {moment:?}; kept as {}", dir.display())));
             }
         }
-        Ok((kills.into(), "every head and its state are whole".to_owned()))
+        Ok((kills.into(), "every head and its state are intact".to_owned()))
     }
 
     fn damage<F>(&self, rng: &mut StdRng, times: u32, what: &str, damage: F) -> Result<(u64, String)>

@@ -21,7 +21,7 @@ impl Explained {
              <h1>{title}</h1>\n<p class=\"{kind}\" id=\"verdict\">{}</p>\n",
             escaped(&self.verdict())
         );
-        list(&mut page, "Who takes part", &self.cast);
+        list(&mut page, "Participants", &self.cast);
         for stand in &self.stands {
             let _ = write!(page, "<h2>{}</h2>\n<ul>\n", escaped(&stand.what));
             for line in stand.facts.iter().chain(&stand.peers) {
@@ -33,7 +33,7 @@ impl Explained {
         self.recording.events.iter().for_each(|event| item(&mut page, event));
         page.push_str("</ol>\n");
         if self.recording.left_out > 0 {
-            let _ = writeln!(page, "<p>{} later events found no room.</p>", self.recording.left_out);
+            let _ = writeln!(page, "<p>{} later events are not shown.</p>", self.recording.left_out);
         }
         let count = self.recording.routine.len();
         let _ =

@@ -7,7 +7,7 @@ use super::{Event, Explained};
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.title, self.verdict())?;
-        section(f, "Who takes part", &self.cast)?;
+        section(f, "Participants", &self.cast)?;
         writeln!(f, "\nTimeline")?;
         for event in &self.recording.events {
             if event.folded > 0 {
@@ -16,7 +16,7 @@ impl fmt::Display for Explained {
             write_event(f, event)?;
         }
         if self.recording.left_out > 0 {
-            writeln!(f, "  {} later events found no room", self.recording.left_out)?;
+            writeln!(f, "  {} later events are not shown", self.recording.left_out)?;
         }
         writeln!(f, "\nThe last {} requests, answers and jobs", self.recording.routine.len())?;
         self.recording.routine.iter().try_for_each(|event| write_event(f, event))?;

@@ -70,22 +70,22 @@ impl World {
         let now = self.instant();
         let stand = |index: usize| {
             let Some(up) = &self.nodes[index].up else {
-                let why = if self.nodes[index].has_refused { "refused to go on" } else { "is down" };
+                let why = if self.nodes[index].has_refused { "refused to continue" } else { "is down" };
                 return Stand { what: format!("node {index} {why}"), facts: Vec::new(), peers: Vec::new() };
             };
             let status = up.engine.status(now);
             let since = self.thoughts.0.get(&index).map_or(0, |thought| thought.since);
             let mut facts = vec![format!(
-                "head {} of {} certified, for {:.3} s; it believes in {}",
+                "head {} of {} certified, unchanged for {:.3} s; its target is batch {}",
                 status.head,
                 self.certified,
                 (self.now - since) as f64 / 1e6,
                 status.target
             )];
-            facts.push(format!("{} requests under way", status.requests));
+            facts.push(format!("{} requests in flight", status.requests));
             facts.extend(status.waiting.as_ref().map(|waiting| match waiting.retry_ms {
                 Some(retry_ms) => format!("waits: {}; tries again in {retry_ms} ms", waiting.reason),
-                None => format!("waits: {}; no clock ends that", waiting.reason),
+                None => format!("waits: {}; no timeout ends this", waiting.reason),
             }));
             facts.extend(status.snapshot.as_ref().map(|snapshot| {
                 format!("restore of batch {}: {:.1} % of the paths", snapshot.number, snapshot.share * 100.0)
@@ -108,10 +108,10 @@ impl World {
         let state = match (peer.banned, peer.pause_ms) {
             (true, _) => "banned".to_owned(),
             (false, 0) => format!("score {}", peer.score),
-            (false, pause_ms) => format!("score {}, not asked for {pause_ms} ms", peer.score),
+            (false, pause_ms) => format!("score {}, paused for {pause_ms} ms", peer.score),
         };
         let head = peer.head.map_or_else(|| "no head".to_owned(), |head| format!("head {head}"));
-        let last = peer.last_reason.as_ref().map(|reason| format!("; last trouble: {reason}"));
+        let last = peer.last_reason.as_ref().map(|reason| format!("; last failure: {reason}"));
         let last = last.unwrap_or_default();
         format!(
             "{who}: {state}, {head}, {} bytes verified, {} failures{last}",
@@ -129,13 +129,13 @@ fn thought(status: &SyncStatus) -> String {
 fn describe(place: usize, server: &Server) -> String {
     let mut text = format!("server {place}: {}", habit(&server.habit));
     if place == ANCHOR {
-        text += "; it is always there and keeps what any node needs";
+        text += "; always available, and keeps everything that nodes need";
     }
     if server.lag > 0 {
         text += &format!("; {} batches behind", server.lag);
     }
     if server.renames {
-        text += "; comes back under other keys";
+        text += "; returns under other keys";
     }
     text
 }
@@ -149,13 +149,13 @@ fn habit(habit: &Habit) -> String {
             let lies: Vec<_> = lies.iter().map(|lie| format!("{lie:?}")).collect();
             format!("lies: {}", lies.join(", "))
         }
-        Habit::Stalling => "sends summaries and nothing else".to_owned(),
+        Habit::Stalling => "answers only requests for summaries".to_owned(),
         Habit::Dripping => "answers just before the deadline".to_owned(),
         Habit::Colluding { summaries: true } => "shows the forged ledger, in its summaries too".to_owned(),
         Habit::Colluding { summaries: false } => "shows the forged ledger under honest summaries".to_owned(),
         Habit::Pretending => "offers snapshots that it does not send".to_owned(),
-        Habit::Trickling => "sends a chunk as seldom as keeps a restore alive".to_owned(),
-        Habit::Busy => "has no time for anything but summaries".to_owned(),
-        Habit::Flooding => "honest, but announces without end".to_owned(),
+        Habit::Trickling => "sends chunks just often enough to keep a restore alive".to_owned(),
+        Habit::Busy => "is busy for everything except summaries".to_owned(),
+        Habit::Flooding => "honest, but announces endlessly".to_owned(),
     }
 }

@@ -19,7 +19,11 @@ pub(super) fn expect_range(range: &VerifiedRange, asked: Option<(&RangeRequest, 
     }
     let Some((request, due)) = asked else { return Ok(()) };
     let first = batches.first().map(|batch| batch.header.number);
-    ensure!(first == Some(request.first), "it begins with {first:?}, asked for was {}", request.first);
+    ensure!(
+        first == Some(request.first),
+        "the range begins with {first:?}, but the request was for {}",
+        request.first
+    );
     let parts = |batch: &RangeBatch| {
         let has = [
             (Parts::BODY, batch.body.is_some()),
@@ -28,17 +32,17 @@ pub(super) fn expect_range(range: &VerifiedRange, asked: Option<(&RangeRequest, 
         ];
         has.into_iter().all(|(part, is_there)| is_there || !request.parts.has(part))
     };
-    ensure!(batches.iter().all(parts), "parts are missing");
+    ensure!(batches.iter().all(parts), "the range lacks requested parts");
     let bytes: usize = batches.iter().map(RangeBatch::certified_bytes).sum();
     let wanted = u64::from(request.batches_max).min(due);
     let is_long = batches.len() as u64 >= wanted || bytes >= request.bytes_max as usize;
-    ensure!(is_long, "it has {} batches, {wanted} were due", batches.len());
+    ensure!(is_long, "the range has {} batches, but {wanted} were due", batches.len());
     Ok(())
 }
 
 pub(super) fn expect_certificate(info: &slipstream_types::LedgerInfo) -> Result<()> {
     let made = Chain::canonical().batch(info.number).map(|made| &made.certificate.info);
-    ensure!(made == Some(info), "a certificate of batch {} is not the ledger's", info.number);
+    ensure!(made == Some(info), "a certificate of batch {} differs from the ledger", info.number);
     Ok(())
 }
 
@@ -60,9 +64,9 @@ pub(super) fn expect_parts(batch: &RangeBatch) -> Result<()> {
 
 /// Checks that the content is the ledger's; its compression is up to the sender.
 pub(super) fn expect_blob(kind: BlobKind, number: BatchNumber, blob: &Blob) -> Result<()> {
-    let made = Chain::canonical().store.blob(kind, number)?.context("the ledger has all blobs")?;
+    let made = Chain::canonical().store.blob(kind, number)?.context("the ledger lacks a blob")?;
     let is_same = made == *blob || made.content(kind)? == blob.content(kind)?;
-    ensure!(is_same, "the {} of batch {number} is not the ledger's", kind.name());
+    ensure!(is_same, "the {} of batch {number} differs from the ledger", kind.name());
     Ok(())
 }
 
@@ -90,7 +94,7 @@ pub(super) fn changed(after: BatchNumber, last: BatchNumber) -> Result<Vec<State
     let chain = Chain::canonical();
     let mut keys = Vec::new();
     for number in after.next().through(last) {
-        let made = chain.batch(number).context("the head is in the ledger")?;
+        let made = chain.batch(number).context("the head is not in the ledger")?;
         keys.extend(made.delta.entries().iter().map(|entry| entry.key));
     }
     Ok(keys)
@@ -101,11 +105,14 @@ pub(super) fn expect_rows(store: &Store, number: BatchNumber, keys: &[StateKey])
     let chain = Chain::canonical();
     let state = chain.state(number);
     for (key, row) in keys.iter().zip(store.view()?.rows(keys)?) {
-        ensure!(state.get(key).copied() == row, "the row of {key:?} is {row:?} at batch {number}");
+        ensure!(
+            state.get(key).copied() == row,
+            "the row of {key:?} at batch {number} differs from the ledger: {row:?}"
+        );
     }
     let root = store.speculate(&Delta::default())?.root();
     let expected = chain.header(number)?.state_root;
-    ensure!(root == expected, "the state root is {root} at batch {number}, the ledger's is {expected}");
+    ensure!(root == expected, "the state root is {root} at batch {number}, but the ledger's is {expected}");
     Ok(())
 }
 
@@ -113,13 +120,13 @@ pub(super) fn expect_chunk(bytes: &[u8], span: Span, number: BatchNumber) -> Res
     let root = Chain::canonical().header(number)?.state_root;
     let content = Blob::from_bytes(bytes.to_vec())?.content(BlobKind::StateChunk)?;
     let chunk = VerifiedChunk::open(content, root)?;
-    ensure!(chunk.first() == span.first && chunk.last() <= span.last, "rows of another range");
+    ensure!(chunk.first() == span.first && chunk.last() <= span.last, "the chunk has rows of another range");
     Ok(())
 }
 
 pub(super) fn expect_codes(bytes: &[u8], hashes: &[Digest]) -> Result<()> {
     let codes: Codes = codec::decode("codes", bytes, ANSWER_BYTES_MAX)?;
     let found: Vec<Digest> = codes.codes.iter().map(|code| Digest::from(keccak256(&code[..]))).collect();
-    ensure!(found == hashes, "code of another hash");
+    ensure!(found == hashes, "the answer has code with another hash");
     Ok(())
 }

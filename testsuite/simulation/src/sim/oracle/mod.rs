@@ -103,14 +103,13 @@ impl World {
                     error @ StorageError::Restore(RestoreError::DamagedRows { .. }),
                 ))),
             ) => {
-                return self.fail(&format!(
-                    "safety: a restore of node {node} kept what it had not checked: {error}"
-                ));
+                return self.fail(&format!("safety: a restore of node {node} kept unchecked rows: {error}"));
             }
             _ => Ok(()),
         };
-        checked
-            .with_context(|| format!("safety: a check of node {node} let pass data that is not the ledger's"))
+        checked.with_context(|| {
+            format!("safety: a check of node {node} accepted data that differs from the ledger")
+        })
     }
 
     /// Compares the store's new content with the ledger.
@@ -128,10 +127,10 @@ impl World {
         let check = || -> Result<()> {
             ensure!(
                 number <= certified,
-                "its head {number} is behind batch {certified}, the last certified one"
+                "its head {number} is beyond batch {certified}, the last certified one"
             );
             ensure!(head.header == chain.header(number)?, "batch {number} has another header");
-            ensure!(store.header(number.next())?.is_none(), "something is stored behind the head {number}");
+            ensure!(store.header(number.next())?.is_none(), "a header is stored beyond the head {number}");
             for number in seen.through(number) {
                 expect_batch(store, number)?;
             }
@@ -159,7 +158,7 @@ impl World {
             let peer = peer.id.short();
             ensure!(
                 found <= most,
-                "safety: node {node} credits peer {peer} with {found} bytes, {most} of its answers may be true"
+                "safety: node {node} credits peer {peer} with {found} bytes, but at most {most} bytes of its answers can be true"
             );
         }
         Ok(())
@@ -188,7 +187,7 @@ impl World {
             let certified = self.certified;
             ensure!(
                 status.target <= certified,
-                "safety: node {index} believes in batch {}, certified is {certified}",
+                "safety: node {index} trusts batch {}, but the last certified one is {certified}",
                 status.target
             );
             ensure!(status.alarm.is_none(), "safety: an audit of node {index} finds {:?}", status.alarm);
@@ -196,7 +195,7 @@ impl World {
             expect_rows(&store, certified, Chain::canonical().keys())
                 .with_context(|| format!("safety: the store of node {index}"))?;
             expect_served(&store).with_context(|| format!("safety: what node {index} serves"))?;
-            expect_states(&store).with_context(|| format!("safety: the past of node {index}"))?;
+            expect_states(&store).with_context(|| format!("safety: the past states of node {index}"))?;
         }
         Ok(())
     }

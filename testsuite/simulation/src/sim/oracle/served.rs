@@ -25,7 +25,8 @@ impl World {
         if up.has_failed() {
             return Ok(());
         }
-        expect_windows(&up.store, &prune).with_context(|| format!("safety: what node {node} pruned"))
+        expect_windows(&up.store, &prune)
+            .with_context(|| format!("safety: the store of node {node} after pruning"))
     }
 }
 
@@ -49,7 +50,10 @@ pub(super) fn expect_served(store: &Store) -> Result<()> {
         let request = RangeRequest { first, batches_max: 1_024, bytes_max: 16 << 20, parts };
         let range: Range = codec::decode("range", &ask(&Request::Range(request))?, ANSWER_BYTES_MAX)?;
         expect_certificate(&range.certificate.info)?;
-        ensure!(range.batches.len() as u64 == last.since(first) + 1, "batches that it promises are missing");
+        ensure!(
+            range.batches.len() as u64 == last.since(first) + 1,
+            "it does not serve all batches that it promises"
+        );
         range.batches.iter().try_for_each(expect_parts)?;
     }
     for offered in summary.snapshots.iter() {
@@ -69,20 +73,23 @@ pub(super) fn expect_states(store: &Store) -> Result<()> {
     let head = store.head()?.header.number;
     for number in store.states_from()?.through(head) {
         let (Some(found), Some(expected)) = (store.view_of(number)?, ledger.view_of(number)?) else {
-            anyhow::bail!("the state of batch {number} is promised, and not there");
+            anyhow::bail!("the state of batch {number} is promised but missing");
         };
         let mut keys = Vec::new();
         for changed in [number, number.next()] {
             let Some(blob) = ledger.blob(BlobKind::Delta, changed)? else { continue };
             keys.extend(Delta::open(&blob)?.entries().iter().map(|entry| entry.key));
         }
-        ensure!(found.rows(&keys)? == expected.rows(&keys)?, "the state of batch {number} is another one");
+        ensure!(
+            found.rows(&keys)? == expected.rows(&keys)?,
+            "the state of batch {number} differs from the ledger"
+        );
     }
     Ok(())
 }
 
 fn refused(refusal: slipstream_network::Refusal) -> anyhow::Error {
-    anyhow::anyhow!("it refuses batches that it promises: {refusal}")
+    anyhow::anyhow!("it refuses a request for data that it promises: {refusal}")
 }
 
 /// Checks that the served batches begin exactly at the windows.
@@ -103,7 +110,7 @@ fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
         };
         ensure!(
             from.is_none_or(|from| from >= least),
-            "its {name} window of {window} ends with batch {head}, and begins with {from:?}"
+            "its {name} window of {window} ends with batch {head} but begins with {from:?}"
         );
         let Some(first) =
             from.and_then(BatchNumber::previous).filter(|before| *before > BatchNumber::GENESIS)
@@ -112,8 +119,14 @@ fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
         };
 
         let range = RangeRequest { first, batches_max: 1, bytes_max: 1 << 20, parts };
-        ensure!(ask(&Request::Range(range)).is_err(), "the {name} of batch {first} is not kept, and served");
-        ensure!(store.blob(kind, first)?.is_none(), "the {name} of batch {first} is not kept, and there");
+        ensure!(
+            ask(&Request::Range(range)).is_err(),
+            "the {name} of batch {first} is served, though it is below the window"
+        );
+        ensure!(
+            store.blob(kind, first)?.is_none(),
+            "the {name} of batch {first} is stored, though it is below the window"
+        );
     }
     let Some(from) = summary.deltas_from.and_then(BatchNumber::previous).and_then(BatchNumber::previous)
     else {
@@ -123,7 +136,11 @@ fn expect_windows(store: &Store, prune: &PruneConfig) -> Result<()> {
         let (first, last) = (Path::MIN, Path::MAX);
         let request = RangeDeltaRequest { from, to: offered.number, first, last, bytes_max: 1 << 20 };
         let served = ask(&Request::RangeDelta(request)).is_ok();
-        ensure!(!served, "the delta of batch {} is not kept, and a range delta with it served", from.next());
+        ensure!(
+            !served,
+            "a range delta is served that includes batch {}, whose delta is not kept",
+            from.next()
+        );
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ impl World {
         });
         ensure!(
             !may_be_asked,
-            "liveness: node {} waits {HAND_OVER} us for {thing:?} of a silent peer, and asks nobody else",
+            "liveness: node {} waits {HAND_OVER} us for {thing:?} from a silent peer, and asks no other peer",
             to.node
         );
         Ok(())
@@ -88,7 +88,7 @@ impl World {
         });
         ensure!(
             !may_be_asked || !offered.contains(&begun),
-            "liveness: node {} forgets its restore of batch {begun}, which is still served, for batch {number}",
+            "liveness: node {} abandons its restore of batch {begun}, which is still served, for batch {number}",
             to.node
         );
         Ok(())

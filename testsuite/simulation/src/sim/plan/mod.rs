@@ -22,7 +22,7 @@ use super::{
 /// The kind of faults in a world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum Scenario {
-    /// Only distance: the ledger grows, some peers are far away.
+    /// No faults, only distance: the ledger grows, and some peers are far away.
     Calm,
     /// Messages are lost or late, and the network splits for a while.
     Lossy,
@@ -30,7 +30,7 @@ pub enum Scenario {
     Liars,
     /// Peers that never answer, or only just before the deadline.
     Stallers,
-    /// More peers than are honest show the same forged ledger.
+    /// Peers that show the same forged ledger outnumber the honest ones.
     Collusion,
     /// Nodes die at every point of their store and at random moments.
     Crash,

@@ -81,7 +81,7 @@ pub(super) async fn run(
             Some(ended) = it.beside.join_next() => match ended {
                 Ok(ended) => it.take(ended)?,
                 Err(error) if error.is_cancelled() => {}
-                Err(error) => bail!("work panics: {error}"),
+                Err(error) => bail!("a job panicked: {error}"),
             },
             Some((peer, payload)) = heard.recv() => it.engine.handle_broadcast(peer, payload, Instant::now()),
             () = sleep_until(timeout.map_or(look_at, |at| at.min(look_at))) => {

@@ -217,13 +217,13 @@ async fn run(world: Arc<World>, up: Arc<Up>, heard: mpsc::Receiver<(PeerId, Vec<
     let Some(ended) = tasks.join_next().await else { return };
     let stopped = match ended {
         // No task may end by itself.
-        Ok(Ok(())) => Err(anyhow!("a task of machine {} ends", up.machine)),
+        Ok(Ok(())) => Err(anyhow!("a task of machine {} ended by itself", up.machine)),
         Ok(Err(error)) if up.is_armed && has_failed(&up) => {
             world.mark(format_args!("machine {} stops: {error}", up.machine));
             world.fall(up.machine, Trouble::CrashPoint)
         }
-        Ok(Err(error)) => Err(error.context(format!("machine {} gives up", up.machine))),
-        Err(panic) => Err(anyhow!("machine {} panics: {panic}", up.machine)),
+        Ok(Err(error)) => Err(error.context(format!("machine {} failed", up.machine))),
+        Err(panic) => Err(anyhow!("a task of machine {} panicked: {panic}", up.machine)),
     };
     world.hold(stopped);
 }

@@ -87,7 +87,7 @@ pub fn run_seed(seed: u64, planted: Option<Planted>, verbose: bool) -> Result<Ra
         Ok(Ran { trace, took, batches, recovered, troubles })
     };
     pool.install(run).with_context(|| {
-        format!("seed {seed} failed; `slipnet explain {seed} --validators` tells what happened")
+        format!("seed {seed} failed; `slipnet explain {seed} --validators` shows what happened")
     })
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for ValidatorsReport {
             f,
             "{runs} runs of {batches} batches, {simulated:.0} s simulated in {seconds:.1} s, nothing found; trace {trace}"
         )?;
-        writeln!(f, "the slowest world went on {recovered:.1} s after its last fault: seed {}", slowest.1)?;
+        writeln!(f, "the slowest world recovered {recovered:.1} s after its last fault: seed {}", slowest.1)?;
         write!(f, "{table}")
     }
 }
@@ -167,7 +167,7 @@ pub fn run(options: &ValidatorsOptions, progress: Progress) -> Result<Validators
     let slowest = ran.iter().map(|ran| ran.recovered).zip(options.seeds.0.clone()).max();
     ensure!(
         runs < COVERED_RUNS_MIN || missing.is_empty(),
-        "{missing:?} came about too seldom to be {:.0} % of the runs by chance:\n{table}",
+        "{missing:?} occurred too rarely: at a share of {:.0} % of the runs, chance does not explain this:\n{table}",
         SHARE_MIN * 100.0
     );
     Ok(ValidatorsReport {

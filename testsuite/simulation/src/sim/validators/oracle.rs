@@ -147,7 +147,7 @@ impl Oracle {
 
     fn decide(&mut self, number: BatchNumber, token: Digest) -> Result<()> {
         let first = *self.certified.entry(number).or_insert(token);
-        ensure!(first == token, "two batches {number} are certified");
+        ensure!(first == token, "two versions of batch {number} are certified");
         Ok(())
     }
 
@@ -169,7 +169,10 @@ impl Oracle {
             // A commit that was not synced may be lost with the power; the outcome that it was made from must stay.
             let kept = kept(&up.store, number)?;
             let is_kept = self.certified.get(&number).is_some_and(|token| kept.contains(token));
-            ensure!(is_kept, "machine {machine} had committed batch {number} and lost it: it has {head}");
+            ensure!(
+                is_kept,
+                "machine {machine} had committed batch {number} and lost it: its head is {head}"
+            );
         }
         // Batches that it commits again are checked again.
         let checked = self.checked.entry(machine).or_default();
@@ -183,7 +186,7 @@ impl Oracle {
             let lost = tokens.iter().find(|token| !kept.contains(token));
             ensure!(
                 lost.is_none(),
-                "machine {machine} promised to show an outcome of batch {number} and lost it"
+                "machine {machine} lost an outcome of batch {number} that it had promised to show"
             );
         }
         Ok(())
@@ -227,19 +230,24 @@ impl Oracle {
     }
 
     fn check_batch(&mut self, store: &Store, number: BatchNumber, now_ms: u64) -> Result<()> {
-        let Some(header) = store.header(number)? else { bail!("batch {number} is committed and not there") };
+        let Some(header) = store.header(number)? else { bail!("batch {number} is committed but missing") };
         if let Some(certificate) = store.certificate(number)? {
-            let set = self.sets.get(&certificate.info.epoch).context("an epoch before its set")?;
+            let set = self
+                .sets
+                .get(&certificate.info.epoch)
+                .context("a certificate is of an epoch whose validators are unknown")?;
             let token = certificate.info.digest();
             if self.certified.get(&number) != Some(&token) {
-                certificate.verify(set).context("a stored certificate is none")?;
+                certificate.verify(set).context("a stored certificate does not verify")?;
             }
             self.certify(&certificate)?;
             self.decide(number, token)?;
         }
         let digest = header.digest();
         match self.ledger.get(&number) {
-            Some(first) => ensure!(*first == digest, "batch {number} is another one than on other machines"),
+            Some(first) => {
+                ensure!(*first == digest, "batch {number} differs from the same batch on other machines")
+            }
             None => {
                 self.ledger.insert(number, digest);
                 self.check_first(store, &header, now_ms)?;
@@ -253,7 +261,7 @@ impl Oracle {
         let number = header.number;
         ensure!(
             header.timestamp_ms <= now_ms + AHEAD_MS_MAX,
-            "batch {number} is of a time that no clock shows"
+            "the time of batch {number} is ahead of every clock"
         );
         if let Some(info) = store.ledger_info(number)?
             && let Some(next) = info.next_validators
@@ -262,7 +270,10 @@ impl Oracle {
         }
         let Some(body) = store.blob(BlobKind::Body, number)? else { return Ok(()) };
         for raw in body.open::<Body>(BlobKind::Body)?.transactions.iter() {
-            ensure!(self.executed.insert(keccak256(&raw[..])), "batch {number} has a transaction again");
+            ensure!(
+                self.executed.insert(keccak256(&raw[..])),
+                "batch {number} repeats an executed transaction"
+            );
         }
         Ok(())
     }

@@ -114,10 +114,8 @@ impl Port {
         }
         let said = requests.iter().map(|request| Ok(encode(request)?)).collect::<Result<Vec<_>>>()?;
         if said.is_empty() {
-            self.world.tell(
-                explain::Kind::Lie,
-                format_args!("machine {machine} keeps {about} back from machine {to}"),
-            );
+            self.world
+                .tell(explain::Kind::Lie, format_args!("machine {machine} keeps {about} from machine {to}"));
         } else if said != [payload] {
             self.world
                 .tell(explain::Kind::Lie, format_args!("machine {machine} lies to machine {to} in {about}"));
@@ -216,7 +214,7 @@ impl Letter {
         if is_held && !world.machines[from].is_in(life) {
             return;
         }
-        world.note(format_args!("{from} reaches {to} by {protocol}"), &payload);
+        world.note(format_args!("machine {from} reaches machine {to} over {protocol}"), &payload);
         world.think(to);
         let peer = world.machines[from].id;
         let answered = match protocol {

@@ -23,7 +23,7 @@ impl World {
                 "follows, and may join"
             };
             let mut text =
-                format!("machine {index}: {role}; {} crashes planned at its store", plan.points.len());
+                format!("machine {index}: {role}; {} crashes planned in its store", plan.points.len());
             if let Some(slowness) = &self.plan.slowness {
                 text += &format!("; {}", slowness.of(index));
             }
@@ -34,7 +34,7 @@ impl World {
                 text += &format!("; its clock is wrong by {} ms", plan.skew_ms);
             }
             if plan.errs > 0.0 {
-                text += &format!("; {:.0} % of its executions go wrong", plan.errs * 100.0);
+                text += &format!("; {:.0} % of its executions are wrong", plan.errs * 100.0);
             }
             text
         };
@@ -49,7 +49,10 @@ impl World {
         let Some(status) = self.status(index) else { return };
         let thought = thought(&status);
         if self.thoughts.lock().insert(index, thought.clone()).is_none_or(|last| last != thought) {
-            self.tell(Kind::Thought, format_args!("machine {index} decided {}: {thought}", status.decided));
+            self.tell(
+                Kind::Thought,
+                format_args!("machine {index}, decided batch {}: {thought}", status.decided),
+            );
         }
     }
 
@@ -80,7 +83,7 @@ impl World {
             });
             let evidence = status.evidence.iter().map(|it| {
                 format!(
-                    "it proves that validator {} gave two statements ({:?}) on batch {}",
+                    "it has proof that validator {} made two statements ({:?}) about batch {}",
                     it.author, it.kind, it.number
                 )
             });
@@ -89,7 +92,7 @@ impl World {
             let peers = status.peers.iter().map(|peer| {
                 let heard = peer
                     .heard_ms_ago
-                    .map_or_else(|| "never heard".to_owned(), |ms| format!("heard {ms} ms ago"));
+                    .map_or_else(|| "never heard from".to_owned(), |ms| format!("heard from {ms} ms ago"));
                 let said =
                     peer.said.map(|said| format!("; it said: view {}, decided {}", said.view, said.decided));
                 format!("validator {}: {heard}{}", peer.index, said.unwrap_or_default())
@@ -132,10 +135,10 @@ fn thought(status: &ConsensusStatus) -> String {
         text += "; wants another primary";
     }
     if *divergences > 0 {
-        text += &format!("; {divergences} times the others agreed on another outcome");
+        text += &format!("; the others agreed on another outcome {divergences} times");
     }
     if !evidence.is_empty() {
-        text += &format!("; has proved {} lies", evidence.len());
+        text += &format!("; has proof of {} lies", evidence.len());
     }
     text
 }

@@ -61,7 +61,7 @@ impl Oracle {
         }
         let digest = order.digest(&self.domain(set));
         let is_kept = !kept(&up.store, order.number)?.is_empty() || self.has(up, order.number)?;
-        ensure!(is_kept, "machine {} orders batch {} and has not kept it", up.machine, order.number);
+        ensure!(is_kept, "machine {} orders batch {} without a kept outcome", up.machine, order.number);
         self.say(Statement::Order, (up.machine, order.epoch, order.view, order.number), digest)
     }
 
@@ -81,7 +81,7 @@ impl Oracle {
                         true => record.voted_up_to() >= number,
                         false => remembers_commit(record, &vote.ballot) || self.has(up, number)?,
                     };
-                    ensure!(is_old, "machine {machine} votes in view {view} after it left for {left}");
+                    ensure!(is_old, "machine {machine} votes in view {view} after it left for view {left}");
                 }
                 let record = self.record(up, epoch)?;
                 let binds = match &record {
@@ -94,7 +94,7 @@ impl Oracle {
                     Some(record) => remembers_commit(record, &vote.ballot) || self.has(up, number)?,
                 };
                 let what = format!("{statement:?} of batch {number} in view {view}");
-                ensure!(binds, "machine {machine} says {what}, which its disk lacks: {record:?}");
+                ensure!(binds, "machine {machine} sends {what}, which is not on its disk: {record:?}");
                 Ok(())
             }
             Message::ViewChange(change) => {
@@ -128,7 +128,7 @@ impl Oracle {
     fn hear_outcome(&mut self, up: &Up, epoch: Epoch, verify: &Verify) -> Result<()> {
         let (machine, number, token) = (up.machine, verify.info.number, verify.info.digest());
         let is_kept = kept(&up.store, number)?.contains(&token) || self.has(up, number)?;
-        ensure!(is_kept, "machine {machine} tells an outcome of batch {number} that it has not kept");
+        ensure!(is_kept, "machine {machine} reports an outcome of batch {number} that it has not kept");
         self.words.told.entry((machine, number)).or_default().insert(token);
         let Some(set) = self.sets.get(&epoch) else { return Ok(()) };
         if self.words.erred.contains(&(machine, number)) {
@@ -136,7 +136,7 @@ impl Oracle {
         }
         let place = (verify.order.order.digest(&self.domain(set)), verify.before);
         let first = *self.words.outcomes.entry(place).or_insert(token);
-        ensure!(first == token, "machine {machine} executed batch {number} to another outcome than others");
+        ensure!(first == token, "machine {machine} executed batch {number} with another outcome than others");
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Oracle {
         let (machine, _, view, number) = place;
         ensure!(
             first == what,
-            "machine {machine} says two things of batch {number} in view {view}: {statement:?}"
+            "machine {machine} makes two statements about batch {number} in view {view}: {statement:?}"
         );
         Ok(())
     }

@@ -244,7 +244,7 @@ impl World {
             self.happen(happening)?;
         }
         sleep_until(self.begun + self.plan.calm()).await;
-        self.mark(format_args!("nothing goes wrong any more"));
+        self.mark(format_args!("the last fault is over"));
         self.calm.store(true, Relaxed);
         self.machines.iter().for_each(|machine| machine.set_clock(0));
         self.sides.lock().fill(false);
@@ -285,7 +285,7 @@ impl World {
             sleep(LOOK_EVERY).await;
         }
         Err(anyhow!(
-            "liveness: not everybody has batch {target} and all transactions {PROGRESS_WITHIN:?} after the last fault"
+            "liveness: {PROGRESS_WITHIN:?} after the last fault not all machines have batch {target} and all transactions"
         ))
     }
 
@@ -333,7 +333,7 @@ impl World {
             let head = up.store.head().map(|head| head.header.number);
             let status = up.validator.lock().as_ref().map(|validator| validator.status());
             let waits = self.waiting(&up.store);
-            format!("machine {index}: head {head:?}, accounts that wait {waits:?}, {status:?}")
+            format!("machine {index}: head {head:?}, waiting accounts {waits:?}, {status:?}")
         };
         let lines: Vec<String> = self.machines.iter().enumerate().map(line).collect();
         format!("{}\n{:?}\n{:?}", lines.join("\n"), self.plan, self.elapsed())

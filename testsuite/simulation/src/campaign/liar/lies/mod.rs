@@ -27,15 +27,15 @@ pub enum Lie {
     Garbage,
     /// Sends votes for an outcome to some of the others, and votes for an outcome that no validator has to the rest.
     SplitVotes,
-    /// Complains of the primary with each batch, and with each status that it hears.
+    /// Complains about the primary with each batch, and with each status that it hears.
     Complaints,
     /// Leaves for the next view with each batch, and claims that it saw nothing prepared or decided.
     HiddenPrepares,
     /// Leaves for the next view with each batch, and claims that an outcome was prepared that no validator has.
     InventedPrepares,
-    /// Any of these, another with each batch and each view.
+    /// Tells any of these lies, another one with each batch and each view.
     Anything,
-    /// Orders empty batches as the primary, each just before the others' patience ends. Otherwise it is silent.
+    /// Orders empty batches as the primary, each just before the other validators' timeout. Otherwise it is silent.
     EmptyBatches,
 }
 

@@ -67,7 +67,8 @@ impl Attack for Liars {
         let (lie, is_ground) = (self.lie, self.is_ground);
         let Crowd { count, first } = field.target.liars.unwrap_or(Crowd { count: self.count, first: 0 });
         Box::pin(async move {
-            let victim: PublicKey = field.target.joiner.parse().context("the joining node's key")?;
+            let victim: PublicKey =
+                field.target.joiner.parse().context("cannot parse the joining node's key")?;
             let mut networks = Vec::new();
             let mut entries = Vec::new();
             let crowd = Crowded::default();
@@ -135,7 +136,7 @@ async fn listen(
     };
     tokio::time::timeout(CONNECT_DEADLINE, connected)
         .await
-        .context("the liar does not reach the validator")?;
+        .context("the liar did not connect to the validator in time")?;
     // Set only here, once.
     let _ = liar.network.set(network.clone());
     let address = network.local_address();

@@ -222,7 +222,7 @@ impl Model {
         apply(&mut state, &delta);
         let root = speculation.root();
         if self.done.commits.is_multiple_of(CHECKPOINT_INTERVAL) {
-            ensure!(root == naive::root(&state), "the speculative root is not the defined one");
+            ensure!(root == naive::root(&state), "the speculative root differs from the defined one");
         }
         let made = self.chain.seal_delta(&self.head, &self.accumulator, delta, root)?;
         let speculation = self.rng.random::<bool>().then_some(speculation);
@@ -252,7 +252,7 @@ impl Model {
 
     fn compare_root(&self) -> Result<()> {
         let (found, expected) = (self.store.head()?.header.state_root, naive::root(&self.state));
-        ensure!(found == expected, "the head's root is {found}, the state's is {expected}");
+        ensure!(found == expected, "the head's root is {found}, but the state's is {expected}");
         Ok(())
     }
 
@@ -263,7 +263,10 @@ impl Model {
         if self.rng.random_ratio(1, 2) {
             let mut state = self.state.clone();
             apply(&mut state, &delta);
-            ensure!(speculation.root() == naive::root(&state), "a root that is rolled back is wrong");
+            ensure!(
+                speculation.root() == naive::root(&state),
+                "the root of a speculation that is dropped is wrong"
+            );
         }
         drop(speculation);
         let nothing = self.store.speculate(&Delta::default())?;
@@ -291,7 +294,7 @@ impl Model {
                 | StorageError::NotNext { .. }
                 | StorageError::WrongCertificate { .. })
         );
-        ensure!(refused, "a batch that does not fit: {result:?}");
+        ensure!(refused, "expected the refusal of an invalid batch, found {result:?}");
         self.check_head()
     }
 
@@ -331,7 +334,7 @@ impl Model {
             let first = BatchNumber::new(1);
             let floor = if window == 0 { first } else { self.head.number.next().before(window).max(first) };
             let (lowest, name) = (self.store.lowest(kind)?, kind.name());
-            ensure!(lowest == Some(floor), "{name} are announced from {lowest:?} on, not {floor}");
+            ensure!(lowest == Some(floor), "{name} begin at {lowest:?}, not at {floor}");
             for made in &self.recent {
                 let number = made.header.number;
                 let kept = made.blobs.iter().find(|(made, _)| *made == kind && number >= floor);

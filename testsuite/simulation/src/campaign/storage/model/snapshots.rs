@@ -23,14 +23,14 @@ impl Model {
         }
         let listed: Vec<_> = self.store.snapshots().iter().map(|info| info.number).collect();
         let expected: Vec<_> = self.frozen.keys().rev().copied().collect();
-        ensure!(listed == expected, "the snapshots are {listed:?}, they should be {expected:?}");
+        ensure!(listed == expected, "the snapshots are {listed:?}, not {expected:?}");
         Ok(())
     }
 
     pub(super) fn hold(&mut self) -> Result<()> {
         self.views.push((self.store.view()?, self.state.clone()));
         if let Some((number, state)) = self.frozen.last_key_value() {
-            let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
+            let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is missing")?;
             self.snapshots.push((snapshot, state.clone()));
         }
         let (views, snapshots) = (self.views.len(), self.snapshots.len());
@@ -44,10 +44,10 @@ impl Model {
         let keys = self.keys();
         for (view, state) in &self.views {
             let expected: Vec<_> = keys.iter().map(|key| state.get(key).copied()).collect();
-            ensure!(view.rows(&keys)? == expected, "a view of batch {} has moved", view.head().number);
+            ensure!(view.rows(&keys)? == expected, "a view of batch {} has changed", view.head().number);
         }
         for (snapshot, state) in &self.snapshots {
-            ensure!(snapshot_rows(snapshot)? == *state, "a snapshot that is held has moved");
+            ensure!(snapshot_rows(snapshot)? == *state, "a snapshot that is held has changed");
             self.done.operations += state.len() as u64;
         }
         Ok(())
@@ -55,7 +55,7 @@ impl Model {
 
     pub(super) fn read_snapshots(&mut self) -> Result<()> {
         for (number, state) in &self.frozen {
-            let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
+            let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is missing")?;
             ensure!(snapshot.info().state_root == naive::root(state), "a snapshot has another root");
             ensure!(snapshot_rows(&snapshot)? == *state, "the snapshot of batch {number} serves other rows");
             self.done.operations += state.len() as u64;
@@ -66,7 +66,7 @@ impl Model {
     /// Restores the newest snapshot into a fresh store of either kind, in two steps.
     pub(super) fn restore(&mut self) -> Result<()> {
         let Some((number, state)) = self.frozen.last_key_value() else { return Ok(()) };
-        let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is there")?;
+        let snapshot = self.store.snapshot(*number)?.context("a listed snapshot is missing")?;
         let dir = self.dir.with_file_name("restored");
         let second = match self.rng.random::<bool>() {
             true => Store::memory(&config()),

@@ -155,7 +155,7 @@ impl Flood {
 
 impl Handler for Inlet {
     fn request<'a>(&'a self, _: PeerId, _: Protocol, _: Vec<u8>) -> BoxFuture<'a, Result<Payload, Refusal>> {
-        Box::pin(async { Err(Refusal::not_kept("nobody asks here")) })
+        Box::pin(async { Err(Refusal::not_kept("this node serves no requests")) })
     }
 
     fn message<'a>(&'a self, peer: PeerId, payload: Vec<u8>) -> BoxFuture<'a, ()> {
