@@ -48,6 +48,7 @@ pub mod load;
 pub mod manifest;
 pub mod memory;
 pub mod output;
+pub mod plan;
 mod private_file;
 pub mod progress;
 pub mod relay;

@@ -42,7 +42,7 @@ pub(super) struct Pass<'a> {
 pub(super) enum Change {
     /// Sets the values of the updates.
     Update,
-    /// Reads the touched part again from the rows, whatever it was before. A touched path stands for all paths with
+    /// Reads the touched part again from the rows, without regard to its old content. A touched path stands for all paths with
     /// its first [`super::REREAD_NIBBLES`]; the values of the updates do not matter.
     Reread,
 }

@@ -67,7 +67,7 @@ fn wrong_codes(touched: &mut Touched) {
     change_accounts(touched, |account| account.code_hash = Some(Digest([7; 32])));
 }
 
-/// The contract's slot is overwritten, whatever it was, so only the gas differs.
+/// The contract's slot is overwritten without being read, so only the gas differs.
 fn empty_slots(touched: &mut Touched) {
     for (key, row) in &mut touched.rows {
         if matches!(key, StateKey::Slot(..)) {

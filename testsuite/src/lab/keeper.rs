@@ -9,12 +9,13 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{
-    Entry, NodeState, Plan, State,
+    Entry, NodeState, State,
     control::{self, Answer, Request},
 };
 use crate::{
     devnet::{Devnet, Node},
     manifest, output,
+    plan::Plan,
     relay::Links,
     signals::interrupted,
 };

@@ -19,12 +19,10 @@ mod commands;
 mod control;
 mod keeper;
 mod logs;
-mod plan;
 mod registry;
 mod up;
 
 pub use commands::LabCommand;
 pub use control::{NodeState, State};
-pub use plan::Plan;
 pub use registry::{Entry, Registry};
 pub use up::Up;

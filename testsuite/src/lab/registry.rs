@@ -10,8 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Plan;
-use crate::file_lock::FileLock;
+use crate::{file_lock::FileLock, plan::Plan};
 
 /// The longest name: it is part of a socket's path, which is limited to 107 characters.
 const NAME_CHARS_MAX: usize = 32;

@@ -12,12 +12,13 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::{Entry, Plan, Registry, control, logs};
+use super::{Entry, Registry, control, logs};
 use crate::{
     accounts::DEFAULT_SEED,
     devnet::{DevnetOptions, SyncMode},
     manifest::Manifest,
     output::{note, print, print_line},
+    plan::Plan,
     progress::Progress,
     relay::{KIB_PER_SECOND_MAX, Limits, REGION_SOURCE, Region, region_table},
     signals::interrupted,

@@ -5,8 +5,8 @@
 //!                                                            └─▶ kubernetes: values.yaml for the chart, keys.yaml, genesis.json
 //! ```
 //!
-//! Where links have a delay, loss or a bandwidth, a sidecar with `slipnet relay` runs beside each node, in its network. The node dials it on
-//! loopback, and it relays to the other nodes by their names.
+//! Where links have a delay, loss or a bandwidth, a sidecar with `slipnet relay` runs beside each node, in its network
+//! namespace. The node dials it on loopback, and it relays to the other nodes by their names.
 
 mod arguments;
 mod compose;
@@ -27,8 +27,8 @@ use self::arguments::{escaped, load, peers, sidecar};
 use crate::{
     accounts::Account,
     devnet::{self, files},
-    lab::Plan,
     manifest::Role,
+    plan::Plan,
     relay::Shape,
 };
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{Blueprint, Load, Member, Way, files};
-use crate::{accounts, devnet, lab::Plan, manifest::Role};
+use crate::{accounts, devnet, manifest::Role, plan::Plan};
 
 /// The transactions per second and the duration of the load generator's job. Its command line is in the written file.
 const LOAD_TPS: u32 = 500;

@@ -35,7 +35,70 @@ const LONG_FILES: &[&str] = &[
 ];
 
 /// Circles among the top-level modules of a crate: each uses the others, directly or through further ones.
-const CIRCLES: &[(&str, &[&str])] = &[];
+const CIRCLES: &[(&str, &[&str])] = &[
+    ("broadcast/coding", &["reed_solomon", "rlnc", "ways"]),
+    ("config", &["ranges", "rules"]),
+    ("consensus", &["simulated", "testing", "validator"]),
+    ("consensus/eve", &["core", "memory"]),
+    ("consensus/model", &["liar", "place", "react", "said"]),
+    (
+        "executor",
+        &[
+            "call",
+            "evm",
+            "hot",
+            "outcome",
+            "overlay",
+            "overrides",
+            "parallel",
+            "predict",
+            "prefetch",
+            "reader",
+            "trace",
+        ],
+    ),
+    ("light", &["error", "wire"]),
+    (
+        "node",
+        &["api", "blocking", "events", "health", "leash", "probation", "rpc", "seat", "speed", "status"],
+    ),
+    ("node", &["node", "repair"]),
+    (
+        "storage",
+        &[
+            "backend",
+            "changes",
+            "chunk",
+            "directory",
+            "disk",
+            "floors",
+            "format",
+            "frontier",
+            "history",
+            "nodes",
+            "shared",
+            "snapshot",
+            "snapshots",
+            "state",
+            "store",
+            "trees",
+            "view",
+            "writer",
+        ],
+    ),
+    ("storage", &["density", "spans"]),
+    ("storage/archive", &["export", "prune"]),
+    ("storage/archive", &["index", "store"]),
+    ("sync", &["engine", "peers", "plan", "status", "work"]),
+    ("sync", &["trust", "verify"]),
+    ("testsuite", &["compare", "report"]),
+    ("testsuite", &["devnet", "leftovers"]),
+    (
+        "types",
+        &["batch", "bounded", "chain", "codec", "digest", "keys", "schedule", "validators", "verified"],
+    ),
+    ("types", &["genesis", "validators_contract"]),
+];
 
 /// Phrases that a native reader reads twice, as regular expressions.
 const PHRASES: &[&str] = &[

@@ -22,7 +22,7 @@ struct Case {
 }
 
 impl Case {
-    /// Seven validators of epoch 3, of whom `signers` signed in order.
+    /// Seven validators of epoch 3; `signers` signed, in this order.
     fn new(signers: &[u16]) -> Case {
         let keys = keys(7);
         let info = LedgerInfo {

@@ -10,10 +10,10 @@ use slipstream_config::NodeConfig;
 use slipstream_executor::Transaction;
 use slipstream_storage::{ReadOnly, StorageError};
 use slipstream_types::{
-    Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Log, Receipt,
-    Receipts, Waypoint,
+    Address, B256, BatchHeader, BatchNumber, Blob, BlobKind, Body, Certificate, Digest, Receipts, Waypoint,
 };
 
+use super::json::{header_of, receipt_of};
 use crate::{
     cli::{
         access,
@@ -218,59 +218,10 @@ fn batch(store: &ReadOnly, number: BatchNumber) -> Found {
     Ok(shown)
 }
 
-fn header_of(header: &BatchHeader) -> Value {
-    // All fields: a new one does not compile until it is shown.
-    let BatchHeader {
-        number,
-        parent,
-        epoch,
-        rules,
-        timestamp_ms,
-        proposer,
-        tx_count,
-        tx_bytes,
-        gas_used,
-        delta_bytes,
-        transactions_root,
-        receipts_root,
-        delta_digest,
-        state_root,
-        totals,
-    } = header;
-    json!({
-        "number": number,
-        "digest": header.digest(),
-        "parent": parent,
-        "epoch": epoch,
-        "rules": rules,
-        "timestamp_ms": timestamp_ms,
-        "proposer": proposer.to_string(),
-        "tx_count": tx_count,
-        "tx_bytes": tx_bytes,
-        "gas_used": gas_used,
-        "delta_bytes": delta_bytes,
-        "transactions_root": transactions_root,
-        "receipts_root": receipts_root,
-        "delta_digest": delta_digest,
-        "state_root": state_root,
-        "totals": totals,
-    })
-}
-
 fn receipts(store: &ReadOnly, number: BatchNumber) -> Found {
     let receipts: Receipts = blob(store, BlobKind::Receipts, number)?.open(BlobKind::Receipts)?;
     let receipts: Vec<Value> = receipts.receipts.iter().map(receipt_of).collect();
     Ok(json!({ "number": number, "receipts": receipts }))
-}
-
-fn receipt_of(receipt: &Receipt) -> Value {
-    let logs: Vec<Value> = receipt.logs.iter().map(log_of).collect();
-    json!({ "type": receipt.tx_type, "success": receipt.success, "gas_used": receipt.gas_used, "logs": logs })
-}
-
-fn log_of(log: &Log) -> Value {
-    let topics: Vec<String> = log.topics.iter().map(ToString::to_string).collect();
-    json!({ "address": log.address.to_string(), "topics": topics, "data": hex::encode_prefixed(&log.data[..]) })
 }
 
 fn certificate(store: &ReadOnly, number: BatchNumber) -> Found {

@@ -2,6 +2,7 @@
 //! statistics.
 
 mod get;
+mod json;
 mod rollback;
 
 use std::{

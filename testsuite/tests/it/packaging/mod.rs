@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use slipnet::{
     devnet::DevnetOptions,
-    lab::Plan,
+    plan::Plan,
     relay::{Limits, Link, Region},
     target::{self, Target},
 };
