@@ -124,7 +124,7 @@ impl LoadCommand {
             show(&saturation, json)?;
             ensure!(
                 !matches!(saturation.found, Found::AtLeast { rate: 0 }),
-                "the generators were the limit at the first rate: begin with a lower --tps, or use more --generators"
+                "the generators were the limit at the first rate: start with a lower --tps, or use more --generators"
             );
             let is_clean = saturation.steps.iter().all(|step| step.audit.is_clean());
             ensure!(is_clean, "the audit of a step found differences: --json lists them");
@@ -157,7 +157,7 @@ impl LoadCommand {
                 let last = self
                     .skip_accounts
                     .checked_add(self.accounts)
-                    .context("--skip-accounts and --accounts are too many together")?;
+                    .context("the sum of --skip-accounts and --accounts is too large")?;
                 let mut accounts = Account::derive_many(&self.seed, last);
                 let accounts = accounts.split_off(self.skip_accounts as usize);
                 let followers = match self.follower.is_empty() {
