@@ -44,14 +44,14 @@ enum Command {
     Lab(LabCommand),
     /// Relays UDP with delay, jitter, limited bandwidth and loss. Runs beside a node in a container.
     Relay(RelayOptions),
-    /// Sends transactions and reads at the times of a schedule, and tells how long each node took.
+    /// Sends transactions and reads at the times of a schedule, and reports how long each node took.
     Load(LoadCommand),
     /// Runs one generator. A load starts it.
     #[command(hide = true)]
     LoadWorker,
     /// Runs scenarios from YAML files: nodes, load, faults, and criteria.
     Run(RunScenarios),
-    /// What there is to run, and whether a file of your own is sound.
+    /// Lists the built-in scenarios, and checks a file of your own.
     #[command(subcommand)]
     Scenarios(ScenariosCommand),
     /// Shows how fresh fullnodes catch up with a chain: by snapshot, by delta and by replay.
@@ -77,7 +77,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Compares runs, tells regressions from noise, and exits with 1 if there is a regression.
+    /// Compares runs, separates regressions from noise, and exits with 1 if there is a regression.
     Compare(RunsOptions),
     /// Writes a run's Markdown and HTML reports from its JSON.
     Report {

@@ -20,7 +20,7 @@ use crate::{
     time::duration,
 };
 
-/// Sends transactions and reads at the times of a schedule, and tells how long they took.
+/// Sends transactions and reads at the times of a schedule, and reports how long they took.
 #[derive(Args, Debug)]
 pub struct LoadCommand {
     /// The kind of transactions.
@@ -50,8 +50,8 @@ pub struct LoadCommand {
     /// With --saturate: the longest duration of the search.
     #[arg(long, requires = "saturate", value_parser = duration)]
     search_for: Option<Duration>,
-    /// Wait so long until each node answers and has a batch, for a load that starts together with its chain. Without it, the load ends if
-    /// none of --api answers.
+    /// Waits up to this long until each node answers and has a batch, for a load that starts together with its chain.
+    /// Without it, the load ends if no --api answers.
     #[arg(long, value_parser = duration)]
     wait: Option<Duration>,
     /// Reads per second at each node, half over HTTP and half over WebSocket; also subscribes to its heads.

@@ -128,7 +128,7 @@ impl RunReport {
             "receipts compared",
             "failed",
             "wrong",
-            "twice",
+            "committed twice",
             "lost",
             "foreign",
             "balances compared",

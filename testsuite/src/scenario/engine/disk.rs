@@ -28,12 +28,12 @@ impl SmallDisk {
     /// # Errors
     /// If the directory cannot be made, or this process may not mount.
     pub(crate) fn mount(at: &Path, mib: u64) -> Result<SmallDisk> {
-        fs::create_dir_all(at).with_context(|| format!("cannot make the directory {}", at.display()))?;
+        fs::create_dir_all(at).with_context(|| format!("cannot create the directory {}", at.display()))?;
         let size = CString::new(format!("size={mib}m"))?;
         let source = leftovers::disk_source();
         mount(source.as_str(), at, "tmpfs", MountFlags::empty(), Some(size.as_c_str())).with_context(|| {
             format!(
-                "cannot mount a disk at {}: `disk_mib` takes the right to mount (run as root, or leave it out)",
+                "cannot mount a disk at {}: `disk_mib` needs the right to mount (run as root, or leave it out)",
                 at.display()
             )
         })?;
@@ -68,19 +68,19 @@ impl SmallDisk {
 /// If it is not, or cannot be read.
 pub(crate) fn check_small(at: &Path) -> Result<()> {
     let device = |path: &Path| -> Result<u64> {
-        Ok(fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.dev())
+        Ok(fs::metadata(path).with_context(|| format!("cannot inspect {}", path.display()))?.dev())
     };
-    let parent = at.parent().with_context(|| format!("{} is no disk of a node", at.display()))?;
+    let parent = at.parent().with_context(|| format!("{} is not the disk of a node", at.display()))?;
     ensure!(
         device(at)? != device(parent)?,
-        "{} is no disk of its own, and filling it would fill the machine's: mount one there of the scenario's `disk_mib`",
+        "{} is not a separate disk, and filling it would fill the machine's: mount one there, as large as the scenario's `disk_mib`",
         at.display()
     );
-    let found = statvfs(at).with_context(|| format!("cannot look at the disk {}", at.display()))?;
+    let found = statvfs(at).with_context(|| format!("cannot inspect the disk {}", at.display()))?;
     let mib = found.f_blocks.saturating_mul(found.f_frsize) >> 20;
     ensure!(
         mib <= DISK_MIB_MAX,
-        "the disk {} has {mib} MiB, and one that is to be filled {DISK_MIB_MAX} at most",
+        "the disk {} has {mib} MiB, and a disk to fill has at most {DISK_MIB_MAX}",
         at.display()
     );
     Ok(())
@@ -92,7 +92,7 @@ pub(crate) fn check_small(at: &Path) -> Result<()> {
 /// If writing fails for another reason.
 pub(crate) fn fill(at: &Path) -> Result<()> {
     let path = at.join(FILLER);
-    let mut file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut block = vec![0x5a; BLOCK_BYTES];
     // The pieces become smaller and smaller, so that the last page is used too.
     while !block.is_empty() {
@@ -113,7 +113,7 @@ pub(crate) fn fill(at: &Path) -> Result<()> {
 pub(crate) fn free(at: &Path) -> Result<()> {
     match fs::remove_file(at.join(FILLER)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot make room in {}", at.display()))
+            Err(error).with_context(|| format!("cannot free the space in {}", at.display()))
         }
         _ => Ok(()),
     }
@@ -157,6 +157,6 @@ mod tests {
         assert!(check_small(&at).is_err(), "it is not there");
         fs::create_dir(&at).unwrap();
         let refused = check_small(&at).unwrap_err().to_string();
-        assert!(refused.contains("is no disk of its own"), "{refused}");
+        assert!(refused.contains("is not a separate disk"), "{refused}");
     }
 }

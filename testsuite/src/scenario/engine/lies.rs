@@ -69,7 +69,7 @@ impl Stage<'_> {
         let name = self.names.name(place).to_owned();
         ensure!(
             !hearing.is_empty(),
-            "nobody but {name} itself would hear its twin: name others in `heard_by`"
+            "only {name} itself would hear its twin: name others in `heard_by`"
         );
         let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
         let peers = peers.collect::<Result<Vec<String>>>()?;
@@ -203,7 +203,7 @@ impl Stage<'_> {
         let log = file.with_extension("log");
         let node = self.node(place)?;
         let address = node.peer_address();
-        let (_, listen) = address.split_once('@').context("a peer without an address")?;
+        let (_, listen) = address.split_once('@').context("the peer has no address")?;
         let orders = json!({
             "key_file": node.dir().join(files::KEY),
             "listen": listen,
