@@ -71,7 +71,8 @@ pub struct Up {
     /// Writes files for other machines into --dir, and starts nothing.
     #[arg(long, value_enum, requires = "dir", conflicts_with = "detach")]
     target: Option<Target>,
-    /// Where files go; kept at the end. Without it: a temporary directory, removed at the end; with --detach one that `clean` removes.
+    /// The directory of the files, which is kept. Without it: a temporary directory, removed at the end, or with
+    /// --detach by `clean`.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Keeps the temporary directory.

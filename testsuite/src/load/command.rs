@@ -38,7 +38,7 @@ pub struct LoadCommand {
     /// Peaks above --tps: PEAK:PERIOD:LENGTH, such as 5000:10s:1s.
     #[arg(long, value_parser = burst, conflicts_with = "saturate")]
     burst: Option<Burst>,
-    /// Searches for the highest rate that the chain sustains, from --tps on; --duration is that of a step.
+    /// Searches for the highest rate that the chain sustains, starting at --tps; --duration applies to each step.
     #[arg(long)]
     saturate: bool,
     /// With --saturate: the highest 99th percentile of commit latency of a sustained step, in milliseconds.
