@@ -300,10 +300,6 @@ impl fmt::Display for DemoReport {
             f,
             "\nrows: state rows from a snapshot. batches: fetched one by one; executed: how many of them were executed. seconds: since the process started."
         )?;
-        writeln!(
-            f,
-            "All state roots equal the validators', then and later at batch {}.",
-            self.followed_to
-        )
+        writeln!(f, "All state roots equal the validators', then and later at batch {}.", self.followed_to)
     }
 }

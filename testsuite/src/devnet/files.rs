@@ -188,7 +188,10 @@ pub(super) fn kept_ports(dir: &Path) -> Result<Option<(u16, u16)>> {
         text => text.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let Listens { network, api } = serde_saphyr::from_str(&text).with_context(|| {
-        format!("{} does not name the node's ports; remove the file, and the node gets new ones", path.display())
+        format!(
+            "{} does not name the node's ports; remove the file, and the node gets new ones",
+            path.display()
+        )
     })?;
     Ok(Some((network.listen.port(), api.listen.port())))
 }

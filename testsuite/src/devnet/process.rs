@@ -131,7 +131,11 @@ impl Process {
                 if status.success() || status.signal() == Some(Signal::TERM.as_raw()) {
                     return Ok(());
                 }
-                bail!("it did not stop cleanly: {}. The end of its log:\n{}", describe(status), self.log_end());
+                bail!(
+                    "it did not stop cleanly: {}. The end of its log:\n{}",
+                    describe(status),
+                    self.log_end()
+                );
             }
             tokio::time::sleep(POLL).await;
         }

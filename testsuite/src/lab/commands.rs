@@ -131,7 +131,11 @@ impl LabCommand {
                 let swept = leftovers::sweep();
                 swept.iter().try_for_each(|line| print_line(line))?;
                 if runs {
-                    return if swept.is_empty() { print_line("killed runs left nothing behind") } else { Ok(()) };
+                    return if swept.is_empty() {
+                        print_line("killed runs left nothing behind")
+                    } else {
+                        Ok(())
+                    };
                 }
                 let entries = if all { registry.entries()? } else { vec![find(devnet)?] };
                 clean(&entries, all).await
@@ -228,7 +232,7 @@ fn described(name: &str, state: Option<&State>, heads: &[Option<u64>]) -> String
     if let Some(relays) = &state.relays {
         let RelayStats { datagrams, lost, cut, full, overrun, overhead_us_p50, overhead_us_p99, .. } = relays;
         text += &format!(
-            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} without room, {overrun} overrun; own overhead p50 {overhead_us_p50} us, \
+            "  relays: {datagrams} datagrams, {lost} lost, {cut} cut, {full} dropped by full buffers, {overrun} overrun; own overhead p50 {overhead_us_p50} us, \
              p99 {overhead_us_p99} us\n"
         );
     }

@@ -45,7 +45,9 @@ impl Registry {
         let dir = of("SLIPNET_HOME")
             .or_else(|| Some(of("XDG_STATE_HOME")?.join("slipnet")))
             .or_else(|| Some(of("HOME")?.join(".local/state/slipnet")))
-            .context("cannot find the directory where devnets are registered: set SLIPNET_HOME to a directory")?;
+            .context(
+                "cannot find the directory where devnets are registered: set SLIPNET_HOME to a directory",
+            )?;
         Ok(Registry {
             dir: std::path::absolute(&dir).with_context(|| format!("{} is not a path", dir.display()))?,
         })
@@ -168,7 +170,10 @@ impl Entry {
         let path = self.plan_file();
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_str(&text).with_context(|| {
-            format!("{} is not a plan that this slipnet can read; `slipnet clean` removes the devnet", path.display())
+            format!(
+                "{} is not a plan that this slipnet can read; `slipnet clean` removes the devnet",
+                path.display()
+            )
         })
     }
 

@@ -173,7 +173,7 @@ async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
         started = plan.start() => started?,
         () = &mut stop => bail!("interrupted while starting"),
     };
-    show(&devnet.manifest().await?, json, "ctrl-c stops")?;
+    show(&devnet.manifest().await?, json, "stop: ctrl-c")?;
     let mut check = tokio::time::interval(CHECK_INTERVAL);
     loop {
         tokio::select! {
@@ -191,8 +191,10 @@ async fn stay(plan: &Plan, json: bool, progress: Progress) -> Result<()> {
     }
     for name in devnet.started_by_hand() {
         let dir = devnet.keep_directory();
-        progress
-            .step(&format!("{name} was started by hand and keeps running; the files stay in {}", dir.display()));
+        progress.step(&format!(
+            "{name} was started by hand and keeps running; the files stay in {}",
+            dir.display()
+        ));
     }
     devnet.stop().await
 }
@@ -235,7 +237,7 @@ async fn detach(name: &str, mut plan: Plan, json: bool, progress: Progress) -> R
     };
     keeper.is_ready = true;
     progress.step(&format!("{name} is ready and keeps running"));
-    show(&Manifest::load(&state.manifest)?, json, &format!("slipnet down --devnet {name} stops"))
+    show(&Manifest::load(&state.manifest)?, json, &format!("stop: slipnet down --devnet {name}"))
 }
 
 /// A keeper that ends with this command, including its nodes, unless its devnet became ready.

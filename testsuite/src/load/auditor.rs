@@ -77,7 +77,8 @@ impl Auditor {
         let places: Vec<Place> = units
             .flat_map(|unit| holders.iter().map(move |holder| Place { holder: *holder, unit }))
             .collect();
-        let found = read(nodes.first().context("an audit needs at least one node")?, &places, "latest").await?;
+        let found =
+            read(nodes.first().context("an audit needs at least one node")?, &places, "latest").await?;
         for (place, amount) in places.into_iter().zip(found) {
             ledger.open(place, amount);
         }
@@ -133,8 +134,8 @@ impl Auditor {
     async fn take(&mut self, known: &Known<'_>, batch: Full) -> Result<()> {
         let Full { number, transactions } = batch;
         let receipts = self.receipts(number).await;
-        let receipts =
-            receipts.with_context(|| format!("no node of the load returns the receipts of batch {number}"))?;
+        let receipts = receipts
+            .with_context(|| format!("no node of the load returns the receipts of batch {number}"))?;
         if receipts.len() != transactions {
             self.audit.figures.receipts_wrong += 1;
         }

@@ -100,7 +100,10 @@ impl Fleet {
             let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let places = indices(plan, worker, self.workers.len(), connections);
             let hashes = bytes.chunks_exact(32).map(B256::from_slice);
-            ensure!(hashes.len() == places.len(), "a generator signed a part of the plan that is not its own");
+            ensure!(
+                hashes.len() == places.len(),
+                "a generator signed a part of the plan that is not its own"
+            );
             found.extend(hashes.zip(places));
         }
         Ok(found)
@@ -170,7 +173,8 @@ impl Fleet {
                     Said::Failed { reason } => bail!("load generator {worker} failed: {reason}"),
                     Said::Progress(_) => {}
                     said => {
-                        found[worker] = Some(wanted(said).context("a load generator sent an unexpected message")?)
+                        found[worker] =
+                            Some(wanted(said).context("a load generator sent an unexpected message")?)
                     }
                 }
             }

@@ -48,7 +48,9 @@ fn listen() -> mpsc::Receiver<Result<Told>> {
             let mut line = String::new();
             let told = match stdin.by_ref().take(LINE_BYTES_MAX as u64).read_line(&mut line) {
                 Ok(0) => return,
-                Ok(_) => serde_json::from_str(&line).context("the load sent a line that is not in its protocol"),
+                Ok(_) => {
+                    serde_json::from_str(&line).context("the load sent a line that is not in its protocol")
+                }
                 Err(error) => Err(error).context("cannot read what the load sends"),
             };
             if sender.blocking_send(told).is_err() {

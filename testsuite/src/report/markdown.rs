@@ -84,8 +84,16 @@ impl RunReport {
             ]
             .concat()
         });
-        let heads =
-            ["phase", "load", "offered/s", "sent/s", "committed/s", "generators can send/s", "given up", "limit"];
+        let heads = [
+            "phase",
+            "load",
+            "offered/s",
+            "sent/s",
+            "committed/s",
+            "generators can send/s",
+            "given up",
+            "limit",
+        ];
         table(text, "Phases", &heads, rates);
         let late = self.phases.iter().flat_map(|phase| {
             phase.latencies.iter().map(|it| {

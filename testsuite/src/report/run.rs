@@ -274,10 +274,7 @@ impl RunReport {
         for series in report.all_series() {
             let length = series.points.len();
             ensure!(length <= POINTS_MAX, "a series has {length} points, at most {POINTS_MAX} are read");
-            ensure!(
-                series.points.is_sorted_by_key(|(at_ms, _)| *at_ms),
-                "a series is not in time order"
-            );
+            ensure!(series.points.is_sorted_by_key(|(at_ms, _)| *at_ms), "a series is not in time order");
         }
         Ok(report)
     }

@@ -161,8 +161,9 @@ impl RunScenarios {
                     let absent = never_there(defective, &report).into_iter();
                     failed.extend(absent.map(|node| format!("{}: {node} never answered", defective.name)));
                     let missed = must_fail.iter().filter(|name| !found.contains(name));
-                    failed
-                        .extend(missed.map(|name| format!("{}: {name} passed, but must fail", defective.name)));
+                    failed.extend(
+                        missed.map(|name| format!("{}: {name} passed, but must fail", defective.name)),
+                    );
                 }
                 Err(error) => failed.push(told(&defective.name, error)?),
             }

@@ -55,7 +55,10 @@ impl fmt::Display for LoadSummary {
         writeln!(f, "balances        {balances} checked: {balances_wrong} wrong")?;
         let AuditFigures { lost, duplicates, foreign, .. } = self.audit.figures;
         if lost + duplicates + foreign > 0 {
-            writeln!(f, "audit           {lost} lost, {duplicates} committed twice, {foreign} from another program")?;
+            writeln!(
+                f,
+                "audit           {lost} lost, {duplicates} committed twice, {foreign} from another program"
+            )?;
         }
         Ok(())
     }

@@ -67,10 +67,7 @@ impl Stage<'_> {
     pub(super) async fn begin_twin(&mut self, event: usize, place: Place, heard_by: &[Place]) -> Result<()> {
         let hearing: Vec<Place> = heard_by.iter().copied().filter(|other| *other != place).collect();
         let name = self.names.name(place).to_owned();
-        ensure!(
-            !hearing.is_empty(),
-            "only {name} itself would hear its twin: name others in `heard_by`"
-        );
+        ensure!(!hearing.is_empty(), "only {name} itself would hear its twin: name others in `heard_by`");
         let peers = hearing.iter().map(|other| self.twin_entry(event, *other));
         let peers = peers.collect::<Result<Vec<String>>>()?;
         let index = self.index(place)?;

@@ -47,7 +47,8 @@ impl Stage<'_> {
         }
         self.wait_answer(place).await.context("the node gets no liars")?;
         // A node that has ended or hangs gives liars no data.
-        let upstream = self.source(Some(place)).await.context("the liars have no node to fetch true data from")?;
+        let upstream =
+            self.source(Some(place)).await.context("the liars have no node to fetch true data from")?;
         let upstream = self.node(upstream)?;
         let tag = tag(event);
         let node = self.node(place)?;

@@ -299,7 +299,10 @@ impl Stage<'_> {
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => {
                     task.abort();
-                    Err(anyhow::anyhow!("it did not end within {} s after the scenario", PHASE_GRACE.as_secs()))
+                    Err(anyhow::anyhow!(
+                        "it did not end within {} s after the scenario",
+                        PHASE_GRACE.as_secs()
+                    ))
                 }
             };
             match end {

@@ -135,7 +135,7 @@ impl Stage<'_> {
     pub(super) async fn source(&self, without: Option<Place>) -> Result<Place> {
         first_that_answers(&self.sources(without)?)
             .await
-            .context("no node that knows the chain answers")
+            .context("no node answers, so the state of the chain is unknown")
     }
 
     /// Returns the `network.peers` entry by which one node dials another: through the relay between them, if there are

@@ -58,8 +58,9 @@ impl Rules<'_> {
             Criterion::Follow { phase: name, .. }
                 if phase(name).is_some_and(|it| it.followers.is_empty()) =>
             {
-                Err(item
-                    .wrong(format!("no node follows: write `followers: [fullnodes]` into the phase `{name}`")))
+                Err(item.wrong(format!(
+                    "no node follows: write `followers: [fullnodes]` into the phase `{name}`"
+                )))
             }
             Criterion::Throughput { phase: name, at_least } => match phase(name).and_then(fastest) {
                 Some(most) if *at_least > most => Err(at.then("at_least").wrong(format!(

@@ -148,9 +148,9 @@ impl Rules<'_> {
                 let may_validate = is_candidate(self.topology(), &self.names, place);
                 let validates = self.names.group(place).is_none();
                 match what {
-                    What::AddValidator(_) if !may_validate => Err(
-                        at.wrong(format!("`{name}` is not a candidate: write `part: candidate` into its group"))
-                    ),
+                    What::AddValidator(_) if !may_validate => Err(at.wrong(format!(
+                        "`{name}` is not a candidate: write `part: candidate` into its group"
+                    ))),
                     What::RemoveValidator(_) if !may_validate && !validates => {
                         Err(at.wrong(format!("`{name}` never validates: name a validator or a candidate")))
                     }

@@ -110,7 +110,10 @@ fn a_node_takes_so_many_liars() {
     };
     for at in [10, 14] {
         let error = refused(&after(at));
-        assert!(error.contains("`validator-1` may have 65") && error.contains("end others 5s earlier"), "{error}");
+        assert!(
+            error.contains("`validator-1` may have 65") && error.contains("end others 5s earlier"),
+            "{error}"
+        );
     }
     taken(&after(15));
     let one_after_another: String = (1..9).map(|at| fault(at * 2, "for: 2s, ", "all", 16)).collect();

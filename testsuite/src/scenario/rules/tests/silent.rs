@@ -243,7 +243,10 @@ fn limits_can_be_kept() {
             "criteria.0.throughput.at_least: must be a number above 0, not -1",
         ),
         ("memory: { mib_max: 0 }", "criteria.0.memory.mib_max: must be a number above 0, not 0"),
-        ("head_age: { at_most: 1s, percent: 0 }", "criteria.0.head_age.percent: must be a percentage above 0"),
+        (
+            "head_age: { at_most: 1s, percent: 0 }",
+            "criteria.0.head_age.percent: must be a percentage above 0",
+        ),
         (
             "history: { nodes: [all], from_at_most: 3, from_at_least: 4 }",
             "criteria.0.history.from_at_least: 4 is",
